@@ -1,0 +1,60 @@
+# Everything works from a fresh clone on Linux with Python >= 3.11, make and Rust.
+# `make` alone prints the targets.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+CARGO  := cargo
+RUST   := rust/Cargo.toml $(wildcard rust/Cargo.lock) $(shell find rust/src -type f 2>/dev/null)
+
+# rustup puts cargo here and tells only new shells about it.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test test-slow check bench docs
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(VENV)/.built ## create .venv, install what developers need, build the native core
+
+demo: setup ## see penstock work, in about a minute
+	$(BIN)/penstock demo
+
+test: setup ## run the fast tests
+	$(BIN)/python -m pytest -n 2
+
+test-slow: setup ## run the slow tests: long crash, model and soak runs
+	$(BIN)/python -m pytest -m slow
+
+check: setup ## run every check that is not a test: format, lint, types, stubs, clippy
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict src tests
+	$(BIN)/python -m mypy.stubtest penstock._core
+	$(CARGO) fmt --manifest-path rust/Cargo.toml --check
+	$(CARGO) clippy --manifest-path rust/Cargo.toml -- -D warnings
+
+bench: setup ## measure this machine
+	$(BIN)/python -m benches
+
+docs: setup ## write the byte tables of docs/formats anew from the layouts
+	$(BIN)/python -m tools.docs
+
+# Set-up is three stamps inside .venv, so a second call does nothing and deleting .venv forgets it all.
+
+$(VENV)/.created:
+	$(PYTHON) tools/preflight.py
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.created pyproject.toml tools/requirements.py
+	$(BIN)/python tools/requirements.py dev > $(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/requirements.txt
+	@touch $@
+
+# maturin refuses to choose between two active environments: conda's is taken out of its sight.
+$(VENV)/.built: $(VENV)/.installed $(RUST)
+	env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release
+	@touch $@

@@ -1,0 +1,599 @@
+//! The append: one native call from `Queue.put` to bytes in the segment.
+//!
+//! Order, under the append lock: announce what will be occupied; copy the frames; publish them
+//! (the first size word, or the format's own end); move the tail; give the lock back; wake. A
+//! holder that dies anywhere leaves either the old tail and bytes that its successor clears, or
+//! the new tail with everything below it in place.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+
+use crate::clock::Clock;
+use crate::control::{Control, Shared};
+use crate::errors;
+use crate::frame::{Batch, Draft, Place, Publish};
+use crate::gate;
+use crate::lock::Got;
+use crate::message::{Message, encode_headers};
+use crate::region;
+use crate::segment::{PyPublish, PySegment, Segment};
+
+/// Plain bytes of one compressed frame, about.
+const PACK_BYTES: usize = 64 << 10;
+
+struct State {
+    segment: Arc<Segment>,
+    sizes: Vec<usize>,
+    scratch: Vec<u8>,
+}
+
+/// Why an append did not happen.
+enum Obstacle {
+    /// Someone else began another segment: get it.
+    Moved(u64),
+    /// The frames do not fit into what is left of the segment.
+    SegmentFull(u64, usize),
+    /// The queue has as many bytes as it may.
+    QueueFull(usize),
+    Refused(String),
+    Poisoned,
+    Io(std::io::Error),
+}
+
+/// Appends to one queue. One per open queue, shared by its threads.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct Writer {
+    pub(crate) control: Arc<Control>,
+    pub(crate) publish: Arc<dyn Publish>,
+    clock: Py<Clock>,
+    pub(crate) host: Py<PyAny>,
+    state: Mutex<State>,
+    pub(crate) is_always: bool,
+    wants_sync: bool,
+    is_sealing: bool,
+    max_message_bytes: usize,
+    max_bytes: AtomicU64,
+    delay_ns: AtomicI64,
+    is_closed: AtomicBool,
+}
+
+/// Gives the append lock back, whatever happens.
+struct Held<'a>(&'a Control);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.life().give(self.0.lock_word());
+    }
+}
+
+/// A body: bytes, or anything with a buffer.
+enum Body<'py> {
+    Bytes(Bound<'py, PyBytes>),
+    Copied(Vec<u8>),
+}
+
+impl<'py> Body<'py> {
+    fn of(value: &Bound<'py, PyAny>) -> PyResult<Self> {
+        if let Ok(bytes) = value.cast::<PyBytes>() {
+            return Ok(Self::Bytes(bytes.clone()));
+        }
+        let text = "a body is bytes (or a bytes-like object); use codec= for other objects";
+        let buffer =
+            PyBuffer::<u8>::get(value).map_err(|_| pyo3::exceptions::PyTypeError::new_err(text))?;
+        Ok(Self::Copied(buffer.to_vec(value.py())?))
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes.as_bytes(),
+            Self::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl Writer {
+    fn state<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, State> {
+        gate::enter(py, &self.state)
+    }
+
+    /// Takes the append lock: a try under the interpreter lock, a wait without it.
+    fn take<'a>(&'a self, py: Python<'_>) -> PyResult<(Held<'a>, Got)> {
+        let (life, word) = (self.control.life(), self.control.lock_word());
+        let mut got = life.try_take(word);
+        while got.is_none() {
+            got = py.detach(|| life.take(word));
+            if got.is_none() {
+                py.check_signals()?;
+            }
+        }
+        Ok((Held(&self.control), got.unwrap_or(Got::Clean)))
+    }
+
+    /// Clears what a dead holder left half done. With the lock held.
+    fn settle(&self, segment: &Segment) -> std::io::Result<()> {
+        let (reserved, number) = self.control.unfinished();
+        let tail = self.control.tail();
+        let next_number = if tail == reserved { number } else { self.control.next_number() };
+        self.control.advance(tail, next_number);
+        let batch = Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: 0 };
+        self.publish.settle(segment, &batch, reserved)
+    }
+
+    /// Appends all of `drafts` or nothing; answers the first offset and the new tail.
+    fn append(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<u64> {
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(errors::plain(py, "ClosedError"));
+        }
+        loop {
+            let mut state = self.state(py);
+            let (held, got) = self.take(py)?;
+            let obstacle = match self.append_locked(&mut state, drafts, got == Got::Inherited) {
+                Ok((first, end)) => {
+                    drop(held);
+                    drop(state);
+                    self.control.wake();
+                    if self.is_always {
+                        self.sync_up_to(py, end)?;
+                    }
+                    return Ok(first);
+                }
+                Err(obstacle) => obstacle,
+            };
+            drop(held);
+            drop(state);
+            self.overcome(py, obstacle)?;
+        }
+    }
+
+    /// The rare decisions, which are Python's.
+    #[cold]
+    fn overcome(&self, py: Python<'_>, obstacle: Obstacle) -> PyResult<()> {
+        match obstacle {
+            Obstacle::Moved(base) => {
+                let segment = self.host.call_method1(py, "writable_segment", (base,))?;
+                let segment = segment.bind(py).cast::<PySegment>()?.get();
+                self.state(py).segment = Arc::clone(&segment.0);
+                Ok(())
+            }
+            Obstacle::SegmentFull(base, needed) => {
+                self.host.call_method1(py, "roll", (base, needed)).map(drop)
+            }
+            Obstacle::QueueFull(needed) => {
+                self.host.call_method1(py, "make_room", (needed,)).map(drop)
+            }
+            Obstacle::Refused(why) => Err(errors::refused(py, &why)),
+            Obstacle::Poisoned => Err(errors::plain(py, "PoisonedError")),
+            Obstacle::Io(error) => Err(error.into()),
+        }
+    }
+
+    fn append_locked(
+        &self,
+        state: &mut State,
+        drafts: &[Draft<'_>],
+        inherited: bool,
+    ) -> Result<(u64, u64), Obstacle> {
+        let control = &*self.control;
+        if control.is_poisoned() {
+            return Err(Obstacle::Poisoned);
+        }
+        let State { segment, sizes, scratch } = state;
+        if control.segment_base() != segment.base() || segment.end() != crate::segment::LIVE {
+            return Err(Obstacle::Moved(control.segment_base()));
+        }
+        if inherited {
+            self.settle(segment).map_err(Obstacle::Io)?;
+        }
+        let tail = control.tail();
+        let total = measure(segment, drafts, sizes, self.max_message_bytes)?;
+        if inherited && self.is_sealing {
+            // Ciphertext of a dead appender may be on the disk: its offsets must not be used
+            // again under this segment's key.
+            return Err(Obstacle::SegmentFull(segment.base(), total));
+        }
+        let max_bytes = self.max_bytes.load(Ordering::Relaxed);
+        if max_bytes != 0
+            && tail.saturating_sub(control.head()).saturating_add(total as u64) > max_bytes
+        {
+            return Err(Obstacle::QueueFull(total));
+        }
+        let trailing = segment.frames().trailing_zeros();
+        if total.saturating_add(trailing) > segment.room(tail) {
+            return Err(Obstacle::SegmentFull(segment.base(), total));
+        }
+        let position = segment.position(tail);
+        segment.ensure(position + total + trailing).map_err(Obstacle::Io)?;
+        let number = control.next_number();
+        let first = Place { offset: tail, number };
+        let packed = pack(segment, drafts, sizes, first);
+        let total = packed.as_ref().map_or(total, |(bytes, _)| bytes.len());
+        let batch = Batch {
+            first: tail,
+            end: tail + total as u64,
+            first_word: 0,
+            next_number: number + drafts.len() as u64,
+            now_ns: drafts.first().map_or(0, |draft| draft.timestamp_ns),
+        };
+        control.reserve(batch.end, batch.next_number);
+        let fill = |out: &mut [u8]| match &packed {
+            Some((bytes, word)) => copy_packed(bytes, *word, out),
+            None => encode_all(segment, drafts, sizes, first, out),
+        };
+        let first_word = self.place(segment, scratch, position, total + trailing, fill)?;
+        let batch = Batch { first_word, ..batch };
+        if !(self.is_always && self.publish.is_word()) {
+            self.publish.publish(segment, &batch).map_err(Obstacle::Io)?;
+        }
+        control.advance(batch.end, batch.next_number);
+        if self.wants_sync && control.durable() == tail {
+            control.announce_dirty();
+        }
+        Ok((tail, batch.end))
+    }
+
+    /// Puts the frames where they belong: through memory, or by one write of the whole batch
+    /// where the level or the format asks for it.
+    fn place(
+        &self,
+        segment: &Segment,
+        scratch: &mut Vec<u8>,
+        position: usize,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<u32, String>,
+    ) -> Result<u32, Obstacle> {
+        let Some(map) = segment.map() else {
+            return Err(Obstacle::Refused("the segment is read-only".into()));
+        };
+        if !self.is_always && !segment.is_by_write() {
+            let filled = map.write_with(position, len, fill);
+            return filled
+                .unwrap_or_else(|| Err("the segment is read-only".into()))
+                .map_err(Obstacle::Refused);
+        }
+        scratch.clear();
+        scratch.resize(len, 0);
+        let word = fill(scratch).map_err(Obstacle::Refused)?;
+        region::write_at(map.file(), position as u64, scratch).map_err(Obstacle::Io)?;
+        Ok(word)
+    }
+
+    /// A draft with its times set.
+    #[inline]
+    fn stamp<'a>(
+        &self,
+        draft: Draft<'a>,
+        now_ns: i64,
+        delay_s: Option<f64>,
+    ) -> PyResult<Draft<'a>> {
+        let delay_ns = match delay_s {
+            None => self.delay_ns.load(Ordering::Relaxed),
+            Some(seconds) => seconds_to_ns(seconds)?,
+        };
+        let due_ns = if delay_ns > 0 { now_ns.saturating_add(delay_ns) } else { draft.due_ns };
+        let timestamp_ns = if draft.timestamp_ns == 0 { now_ns } else { draft.timestamp_ns };
+        Ok(Draft { timestamp_ns, due_ns, ..draft })
+    }
+
+    /// Appends a list too long for one segment in pieces, in order.
+    pub fn append_many(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<Option<u64>> {
+        let capacity = self.state(py).segment.map().map_or(usize::MAX, |map| map.len());
+        let limit = (capacity / 2).max(1 << 16);
+        let mut first = None;
+        let mut rest = drafts;
+        while !rest.is_empty() {
+            let mut bytes = 0usize;
+            let fits = rest.iter().take_while(|draft| {
+                bytes = bytes.saturating_add(rough_size(draft));
+                bytes <= limit
+            });
+            let count = fits.count().max(1);
+            let (now, later) = rest.split_at(count);
+            let offset = self.append(py, now)?;
+            first.get_or_insert(offset);
+            rest = later;
+        }
+        Ok(first)
+    }
+
+    /// The segment that is appended to, as this process knows it.
+    pub fn current(&self, py: Python<'_>) -> Arc<Segment> {
+        Arc::clone(&self.state(py).segment)
+    }
+
+    /// The clock's wall time.
+    pub fn now(&self) -> i64 {
+        self.clock.get().wall()
+    }
+
+    /// Sets the times of drafts that came from elsewhere.
+    pub fn stamp_all(&self, drafts: &mut [Draft<'_>], delay_s: Option<f64>) -> PyResult<()> {
+        let now_ns = self.now();
+        for draft in drafts {
+            *draft = self.stamp(*draft, now_ns, delay_s)?;
+        }
+        Ok(())
+    }
+}
+
+/// `seconds` as nanoseconds.
+pub fn seconds_to_ns(seconds: f64) -> PyResult<i64> {
+    if !seconds.is_finite() || !(0.0..=4e9).contains(&seconds) {
+        let text = format!("{seconds} is not a number of seconds from 0 to 4e9");
+        return Err(pyo3::exceptions::PyValueError::new_err(text));
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "in range: checked above")]
+    Ok((seconds * 1e9) as i64)
+}
+
+fn rough_size(draft: &Draft<'_>) -> usize {
+    256 + draft.body.len()
+        + draft.tag.len()
+        + draft.id.len()
+        + draft.key.len()
+        + draft.headers.len()
+}
+
+fn measure(
+    segment: &Segment,
+    drafts: &[Draft<'_>],
+    sizes: &mut Vec<usize>,
+    most: usize,
+) -> Result<usize, Obstacle> {
+    sizes.clear();
+    let mut total = 0usize;
+    for draft in drafts {
+        if draft.body.len() > most {
+            let len = draft.body.len();
+            return Err(Obstacle::Refused(format!(
+                "the body has {len} bytes, max_message_bytes is {most}"
+            )));
+        }
+        let size = segment.frames().measure(draft).map_err(Obstacle::Refused)?;
+        sizes.push(size);
+        total = total.saturating_add(size);
+    }
+    Ok(total)
+}
+
+#[inline]
+fn encode_all(
+    segment: &Segment,
+    drafts: &[Draft<'_>],
+    sizes: &[usize],
+    first: Place,
+    out: &mut [u8],
+) -> Result<u32, String> {
+    let mut place = first;
+    let mut rest = out;
+    let mut first_word = 0;
+    for (draft, size) in drafts.iter().zip(sizes) {
+        let (frame, later) = rest.split_at_mut_checked(*size).ok_or("the batch does not fit")?;
+        let held = place.number == first.number;
+        let word = segment.frames().encode(draft, place, held, frame)?;
+        if held {
+            first_word = word;
+        }
+        place = Place { offset: place.offset + *size as u64, number: place.number + 1 };
+        rest = later;
+    }
+    rest.fill(0);
+    Ok(first_word)
+}
+
+/// The drafts as compressed frames, with the first one's size word, where the format packs.
+fn pack(
+    segment: &Segment,
+    drafts: &[Draft<'_>],
+    sizes: &[usize],
+    first: Place,
+) -> Option<(Vec<u8>, u32)> {
+    let mut out: Vec<u8> = Vec::new();
+    let (mut from, mut bytes) = (0usize, 0usize);
+    let mut place = first;
+    for (index, size) in sizes.iter().enumerate() {
+        bytes += size;
+        if bytes < PACK_BYTES && index + 1 < sizes.len() {
+            continue;
+        }
+        let part = drafts.get(from..=index)?;
+        let frame = segment.frames().pack(part, place)?;
+        place = Place {
+            offset: place.offset + frame.len() as u64,
+            number: place.number + part.len() as u64,
+        };
+        out.extend_from_slice(&frame);
+        (from, bytes) = (index + 1, 0);
+    }
+    let word = crate::words::u32_le(&out, 0)?;
+    Some((out, word))
+}
+
+fn copy_packed(bytes: &[u8], word: u32, out: &mut [u8]) -> Result<u32, String> {
+    let (frames, rest) = out.split_at_mut_checked(bytes.len()).ok_or("the batch does not fit")?;
+    frames.copy_from_slice(bytes);
+    rest.fill(0);
+    crate::words::put_u32_le(frames, 0, 0);
+    Ok(word)
+}
+
+#[pymethods]
+impl Writer {
+    /// `host` has `writable_segment(base)`, `roll(base, needed)`, `make_room(needed)`,
+    /// `unsynced_segments(durable)`.
+    #[new]
+    #[pyo3(signature = (shared, segment, publish, clock, host, *, always, wants_sync, sealing, max_message_bytes, max_bytes, delay_ns))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        shared: &Shared,
+        segment: &PySegment,
+        publish: &PyPublish,
+        clock: Py<Clock>,
+        host: Py<PyAny>,
+        always: bool,
+        wants_sync: bool,
+        sealing: bool,
+        max_message_bytes: usize,
+        max_bytes: u64,
+        delay_ns: i64,
+    ) -> Self {
+        let state =
+            State { segment: Arc::clone(&segment.0), sizes: Vec::new(), scratch: Vec::new() };
+        Self {
+            control: Arc::clone(&shared.control),
+            publish: Arc::clone(&publish.0),
+            clock,
+            host,
+            state: Mutex::new(state),
+            is_always: always,
+            wants_sync,
+            is_sealing: sealing,
+            max_message_bytes,
+            max_bytes: max_bytes.into(),
+            delay_ns: delay_ns.into(),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Puts one message and returns its offset.
+    ///
+    /// `tag` is what groups filter on, `id` your own name for it, `key` orders it among messages
+    /// with the same key, `headers` are text, `delay` keeps it back for that many seconds.
+    #[pyo3(signature = (body, *, tag=None, id=None, key=None, headers=None, delay=None, timestamp_ns=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn put<'py>(
+        &self,
+        py: Python<'py>,
+        body: &Bound<'py, PyAny>,
+        tag: Option<&Bound<'py, PyString>>,
+        id: Option<&Bound<'py, PyString>>,
+        key: Option<&Bound<'py, PyString>>,
+        headers: Option<&Bound<'py, PyDict>>,
+        delay: Option<f64>,
+        timestamp_ns: Option<i64>,
+    ) -> PyResult<u64> {
+        fn text<'a>(value: Option<&'a Bound<'_, PyString>>) -> PyResult<&'a [u8]> {
+            value.map_or(Ok(&[][..]), |value| Ok(value.to_str()?.as_bytes()))
+        }
+        let body = Body::of(body)?;
+        let headers = if headers.is_some() { encode_headers(headers)? } else { Vec::new() };
+        let draft = Draft {
+            body: body.bytes(),
+            tag: text(tag)?,
+            id: text(id)?,
+            key: text(key)?,
+            headers: &headers,
+            timestamp_ns: timestamp_ns.unwrap_or(0),
+            due_ns: 0,
+        };
+        let draft = self.stamp(draft, self.clock.get().wall(), delay)?;
+        self.append(py, &[draft])
+    }
+
+    /// Puts a list of bodies or messages; returns the first one's offset, none for an empty list.
+    ///
+    /// They become visible together; only a list of more than half a segment goes in pieces.
+    #[pyo3(signature = (items, *, tag=None, delay=None))]
+    fn put_list<'py>(
+        &self,
+        py: Python<'py>,
+        items: &Bound<'py, PyAny>,
+        tag: Option<&Bound<'py, PyString>>,
+        delay: Option<f64>,
+    ) -> PyResult<Option<u64>> {
+        let tag = tag.map_or(Ok(&[][..]), |tag| tag.to_str().map(str::as_bytes))?;
+        let items: Vec<Bound<'py, PyAny>> = match (items.cast::<PyList>(), items.cast::<PyTuple>())
+        {
+            (Ok(list), _) => list.iter().collect(),
+            (_, Ok(tuple)) => tuple.iter().collect(),
+            _ => items.try_iter()?.collect::<PyResult<_>>()?,
+        };
+        enum Item<'a, 'py> {
+            Body(Body<'py>),
+            Message(&'a Bound<'py, Message>),
+        }
+        let parsed = items.iter().map(|item| match item.cast::<Message>() {
+            Ok(message) => Ok(Item::Message(message)),
+            Err(_) => Body::of(item).map(Item::Body),
+        });
+        let parsed: Vec<Item<'_, 'py>> = parsed.collect::<PyResult<_>>()?;
+        let drafts = parsed.iter().map(|item| match item {
+            Item::Body(body) => Draft { body: body.bytes(), tag, ..Draft::default() },
+            Item::Message(message) => message.get().draft(),
+        });
+        let mut drafts: Vec<Draft<'_>> = drafts.collect();
+        self.stamp_all(&mut drafts, delay)?;
+        self.append_many(py, &drafts)
+    }
+
+    /// The segment that is appended to, as this process knows it.
+    #[getter]
+    fn segment(&self, py: Python<'_>) -> PySegment {
+        PySegment(self.current(py))
+    }
+
+    /// Begins a new segment at `base`, if the tail is still `tail` and the segment still
+    /// `old_base`. False: things have moved on, prepare again or use what is there.
+    ///
+    /// `prepared` is renamed to `path`; `first` is the offset of its first message; `closing` is
+    /// stored where the old one ends, if there is room.
+    #[pyo3(signature = (*, old_base, tail, path, prepared, base, first, closing))]
+    #[allow(clippy::too_many_arguments)]
+    fn switch(
+        &self,
+        py: Python<'_>,
+        old_base: u64,
+        tail: u64,
+        path: std::path::PathBuf,
+        prepared: std::path::PathBuf,
+        base: u64,
+        first: u64,
+        closing: &[u8],
+    ) -> PyResult<bool> {
+        let state = self.state(py);
+        let (held, got) = self.take(py)?;
+        let control = &*self.control;
+        if control.segment_base() != old_base || state.segment.base() != old_base {
+            return Ok(false);
+        }
+        if got == Got::Inherited {
+            self.settle(&state.segment)?;
+        }
+        if control.tail() != tail {
+            return Ok(false);
+        }
+        // The name first: a tail in a segment that nobody finds would be lost.
+        region::rename(&prepared, &path)?;
+        if let Some(map) = state.segment.map().filter(|_| !closing.is_empty()) {
+            if closing.len() <= state.segment.room(tail) {
+                map.store(state.segment.position(tail), closing);
+            }
+        }
+        if first != tail {
+            control.advance(first, control.next_number());
+        }
+        control.map().publish64(crate::control::at::SEGMENT_BASE, base);
+        drop(held);
+        self.control.wake();
+        Ok(true)
+    }
+
+    /// New limits, at once.
+    #[pyo3(signature = (*, max_bytes=None, delay_ns=None))]
+    fn set_limits(&self, max_bytes: Option<u64>, delay_ns: Option<i64>) {
+        if let Some(bytes) = max_bytes {
+            self.max_bytes.store(bytes, Ordering::Relaxed);
+        }
+        if let Some(delay) = delay_ns {
+            self.delay_ns.store(delay, Ordering::Relaxed);
+        }
+    }
+
+    /// Every later put raises.
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,237 @@
+//! Messages as Arrow record batches, handed over through the C stream capsule.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{
+    BinaryBuilder, Int64Builder, MapBuilder, MapFieldNames, StringBuilder,
+    TimestampNanosecondBuilder,
+};
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::errors;
+use crate::frame::{NO_NUMBER, NO_TIME};
+use crate::headers;
+use crate::scan::{Row, Scan};
+
+const BATCH_BYTES: usize = 2 << 20;
+const BATCH_ROWS: usize = 64 << 10;
+
+/// A column of the table that a queue is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Offset,
+    Number,
+    Timestamp,
+    TimestampNs,
+    Id,
+    Key,
+    Tag,
+    Headers,
+    Body,
+    Payload,
+}
+
+/// The columns a scan has unless others are asked for.
+const DEFAULT: [&str; 8] = ["offset", "number", "timestamp", "id", "key", "tag", "headers", "body"];
+
+fn column(name: &str) -> Option<Column> {
+    Some(match name {
+        "offset" => Column::Offset,
+        "number" => Column::Number,
+        "timestamp" => Column::Timestamp,
+        "timestamp_ns" => Column::TimestampNs,
+        "id" => Column::Id,
+        "key" => Column::Key,
+        "tag" => Column::Tag,
+        "headers" => Column::Headers,
+        "body" => Column::Body,
+        "payload" => Column::Payload,
+        _ => return None,
+    })
+}
+
+fn headers_type() -> DataType {
+    let entries = Fields::from(vec![
+        Field::new("key", DataType::Utf8, false),
+        Field::new("value", DataType::Utf8, true),
+    ]);
+    DataType::Map(Arc::new(Field::new("entries", DataType::Struct(entries), false)), false)
+}
+
+fn field(name: &str, kind: Column) -> Field {
+    let data_type = match kind {
+        Column::Offset | Column::Number | Column::TimestampNs => DataType::Int64,
+        Column::Timestamp => DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())),
+        Column::Id | Column::Key | Column::Tag => DataType::Utf8,
+        Column::Headers => headers_type(),
+        Column::Body | Column::Payload => DataType::Binary,
+    };
+    Field::new(name, data_type, kind != Column::Offset)
+}
+
+enum Builder {
+    Int(Int64Builder),
+    Time(TimestampNanosecondBuilder),
+    Text(StringBuilder),
+    Bytes(BinaryBuilder),
+    Map(MapBuilder<StringBuilder, StringBuilder>),
+}
+
+impl Builder {
+    fn new(kind: Column) -> Self {
+        match kind {
+            Column::Offset | Column::Number | Column::TimestampNs => Self::Int(Int64Builder::new()),
+            Column::Timestamp => Self::Time(TimestampNanosecondBuilder::new().with_timezone("UTC")),
+            Column::Id | Column::Key | Column::Tag => Self::Text(StringBuilder::new()),
+            Column::Body | Column::Payload => Self::Bytes(BinaryBuilder::new()),
+            Column::Headers => {
+                let names = MapFieldNames {
+                    entry: "entries".into(),
+                    key: "key".into(),
+                    value: "value".into(),
+                };
+                Self::Map(MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new()))
+            }
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, kind: Column, row: &Row, bytes: &[u8]) -> Result<(), ArrowError> {
+        let view = &row.view;
+        let time = Some(view.timestamp_ns).filter(|time| *time != NO_TIME);
+        match self {
+            Self::Int(ints) => ints.append_option(match kind {
+                Column::Offset => Some(row.offset.cast_signed()),
+                Column::Number => Some(view.number).filter(|number| *number != NO_NUMBER),
+                _ => time,
+            }),
+            Self::Time(times) => times.append_option(time),
+            Self::Text(texts) => {
+                let span = match kind {
+                    Column::Id => view.id,
+                    Column::Key => view.key,
+                    _ => view.tag,
+                };
+                match span.len {
+                    0 => texts.append_null(),
+                    _ => texts.append_value(String::from_utf8_lossy(span.of(bytes))),
+                }
+            }
+            Self::Bytes(values) => values.append_value(match kind {
+                Column::Body => view.body.of(bytes),
+                _ => view.payload.of(row.segment.frame_bytes(row.frame, view.size)),
+            }),
+            Self::Map(map) => {
+                for (key, value) in headers::iterate(view.headers.of(bytes)) {
+                    map.keys().append_value(String::from_utf8_lossy(key));
+                    map.values().append_value(String::from_utf8_lossy(value));
+                }
+                map.append(true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        match self {
+            Self::Int(builder) => Arc::new(builder.finish()),
+            Self::Time(builder) => Arc::new(builder.finish()),
+            Self::Text(builder) => Arc::new(builder.finish()),
+            Self::Bytes(builder) => Arc::new(builder.finish()),
+            Self::Map(builder) => Arc::new(builder.finish()),
+        }
+    }
+}
+
+/// The batches of one scan.
+struct Batches {
+    scan: Py<Scan>,
+    kinds: Vec<Column>,
+    schema: SchemaRef,
+    is_over: bool,
+}
+
+impl Batches {
+    fn next_batch(&mut self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+        let mut builders: Vec<Builder> =
+            self.kinds.iter().map(|kind| Builder::new(*kind)).collect();
+        let (mut rows, mut bytes) = (0usize, 0usize);
+        while !self.is_over && rows < BATCH_ROWS && bytes < BATCH_BYTES {
+            let kinds = &self.kinds;
+            let scan = self.scan.get();
+            let filled = py.detach(|| {
+                let mut place = scan.place.lock().unwrap_or_else(|e| e.into_inner());
+                while rows < BATCH_ROWS && bytes < BATCH_BYTES {
+                    let row = match place.next() {
+                        Ok(row) => row,
+                        Err(halt) => return Ok(Some(halt)),
+                    };
+                    let source = row.bytes();
+                    for (builder, kind) in builders.iter_mut().zip(kinds) {
+                        builder.push(*kind, &row, source)?;
+                    }
+                    rows += 1;
+                    bytes += row.view.body.len as usize + 32;
+                }
+                Ok::<_, ArrowError>(None)
+            });
+            match filled
+                .map_err(|error| pyo3::exceptions::PyRuntimeError::new_err(error.to_string()))?
+            {
+                None => break,
+                Some(halt) => self.is_over = !scan.resume(py, halt)?,
+            }
+        }
+        if rows == 0 {
+            return Ok(None);
+        }
+        let columns = builders.iter_mut().map(Builder::finish).collect();
+        let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options);
+        batch
+            .map(Some)
+            .map_err(|error| pyo3::exceptions::PyRuntimeError::new_err(error.to_string()))
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = Python::attach(|py| self.next_batch(py));
+        batch.map_err(|error| ArrowError::ExternalError(error.to_string().into())).transpose()
+    }
+}
+
+impl RecordBatchReader for Batches {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+/// An Arrow C stream over `scan` with these columns, in a capsule.
+#[pyfunction]
+#[pyo3(signature = (scan, columns=None))]
+pub fn arrow_stream<'py>(
+    py: Python<'py>,
+    scan: Py<Scan>,
+    columns: Option<Vec<String>>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let names = columns.unwrap_or_else(|| DEFAULT.map(str::to_owned).to_vec());
+    let mut kinds = Vec::new();
+    let mut fields = Vec::new();
+    for name in &names {
+        let known = "offset, number, timestamp, timestamp_ns, id, key, tag, headers, body, payload";
+        let unknown = || errors::error(py, "OptionError", ("columns", name.clone(), known));
+        let kind = column(name).ok_or_else(unknown)?;
+        kinds.push(kind);
+        fields.push(field(name, kind));
+    }
+    let batches = Batches { scan, kinds, schema: Arc::new(Schema::new(fields)), is_over: false };
+    let stream = FFI_ArrowArrayStream::new(Box::new(batches));
+    PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+}

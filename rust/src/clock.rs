@@ -1,0 +1,100 @@
+//! Time as a value: the machine's clocks, or a test's.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use pyo3::prelude::*;
+
+use crate::sys::clock;
+
+/// What time it is. Shared by everything that one queue opens.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct Clock {
+    is_manual: bool,
+    wall_ns: AtomicI64,
+    boot_ns: AtomicI64,
+    boot_id: AtomicU64,
+}
+
+impl Clock {
+    /// Nanoseconds since 1970.
+    #[inline]
+    pub fn wall(&self) -> i64 {
+        if self.is_manual { self.wall_ns.load(Ordering::Relaxed) } else { clock::wall_ns() }
+    }
+
+    /// Nanoseconds since the machine was started.
+    #[inline]
+    pub fn boot(&self) -> i64 {
+        if self.is_manual { self.boot_ns.load(Ordering::Relaxed) } else { clock::boot_ns() }
+    }
+
+    /// Which run of the machine this is.
+    pub fn boot_id_now(&self) -> u64 {
+        self.boot_id.load(Ordering::Relaxed)
+    }
+
+    /// Whether only a test moves it: then nobody may sleep until a deadline.
+    pub fn is_manual(&self) -> bool {
+        self.is_manual
+    }
+}
+
+fn machine_boot_id() -> u64 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    u64::from_str_radix(&digits, 16).unwrap_or(1).max(1)
+}
+
+#[pymethods]
+impl Clock {
+    /// The machine's clock, or, with `manual`, one that stands still at `wall_ns`.
+    #[new]
+    #[pyo3(signature = (manual = false, wall_ns = 1_700_000_000_000_000_000))]
+    fn new(manual: bool, wall_ns: i64) -> Self {
+        Self {
+            is_manual: manual,
+            wall_ns: wall_ns.into(),
+            boot_ns: 1_000_000_000.into(),
+            boot_id: if manual { 1 } else { machine_boot_id() }.into(),
+        }
+    }
+
+    /// Nanoseconds since 1970.
+    fn wall_now_ns(&self) -> i64 {
+        self.wall()
+    }
+
+    /// Nanoseconds since the machine was started.
+    fn boot_now_ns(&self) -> i64 {
+        self.boot()
+    }
+
+    /// Which run of the machine this is.
+    fn boot_id(&self) -> u64 {
+        self.boot_id_now()
+    }
+
+    /// Whether only a test moves it.
+    #[getter]
+    fn manual(&self) -> bool {
+        self.is_manual
+    }
+
+    /// Both clocks go on (a manual clock only).
+    fn advance_ns(&self, by: i64) {
+        self.wall_ns.fetch_add(by, Ordering::Relaxed);
+        self.boot_ns.fetch_add(by.max(0), Ordering::Relaxed);
+    }
+
+    /// The wall clock is set, as an administrator would (a manual clock only).
+    fn set_wall_ns(&self, wall_ns: i64) {
+        self.wall_ns.store(wall_ns, Ordering::Relaxed);
+    }
+
+    /// The machine is started anew, `off_ns` after it went down (a manual clock only).
+    fn restart(&self, off_ns: i64) {
+        self.wall_ns.fetch_add(off_ns, Ordering::Relaxed);
+        self.boot_ns.store(1_000_000_000, Ordering::Relaxed);
+        self.boot_id.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,58 @@
+//! What Python uses to make codecs and ends, and the checksums it needs itself.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use crate::cipher::SegmentCipher;
+use crate::frames::penstock::{PenstockFrames, SizeWord};
+use crate::segment::{PyFrames, PyPublish};
+
+/// The codec of a `penstock` segment; with `key` (32 bytes) and `salt` an encrypted one.
+#[pyfunction]
+#[pyo3(signature = (queue_id, base, *, compress=false, encrypted=false, key=None, salt=None))]
+pub fn penstock_frames(
+    queue_id: [u8; 16],
+    base: u64,
+    compress: bool,
+    encrypted: bool,
+    key: Option<&[u8]>,
+    salt: Option<&[u8]>,
+) -> PyResult<PyFrames> {
+    let wrong = || pyo3::exceptions::PyValueError::new_err("a queue's key has 32 bytes");
+    let cipher = match (encrypted, key) {
+        (true, Some(key)) => Some(
+            SegmentCipher::new(key, &queue_id, base, salt.unwrap_or_default()).ok_or_else(wrong)?,
+        ),
+        _ => None,
+    };
+    Ok(PyFrames(Arc::new(PenstockFrames { cipher, compress })))
+}
+
+/// The end of a `penstock` segment: the first frame's size word.
+#[pyfunction]
+pub fn publish_size_word() -> PyPublish {
+    PyPublish(Arc::new(SizeWord))
+}
+
+/// CRC-32C of `data`.
+#[pyfunction]
+pub fn crc32c(data: &[u8]) -> u32 {
+    crate::checksum::crc32c(&[data])
+}
+
+/// CRC-32 (IEEE) of `data`.
+#[pyfunction]
+pub fn crc32(data: &[u8]) -> u32 {
+    crate::checksum::crc32(data)
+}
+
+/// Whether `tag` passes the filter.
+#[pyfunction]
+#[pyo3(signature = (tags, tag, dialect = "modern"))]
+pub fn tag_matches(tags: &str, tag: &str, dialect: &str) -> PyResult<bool> {
+    let unknown =
+        || pyo3::exceptions::PyValueError::new_err(format!("no tag dialect is called {dialect}"));
+    let dialect = crate::tags::dialect(dialect).ok_or_else(unknown)?;
+    Ok(crate::tags::Filter::new(tags, dialect).matches(tag.as_bytes()))
+}

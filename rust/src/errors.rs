@@ -1,0 +1,47 @@
+//! Raising `penstock.errors` from native code. The classes live in Python; this finds them.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::frame::Fault;
+use crate::segment::Segment;
+
+fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    py.import("penstock.errors")?.getattr(name)
+}
+
+/// An instance of `penstock.errors.<name>` made from `arguments`.
+pub fn error<'py>(
+    py: Python<'py>,
+    name: &str,
+    arguments: impl pyo3::call::PyCallArgs<'py>,
+) -> PyErr {
+    match class(py, name).and_then(|class| class.call1(arguments)) {
+        Ok(instance) => PyErr::from_value(instance),
+        Err(failure) => PyRuntimeError::new_err(format!("{name}: {failure}")),
+    }
+}
+
+/// Damage in a segment: its file and its byte.
+pub fn corrupt(py: Python<'_>, segment: &Segment, fault: &Fault) -> PyErr {
+    let arguments =
+        (segment.path().to_path_buf(), fault.at, fault.found.clone(), fault.expected.clone());
+    error(py, "CorruptError", arguments)
+}
+
+/// A file that was cut short under a mapping.
+pub fn vanished(py: Python<'_>, segment: &Segment) -> PyErr {
+    let text = "the file was cut short while it was mapped; run `penstock verify`";
+    error(py, "StorageError", (segment.path().to_path_buf(), text))
+}
+
+/// The message cannot be held: before a byte is written.
+pub fn refused(py: Python<'_>, why: &str) -> PyErr {
+    error(py, "RefusedError", (why,))
+}
+
+/// No arguments.
+pub fn plain(py: Python<'_>, name: &str) -> PyErr {
+    error(py, name, PyTuple::empty(py))
+}

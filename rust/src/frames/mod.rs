@@ -1,0 +1,3 @@
+//! One codec per format.
+
+pub mod penstock;

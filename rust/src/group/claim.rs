@@ -1,0 +1,473 @@
+//! Deciding which message a consumer gets next.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pyo3::prelude::*;
+
+use super::journal::Kind;
+use super::reader::{Found, Reader};
+use super::receipt::Receipt;
+use super::table::{Entry, NEVER, State, at};
+use super::{Group, PAUSED};
+use crate::checksum::key_hash;
+use crate::errors;
+use crate::frame::{Fault, FrameView, NO_TIME};
+use crate::message::Message;
+use crate::segment::Segment;
+use crate::tags::Filter;
+
+/// A message that was just given to this consumer.
+pub struct Claimed {
+    segment: Arc<Segment>,
+    offset: u64,
+    frame: u64,
+    view: FrameView,
+    lease: Option<(u32, u64, u32)>,
+    /// It was handed out too often: it goes to the dead letters.
+    pub is_dead: bool,
+}
+
+impl Claimed {
+    /// As Python sees it.
+    pub fn into_message(self, group: &Arc<Group>) -> Message {
+        let mut message = Message::found(&self.segment, self.offset, self.frame, self.view);
+        message.receipt = self.lease.map(|(entry, token, receives)| Receipt {
+            group: Arc::clone(group),
+            entry,
+            token,
+            offset: self.offset,
+            receives,
+        });
+        message
+    }
+}
+
+/// Why no more was claimed.
+pub enum Stop {
+    /// As many as asked for, or nothing more is there.
+    Enough,
+    /// The segment of this offset must be opened.
+    NeedSegment(u64),
+    /// Damage was met; reading goes on behind it.
+    Damaged(Arc<Segment>, Fault),
+    /// The table or the journal could not be written.
+    Io(std::io::Error),
+}
+
+impl From<std::io::Error> for Stop {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+struct Wish<'a> {
+    count: usize,
+    visibility_ns: i64,
+    owner: u32,
+    filter: &'a Filter,
+}
+
+impl Group {
+    /// Claims up to `count` messages into `out`.
+    pub(super) fn claim(
+        &self,
+        py: Python<'_>,
+        count: usize,
+        visibility_ns: Option<i64>,
+        out: &mut Vec<Claimed>,
+    ) -> PyResult<()> {
+        loop {
+            let stop = self.claim_once(py, count, visibility_ns, out)?;
+            match stop {
+                Stop::Enough => return Ok(()),
+                Stop::NeedSegment(offset) => self.fetch_segment(py, offset)?,
+                Stop::Damaged(segment, fault) if out.is_empty() => {
+                    return Err(errors::corrupt(py, &segment, &fault));
+                }
+                Stop::Damaged(..) => return Ok(()), // Met again, and then reported, at the next call.
+                Stop::Io(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Opens the segment of `offset` here.
+    fn fetch_segment(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
+        let segment = self.host.call_method1(py, "segment_at", (offset,))?;
+        let segment = segment.bind(py).cast::<crate::segment::PySegment>()?.get();
+        self.reader(py).segment = Some(Arc::clone(&segment.0));
+        Ok(())
+    }
+
+    fn claim_once(
+        &self,
+        py: Python<'_>,
+        count: usize,
+        visibility_ns: Option<i64>,
+        out: &mut Vec<Claimed>,
+    ) -> PyResult<Stop> {
+        let filter = Arc::clone(&self.filter.read().unwrap_or_else(|e| e.into_inner()));
+        let mut reader = self.reader(py);
+        let visibility_ns =
+            visibility_ns.unwrap_or_else(|| self.settings.visibility_ns.load(Ordering::Relaxed));
+        let wish = Wish { count, visibility_ns, owner: self.owner, filter: &filter };
+        if self.is_plain() {
+            if let Some(stop) = self.claim_plain(&mut reader, &wish, out) {
+                return Ok(stop);
+            }
+        }
+        let held = self.take(py)?;
+        let stop = self.claim_locked(&mut reader, &wish, out);
+        drop(held);
+        Ok(stop.unwrap_or_else(|stop| stop))
+    }
+
+    /// Whether the one word is all there is to look at.
+    fn is_plain(&self) -> bool {
+        !self.is_lease
+            && self.mirror.is_none()
+            && self.table.attention() == NEVER
+            && self.table.small(at::READY_LEN) == 0
+            && self.table.small(at::FLAGS) & PAUSED == 0
+            && self.settings.expire_ns.load(Ordering::Relaxed) == 0
+            && !self.is_always
+    }
+
+    /// Without the lock: reads ahead, then moves the word over all of it at once. None: a
+    /// message needs the table.
+    fn claim_plain(
+        &self,
+        reader: &mut Reader,
+        wish: &Wish<'_>,
+        out: &mut Vec<Claimed>,
+    ) -> Option<Stop> {
+        let word = self.table.map().word64(at::NEXT);
+        loop {
+            let kept = out.len();
+            let start = word.load(Ordering::Acquire);
+            let limit = self.limit();
+            let mut next = start;
+            let mut needs_table = false;
+            let mut stop = Stop::Enough;
+            while out.len() < wish.count {
+                match reader.find(&self.control, next, limit) {
+                    Found::Message { frame, view, next: after } => {
+                        if view.due_ns != 0
+                            || view.key.len != 0
+                            || frame != next
+                            || after == next + 1
+                        {
+                            needs_table = true;
+                            break;
+                        }
+                        let Some(segment) = reader.segment.as_ref() else { break };
+                        if wish.filter.is_open()
+                            || wish.filter.matches(tag_of(segment, frame, &view))
+                        {
+                            out.push(Claimed {
+                                segment: Arc::clone(segment),
+                                offset: next,
+                                frame,
+                                view,
+                                lease: None,
+                                is_dead: false,
+                            });
+                        }
+                        next = after;
+                    }
+                    Found::Nothing => break,
+                    Found::NeedSegment => match first_of(reader, next) {
+                        Some(first) => next = first,
+                        None => {
+                            stop = Stop::NeedSegment(next);
+                            break;
+                        }
+                    },
+                    Found::Damaged { fault, next: after } => {
+                        if let (true, Some(segment)) = (out.len() == kept, reader.segment.as_ref())
+                        {
+                            stop = Stop::Damaged(Arc::clone(segment), fault);
+                            next = after;
+                        }
+                        break;
+                    }
+                }
+            }
+            if next == start
+                || word.compare_exchange(start, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            {
+                self.table.count(at::DELIVERED, (out.len() - kept) as u64);
+                let has_some = out.len() > kept;
+                return if needs_table && !has_some { None } else { Some(stop) };
+            }
+            out.truncate(kept);
+        }
+    }
+
+    fn claim_locked(
+        &self,
+        reader: &mut Reader,
+        wish: &Wish<'_>,
+        out: &mut Vec<Claimed>,
+    ) -> Result<Stop, Stop> {
+        let limit = self.limit();
+        if self.table.small(at::FLAGS) & PAUSED != 0 {
+            return Ok(Stop::Enough);
+        }
+        let now = self.clock().boot();
+        self.expire(now)?;
+        while out.len() < wish.count {
+            if let Some(entry) = self.table.first_ready() {
+                self.lease_again(reader, wish, entry, now, out)?;
+            } else if self.table.span() >= self.settings.window.load(Ordering::Relaxed) {
+                break;
+            } else if !self.read_on(reader, wish, limit, now, out)? {
+                break;
+            }
+        }
+        if out.is_empty() && self.table.small(at::LEASED) > 0 {
+            let since = now.saturating_sub(self.looked_for_dead.load(Ordering::Relaxed));
+            if since > 200_000_000 && self.release_dead(now)? > 0 {
+                return self.claim_locked(reader, wish, out);
+            }
+        }
+        self.mirror()?;
+        self.checkpoint_if_long()?;
+        Ok(Stop::Enough)
+    }
+
+    /// What was leased too long or is due now may be handed out.
+    fn expire(&self, now: i64) -> std::io::Result<()> {
+        if self.table.attention() > now {
+            return Ok(());
+        }
+        while let Some(entry) = self.table.due(now) {
+            let Some(mut found) = self.table.entry(entry) else { break };
+            if found.state == State::Leased {
+                self.table.count(at::EXPIRED, 1);
+            }
+            found.state = State::Ready;
+            self.write(Kind::Ready, found, now)?;
+            self.table.make_ready(entry);
+        }
+        Ok(())
+    }
+
+    fn lease_again(
+        &self,
+        reader: &mut Reader,
+        wish: &Wish<'_>,
+        entry: u32,
+        now: i64,
+        out: &mut Vec<Claimed>,
+    ) -> Result<(), Stop> {
+        let Some(mut found) = self.table.entry(entry) else { return Ok(()) };
+        let (frame, view) = match reader.find(&self.control, found.offset, self.control.tail()) {
+            Found::Message { frame, view, .. } => (frame, view),
+            Found::NeedSegment if first_of(reader, found.offset).is_none() => {
+                return Err(Stop::NeedSegment(found.offset));
+            }
+            other => {
+                // Retention took it, or its bytes are damaged: it can't be handed out any more.
+                self.lease_table(entry, &mut found, 0, now, wish)?;
+                self.write(Kind::Done, found, now)?;
+                self.table.finish(entry, now);
+                self.table.count(at::SKIPPED, 1);
+                return match (other, &reader.segment) {
+                    (Found::Damaged { fault, .. }, Some(segment)) => {
+                        Err(Stop::Damaged(Arc::clone(segment), fault))
+                    }
+                    _ => Ok(()),
+                };
+            }
+        };
+        let most = self.settings.max_receives.load(Ordering::Relaxed);
+        let is_dead = most != 0 && found.receives >= most;
+        if self.is_lease || is_dead {
+            let token = self.next_token();
+            self.lease_table(entry, &mut found, token, now, wish)?;
+            let receives = if is_dead { found.receives - 1 } else { found.receives };
+            self.push(
+                reader,
+                found.offset,
+                frame,
+                view,
+                Some((entry, token, receives)),
+                is_dead,
+                out,
+            );
+        } else {
+            self.lease_table(entry, &mut found, 0, now, wish)?;
+            self.write(Kind::Done, found, now)?;
+            self.table.finish(entry, now);
+            self.push(reader, found.offset, frame, view, None, false, out);
+        }
+        Ok(())
+    }
+
+    fn lease_table(
+        &self,
+        entry: u32,
+        found: &mut Entry,
+        token: u64,
+        now: i64,
+        wish: &Wish<'_>,
+    ) -> std::io::Result<()> {
+        found.state = State::Leased;
+        found.token = token;
+        found.owner = wish.owner;
+        found.receives += 1;
+        (found.deadline, found.timeout) =
+            (now.saturating_add(wish.visibility_ns), wish.visibility_ns);
+        self.write(Kind::Lease, *found, now)?;
+        self.table.lease_ready(entry, token, wish.owner, found.deadline, found.timeout);
+        Ok(())
+    }
+
+    fn next_token(&self) -> u64 {
+        let token = self.table.wide(at::TOKEN) + 1;
+        self.table.set_wide(at::TOKEN, token);
+        if token % 1024 == 0 {
+            self.measure_skew(); // The wall clock may have been set meanwhile.
+        }
+        token
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn push(
+        &self,
+        reader: &Reader,
+        offset: u64,
+        frame: u64,
+        view: FrameView,
+        lease: Option<(u32, u64, u32)>,
+        is_dead: bool,
+        out: &mut Vec<Claimed>,
+    ) {
+        if let Some(segment) = &reader.segment {
+            out.push(Claimed { segment: Arc::clone(segment), offset, frame, view, lease, is_dead });
+            self.table.count(at::DELIVERED, 1);
+        }
+    }
+
+    /// Reads the next message and gives it out, holds it back or passes over it. False: nothing
+    /// more is there.
+    fn read_on(
+        &self,
+        reader: &mut Reader,
+        wish: &Wish<'_>,
+        limit: u64,
+        now: i64,
+        out: &mut Vec<Claimed>,
+    ) -> Result<bool, Stop> {
+        let word = self.table.map().word64(at::NEXT);
+        let offset = word.load(Ordering::Acquire);
+        let (frame, view, next) = match reader.find(&self.control, offset, limit) {
+            Found::Nothing => return Ok(false),
+            Found::NeedSegment => {
+                let Some(first) = first_of(reader, offset) else {
+                    return Err(Stop::NeedSegment(offset));
+                };
+                self.table.count(at::SKIPPED, u64::from(offset < self.control.head()));
+                let _ = word.compare_exchange(offset, first, Ordering::AcqRel, Ordering::Relaxed);
+                return Ok(true);
+            }
+            Found::Damaged { fault, next } => {
+                if out.is_empty() {
+                    let _ =
+                        word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed);
+                }
+                return match &reader.segment {
+                    Some(segment) => Err(Stop::Damaged(Arc::clone(segment), fault)),
+                    None => Ok(false),
+                };
+            }
+            Found::Message { frame, view, next } => (frame, view, next),
+        };
+        // Others may be moving the word without the lock (`claim_plain`): whoever moves it owns
+        // the message.
+        if word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return Ok(true);
+        }
+        let Some(segment) = reader.segment.clone() else { return Ok(false) };
+        if !wish.filter.is_open() && !wish.filter.matches(tag_of(&segment, frame, &view)) {
+            return Ok(true);
+        }
+        if self.has_expired(&view) {
+            self.table.count(at::SKIPPED, 1);
+            return Ok(true);
+        }
+        let key = key_hash(key_of(&segment, frame, &view));
+        let mut entry = Entry {
+            offset,
+            frame,
+            deadline: 0,
+            timeout: 0,
+            token: 0,
+            key,
+            state: State::Ready,
+            receives: 0,
+            owner: wish.owner,
+        };
+        let due_in =
+            if view.due_ns == 0 { 0 } else { view.due_ns.saturating_sub(self.clock().wall()) };
+        if due_in > 0 {
+            (entry.deadline, entry.timeout) = (now.saturating_add(due_in), due_in);
+        }
+        if self.table.is_key_busy(key) {
+            entry.state = State::Blocked;
+        } else if due_in > 0 {
+            entry.state = State::Delayed;
+        }
+        if entry.state != State::Ready {
+            self.write(Kind::Enter, entry, now)?;
+            self.table.enter(&entry)?;
+            return Ok(true);
+        }
+        let lease = if self.is_lease { Some(self.lease_new(&mut entry, wish, now)?) } else { None };
+        self.push(reader, offset, frame, view, lease, false, out);
+        Ok(true)
+    }
+
+    fn lease_new(
+        &self,
+        entry: &mut Entry,
+        wish: &Wish<'_>,
+        now: i64,
+    ) -> std::io::Result<(u32, u64, u32)> {
+        entry.state = State::Leased;
+        entry.token = self.next_token();
+        entry.receives = 1;
+        (entry.deadline, entry.timeout) =
+            (now.saturating_add(wish.visibility_ns), wish.visibility_ns);
+        self.write(Kind::Enter, *entry, now)?;
+        Ok((self.table.enter(entry)?, entry.token, 1))
+    }
+
+    fn has_expired(&self, view: &FrameView) -> bool {
+        let expire_ns = self.settings.expire_ns.load(Ordering::Relaxed);
+        expire_ns != 0
+            && view.timestamp_ns != NO_TIME
+            && view.timestamp_ns < self.clock().wall().saturating_sub(expire_ns)
+    }
+}
+
+/// Where the reader's segment begins, if the wanted offset lies before it: what was there is
+/// gone, or the offset named the end of the segment before.
+fn first_of(reader: &Reader, offset: u64) -> Option<u64> {
+    reader.segment.as_ref().map(|segment| segment.first()).filter(|first| *first > offset)
+}
+
+fn tag_of<'a>(segment: &'a Segment, frame: u64, view: &'a FrameView) -> &'a [u8] {
+    match &view.owned {
+        Some(owned) => view.tag.of(owned),
+        None => view.tag.of(segment.frame_bytes(frame, view.size)),
+    }
+}
+
+fn key_of<'a>(segment: &'a Segment, frame: u64, view: &'a FrameView) -> &'a [u8] {
+    match &view.owned {
+        Some(owned) => view.key.of(owned),
+        None => view.key.of(segment.frame_bytes(frame, view.size)),
+    }
+}

@@ -1,0 +1,472 @@
+//! The group as Python sees it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use pyo3::prelude::*;
+
+use super::claim::Claimed;
+use super::journal::{self, Journal, Kind, Record};
+use super::reader::Reader;
+use super::table::{Entry, MAX_ENTRIES, NEVER, NONE, State, Table, at};
+use super::{Group, MAGIC, PAUSED, PyMirror, Receipt, Settings};
+use crate::append::seconds_to_ns;
+use crate::clock::Clock;
+use crate::control::Shared;
+use crate::errors;
+use crate::message::Message;
+use crate::sys::futex::Woken;
+use crate::tags::{self, Filter};
+
+/// A group, open.
+#[pyclass(frozen, module = "penstock._core", name = "Group")]
+pub struct PyGroup(pub Arc<Group>);
+
+fn parse_filter(text: &str, dialect: &str) -> PyResult<Arc<Filter>> {
+    let unknown =
+        || pyo3::exceptions::PyValueError::new_err(format!("no tag dialect is called {dialect}"));
+    Ok(Arc::new(Filter::new(text, tags::dialect(dialect).ok_or_else(unknown)?)))
+}
+
+impl PyGroup {
+    /// Gives dead letters away and makes messages of the rest.
+    fn deliver(&self, py: Python<'_>, claimed: Vec<Claimed>) -> PyResult<Vec<Message>> {
+        let mut messages = Vec::with_capacity(claimed.len());
+        for one in claimed {
+            let is_dead = one.is_dead;
+            let message = one.into_message(&self.0);
+            if is_dead {
+                self.0.table.count(at::DEAD, 1);
+                self.0.host.call_method1(py, "dead_letter", (message,))?;
+            } else {
+                messages.push(message);
+            }
+        }
+        Ok(messages)
+    }
+
+    fn claim_until(
+        &self,
+        py: Python<'_>,
+        count: usize,
+        timeout: Option<f64>,
+        visibility: Option<f64>,
+    ) -> PyResult<Vec<Message>> {
+        let group = &*self.0;
+        let visibility_ns = visibility.map(seconds_to_ns).transpose()?;
+        let mut until = None;
+        let mut claimed = Vec::new();
+        loop {
+            if group.is_closed.load(Ordering::Relaxed) {
+                return Err(errors::plain(py, "ClosedError"));
+            }
+            let limit = group.limit();
+            group.claim(py, count, visibility_ns, &mut claimed)?;
+            if !claimed.is_empty() {
+                let messages = self.deliver(py, std::mem::take(&mut claimed))?;
+                if !messages.is_empty() {
+                    group.sync_if_acked(py)?;
+                    return Ok(messages);
+                }
+                continue;
+            }
+            if timeout.is_some_and(|seconds| seconds <= 0.0) || self.pause_briefly(limit) {
+                if timeout.is_some_and(|seconds| seconds <= 0.0) {
+                    return Ok(Vec::new());
+                }
+                continue;
+            }
+            let until = match until {
+                Some(until) => until,
+                None => {
+                    let end = match timeout {
+                        None => NEVER,
+                        Some(seconds) => {
+                            group.clock().boot().saturating_add(seconds_to_ns(seconds)?)
+                        }
+                    };
+                    *until.insert(end)
+                }
+            };
+            if group.clock().boot() >= until {
+                return Ok(Vec::new());
+            }
+            if py.detach(|| group.sleep(limit, until)) == Woken::Interrupted {
+                py.check_signals()?;
+            } else if group.clock().is_manual() {
+                py.check_signals()?;
+            }
+        }
+    }
+
+    /// A very short spin: most waits between busy processes end within it. True: look again.
+    fn pause_briefly(&self, limit: u64) -> bool {
+        let group = &*self.0;
+        let spin = group.settings.spin_ns.load(Ordering::Relaxed);
+        if spin == 0 || group.clock().is_manual() {
+            return false;
+        }
+        let start = group.clock().boot();
+        loop {
+            for _ in 0..32 {
+                std::hint::spin_loop();
+            }
+            if group.limit() != limit {
+                return true;
+            }
+            if group.clock().boot() - start > spin {
+                return false;
+            }
+        }
+    }
+}
+
+impl Group {
+    /// At `always`, a get that is its own ack returns after its sync.
+    fn sync_if_acked(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_lease || !self.is_always {
+            return Ok(());
+        }
+        self.sync_journal(py, (self.table.wide(at::JOURNAL_NAME), u64::MAX))
+    }
+}
+
+#[pymethods]
+impl PyGroup {
+    /// Opens the group whose files are in `folder`; a new one reads from `start` on. `host` has
+    /// `segment_at(offset)` and `dead_letter(message)`.
+    #[new]
+    #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, is_first, visibility_s, window, max_receives, tags, dialect, mirror=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        shared: &Shared,
+        folder: PathBuf,
+        clock: Py<Clock>,
+        host: Py<PyAny>,
+        start: u64,
+        lease: bool,
+        always: bool,
+        bound: bool,
+        is_first: bool,
+        visibility_s: f64,
+        window: u64,
+        max_receives: u32,
+        tags: &str,
+        dialect: &str,
+        mirror: Option<&PyMirror>,
+    ) -> PyResult<Self> {
+        let boot_id = clock.get().boot_id_now();
+        let table = Table::open(&folder.join("table"))?;
+        let is_same_boot = table.wide(at::MAGIC) == MAGIC && table.wide(at::BOOT) == boot_id;
+        let name = match journal::newest(&folder)? {
+            Some(name) => name,
+            None => {
+                let nothing = Entry {
+                    offset: 0,
+                    frame: 0,
+                    deadline: 0,
+                    timeout: 0,
+                    token: 0,
+                    key: 0,
+                    state: State::Free,
+                    receives: 0,
+                    owner: NONE,
+                };
+                let record = Record { kind: Kind::Seek, entry: nothing, next: start };
+                Journal::begin(&folder, 1, &[record], clock.get().wall())?;
+                1
+            }
+        };
+        let opened = Journal::open(&folder, name)?;
+        let settings = Settings {
+            visibility_ns: seconds_to_ns(visibility_s)?.into(),
+            window: window.min(u64::from(MAX_ENTRIES)).into(),
+            max_receives: max_receives.into(),
+            expire_ns: 0.into(),
+            spin_ns: 2_000.into(),
+            is_durable_only: false.into(),
+        };
+        let owner = if bound { shared.control.owner() } else { NONE };
+        let group = Group {
+            control: Arc::clone(&shared.control),
+            table,
+            folder,
+            journal: Mutex::new(Arc::new(opened)),
+            reader: Mutex::new(Reader::default()),
+            filter: RwLock::new(parse_filter(tags, dialect)?),
+            clock,
+            host,
+            mirror: mirror.map(|mirror| Arc::clone(&mirror.0)),
+            settings,
+            is_lease: lease,
+            is_always: always,
+            owner,
+            is_closed: AtomicBool::new(false),
+            looked_for_dead: AtomicI64::new(0),
+        };
+        group.prepare(is_same_boot, is_first, boot_id)?;
+        Ok(Self(Arc::new(group)))
+    }
+
+    /// The next message; `Empty` when none comes within `timeout` seconds (none: wait for ever).
+    #[pyo3(signature = (timeout=None, *, visibility=None))]
+    fn get(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        visibility: Option<f64>,
+    ) -> PyResult<Message> {
+        let mut found = self.claim_until(py, 1, timeout, visibility)?;
+        found.pop().ok_or_else(|| errors::plain(py, "Empty"))
+    }
+
+    /// Up to `count` messages: what is there after at most `timeout` seconds, `[]` if nothing.
+    #[pyo3(signature = (count, timeout=Some(0.0), *, visibility=None))]
+    fn get_many(
+        &self,
+        py: Python<'_>,
+        count: usize,
+        timeout: Option<f64>,
+        visibility: Option<f64>,
+    ) -> PyResult<Vec<Message>> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        self.claim_until(py, count, timeout, visibility)
+    }
+
+    /// Acks by receipt text.
+    fn ack(&self, py: Python<'_>, receipt: &str) -> PyResult<()> {
+        let (entry, token, offset) = self.parse(py, receipt)?;
+        self.0.ack(py, entry, token, offset)
+    }
+
+    /// Gives back by receipt text.
+    #[pyo3(signature = (receipt, delay = 0.0))]
+    fn nack(&self, py: Python<'_>, receipt: &str, delay: f64) -> PyResult<()> {
+        let (entry, token, offset) = self.parse(py, receipt)?;
+        self.0.nack(py, entry, token, offset, delay)
+    }
+
+    /// Extends by receipt text.
+    fn extend(&self, py: Python<'_>, receipt: &str, seconds: f64) -> PyResult<()> {
+        let (entry, token, offset) = self.parse(py, receipt)?;
+        self.0.extend(py, entry, token, offset, seconds)
+    }
+
+    /// Forgets what is out and reads on at `offset`, which must be a message's or the tail.
+    fn seek(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
+        self.0.seek(py, offset)
+    }
+
+    /// Moves the group forward to `offset` if it is behind: what lay before is gone.
+    fn overtake(&self, py: Python<'_>, offset: u64) -> PyResult<bool> {
+        let held = self.0.take(py)?;
+        let is_behind = self.0.cursor() < offset;
+        if is_behind {
+            let now = self.0.clock().boot();
+            let gone: Vec<u32> = self.0.table.outstanding().collect();
+            for index in gone {
+                let Some(entry) = self.0.table.entry(index).filter(|entry| entry.offset < offset)
+                else {
+                    continue;
+                };
+                if entry.state == State::Leased {
+                    self.0.write(Kind::Done, entry, now)?;
+                    self.0.table.finish(index, now);
+                }
+            }
+            let word = self.0.table.map().word64(at::NEXT);
+            word.fetch_max(offset, Ordering::AcqRel);
+            self.0.table.settle_cursor();
+            self.0.mirror()?;
+        }
+        drop(held);
+        Ok(is_behind)
+    }
+
+    /// The lowest unacked offset.
+    #[getter]
+    fn cursor(&self) -> u64 {
+        self.0.cursor()
+    }
+
+    /// The next unread offset.
+    #[getter]
+    fn next(&self) -> u64 {
+        self.0.table.wide(at::NEXT)
+    }
+
+    /// Hands nothing out until `resume`, in every process.
+    fn pause(&self, py: Python<'_>, paused: bool) -> PyResult<()> {
+        let held = self.0.take(py)?;
+        let flags = self.0.table.small(at::FLAGS);
+        self.0.table.set_small(at::FLAGS, if paused { flags | PAUSED } else { flags & !PAUSED });
+        drop(held);
+        self.0.control.signal();
+        Ok(())
+    }
+
+    /// Whether it is paused.
+    #[getter]
+    fn is_paused(&self) -> bool {
+        self.0.table.small(at::FLAGS) & PAUSED != 0
+    }
+
+    /// Counts since the group was made, and what is out now.
+    fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let table = &self.0.table;
+        let wide = [
+            ("delivered", at::DELIVERED),
+            ("acked", at::ACKED),
+            ("expired", at::EXPIRED),
+            ("dead", at::DEAD),
+            ("skipped", at::SKIPPED),
+            ("journal_bytes", at::JOURNAL_END),
+        ];
+        let small = [
+            ("leased", at::LEASED),
+            ("delayed", at::DELAYED),
+            ("blocked", at::BLOCKED),
+            ("ready", at::READY_LEN),
+        ];
+        let wide = wide.iter().map(|(name, at)| (*name, table.wide(*at)));
+        wide.chain(small.iter().map(|(name, at)| (*name, u64::from(table.small(*at))))).collect()
+    }
+
+    /// Offsets that are out, held back or waiting, each with its state and how often it went out.
+    fn outstanding(&self, py: Python<'_>) -> PyResult<Vec<(u64, &'static str, u32, i64)>> {
+        let held = self.0.take(py)?;
+        let entries = self.0.table.outstanding().filter_map(|entry| self.0.table.entry(entry));
+        let name = |state| match state {
+            State::Leased => "leased",
+            State::Delayed => "delayed",
+            State::Blocked => "blocked",
+            _ => "ready",
+        };
+        let rows = entries
+            .map(|entry| (entry.offset, name(entry.state), entry.receives, entry.deadline))
+            .collect();
+        drop(held);
+        Ok(rows)
+    }
+
+    /// A new filter, for what is read from now on.
+    #[pyo3(signature = (tags, dialect = "modern"))]
+    fn set_tags(&self, tags: &str, dialect: &str) -> PyResult<()> {
+        *self.0.filter.write().unwrap_or_else(|e| e.into_inner()) = parse_filter(tags, dialect)?;
+        Ok(())
+    }
+
+    /// New settings, from now on.
+    #[pyo3(signature = (*, visibility_s=None, window=None, max_receives=None, expire_s=None, spin_s=None, durable_only=None))]
+    fn configure(
+        &self,
+        visibility_s: Option<f64>,
+        window: Option<u64>,
+        max_receives: Option<u32>,
+        expire_s: Option<f64>,
+        spin_s: Option<f64>,
+        durable_only: Option<bool>,
+    ) -> PyResult<()> {
+        let settings = &self.0.settings;
+        if let Some(seconds) = visibility_s {
+            settings.visibility_ns.store(seconds_to_ns(seconds)?, Ordering::Relaxed);
+        }
+        if let Some(window) = window {
+            settings.window.store(window.min(u64::from(MAX_ENTRIES)), Ordering::Relaxed);
+        }
+        if let Some(most) = max_receives {
+            settings.max_receives.store(most, Ordering::Relaxed);
+        }
+        if let Some(seconds) = expire_s {
+            settings.expire_ns.store(seconds_to_ns(seconds)?, Ordering::Relaxed);
+        }
+        if let Some(seconds) = spin_s {
+            settings.spin_ns.store(seconds_to_ns(seconds)?, Ordering::Relaxed);
+        }
+        if let Some(only) = durable_only {
+            settings.is_durable_only.store(only, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Counts changes of the group's settings file, so that every process reads it again.
+    #[getter]
+    fn version(&self) -> u32 {
+        self.0.table.small(at::VERSION)
+    }
+
+    /// The settings file was changed.
+    fn bump_version(&self) {
+        self.0.table.map().word32(at::VERSION).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Syncs the journal (and, for groups that ack by getting, the word).
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.sync_journal(py, (self.0.table.wide(at::JOURNAL_NAME), u64::MAX))
+    }
+
+    /// Whether the journal has records that are not synced.
+    #[getter]
+    fn is_dirty(&self) -> bool {
+        self.0.table.wide(at::JOURNAL_SYNCED) != self.0.table.wide(at::JOURNAL_END)
+            || (!self.0.is_lease && self.0.table.wide(at::SYNCED_NEXT) != self.0.table.wide(at::NEXT))
+    }
+
+    /// Gives back, at once, everything that dead consumers had.
+    fn release_dead(&self, py: Python<'_>) -> PyResult<u32> {
+        let held = self.0.take(py)?;
+        let released = self.0.release_dead(self.0.clock().boot())?;
+        drop(held);
+        if released > 0 {
+            self.0.control.signal();
+        }
+        Ok(released)
+    }
+
+    /// Rewrites the journal as a checkpoint.
+    fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
+        let held = self.0.take(py)?;
+        self.0.checkpoint()?;
+        drop(held);
+        Ok(())
+    }
+
+    /// Ends every wait of this handle.
+    fn close(&self) {
+        self.0.is_closed.store(true, Ordering::Relaxed);
+        self.0.control.signal();
+    }
+}
+
+impl PyGroup {
+    fn parse(&self, py: Python<'_>, text: &str) -> PyResult<(u32, u64, u64)> {
+        Receipt::parse(text)
+            .ok_or_else(|| errors::error(py, "ReceiptError", ("this is no receipt of penstock's",)))
+    }
+}
+
+impl Group {
+    /// The first opener of a boot makes the table from the journal; later ones use it.
+    fn prepare(&self, is_same_boot: bool, is_first: bool, boot_id: u64) -> std::io::Result<()> {
+        let word = self.table.map().word32(at::LOCK);
+        if is_first && !is_same_boot {
+            word.store(0, Ordering::SeqCst);
+        }
+        if is_same_boot {
+            return Ok(());
+        }
+        self.control.life().take_patiently(word);
+        if self.table.wide(at::MAGIC) != MAGIC || self.table.wide(at::BOOT) != boot_id {
+            self.measure_skew();
+            self.rebuild(false)?;
+            self.table.map().publish64(at::BOOT, boot_id);
+            self.table.map().publish64(at::MAGIC, MAGIC);
+        }
+        self.control.life().give(word);
+        Ok(())
+    }
+}

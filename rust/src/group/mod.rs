@@ -1,0 +1,476 @@
+//! A group: consumers that share progress, in any number of threads and processes.
+//!
+//! Every change is journaled before the table shows it; both happen under the group's lock, which
+//! survives its holder's death like the append lock. A group that acks by getting moves one word
+//! and needs neither, as long as no message is delayed, keyed or sealed.
+
+mod claim;
+mod face;
+pub mod journal;
+mod reader;
+pub mod receipt;
+pub mod table;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+
+use pyo3::prelude::*;
+
+pub use face::PyGroup;
+pub use receipt::Receipt;
+
+use crate::append::seconds_to_ns;
+use crate::clock::Clock;
+use crate::control::Control;
+use crate::errors;
+use crate::gate;
+use crate::lock::Got;
+use crate::sys::futex;
+use crate::tags::Filter;
+use journal::{Journal, Kind, Record};
+use reader::Reader;
+use table::{Entry, NEVER, NONE, State, Table, at};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"PENSTGRP");
+/// The group hands nothing out.
+const PAUSED: u32 = 1;
+
+/// Where a format keeps a group's progress itself (`.rdx`, `state.dat`, `consumer.offset`).
+pub trait Mirror: Send + Sync {
+    /// Everything below `cursor` is done; reading goes on at `next`.
+    fn store(&self, cursor: u64, next: u64) -> std::io::Result<()>;
+}
+
+/// A mirror, as Python hands it around.
+#[pyclass(frozen, module = "penstock._core", name = "Mirror")]
+pub struct PyMirror(pub Arc<dyn Mirror>);
+
+/// What may be changed while the group is open.
+pub struct Settings {
+    visibility_ns: AtomicI64,
+    window: AtomicU64,
+    max_receives: AtomicU32,
+    expire_ns: AtomicI64,
+    spin_ns: AtomicI64,
+    is_durable_only: AtomicBool,
+}
+
+/// One open group.
+pub struct Group {
+    control: Arc<Control>,
+    table: Table,
+    folder: PathBuf,
+    journal: Mutex<Arc<Journal>>,
+    reader: Mutex<Reader>,
+    filter: RwLock<Arc<Filter>>,
+    clock: Py<Clock>,
+    host: Py<PyAny>,
+    mirror: Option<Arc<dyn Mirror>>,
+    settings: Settings,
+    is_lease: bool,
+    is_always: bool,
+    owner: u32,
+    is_closed: AtomicBool,
+    looked_for_dead: AtomicI64,
+}
+
+/// The group's lock, held.
+struct Held<'a>(&'a Group);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.control.life().give(self.0.table.map().word32(at::LOCK));
+    }
+}
+
+/// The wrong receipt, or one whose lease has ended.
+enum Refusal {
+    Stale,
+    Io(std::io::Error),
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Group {
+    fn clock(&self) -> &Clock {
+        self.clock.get()
+    }
+
+    fn reader<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, Reader> {
+        gate::enter(py, &self.reader)
+    }
+
+    fn journal(&self) -> Arc<Journal> {
+        Arc::clone(&self.journal.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    /// Takes the lock; whoever inherits it rebuilds the table first.
+    fn take<'a>(&'a self, py: Python<'_>) -> PyResult<Held<'a>> {
+        let (life, word) = (self.control.life(), self.table.map().word32(at::LOCK));
+        let mut got = life.try_take(word);
+        while got.is_none() {
+            got = py.detach(|| life.take(word));
+            if got.is_none() {
+                py.check_signals()?;
+            }
+        }
+        let held = Held(self);
+        if got == Some(Got::Inherited) {
+            self.rebuild(true)?;
+        }
+        if self.journal().name() != self.table.wide(at::JOURNAL_NAME) {
+            self.reopen_journal()?;
+        }
+        Ok(held)
+    }
+
+    fn reopen_journal(&self) -> std::io::Result<()> {
+        let journal = Journal::open(&self.folder, self.table.wide(at::JOURNAL_NAME))?;
+        *self.journal.lock().unwrap_or_else(|e| e.into_inner()) = Arc::new(journal);
+        Ok(())
+    }
+
+    /// Makes the table anew from the journal. In the same boot deadlines and owners hold; after a
+    /// restart of the machine every owner is gone and the wall clock tells what is left.
+    fn rebuild(&self, same_boot: bool) -> std::io::Result<()> {
+        let name = journal::newest(&self.folder)?.unwrap_or(0);
+        let journal = Arc::new(Journal::open(&self.folder, name)?);
+        let replay = journal.replay()?;
+        journal.clear_after(replay.end)?;
+        let (boot, wall) = (self.clock().boot(), self.clock().wall());
+        // A group that acks by getting moves its word without the journal.
+        let next =
+            if self.is_lease { replay.next } else { self.table.wide(at::NEXT).max(replay.next) };
+        self.table.clear(next);
+        for (entry, set_at) in replay.outstanding.into_values() {
+            let mut entry = entry;
+            if !same_boot {
+                let left = set_at
+                    .saturating_add(entry.timeout)
+                    .saturating_sub(wall)
+                    .clamp(0, entry.timeout.max(0));
+                entry.deadline = boot.saturating_add(left);
+                if entry.state == State::Leased && entry.owner != NONE {
+                    entry.state = State::Ready;
+                }
+            }
+            if entry.state == State::Blocked && !self.table.is_key_busy(entry.key) {
+                entry.state = if entry.deadline > boot { State::Delayed } else { State::Ready };
+            }
+            self.table.enter(&entry)?;
+        }
+        self.table.settle_cursor();
+        self.table.set_wide(at::TOKEN, self.table.wide(at::TOKEN).max(replay.token));
+        self.table.set_wide(at::JOURNAL_NAME, name);
+        self.table.set_wide(at::JOURNAL_END, replay.end);
+        self.table.set_wide(at::JOURNAL_SYNCED, 0);
+        *self.journal.lock().unwrap_or_else(|e| e.into_inner()) = journal;
+        Ok(())
+    }
+
+    /// Journals what is about to happen. Under the lock, before the table changes.
+    #[inline]
+    fn write(&self, kind: Kind, entry: Entry, now_boot: i64) -> std::io::Result<()> {
+        let wall = self.wall_at(now_boot);
+        let record = Record { kind, entry, next: self.table.wide(at::NEXT) };
+        let journal = self.journal();
+        let before = self.table.wide(at::JOURNAL_END);
+        let end = journal.append(before, &record, wall)?;
+        if self.table.wide(at::JOURNAL_SYNCED) == before {
+            self.control.announce_dirty();
+        }
+        self.table.set_wide(at::JOURNAL_END, end);
+        Ok(())
+    }
+
+    /// The wall time that belongs to a boot time just read: one clock reading less.
+    fn wall_at(&self, now_boot: i64) -> i64 {
+        match self.clock().is_manual() {
+            true => self.clock().wall(),
+            false => now_boot.saturating_add(self.table.wide(at::SKEW).cast_signed()),
+        }
+    }
+
+    /// Notes how far the wall clock is from the boot clock.
+    fn measure_skew(&self) {
+        let skew = self.clock().wall().saturating_sub(self.clock().boot());
+        self.table.set_wide(at::SKEW, skew.cast_unsigned());
+    }
+
+    /// Rewrites the journal when most of it is history. Under the lock.
+    fn checkpoint_if_long(&self) -> std::io::Result<()> {
+        let end = self.table.wide(at::JOURNAL_END);
+        let live = self.table.span() * 112;
+        if end > journal::SMALL_BYTES.max(live * 4) { self.checkpoint() } else { Ok(()) }
+    }
+
+    fn checkpoint(&self) -> std::io::Result<()> {
+        let next = self.table.wide(at::NEXT);
+        let nothing = Entry {
+            offset: 0,
+            frame: 0,
+            deadline: 0,
+            timeout: 0,
+            token: self.table.wide(at::TOKEN),
+            key: 0,
+            state: State::Free,
+            receives: 0,
+            owner: NONE,
+        };
+        let mut records = vec![Record { kind: Kind::Seek, entry: nothing, next }];
+        let outstanding = self.table.outstanding().filter_map(|entry| self.table.entry(entry));
+        records.extend(outstanding.map(|entry| Record { kind: Kind::Enter, entry, next }));
+        let old = self.table.wide(at::JOURNAL_NAME);
+        let (journal, end) = Journal::begin(&self.folder, old + 1, &records, self.clock().wall())?;
+        self.table.set_wide(at::JOURNAL_NAME, old + 1);
+        self.table.set_wide(at::JOURNAL_END, end);
+        self.table.set_wide(at::JOURNAL_SYNCED, end);
+        *self.journal.lock().unwrap_or_else(|e| e.into_inner()) = Arc::new(journal);
+        crate::region::unlink(&journal::path(&self.folder, old))
+    }
+
+    /// Tells the format's own file.
+    #[inline]
+    fn mirror(&self) -> std::io::Result<()> {
+        match &self.mirror {
+            None => Ok(()),
+            Some(mirror) => mirror.store(self.cursor(), self.table.wide(at::NEXT)),
+        }
+    }
+
+    /// The lowest unacked offset.
+    pub fn cursor(&self) -> u64 {
+        match self.table.span() {
+            0 => self.table.wide(at::NEXT),
+            _ => self.table.wide(at::CURSOR),
+        }
+    }
+
+    /// The entry that a receipt names, if its lease still runs.
+    fn leased(&self, entry: u32, token: u64, offset: u64) -> Result<Entry, Refusal> {
+        let found = self.table.entry(entry).ok_or(Refusal::Stale)?;
+        let is_same =
+            found.token == token && found.offset == offset && found.state == State::Leased;
+        if is_same { Ok(found) } else { Err(Refusal::Stale) }
+    }
+
+    /// Whether the lease that a receipt proves still runs.
+    pub fn is_leased(&self, entry: u32, token: u64, offset: u64) -> bool {
+        self.leased(entry, token, offset).is_ok()
+    }
+
+    fn answer(&self, py: Python<'_>, outcome: Result<(), Refusal>) -> PyResult<()> {
+        let text =
+            "the lease has ended: the message was acked, given back, or went to another consumer";
+        outcome.map_err(|refusal| match refusal {
+            Refusal::Stale => errors::error(py, "ReceiptError", (text,)),
+            Refusal::Io(error) => error.into(),
+        })
+    }
+
+    fn ack_locked(&self, entry: u32, token: u64, offset: u64) -> Result<bool, Refusal> {
+        let found = self.leased(entry, token, offset)?;
+        // Only a waiting message with the same key needs the time.
+        let now = if found.key == 0 { 0 } else { self.clock().boot() };
+        self.write(Kind::Done, found, now)?;
+        let freed = self.table.finish(entry, now);
+        self.table.count(at::ACKED, 1);
+        self.mirror()?;
+        self.checkpoint_if_long()?;
+        Ok(freed)
+    }
+
+    /// The message is done.
+    pub fn ack(&self, py: Python<'_>, entry: u32, token: u64, offset: u64) -> PyResult<()> {
+        let held = self.take(py)?;
+        let outcome = self.ack_locked(entry, token, offset);
+        let end = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
+        drop(held);
+        match outcome {
+            Ok(freed) => {
+                // Another consumer may wait for the key, or for room in the window.
+                if freed || self.table.span() + 1 >= self.settings.window.load(Ordering::Relaxed) {
+                    self.control.signal();
+                }
+                if self.is_always { self.sync_journal(py, end) } else { Ok(()) }
+            }
+            Err(refusal) => self.answer(py, Err(refusal)),
+        }
+    }
+
+    /// Back to the queue, now or after `delay_s`.
+    pub fn nack(
+        &self,
+        py: Python<'_>,
+        entry: u32,
+        token: u64,
+        offset: u64,
+        delay_s: f64,
+    ) -> PyResult<()> {
+        let delay = seconds_to_ns(delay_s)?;
+        let held = self.take(py)?;
+        let outcome = self
+            .leased(entry, token, offset)
+            .and_then(|found| Ok(self.release(entry, found, delay)?));
+        drop(held);
+        self.control.signal();
+        self.answer(py, outcome)
+    }
+
+    /// Ends a lease: ready now, or later. Under the lock.
+    fn release(&self, entry: u32, mut found: Entry, delay_ns: i64) -> std::io::Result<()> {
+        let now = self.clock().boot();
+        if delay_ns == 0 {
+            found.state = State::Ready;
+            self.write(Kind::Ready, found, now)?;
+            self.table.make_ready(entry);
+        } else {
+            found.state = State::Delayed;
+            (found.deadline, found.timeout) = (now.saturating_add(delay_ns), delay_ns);
+            self.write(Kind::Delay, found, now)?;
+            self.table.set_delayed(entry, found.deadline, delay_ns);
+        }
+        Ok(())
+    }
+
+    /// The lease runs for `seconds` from now.
+    pub fn extend(
+        &self,
+        py: Python<'_>,
+        entry: u32,
+        token: u64,
+        offset: u64,
+        seconds: f64,
+    ) -> PyResult<()> {
+        let timeout = seconds_to_ns(seconds)?;
+        let held = self.take(py)?;
+        let outcome = self.leased(entry, token, offset).and_then(|mut found| {
+            let now = self.clock().boot();
+            (found.deadline, found.timeout) = (now.saturating_add(timeout), timeout);
+            self.write(Kind::Extend, found, now)?;
+            self.table.extend(entry, found.deadline, timeout);
+            Ok(())
+        });
+        drop(held);
+        self.answer(py, outcome)
+    }
+
+    /// Syncs the journal up to `(name, end)`; concurrent acks share one sync.
+    fn sync_journal(&self, py: Python<'_>, (name, end): (u64, u64)) -> PyResult<()> {
+        let outcome = py.detach(|| {
+            let word = self.table.map().word32(at::SYNC_LOCK);
+            self.control.life().take_patiently(word);
+            let is_done = self.table.wide(at::JOURNAL_NAME) != name
+                || self.table.wide(at::JOURNAL_SYNCED) >= end;
+            let outcome = if is_done { Ok(()) } else { self.sync_now() };
+            self.control.life().give(word);
+            outcome
+        });
+        outcome.map_err(|error| {
+            self.control.poison();
+            PyErr::from(error)
+        })
+    }
+
+    /// Syncs what there is. A checkpoint in between has synced it too.
+    fn sync_now(&self) -> std::io::Result<()> {
+        let (end, next) = (self.table.wide(at::JOURNAL_END), self.table.wide(at::NEXT));
+        let journal = self.journal();
+        journal.sync()?;
+        if !self.is_lease {
+            crate::region::sync(self.table.map().file())?;
+            self.table.set_wide(at::SYNCED_NEXT, next);
+        }
+        if journal.name() == self.table.wide(at::JOURNAL_NAME) {
+            self.table.set_wide(at::JOURNAL_SYNCED, end);
+        }
+        Ok(())
+    }
+
+    /// Forgets what is out and reads on at `offset`.
+    fn seek(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
+        let held = self.take(py)?;
+        let nothing = Entry {
+            offset: 0,
+            frame: 0,
+            deadline: 0,
+            timeout: 0,
+            token: 0,
+            key: 0,
+            state: State::Free,
+            receives: 0,
+            owner: NONE,
+        };
+        self.table.set_wide(at::NEXT, offset);
+        self.write(Kind::Seek, nothing, self.clock().boot())?;
+        self.table.clear(offset);
+        self.mirror()?;
+        drop(held);
+        self.control.signal();
+        if self.is_always {
+            let end = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
+            self.sync_journal(py, end)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back what dead openers had. Under the lock; at most a few times a second.
+    fn release_dead(&self, now: i64) -> std::io::Result<u32> {
+        let mut released = 0;
+        let held: Vec<u32> = self.table.outstanding().collect();
+        let mut verdicts = std::collections::BTreeMap::new();
+        for entry in held {
+            let Some(found) =
+                self.table.entry(entry).filter(|e| e.state == State::Leased && e.owner != NONE)
+            else {
+                continue;
+            };
+            if !*verdicts.entry(found.owner).or_insert_with(|| self.control.is_alive(found.owner)) {
+                self.release(entry, found, 0)?;
+                released += 1;
+            }
+        }
+        self.looked_for_dead.store(now, Ordering::Relaxed);
+        Ok(released)
+    }
+
+    /// When something may be there without a new put: the next deadline, or the time to look
+    /// for dead consumers.
+    fn wake_at(&self, now: i64) -> i64 {
+        let attention = self.table.attention();
+        let look = if self.table.small(at::LEASED) > 0 { now + 250_000_000 } else { NEVER };
+        attention.min(look)
+    }
+
+    /// Sleeps until something may be there. None: a signal arrived.
+    fn sleep(&self, limit_seen: u64, until: i64) -> futex::Woken {
+        let now = self.clock().boot();
+        let wake_at = self.wake_at(now).min(until);
+        let nap = if self.clock().is_manual() { 2_000_000 } else { wake_at.saturating_sub(now) };
+        if nap <= 0 {
+            return futex::Woken::TimedOut;
+        }
+        let timeout = (wake_at != NEVER || self.clock().is_manual())
+            .then(|| std::time::Duration::from_nanos(nap.unsigned_abs()));
+        let ready = || {
+            self.limit() != limit_seen
+                || self.table.small(at::READY_LEN) > 0
+                || self.is_closed.load(Ordering::Relaxed)
+        };
+        self.control.wait(timeout, ready)
+    }
+
+    /// Readers go no further: the tail, or what is synced.
+    #[inline]
+    fn limit(&self) -> u64 {
+        match self.settings.is_durable_only.load(Ordering::Relaxed) {
+            true => self.control.durable(),
+            false => self.control.tail(),
+        }
+    }
+}

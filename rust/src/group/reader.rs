@@ -1,0 +1,125 @@
+//! Reading on in a queue: finding the frame at an offset, across segments and inside batches.
+
+use std::sync::Arc;
+
+use crate::control::Control;
+use crate::frame::{Fault, FrameView, Step};
+use crate::segment::{LIVE, Segment};
+
+/// What stands at an offset.
+pub enum Found {
+    /// A message: its frame's offset, the view, and the offset of the next message.
+    Message { frame: u64, view: FrameView, next: u64 },
+    /// Nothing yet.
+    Nothing,
+    /// The segment is not open here: Python finds it.
+    NeedSegment,
+    /// Damage, and where reading goes on.
+    Damaged { fault: Fault, next: u64 },
+}
+
+/// One process's place in a queue.
+#[derive(Default)]
+pub struct Reader {
+    /// The segment of the last read.
+    pub segment: Option<Arc<Segment>>,
+    batch: Option<(u64, Vec<FrameView>)>,
+}
+
+impl Reader {
+    /// The segment, if it holds `offset` and is known to; with the end of what may be read in it.
+    #[inline]
+    pub fn segment_for(
+        &self,
+        control: &Control,
+        offset: u64,
+        limit: u64,
+    ) -> Option<(&Arc<Segment>, u64)> {
+        let segment = self.segment.as_ref()?;
+        if offset < segment.base() {
+            return None;
+        }
+        let end = segment.end();
+        if end == LIVE {
+            return (control.segment_base() == segment.base()).then_some((segment, limit));
+        }
+        (offset < end).then_some((segment, end.min(limit)))
+    }
+
+    /// What stands at `offset`, reading no further than `limit`.
+    #[inline]
+    pub fn find(&mut self, control: &Control, offset: u64, limit: u64) -> Found {
+        if offset >= limit {
+            return Found::Nothing;
+        }
+        let Some((segment, limit)) = self.segment_for(control, offset, limit) else {
+            return Found::NeedSegment;
+        };
+        match segment.step(offset, limit, true) {
+            Step::Frame(view) if !view.sealed => {
+                let next = offset + view.size as u64;
+                Found::Message { frame: offset, view, next }
+            }
+            Step::Frame(view) => {
+                let segment = Arc::clone(segment);
+                self.find_sealed(&segment, offset, offset, &view, limit)
+            }
+            other => {
+                let segment = Arc::clone(segment);
+                self.find_inside(&segment, offset, limit, other)
+            }
+        }
+    }
+
+    fn find_sealed(
+        &mut self,
+        segment: &Segment,
+        offset: u64,
+        frame: u64,
+        view: &FrameView,
+        limit: u64,
+    ) -> Found {
+        if self.batch.as_ref().is_none_or(|(at, _)| *at != frame) {
+            match segment.unseal(frame, limit, view) {
+                Ok(views) => self.batch = Some((frame, views)),
+                Err(fault) => return Found::Damaged { fault, next: frame + view.size as u64 },
+            }
+        }
+        let index = crate::words::size(offset - frame);
+        let found = self
+            .batch
+            .as_ref()
+            .and_then(|(_, views)| Some((views.get(index)?.clone(), views.len())));
+        match found {
+            Some((message, count)) => {
+                let next = if index + 1 < count { offset + 1 } else { frame + view.size as u64 };
+                Found::Message { frame, view: message, next }
+            }
+            None => Found::Damaged {
+                fault: Fault::new(
+                    segment.position(offset),
+                    "no message begins here",
+                    "an offset inside the batch",
+                ),
+                next: frame + view.size as u64,
+            },
+        }
+    }
+
+    /// No frame begins at `offset`: it may be inside a batch, or damaged.
+    fn find_inside(&mut self, segment: &Segment, offset: u64, limit: u64, step: Step) -> Found {
+        if let Some((frame, view)) = segment.frame_around(offset, limit) {
+            return self.find_sealed(segment, offset, frame, &view, limit);
+        }
+        let position = segment.position(offset);
+        let fault = match step {
+            Step::CutShort(fault) | Step::Bad(fault) => fault,
+            _ => Fault::new(position, "an end", "a frame: the queue goes on behind it"),
+        };
+        let (bytes, at) = segment.window(offset, limit);
+        let shift = segment.position(segment.base());
+        let next = segment.frames().resync(bytes, at, segment.base(), shift);
+        let next = next.map_or(limit, |next| offset + (next - at) as u64);
+        Found::Damaged { fault, next }
+    }
+}

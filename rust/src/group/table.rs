@@ -1,0 +1,786 @@
+//! The table of a group: what is handed out, held back or waiting, shared by all processes.
+//!
+//! A cache of this boot: the journal is the truth, and whoever inherits the lock from a dead
+//! holder rebuilds the table from it. Every operation here runs under the group's lock and costs
+//! the same whether ten messages are out or a hundred thousand:
+//!
+//! * `order`, a ring of entries in offset order, gives the cursor (its oldest entry that is not
+//!   done). Done entries stay as gaps until the ring's front passes them or half of it is gaps.
+//! * `lane`, a list linked through the entries, holds deadlines that come in rising order, which
+//!   is what equal timeouts give; the others go to `heap`.
+//! * `ready` is a heap by offset of what may be handed out again.
+//! * `keys` maps a key to the chain of entries that carry it; only the first may be out.
+
+use std::sync::atomic::Ordering;
+
+use crate::region;
+use crate::sys::mapping::Mapping;
+
+/// Entries at most.
+pub const MAX_ENTRIES: u32 = 1 << 20;
+const FIRST_ENTRIES: u32 = 256;
+/// No entry.
+pub const NONE: u32 = u32::MAX;
+const IN_LANE: u32 = u32::MAX - 1;
+/// No deadline.
+pub const NEVER: i64 = i64::MAX;
+
+const HEADER_BYTES: usize = 4096;
+const ENTRY_BYTES: usize = 96;
+const ORDER_AT: usize = HEADER_BYTES + MAX_ENTRIES as usize * ENTRY_BYTES;
+const HEAP_AT: usize = ORDER_AT + MAX_ENTRIES as usize * 8;
+const READY_AT: usize = HEAP_AT + MAX_ENTRIES as usize * 4;
+const KEYS_AT: usize = READY_AT + MAX_ENTRIES as usize * 4;
+const TABLE_BYTES: usize = KEYS_AT + MAX_ENTRIES as usize * 2 * 16;
+
+/// Words of the header.
+pub mod at {
+    #![allow(missing_docs)]
+    pub const MAGIC: usize = 0;
+    pub const BOOT: usize = 8;
+    pub const LOCK: usize = 16;
+    pub const FLAGS: usize = 20;
+    pub const SYNC_LOCK: usize = 24;
+    pub const VERSION: usize = 28;
+    pub const NEXT: usize = 32;
+    pub const CURSOR: usize = 40;
+    pub const ATTENTION: usize = 48;
+    pub const TOKEN: usize = 56;
+    pub const JOURNAL_END: usize = 64;
+    pub const JOURNAL_SYNCED: usize = 72;
+    pub const JOURNAL_NAME: usize = 80;
+    pub const SKEW: usize = 88;
+    pub const SYNCED_NEXT: usize = 96;
+    pub const CAPACITY: usize = 128;
+    pub const USED: usize = 132;
+    pub const FREE: usize = 136;
+    pub const LANE_FIRST: usize = 140;
+    pub const LANE_LAST: usize = 144;
+    pub const HEAP_LEN: usize = 148;
+    pub const READY_LEN: usize = 152;
+    pub const GAPS: usize = 156;
+    pub const ORDER_FIRST: usize = 160;
+    pub const ORDER_LEN: usize = 168;
+    pub const LEASED: usize = 176;
+    pub const DELAYED: usize = 180;
+    pub const BLOCKED: usize = 184;
+    pub const DELIVERED: usize = 192;
+    pub const ACKED: usize = 200;
+    pub const EXPIRED: usize = 208;
+    pub const DEAD: usize = 216;
+    pub const SKIPPED: usize = 224;
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum State {
+    /// Unused.
+    Free = 0,
+    /// Handed out.
+    Leased = 1,
+    /// Not due yet.
+    Delayed = 2,
+    /// To be handed out next, by offset.
+    Ready = 3,
+    /// Waits until the message before it with the same key is done.
+    Blocked = 4,
+    /// Acked; only its place in `order` is left.
+    Done = 5,
+}
+
+impl State {
+    /// The state with this number.
+    pub fn of(value: u32) -> Self {
+        match value {
+            1 => Self::Leased,
+            2 => Self::Delayed,
+            3 => Self::Ready,
+            4 => Self::Blocked,
+            5 => Self::Done,
+            _ => Self::Free,
+        }
+    }
+}
+
+mod field {
+    pub const OFFSET: usize = 0;
+    pub const FRAME: usize = 8;
+    pub const DEADLINE: usize = 16;
+    pub const TOKEN: usize = 24;
+    pub const KEY: usize = 32;
+    pub const STATE: usize = 40;
+    pub const RECEIVES: usize = 44;
+    pub const OWNER: usize = 48;
+    pub const PLACE: usize = 52;
+    pub const LANE_BEFORE: usize = 56;
+    pub const LANE_AFTER: usize = 60;
+    pub const KEY_NEXT: usize = 64;
+    pub const TIMEOUT: usize = 72;
+}
+
+/// One entry, read out.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The message.
+    pub offset: u64,
+    /// Its frame, which is another offset only inside compressed frames.
+    pub frame: u64,
+    /// Boot time at which the lease ends or the message is due.
+    pub deadline: i64,
+    /// How long the deadline was when it was set.
+    pub timeout: i64,
+    /// Proof of the current lease.
+    pub token: u64,
+    /// Hash of its key; 0: none.
+    pub key: u64,
+    /// What it is.
+    pub state: State,
+    /// How often it was handed out.
+    pub receives: u32,
+    /// The slot of the process that has it.
+    pub owner: u32,
+}
+
+/// The mapped table.
+pub struct Table {
+    map: Mapping,
+}
+
+impl Table {
+    /// Opens or creates the file. The address space of the largest table is reserved; the file
+    /// itself grows with what is out.
+    pub fn open(path: &std::path::Path) -> std::io::Result<Self> {
+        let file = region::open_or_create(path)?;
+        region::allocate(&file, HEADER_BYTES as u64)?;
+        Ok(Self { map: Mapping::new(file, TABLE_BYTES, true)? })
+    }
+
+    /// The mapping, for the lock and the counters.
+    pub fn map(&self) -> &Mapping {
+        &self.map
+    }
+
+    /// A 4-byte word of the header.
+    #[inline]
+    pub fn small(&self, at: usize) -> u32 {
+        self.map.word32(at).load(Ordering::Relaxed)
+    }
+
+    /// Stores a 4-byte word of the header.
+    #[inline]
+    pub fn set_small(&self, at: usize, value: u32) {
+        self.map.word32(at).store(value, Ordering::Relaxed);
+    }
+
+    /// An 8-byte word of the header.
+    #[inline]
+    pub fn wide(&self, at: usize) -> u64 {
+        self.map.word64(at).load(Ordering::Acquire)
+    }
+
+    /// Stores an 8-byte word of the header.
+    #[inline]
+    pub fn set_wide(&self, at: usize, value: u64) {
+        self.map.word64(at).store(value, Ordering::Release);
+    }
+
+    /// Counts.
+    #[inline]
+    pub fn count(&self, at: usize, by: u64) {
+        self.set_wide(at, self.wide(at).wrapping_add(by));
+    }
+
+    #[inline]
+    fn entry_at(entry: u32, field: usize) -> usize {
+        HEADER_BYTES + entry as usize * ENTRY_BYTES + field
+    }
+
+    #[inline]
+    fn load64(&self, entry: u32, field: usize) -> u64 {
+        self.map.word64(Self::entry_at(entry, field)).load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn store64(&self, entry: u32, field: usize, value: u64) {
+        self.map.word64(Self::entry_at(entry, field)).store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn load32(&self, entry: u32, field: usize) -> u32 {
+        self.map.word32(Self::entry_at(entry, field)).load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn store32(&self, entry: u32, field: usize, value: u32) {
+        self.map.word32(Self::entry_at(entry, field)).store(value, Ordering::Relaxed);
+    }
+
+    fn deadline(&self, entry: u32) -> i64 {
+        self.load64(entry, field::DEADLINE).cast_signed()
+    }
+
+    /// The entry's state.
+    pub fn state(&self, entry: u32) -> State {
+        State::of(self.load32(entry, field::STATE))
+    }
+
+    /// Reads an entry out; none outside the table.
+    pub fn entry(&self, entry: u32) -> Option<Entry> {
+        (entry < self.small(at::CAPACITY)).then(|| Entry {
+            offset: self.load64(entry, field::OFFSET),
+            frame: self.load64(entry, field::FRAME),
+            deadline: self.deadline(entry),
+            timeout: self.load64(entry, field::TIMEOUT).cast_signed(),
+            token: self.load64(entry, field::TOKEN),
+            key: self.load64(entry, field::KEY),
+            state: self.state(entry),
+            receives: self.load32(entry, field::RECEIVES),
+            owner: self.load32(entry, field::OWNER),
+        })
+    }
+
+    /// Forgets everything but the counters; `next` is where reading goes on.
+    pub fn clear(&self, next: u64) {
+        for word in
+            [at::USED, at::HEAP_LEN, at::READY_LEN, at::GAPS, at::LEASED, at::DELAYED, at::BLOCKED]
+        {
+            self.set_small(word, 0);
+        }
+        for word in [at::FREE, at::LANE_FIRST, at::LANE_LAST] {
+            self.set_small(word, NONE);
+        }
+        let slots = self.small(at::CAPACITY) as usize * 2;
+        for slot in 0..slots {
+            self.map.word64(KEYS_AT + slot * 16).store(0, Ordering::Relaxed);
+        }
+        self.set_wide(at::ORDER_FIRST, 0);
+        self.set_wide(at::ORDER_LEN, 0);
+        self.set_wide(at::ATTENTION, NEVER.cast_unsigned());
+        self.set_wide(at::NEXT, next);
+        self.set_wide(at::CURSOR, next);
+    }
+
+    // ── entries ────────────────────────────────────────────────────────────────────────────
+
+    fn grow(&self) -> std::io::Result<()> {
+        let old = self.small(at::CAPACITY);
+        let new = if old == 0 { FIRST_ENTRIES } else { old.saturating_mul(2) };
+        if new > MAX_ENTRIES {
+            return Err(std::io::Error::other("the group's table is full"));
+        }
+        let file = self.map.file();
+        let n = u64::from(new);
+        for (at, len) in [
+            (HEADER_BYTES, n * ENTRY_BYTES as u64),
+            (ORDER_AT, n * 8),
+            (HEAP_AT, n * 4),
+            (READY_AT, n * 4),
+            (KEYS_AT, n * 32),
+        ] {
+            crate::sys::files::allocate(file, at as u64, len)?;
+        }
+        self.set_small(at::CAPACITY, new);
+        self.unroll_order(old);
+        self.rehash(new);
+        Ok(())
+    }
+
+    /// A ring of twice the size: what had wrapped is laid out straight again.
+    fn unroll_order(&self, old: u32) {
+        let (first, len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
+        let straight: Vec<u32> = (0..len).map(|i| self.order_in(first + i, old)).collect();
+        self.set_wide(at::ORDER_FIRST, 0);
+        for (index, entry) in (0u64..).zip(straight) {
+            self.set_order(index, entry);
+        }
+    }
+
+    fn take_entry(&self) -> std::io::Result<u32> {
+        let free = self.small(at::FREE);
+        if free != NONE && self.small(at::CAPACITY) > 0 {
+            self.set_small(at::FREE, self.load32(free, field::KEY_NEXT));
+            return Ok(free);
+        }
+        let used = self.small(at::USED);
+        if used == self.small(at::CAPACITY) {
+            self.grow()?;
+        }
+        self.set_small(at::USED, used + 1);
+        Ok(used)
+    }
+
+    fn free_entry(&self, entry: u32) {
+        self.store32(entry, field::STATE, State::Free as u32);
+        self.store64(entry, field::TOKEN, 0);
+        self.store32(entry, field::KEY_NEXT, self.small(at::FREE));
+        self.set_small(at::FREE, entry);
+    }
+
+    // ── order ──────────────────────────────────────────────────────────────────────────────
+
+    fn order_in(&self, index: u64, capacity: u32) -> u32 {
+        let slot = crate::words::size(index % u64::from(capacity.max(1)));
+        self.map.word32(ORDER_AT + slot * 8).load(Ordering::Relaxed)
+    }
+
+    fn order(&self, index: u64) -> u32 {
+        self.order_in(index, self.small(at::CAPACITY))
+    }
+
+    fn set_order(&self, index: u64, entry: u32) {
+        let slot = crate::words::size(index % u64::from(self.small(at::CAPACITY).max(1)));
+        self.map.word32(ORDER_AT + slot * 8).store(entry, Ordering::Relaxed);
+    }
+
+    /// Frees done entries at the front and moves the cursor.
+    fn settle_order(&self) {
+        let (mut first, mut len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
+        let mut gaps = self.small(at::GAPS);
+        while len > 0 {
+            let entry = self.order(first);
+            if self.state(entry) != State::Done {
+                break;
+            }
+            self.free_entry(entry);
+            (first, len, gaps) = (first + 1, len - 1, gaps - 1);
+        }
+        self.set_wide(at::ORDER_FIRST, first);
+        self.set_wide(at::ORDER_LEN, len);
+        self.set_small(at::GAPS, gaps);
+        if gaps > 64 && u64::from(gaps) * 2 > len {
+            self.close_gaps(first, len);
+        }
+        self.settle_cursor();
+    }
+
+    fn close_gaps(&self, first: u64, len: u64) {
+        let mut kept = 0;
+        for index in first..first + len {
+            let entry = self.order(index);
+            if self.state(entry) == State::Done {
+                self.free_entry(entry);
+            } else {
+                self.set_order(first + kept, entry);
+                kept += 1;
+            }
+        }
+        self.set_wide(at::ORDER_LEN, kept);
+        self.set_small(at::GAPS, 0);
+    }
+
+    /// The cursor: the oldest message that is not done, or where reading goes on.
+    pub fn settle_cursor(&self) {
+        let next = self.wide(at::NEXT);
+        let cursor = match self.wide(at::ORDER_LEN) {
+            0 => next,
+            _ => self.load64(self.order(self.wide(at::ORDER_FIRST)), field::OFFSET).min(next),
+        };
+        self.set_wide(at::CURSOR, cursor);
+    }
+
+    /// Entries from the oldest on, done ones left out.
+    pub fn outstanding(&self) -> impl Iterator<Item = u32> + '_ {
+        let (first, len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
+        (first..first + len)
+            .map(|index| self.order(index))
+            .filter(|entry| self.state(*entry) != State::Done)
+    }
+
+    /// How many are out, held back or waiting, gaps included: what the window limits.
+    #[inline]
+    pub fn span(&self) -> u64 {
+        self.wide(at::ORDER_LEN)
+    }
+
+    // ── deadlines ──────────────────────────────────────────────────────────────────────────
+
+    fn heap(&self, position: u32) -> u32 {
+        self.map.word32(HEAP_AT + position as usize * 4).load(Ordering::Relaxed)
+    }
+
+    fn set_heap(&self, position: u32, entry: u32) {
+        self.map.word32(HEAP_AT + position as usize * 4).store(entry, Ordering::Relaxed);
+        self.store32(entry, field::PLACE, position);
+    }
+
+    fn heap_up(&self, mut position: u32, entry: u32) {
+        let deadline = self.deadline(entry);
+        while position > 0 {
+            let parent = (position - 1) / 2;
+            let above = self.heap(parent);
+            if self.deadline(above) <= deadline {
+                break;
+            }
+            self.set_heap(position, above);
+            position = parent;
+        }
+        self.set_heap(position, entry);
+    }
+
+    fn heap_down(&self, mut position: u32, entry: u32, len: u32) {
+        let deadline = self.deadline(entry);
+        loop {
+            let mut child = position * 2 + 1;
+            if child >= len {
+                break;
+            }
+            if child + 1 < len
+                && self.deadline(self.heap(child + 1)) < self.deadline(self.heap(child))
+            {
+                child += 1;
+            }
+            let below = self.heap(child);
+            if self.deadline(below) >= deadline {
+                break;
+            }
+            self.set_heap(position, below);
+            position = child;
+        }
+        self.set_heap(position, entry);
+    }
+
+    fn watch(&self, entry: u32, deadline: i64, timeout: i64) {
+        self.store64(entry, field::DEADLINE, deadline.cast_unsigned());
+        self.store64(entry, field::TIMEOUT, timeout.cast_unsigned());
+        let last = self.small(at::LANE_LAST);
+        if last == NONE || self.deadline(last) <= deadline {
+            self.store32(entry, field::PLACE, IN_LANE);
+            self.store32(entry, field::LANE_BEFORE, last);
+            self.store32(entry, field::LANE_AFTER, NONE);
+            match last {
+                NONE => self.set_small(at::LANE_FIRST, entry),
+                _ => self.store32(last, field::LANE_AFTER, entry),
+            }
+            self.set_small(at::LANE_LAST, entry);
+        } else {
+            let len = self.small(at::HEAP_LEN);
+            self.set_small(at::HEAP_LEN, len + 1);
+            self.heap_up(len, entry);
+        }
+        if deadline < self.attention() {
+            self.set_wide(at::ATTENTION, deadline.cast_unsigned());
+        }
+    }
+
+    fn unwatch(&self, entry: u32) {
+        match self.load32(entry, field::PLACE) {
+            NONE => return,
+            IN_LANE => {
+                let before = self.load32(entry, field::LANE_BEFORE);
+                let after = self.load32(entry, field::LANE_AFTER);
+                match before {
+                    NONE => self.set_small(at::LANE_FIRST, after),
+                    _ => self.store32(before, field::LANE_AFTER, after),
+                }
+                match after {
+                    NONE => self.set_small(at::LANE_LAST, before),
+                    _ => self.store32(after, field::LANE_BEFORE, before),
+                }
+            }
+            position => {
+                let len = self.small(at::HEAP_LEN) - 1;
+                self.set_small(at::HEAP_LEN, len);
+                let last = self.heap(len);
+                if last != entry {
+                    self.heap_down(position, last, len);
+                    self.heap_up(self.load32(last, field::PLACE), last);
+                }
+            }
+        }
+        self.store32(entry, field::PLACE, NONE);
+    }
+
+    /// The earliest deadline, or earlier: a look at `due` sets it right.
+    #[inline]
+    pub fn attention(&self) -> i64 {
+        self.wide(at::ATTENTION).cast_signed()
+    }
+
+    /// The entry whose deadline has passed at `now`, if any.
+    pub fn due(&self, now: i64) -> Option<u32> {
+        let lane = self.small(at::LANE_FIRST);
+        let heap = if self.small(at::HEAP_LEN) > 0 { self.heap(0) } else { NONE };
+        let first = match (lane, heap) {
+            (NONE, other) | (other, NONE) => other,
+            (a, b) => {
+                if self.deadline(a) <= self.deadline(b) {
+                    a
+                } else {
+                    b
+                }
+            }
+        };
+        let deadline = if first == NONE { NEVER } else { self.deadline(first) };
+        self.set_wide(at::ATTENTION, deadline.cast_unsigned());
+        (deadline <= now).then_some(first)
+    }
+
+    // ── ready ──────────────────────────────────────────────────────────────────────────────
+
+    fn ready(&self, position: u32) -> u32 {
+        self.map.word32(READY_AT + position as usize * 4).load(Ordering::Relaxed)
+    }
+
+    fn set_ready(&self, position: u32, entry: u32) {
+        self.map.word32(READY_AT + position as usize * 4).store(entry, Ordering::Relaxed);
+    }
+
+    fn offset(&self, entry: u32) -> u64 {
+        self.load64(entry, field::OFFSET)
+    }
+
+    fn push_ready(&self, entry: u32) {
+        let mut position = self.small(at::READY_LEN);
+        self.set_small(at::READY_LEN, position + 1);
+        while position > 0 {
+            let parent = (position - 1) / 2;
+            if self.offset(self.ready(parent)) <= self.offset(entry) {
+                break;
+            }
+            self.set_ready(position, self.ready(parent));
+            position = parent;
+        }
+        self.set_ready(position, entry);
+    }
+
+    /// The lowest message that may be handed out again.
+    pub fn first_ready(&self) -> Option<u32> {
+        (self.small(at::READY_LEN) > 0).then(|| self.ready(0))
+    }
+
+    fn pop_ready(&self) {
+        let len = self.small(at::READY_LEN) - 1;
+        self.set_small(at::READY_LEN, len);
+        let entry = self.ready(len);
+        let mut position = 0;
+        loop {
+            let mut child = position * 2 + 1;
+            if child >= len {
+                break;
+            }
+            if child + 1 < len
+                && self.offset(self.ready(child + 1)) < self.offset(self.ready(child))
+            {
+                child += 1;
+            }
+            if self.offset(self.ready(child)) >= self.offset(entry) {
+                break;
+            }
+            self.set_ready(position, self.ready(child));
+            position = child;
+        }
+        if len > 0 {
+            self.set_ready(position, entry);
+        }
+    }
+
+    // ── keys ───────────────────────────────────────────────────────────────────────────────
+
+    fn key_slots(&self) -> usize {
+        self.small(at::CAPACITY) as usize * 2
+    }
+
+    fn key_slot(&self, key: u64) -> (usize, bool) {
+        let slots = self.key_slots().max(1);
+        let mut slot = crate::words::size(key) % slots;
+        loop {
+            match self.map.word64(KEYS_AT + slot * 16).load(Ordering::Relaxed) {
+                0 => return (slot, false),
+                found if found == key => return (slot, true),
+                _ => slot = (slot + 1) % slots,
+            }
+        }
+    }
+
+    fn chain(&self, slot: usize) -> (u32, u32) {
+        let at = KEYS_AT + slot * 16 + 8;
+        (
+            self.map.word32(at).load(Ordering::Relaxed),
+            self.map.word32(at + 4).load(Ordering::Relaxed),
+        )
+    }
+
+    fn set_chain(&self, slot: usize, key: u64, first: u32, last: u32) {
+        let at = KEYS_AT + slot * 16;
+        self.map.word64(at).store(key, Ordering::Relaxed);
+        self.map.word32(at + 8).store(first, Ordering::Relaxed);
+        self.map.word32(at + 12).store(last, Ordering::Relaxed);
+    }
+
+    /// Removes a key and moves back those that had stepped over its slot.
+    fn drop_key(&self, slot: usize) {
+        let slots = self.key_slots();
+        let mut hole = slot;
+        let mut next = (slot + 1) % slots;
+        loop {
+            let key = self.map.word64(KEYS_AT + next * 16).load(Ordering::Relaxed);
+            if key == 0 {
+                break;
+            }
+            let home = crate::words::size(key) % slots;
+            let is_between = if hole <= next {
+                hole < home && home <= next
+            } else {
+                hole < home || home <= next
+            };
+            if !is_between {
+                let (first, last) = self.chain(next);
+                self.set_chain(hole, key, first, last);
+                hole = next;
+            }
+            next = (next + 1) % slots;
+        }
+        self.set_chain(hole, 0, NONE, NONE);
+    }
+
+    fn rehash(&self, capacity: u32) {
+        let old = capacity as usize; // the table had half as many entries, so this many slots
+        let read = |slot: usize| {
+            (self.map.word64(KEYS_AT + slot * 16).load(Ordering::Relaxed), self.chain(slot))
+        };
+        let chains: Vec<_> = (0..old).map(read).filter(|(key, _)| *key != 0).collect();
+        for slot in 0..old * 2 {
+            self.set_chain(slot, 0, NONE, NONE);
+        }
+        for (key, (first, last)) in chains {
+            self.set_chain(self.key_slot(key).0, key, first, last);
+        }
+    }
+
+    /// Whether an earlier message with this key is not done.
+    pub fn is_key_busy(&self, key: u64) -> bool {
+        key != 0 && self.key_slots() > 0 && self.key_slot(key).1
+    }
+
+    fn join_key(&self, key: u64, entry: u32) {
+        self.store32(entry, field::KEY_NEXT, NONE);
+        if key == 0 {
+            return;
+        }
+        match self.key_slot(key) {
+            (slot, false) => self.set_chain(slot, key, entry, entry),
+            (slot, true) => {
+                let (first, last) = self.chain(slot);
+                self.store32(last, field::KEY_NEXT, entry);
+                self.set_chain(slot, key, first, entry);
+            }
+        }
+    }
+
+    /// The next message with this key may go out.
+    fn leave_key(&self, key: u64, entry: u32, now: i64) {
+        let (slot, found) = if key == 0 { return } else { self.key_slot(key) };
+        let (first, last) = self.chain(slot);
+        if !found || first != entry {
+            return;
+        }
+        let next = self.load32(entry, field::KEY_NEXT);
+        if next == NONE {
+            self.drop_key(slot);
+            return;
+        }
+        self.set_chain(slot, key, next, last);
+        self.set_small(at::BLOCKED, self.small(at::BLOCKED).saturating_sub(1));
+        let deadline = self.deadline(next);
+        if deadline > now {
+            self.set_delayed(next, deadline, self.load64(next, field::TIMEOUT).cast_signed());
+        } else {
+            self.make_ready(next);
+        }
+    }
+
+    // ── what happens to a message ──────────────────────────────────────────────────────────
+
+    /// Enters a message that was just read, as `state` (leased, delayed or blocked).
+    pub fn enter(&self, entry: &Entry) -> std::io::Result<u32> {
+        let index = self.take_entry()?;
+        self.store64(index, field::OFFSET, entry.offset);
+        self.store64(index, field::FRAME, entry.frame);
+        self.store64(index, field::KEY, entry.key);
+        self.store64(index, field::TOKEN, entry.token);
+        self.store32(index, field::RECEIVES, entry.receives);
+        self.store32(index, field::OWNER, entry.owner);
+        self.store32(index, field::PLACE, NONE);
+        self.store32(index, field::STATE, entry.state as u32);
+        let len = self.wide(at::ORDER_LEN);
+        self.set_order(self.wide(at::ORDER_FIRST) + len, index);
+        self.set_wide(at::ORDER_LEN, len + 1);
+        self.join_key(entry.key, index);
+        match entry.state {
+            State::Leased => {
+                self.watch(index, entry.deadline, entry.timeout);
+                self.set_small(at::LEASED, self.small(at::LEASED) + 1);
+            }
+            State::Delayed => {
+                self.watch(index, entry.deadline, entry.timeout);
+                self.set_small(at::DELAYED, self.small(at::DELAYED) + 1);
+            }
+            State::Ready => self.push_ready(index),
+            State::Blocked => {
+                self.store64(index, field::DEADLINE, entry.deadline.cast_unsigned());
+                self.store64(index, field::TIMEOUT, entry.timeout.cast_unsigned());
+                self.set_small(at::BLOCKED, self.small(at::BLOCKED) + 1);
+            }
+            State::Free | State::Done => {}
+        }
+        Ok(index)
+    }
+
+    fn leave_state(&self, entry: u32) {
+        let counter = match self.state(entry) {
+            State::Leased => at::LEASED,
+            State::Delayed => at::DELAYED,
+            _ => return,
+        };
+        self.unwatch(entry);
+        self.set_small(counter, self.small(counter).saturating_sub(1));
+    }
+
+    /// Hands the first ready message out (again).
+    pub fn lease_ready(&self, entry: u32, token: u64, owner: u32, deadline: i64, timeout: i64) {
+        self.pop_ready();
+        self.store32(entry, field::STATE, State::Leased as u32);
+        self.store64(entry, field::TOKEN, token);
+        self.store32(entry, field::OWNER, owner);
+        self.store32(entry, field::RECEIVES, self.load32(entry, field::RECEIVES).saturating_add(1));
+        self.set_small(at::LEASED, self.small(at::LEASED) + 1);
+        self.watch(entry, deadline, timeout);
+    }
+
+    /// May be handed out.
+    pub fn make_ready(&self, entry: u32) {
+        self.leave_state(entry);
+        self.store32(entry, field::STATE, State::Ready as u32);
+        self.store64(entry, field::TOKEN, 0);
+        self.push_ready(entry);
+    }
+
+    /// May be handed out from `deadline` on.
+    pub fn set_delayed(&self, entry: u32, deadline: i64, timeout: i64) {
+        self.leave_state(entry);
+        self.store32(entry, field::STATE, State::Delayed as u32);
+        self.store64(entry, field::TOKEN, 0);
+        self.set_small(at::DELAYED, self.small(at::DELAYED) + 1);
+        self.watch(entry, deadline, timeout);
+    }
+
+    /// The lease lasts until `deadline`.
+    pub fn extend(&self, entry: u32, deadline: i64, timeout: i64) {
+        self.unwatch(entry);
+        self.watch(entry, deadline, timeout);
+    }
+
+    /// It is done. True: another message with its key may go out now.
+    pub fn finish(&self, entry: u32, now: i64) -> bool {
+        self.leave_state(entry);
+        let key = self.load64(entry, field::KEY);
+        let has_next = key != 0 && self.load32(entry, field::KEY_NEXT) != NONE;
+        self.leave_key(key, entry, now);
+        self.store32(entry, field::STATE, State::Done as u32);
+        self.store64(entry, field::TOKEN, 0);
+        self.set_small(at::GAPS, self.small(at::GAPS) + 1);
+        self.settle_order();
+        has_next
+    }
+}

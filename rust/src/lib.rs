@@ -1,0 +1,59 @@
+//! `penstock._core`: finds and moves bytes and keeps shared state; holds no policy.
+
+mod append;
+mod arrow_in;
+mod arrow_out;
+mod checksum;
+mod cipher;
+mod clock;
+mod codecs;
+mod control;
+mod effects;
+mod errors;
+mod frame;
+mod frames;
+mod gate;
+
+mod group;
+mod headers;
+mod lock;
+mod message;
+mod region;
+mod scan;
+mod segment;
+mod sync;
+mod sys;
+mod tags;
+mod walk;
+mod words;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use super::append::Writer;
+    #[pymodule_export]
+    use super::arrow_out::arrow_stream;
+    #[pymodule_export]
+    use super::clock::Clock;
+    #[pymodule_export]
+    use super::codecs::{crc32, crc32c, penstock_frames, publish_size_word, tag_matches};
+    #[pymodule_export]
+    use super::control::Shared;
+    #[pymodule_export]
+    use super::effects::{
+        bus_errors, create_file, fail_syncs, file_system, mark_effect, record_effects, rename_file,
+        replace_file, resize_file, sync_file, sync_folder, take_effects, unlink_file, write_file,
+    };
+    #[pymodule_export]
+    use super::group::{PyGroup, PyMirror};
+    #[pymodule_export]
+    use super::message::Message;
+    #[pymodule_export]
+    use super::scan::Scan;
+    #[pymodule_export]
+    use super::segment::{PyFrames, PyPublish, PySegment};
+    #[pymodule_export]
+    use super::walk::{Walked, find_frame, is_boundary, walk};
+}

@@ -1,0 +1,245 @@
+//! `penstock.Message`: what a user puts and gets. Fields are read from the frame when asked for.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+
+use crate::errors;
+use crate::frame::{Draft, FrameView, NO_NUMBER, NO_TIME, Span};
+use crate::group::Receipt;
+use crate::headers;
+use crate::segment::Segment;
+
+/// Where the spans of a message point.
+pub enum Source {
+    /// Into a mapped frame, which lives as long as the message does.
+    Frame(Arc<Segment>, u64),
+    /// Into bytes of its own.
+    Owned(Arc<[u8]>),
+}
+
+/// One message. Bodies and texts are copies and yours for ever.
+#[pyclass(frozen, module = "penstock", freelist = 512)]
+pub struct Message {
+    /// Where it is in its queue; none when it was not stored yet.
+    pub offset: Option<u64>,
+    /// What was found.
+    pub view: FrameView,
+    /// Where it was found.
+    pub source: Source,
+    /// Set when it was handed out and must be acked.
+    pub receipt: Option<Receipt>,
+}
+
+impl Message {
+    /// A message found at `offset` of `segment`.
+    pub fn found(segment: &Arc<Segment>, offset: u64, frame_at: u64, view: FrameView) -> Self {
+        let source = match &view.owned {
+            Some(owned) => Source::Owned(Arc::clone(owned)),
+            None => Source::Frame(Arc::clone(segment), frame_at),
+        };
+        Self { offset: Some(offset), view, source, receipt: None }
+    }
+
+    #[inline]
+    fn bytes(&self, span: Span) -> &[u8] {
+        match &self.source {
+            Source::Frame(segment, at) => span.of(segment.frame_bytes(*at, self.view.size)),
+            Source::Owned(owned) => span.of(owned),
+        }
+    }
+
+    fn text<'py>(&self, py: Python<'py>, span: Span) -> Option<Bound<'py, PyString>> {
+        (span.len > 0).then(|| PyString::new(py, &String::from_utf8_lossy(self.bytes(span))))
+    }
+
+    /// The message as something to append.
+    pub fn draft(&self) -> Draft<'_> {
+        Draft {
+            body: self.bytes(self.view.body),
+            tag: self.bytes(self.view.tag),
+            id: self.bytes(self.view.id),
+            key: self.bytes(self.view.key),
+            headers: self.bytes(self.view.headers),
+            timestamp_ns: if self.view.timestamp_ns == NO_TIME {
+                0
+            } else {
+                self.view.timestamp_ns
+            },
+            due_ns: self.view.due_ns,
+        }
+    }
+
+    fn lease(&self, py: Python<'_>) -> PyResult<&Receipt> {
+        let why = "this message was not handed out by a group: there is nothing to ack";
+        self.receipt.as_ref().ok_or_else(|| errors::error(py, "ReceiptError", (why,)))
+    }
+}
+
+/// Headers in wire form.
+pub fn encode_headers(headers: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<u8>> {
+    let mut out = Vec::new();
+    for (key, value) in headers.into_iter().flatten() {
+        let (key, value) = (key.cast::<PyString>()?, value.cast::<PyString>()?);
+        let pushed = headers::push(&mut out, key.to_str()?.as_bytes(), value.to_str()?.as_bytes());
+        pushed.ok_or_else(|| {
+            errors::refused(key.py(), "a header's name has more than 65535 bytes")
+        })?;
+    }
+    Ok(out)
+}
+
+#[pymethods]
+impl Message {
+    /// A message to put: `body` and what belongs to it.
+    #[new]
+    #[pyo3(signature = (body, *, tag=None, id=None, key=None, headers=None, timestamp_ns=None, due_ns=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        body: &[u8],
+        tag: Option<&str>,
+        id: Option<&str>,
+        key: Option<&str>,
+        headers: Option<&Bound<'_, PyDict>>,
+        timestamp_ns: Option<i64>,
+        due_ns: Option<i64>,
+    ) -> PyResult<Self> {
+        let headers = encode_headers(headers)?;
+        let mut owned = Vec::new();
+        let mut add = |part: &[u8]| {
+            let span = Span::new(owned.len(), part.len());
+            owned.extend_from_slice(part);
+            span
+        };
+        let mut text = |part: Option<&str>| add(part.unwrap_or_default().as_bytes());
+        let (tag, id, key) = (text(tag), text(id), text(key));
+        let (headers, body) = (add(&headers), add(body));
+        let view = FrameView {
+            tag,
+            id,
+            key,
+            headers,
+            body,
+            timestamp_ns: timestamp_ns.unwrap_or(NO_TIME),
+            due_ns: due_ns.unwrap_or(0),
+            ..FrameView::default()
+        };
+        Ok(Self { offset: None, view, source: Source::Owned(owned.into()), receipt: None })
+    }
+
+    /// Where it is in its queue.
+    #[getter]
+    fn offset(&self) -> Option<u64> {
+        self.offset
+    }
+
+    /// Its count as its format stores it.
+    #[getter]
+    fn number(&self) -> Option<i64> {
+        Some(self.view.number).filter(|number| *number != NO_NUMBER)
+    }
+
+    /// When it was put, ns since 1970.
+    #[getter]
+    fn timestamp_ns(&self) -> Option<i64> {
+        Some(self.view.timestamp_ns).filter(|time| *time != NO_TIME)
+    }
+
+    /// Nobody gets it before this time, ns since 1970.
+    #[getter]
+    fn due_ns(&self) -> Option<i64> {
+        Some(self.view.due_ns).filter(|due| *due != 0)
+    }
+
+    /// The sender's name for it.
+    #[getter]
+    fn id<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
+        self.text(py, self.view.id)
+    }
+
+    /// Label for filters.
+    #[getter]
+    fn tag<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
+        self.text(py, self.view.tag)
+    }
+
+    /// Messages with one key are handed out one at a time, in order.
+    #[getter]
+    fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
+        self.text(py, self.view.key)
+    }
+
+    /// Headers, a new dict at each call.
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (key, value) in headers::iterate(self.bytes(self.view.headers)) {
+            dict.set_item(String::from_utf8_lossy(key), String::from_utf8_lossy(value))?;
+        }
+        Ok(dict)
+    }
+
+    /// The user's bytes.
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.bytes(self.view.body))
+    }
+
+    /// The bytes inside the frame, still encoded, compressed or encrypted.
+    #[getter]
+    fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        match &self.source {
+            Source::Frame(segment, at) => {
+                PyBytes::new(py, self.view.payload.of(segment.frame_bytes(*at, self.view.size)))
+            }
+            Source::Owned(owned) => PyBytes::new(py, self.view.body.of(owned)),
+        }
+    }
+
+    /// How often it was handed out in its group, this time included.
+    #[getter]
+    fn receives(&self) -> u32 {
+        self.receipt.as_ref().map_or(0, Receipt::receives)
+    }
+
+    /// Proof of the lease, as text; none without one.
+    #[getter]
+    fn receipt(&self) -> Option<String> {
+        self.receipt.as_ref().map(Receipt::text)
+    }
+
+    /// It is done and never comes back. Without a lease (`ack="auto"`) there is nothing to do.
+    fn ack(&self, py: Python<'_>) -> PyResult<()> {
+        self.lease(py)?.ack(py)
+    }
+
+    /// It could not be handled: hand it out again, after `delay` seconds.
+    #[pyo3(signature = (delay = 0.0))]
+    fn nack(&self, py: Python<'_>, delay: f64) -> PyResult<()> {
+        self.lease(py)?.nack(py, delay)
+    }
+
+    /// Keep it for another `seconds` from now.
+    fn extend(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        self.lease(py)?.extend(py, seconds)
+    }
+
+    /// At the end of a loop's body: acks what is still leased (`done`), or gives it back.
+    fn settle(&self, py: Python<'_>, done: bool) -> PyResult<()> {
+        match &self.receipt {
+            None => Ok(()),
+            Some(receipt) => receipt.settle(py, done),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        let tag = String::from_utf8_lossy(self.bytes(self.view.tag)).into_owned();
+        let offset = self.offset.map_or_else(|| "new".to_owned(), |offset| offset.to_string());
+        format!("<Message {offset} tag={tag:?} {} bytes>", self.view.body.len)
+    }
+
+    fn __len__(&self) -> usize {
+        self.view.body.len as usize
+    }
+}

@@ -1,0 +1,195 @@
+//! Every effect on a file goes through here or through `Mapping`, and a crash test may ask for
+//! the log of all of them: stores, writes, growth, renames, unlinks, syncs, Python's included.
+//! The log is taken from the very code that runs in production; when nobody asks, it costs one
+//! predictable branch per effect.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+/// One thing that happened to the disk, in program order.
+pub enum Effect {
+    /// A file came to be under a name.
+    Create(PathBuf, u64),
+    /// Bytes were stored through a mapping or written by a call.
+    Store(u64, usize, Vec<u8>),
+    /// The file got this length.
+    Grow(u64, u64),
+    /// A name moved.
+    Rename(PathBuf, PathBuf),
+    /// A name went.
+    Unlink(PathBuf),
+    /// A file's bytes and length were synced.
+    Sync(u64),
+    /// A folder's names were synced.
+    SyncFolder(PathBuf),
+    /// A test's own mark.
+    Mark(String),
+}
+
+static RECORDING: AtomicBool = AtomicBool::new(false);
+static LOG: Mutex<Vec<Effect>> = Mutex::new(Vec::new());
+/// A test may let the next syncs fail with this error number.
+static SYNC_FAULT: AtomicI32 = AtomicI32::new(0);
+
+/// Whether effects are being recorded.
+#[inline]
+pub fn is_recording() -> bool {
+    RECORDING.load(Ordering::Relaxed)
+}
+
+/// Adds to the log.
+pub fn record(effect: Effect) {
+    if is_recording() {
+        if let Ok(mut log) = LOG.lock() {
+            log.push(effect);
+        }
+    }
+}
+
+/// A store of `bytes` at `at` of the file `inode`.
+#[cold]
+pub fn record_store(inode: u64, at: usize, bytes: &[u8]) {
+    record(Effect::Store(inode, at, bytes.to_vec()));
+}
+
+/// Starts or stops the log.
+pub fn set_recording(on: bool) {
+    RECORDING.store(on, Ordering::SeqCst);
+}
+
+/// Takes what was recorded so far.
+pub fn take_log() -> Vec<Effect> {
+    LOG.lock().map(|mut log| std::mem::take(&mut *log)).unwrap_or_default()
+}
+
+/// Lets every later sync fail with `errno` (0: none).
+pub fn set_sync_fault(errno: i32) {
+    SYNC_FAULT.store(errno, Ordering::SeqCst);
+}
+
+/// The file's number on its device.
+pub fn inode(file: &File) -> io::Result<u64> {
+    Ok(file.metadata()?.ino())
+}
+
+/// Creates a file (0600) that must not exist yet.
+pub fn create(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)?;
+    record(Effect::Create(path.to_path_buf(), inode(&file)?));
+    Ok(file)
+}
+
+/// Opens an existing file; never follows a link.
+pub fn open(path: &Path, writable: bool) -> io::Result<File> {
+    OpenOptions::new().read(true).write(writable).custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
+/// Opens, or creates when missing.
+pub fn open_or_create(path: &Path) -> io::Result<File> {
+    match open(path, true) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => match create(path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => open(path, true),
+            other => other,
+        },
+        other => other,
+    }
+}
+
+/// Gives the file `len` bytes that really exist, so that a full disk is an error here and never
+/// a signal later.
+pub fn allocate(file: &File, len: u64) -> io::Result<()> {
+    let size = file.metadata()?.len();
+    if size >= len {
+        return Ok(());
+    }
+    crate::sys::files::allocate(file, size, len - size)?;
+    record(Effect::Grow(inode(file)?, len));
+    Ok(())
+}
+
+/// Writes all of `bytes` at `at`.
+pub fn write_at(file: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
+    file.write_all_at(bytes, at)?;
+    if is_recording() {
+        let start = usize::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
+        record_store(inode(file)?, start, bytes);
+    }
+    Ok(())
+}
+
+/// Cuts or extends the file.
+pub fn set_len(file: &File, len: u64) -> io::Result<()> {
+    file.set_len(len)?;
+    record(Effect::Grow(inode(file)?, len));
+    Ok(())
+}
+
+fn sync_fault() -> io::Result<()> {
+    match SYNC_FAULT.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// Bytes and length to the disk.
+pub fn sync(file: &File) -> io::Result<()> {
+    sync_fault()?;
+    file.sync_data()?;
+    if is_recording() {
+        record(Effect::Sync(inode(file)?));
+    }
+    Ok(())
+}
+
+/// A folder's names to the disk.
+pub fn sync_folder(path: &Path) -> io::Result<()> {
+    sync_fault()?;
+    File::open(path)?.sync_all()?;
+    record(Effect::SyncFolder(path.to_path_buf()));
+    Ok(())
+}
+
+/// Moves a name over another.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::rename(from, to)?;
+    record(Effect::Rename(from.to_path_buf(), to.to_path_buf()));
+    Ok(())
+}
+
+/// Removes a name.
+pub fn unlink(path: &Path) -> io::Result<()> {
+    std::fs::remove_file(path)?;
+    record(Effect::Unlink(path.to_path_buf()));
+    Ok(())
+}
+
+/// Replaces the file `path` by `bytes`: temporary file, sync, rename, sync of the folder.
+pub fn replace(path: &Path, bytes: &[u8], synced: bool) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_os_string();
+    temporary.push(".tmp");
+    let temporary = PathBuf::from(temporary);
+    match std::fs::remove_file(&temporary) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let file = create(&temporary)?;
+    write_at(&file, 0, bytes)?;
+    if synced {
+        sync(&file)?;
+    }
+    rename(&temporary, path)?;
+    match path.parent() {
+        Some(folder) if synced => sync_folder(folder),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,365 @@
+//! One data file, open: where its bytes are and how its frames read.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::frame::{Fault, FrameView, Frames, Step};
+use crate::region;
+use crate::sys::mapping::Mapping;
+use crate::words;
+
+/// The end of a segment that is still written to.
+pub const LIVE: u64 = u64::MAX;
+
+enum Backing {
+    Mapped(Mapping),
+    /// Bytes from `at` of the file on: read by a call, decrypted or decompressed.
+    Owned {
+        bytes: Vec<u8>,
+        at: usize,
+    },
+}
+
+/// A codec, as Python hands it around.
+#[pyclass(frozen, module = "penstock._core", name = "Frames")]
+pub struct PyFrames(pub Arc<dyn Frames>);
+
+/// How an end is published, as Python hands it around.
+#[pyclass(frozen, module = "penstock._core", name = "Publish")]
+pub struct PyPublish(pub Arc<dyn crate::frame::Publish>);
+
+/// One data file, open.
+///
+/// A message at `offset` begins at byte `offset - base + shift` of the file; in a ring of
+/// `ring_len` bytes from `shift` on, at `(offset - base) % ring_len + shift`.
+pub struct Segment {
+    path: PathBuf,
+    base: u64,
+    first: u64,
+    shift: usize,
+    ring_len: u64,
+    end: AtomicU64,
+    backing: Backing,
+    allocated: AtomicU64,
+    grow_step: u64,
+    by_write: bool,
+    frames: Arc<dyn Frames>,
+}
+
+impl Segment {
+    /// Offset of the first byte.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Offset of the first message it may hold.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The codec.
+    #[inline]
+    pub fn frames(&self) -> &dyn Frames {
+        &*self.frames
+    }
+
+    /// First offset after the segment, `LIVE` while it is written to.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// The byte of the file where `offset` is.
+    #[inline]
+    pub fn position(&self, offset: u64) -> usize {
+        let relative = offset.wrapping_sub(self.base);
+        let relative = if self.ring_len == 0 { relative } else { relative % self.ring_len };
+        words::size(relative).saturating_add(self.shift)
+    }
+
+    /// The whole mapping, or the owned bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.backing {
+            Backing::Mapped(map) => map.bytes(),
+            Backing::Owned { bytes, .. } => bytes,
+        }
+    }
+
+    /// `(bytes, at)` such that the message at `offset` begins at `bytes[at]` and `bytes` ends
+    /// where `limit` is.
+    #[inline]
+    pub fn window(&self, offset: u64, limit: u64) -> (&[u8], usize) {
+        let at = self.position(offset);
+        let len = words::size(limit.saturating_sub(offset));
+        let (bytes, at) = match &self.backing {
+            Backing::Mapped(map) => (map.bytes(), at),
+            Backing::Owned { bytes, at: first } => (bytes.as_slice(), at.wrapping_sub(*first)),
+        };
+        let end = at.saturating_add(len).min(bytes.len());
+        (bytes.get(..end).unwrap_or_default(), at)
+    }
+
+    /// What stands at `offset`, if it ends before `limit`.
+    #[inline]
+    pub fn step(&self, offset: u64, limit: u64, verify: bool) -> Step {
+        let (bytes, at) = self.window(offset, limit);
+        self.frames.step(bytes, at, offset, verify)
+    }
+
+    /// The messages of a sealed frame at `offset`.
+    pub fn unseal(
+        &self,
+        offset: u64,
+        limit: u64,
+        frame: &FrameView,
+    ) -> Result<Vec<FrameView>, Fault> {
+        let (bytes, at) = self.window(offset, limit);
+        self.frames.unseal(bytes, at, offset, frame)
+    }
+
+    /// The frame's own bytes.
+    pub fn frame_bytes(&self, offset: u64, size: usize) -> &[u8] {
+        let (bytes, at) = self.window(offset, offset.saturating_add(size as u64));
+        bytes.get(at..).unwrap_or_default()
+    }
+
+    /// The compressed frame that `offset` lies in, found by walking the segment.
+    pub fn frame_around(&self, offset: u64, limit: u64) -> Option<(u64, FrameView)> {
+        let mut at = self.first;
+        while at < offset {
+            let Step::Frame(view) = self.step(at, limit, false) else { return None };
+            let next = at + view.size as u64;
+            if offset < next {
+                return (view.sealed && view.count != 1).then_some((at, view));
+            }
+            at = next;
+        }
+        None
+    }
+
+    /// Bytes that frames may take from `offset` on.
+    #[inline]
+    pub fn room(&self, offset: u64) -> usize {
+        match &self.backing {
+            Backing::Mapped(map) => map.len().saturating_sub(self.position(offset)),
+            Backing::Owned { .. } => 0,
+        }
+    }
+
+    /// Makes the file long enough for bytes up to `position`.
+    #[inline]
+    pub fn ensure(&self, position: usize) -> std::io::Result<()> {
+        if position as u64 > self.allocated.load(Ordering::Relaxed) {
+            self.grow(position as u64)
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn grow(&self, needed: u64) -> std::io::Result<()> {
+        let Backing::Mapped(map) = &self.backing else { return Ok(()) };
+        let step = self.grow_step.max(1);
+        let target = needed.div_ceil(step).saturating_mul(step).min(map.len() as u64).max(needed);
+        region::allocate(map.file(), target)?;
+        self.allocated.store(target, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The mapping, where frames are stored through memory.
+    pub fn map(&self) -> Option<&Mapping> {
+        match &self.backing {
+            Backing::Mapped(map) => Some(map),
+            Backing::Owned { .. } => None,
+        }
+    }
+
+    /// Whether frames are appended by write calls, so that the file never has bytes of no frame.
+    pub fn is_by_write(&self) -> bool {
+        self.by_write
+    }
+
+    /// Stores a frame's first word with release order.
+    pub fn publish_word(&self, offset: u64, word: u32) {
+        if let Backing::Mapped(map) = &self.backing {
+            map.publish32(self.position(offset), word);
+        }
+    }
+
+    /// Zeroes what is not zero from `offset` to the end of the file.
+    fn scrub(&self, offset: u64) -> u64 {
+        let Backing::Mapped(map) = &self.backing else { return 0 };
+        let end = words::size(self.allocated.load(Ordering::Relaxed)).min(map.len());
+        let (mut at, mut scrubbed) = (self.position(offset), 0);
+        while at < end {
+            let len = (4096 - at % 4096).min(end - at);
+            if map.get(at, len).is_some_and(|page| page.iter().any(|byte| *byte != 0)) {
+                map.write_with(at, len, |page| page.fill(0));
+                scrubbed += len as u64;
+            }
+            at += len;
+        }
+        scrubbed
+    }
+
+    /// Zeroes `[from, to)`, as far as it is in this segment.
+    pub fn zero(&self, from: u64, to: u64) {
+        if let Backing::Mapped(map) = &self.backing {
+            let at = self.position(from);
+            let len = words::size(to.saturating_sub(from)).min(map.len().saturating_sub(at));
+            map.write_with(at, len, |bytes| bytes.fill(0));
+        }
+    }
+}
+
+/// A segment, as Python hands it around.
+#[pyclass(frozen, module = "penstock._core", name = "Segment")]
+pub struct PySegment(pub Arc<Segment>);
+
+#[pymethods]
+impl PySegment {
+    /// Maps the file at `path`.
+    ///
+    /// `capacity` maps more than the file has: the file grows by `grow_step` before it is
+    /// stored to. `by_write` appends by write calls. `ring_len` makes it a ring.
+    #[new]
+    #[pyo3(signature = (path, base, shift, frames, *, first=None, end=None, writable=false, capacity=None, grow_step=0, by_write=false, ring_len=0, ring_mirror=0))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        path: PathBuf,
+        base: u64,
+        shift: usize,
+        frames: &PyFrames,
+        first: Option<u64>,
+        end: Option<u64>,
+        writable: bool,
+        capacity: Option<usize>,
+        grow_step: u64,
+        by_write: bool,
+        ring_len: u64,
+        ring_mirror: usize,
+    ) -> PyResult<Self> {
+        let file = region::open(&path, writable)?;
+        let size = file.metadata()?.len();
+        let len = capacity.unwrap_or_else(|| words::size(size));
+        let map = match ring_len {
+            0 => Mapping::new(file, len, writable)?,
+            _ => Mapping::ring(file, len, shift, ring_mirror, writable)?,
+        };
+        Ok(Self(Arc::new(Segment {
+            path,
+            base,
+            first: first.unwrap_or(base),
+            shift,
+            ring_len,
+            end: end.unwrap_or(LIVE).into(),
+            backing: Backing::Mapped(map),
+            allocated: size.into(),
+            grow_step,
+            by_write,
+            frames: Arc::clone(&frames.0),
+        })))
+    }
+
+    /// A segment over bytes that were read, decrypted or decompressed: `at` is where in the file
+    /// (or in the plain stream) they begin.
+    #[staticmethod]
+    #[pyo3(signature = (path, base, shift, frames, bytes, *, at=0, first=None, end=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn over(
+        path: PathBuf,
+        base: u64,
+        shift: usize,
+        frames: &PyFrames,
+        bytes: Vec<u8>,
+        at: usize,
+        first: Option<u64>,
+        end: Option<u64>,
+    ) -> Self {
+        Self(Arc::new(Segment {
+            path,
+            base,
+            first: first.unwrap_or(base),
+            shift,
+            ring_len: 0,
+            end: end.unwrap_or(LIVE).into(),
+            backing: Backing::Owned { bytes, at },
+            allocated: 0.into(),
+            grow_step: 0,
+            by_write: false,
+            frames: Arc::clone(&frames.0),
+        }))
+    }
+
+    /// Offset of the first byte.
+    #[getter]
+    fn base(&self) -> u64 {
+        self.0.base
+    }
+
+    /// First offset after it, none while it is written to.
+    #[getter]
+    fn end(&self) -> Option<u64> {
+        Some(self.0.end()).filter(|end| *end != LIVE)
+    }
+
+    /// No more appends: it ends here.
+    fn set_end(&self, end: u64) {
+        self.0.end.store(end, Ordering::Release);
+    }
+
+    /// The file.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.0.path.clone()
+    }
+
+    /// The byte of the file where `offset` is.
+    fn position(&self, offset: u64) -> usize {
+        self.0.position(offset)
+    }
+
+    /// Mapped bytes `[at, at + len)` as a copy, fewer at the end.
+    fn read<'py>(&self, py: Python<'py>, at: usize, len: usize) -> Bound<'py, PyBytes> {
+        let bytes = self.0.bytes();
+        let end = at.saturating_add(len).min(bytes.len());
+        PyBytes::new(py, bytes.get(at..end).unwrap_or_default())
+    }
+
+    /// Stores `bytes` at byte `at` of the file (headers, summaries).
+    fn store(&self, at: usize, bytes: &[u8]) -> PyResult<()> {
+        self.0.ensure(at.saturating_add(bytes.len()))?;
+        let stored = self.0.map().and_then(|map| map.store(at, bytes));
+        stored
+            .ok_or_else(|| pyo3::exceptions::PyValueError::new_err("outside the segment's mapping"))
+    }
+
+    /// Zeroes the offsets `[first, last)`.
+    fn zero(&self, first: u64, last: u64) {
+        self.0.zero(first, last);
+    }
+
+    /// Zeroes every page from `offset` to the end of the file that is not zero yet; answers how
+    /// many bytes that were.
+    fn scrub(&self, py: Python<'_>, offset: u64) -> u64 {
+        py.detach(|| self.0.scrub(offset))
+    }
+
+    /// Syncs the file.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        match self.0.map() {
+            Some(map) => Ok(py.detach(|| region::sync(map.file()))?),
+            None => Ok(()),
+        }
+    }
+}

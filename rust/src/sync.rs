@@ -1,0 +1,136 @@
+//! Making things durable: one sync for everyone who waits for it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use crate::append::Writer;
+use crate::control::at;
+use crate::errors;
+use crate::frame::Batch;
+use crate::region;
+use crate::segment::{PySegment, Segment};
+use crate::sys::futex;
+
+impl Writer {
+    /// Syncs `segments`, which hold everything from `durable` to the tail as it is now. With the
+    /// sync lock held and without the interpreter lock.
+    fn sync_segments(&self, segments: &[Arc<Segment>]) -> std::io::Result<()> {
+        let control = &*self.control;
+        // One consistent pair: under the append lock nobody is between tail and number.
+        control.life().take_patiently(control.lock_word());
+        let (tail, next_number) = (control.tail(), control.next_number());
+        control.life().give(control.lock_word());
+        for segment in segments {
+            let Some(map) = segment.map() else { continue };
+            region::sync(map.file())?;
+            // A synced segment that no folder names is lost all the same.
+            if segment.base() > control.map().word64(at::NAMED_BASE).load(Ordering::Acquire) {
+                if let Some(folder) = segment.path().parent() {
+                    region::sync_folder(folder)?;
+                }
+                control.map().publish64(at::NAMED_BASE, segment.base());
+            }
+        }
+        if let (true, Some(last)) = (self.publish.is_word(), segments.last()) {
+            if self.is_always {
+                let batch = Batch {
+                    first: tail,
+                    end: tail,
+                    first_word: 0,
+                    next_number,
+                    now_ns: self.now(),
+                };
+                self.publish.publish(last, &batch)?;
+            }
+            self.publish.sync()?;
+        }
+        control.set_durable(tail);
+        futex::wake(control.map().word32(at::DURABLE), i32::MAX);
+        control.wake();
+        Ok(())
+    }
+
+    /// The segments between `durable` and the tail.
+    fn unsynced(&self, py: Python<'_>) -> PyResult<Vec<Arc<Segment>>> {
+        let current = self.current(py);
+        let control = &*self.control;
+        if current.base() == control.segment_base() && control.durable() >= current.first() {
+            return Ok(vec![current]);
+        }
+        let segments = self.host.call_method1(py, "unsynced_segments", (control.durable(),))?;
+        let segments = segments.bind(py).try_iter()?;
+        segments.map(|one| Ok(Arc::clone(&one?.cast::<PySegment>()?.get().0))).collect()
+    }
+
+    /// Returns once everything below `offset` is on the disk. Whoever comes first syncs for all
+    /// who are waiting by then.
+    pub fn sync_up_to(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
+        let control = &*self.control;
+        let word = control.sync_word();
+        loop {
+            let seen = control.map().word32(at::DURABLE).load(Ordering::Acquire);
+            if control.durable() >= offset {
+                return Ok(());
+            }
+            if control.is_poisoned() {
+                return Err(errors::plain(py, "PoisonedError"));
+            }
+            if control.life().try_take(word).is_none() {
+                // The leader wakes everyone when `durable` has moved; the nap is for a dead leader.
+                py.detach(|| {
+                    futex::wait(
+                        control.map().word32(at::DURABLE),
+                        seen,
+                        Some(Duration::from_millis(20)),
+                    );
+                    let holder = word.load(Ordering::Relaxed) & (u32::MAX >> 1);
+                    if holder != 0 && !control.life().is_alive(holder - 1) {
+                        let _ = control.life().take(word).map(|_| control.life().give(word));
+                    }
+                });
+                py.check_signals()?;
+                continue;
+            }
+            let outcome = match self.unsynced(py) {
+                Ok(segments) => py.detach(|| self.sync_segments(&segments)).map_err(PyErr::from),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = outcome {
+                // What the kernel failed to write it may have forgotten: nobody may rely on a
+                // later sync that succeeds.
+                control.poison();
+                control.life().give(word);
+                futex::wake(control.map().word32(at::DURABLE), i32::MAX);
+                let poisoned = errors::plain(py, "PoisonedError");
+                poisoned.set_cause(py, Some(error));
+                return Err(poisoned);
+            }
+            control.life().give(word);
+        }
+    }
+}
+
+#[pymethods]
+impl Writer {
+    /// Syncs everything put so far.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        self.sync_up_to(py, self.control.tail())
+    }
+
+    /// Sleeps until something is unsynced that was not before, or `seconds` are over. Answers a
+    /// count to be given back as `seen`.
+    fn wait_dirty(&self, py: Python<'_>, seen: u32, seconds: f64) -> u32 {
+        let word = self.control.map().word32(at::DIRTY);
+        let timeout = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        py.detach(|| futex::wait(word, seen, Some(timeout)));
+        word.load(Ordering::Acquire)
+    }
+
+    /// Wakes whoever waits in `wait_dirty`.
+    fn poke(&self) {
+        self.control.announce_dirty();
+    }
+}

@@ -1,0 +1,43 @@
+//! Waiting on a word that several processes have mapped.
+
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+/// Why a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// Someone woke us, or the word had already changed.
+    Changed,
+    /// The time was up.
+    TimedOut,
+    /// A signal arrived: the caller looks whether Python wants to raise.
+    Interrupted,
+}
+
+/// Sleeps while `word` is `expected`, at most `timeout`.
+pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Woken {
+    let time = timeout.map(|t| libc::timespec {
+        tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(t.subsec_nanos()),
+    });
+    let time_ptr = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the word lives in a mapping that outlives the call; the flags say "not private", so
+    // the kernel finds the waiters of other processes by the page, not by our address.
+    let answer = unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, time_ptr)
+    };
+    if answer == 0 {
+        return Woken::Changed;
+    }
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(libc::ETIMEDOUT) => Woken::TimedOut,
+        Some(libc::EINTR) => Woken::Interrupted,
+        _ => Woken::Changed,
+    }
+}
+
+/// Wakes up to `count` waiters of `word`, in any process.
+pub fn wake(word: &AtomicU32, count: i32) {
+    // SAFETY: waking reads nothing through the pointer; a stale address wakes nobody.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
+}

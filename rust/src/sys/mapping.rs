@@ -1,0 +1,193 @@
+//! A file in memory. Stores are recorded when a crash test asks for it (`region`).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::sigbus;
+use crate::region;
+
+/// A shared mapping of the first `len` bytes of a file.
+///
+/// Bytes below a published end never change, and words that do change are only touched through
+/// the atomic accessors: that is what makes handing out `&[u8]` sound here.
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    file: File,
+    inode: u64,
+    watch: Option<usize>,
+    writable: bool,
+}
+
+// SAFETY: the pointer is to shared memory that stays mapped until drop; all mutation is either
+// atomic or made by the one holder of the append lock into bytes that nobody reads yet.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes. The file must already have them (see `region::allocate`), except where
+    /// the caller grows the file before it touches the rest.
+    pub fn new(file: File, len: usize, writable: bool) -> io::Result<Self> {
+        let protection =
+            if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let inode = region::inode(&file)?;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; the descriptor is open.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len.max(1),
+                protection,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let watch = sigbus::watch(base.as_ptr() as usize, len);
+        Ok(Self { base, len, file, inode, watch, writable })
+    }
+
+    /// Maps the whole of `file` once, then the bytes from `again_from` a second time right behind
+    /// it (at most `extra` of them): a ring whose records may run past the end.
+    pub fn ring(
+        file: File,
+        len: usize,
+        again_from: usize,
+        extra: usize,
+        writable: bool,
+    ) -> io::Result<Self> {
+        let protection =
+            if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let inode = region::inode(&file)?;
+        let total = len.checked_add(extra).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: reserves address space nobody else has; the two fixed mappings below replace
+        // exactly that reservation, page by page, and both lengths are multiples of the page.
+        let base = unsafe {
+            let base = libc::mmap(
+                std::ptr::null_mut(),
+                total,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            if base == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
+            let first = libc::mmap(base, len, protection, fixed, file.as_raw_fd(), 0);
+            let second = libc::mmap(
+                base.cast::<u8>().add(len).cast(),
+                extra,
+                protection,
+                fixed,
+                file.as_raw_fd(),
+                i64::try_from(again_from).unwrap_or(0),
+            );
+            if first == libc::MAP_FAILED || second == libc::MAP_FAILED {
+                let error = io::Error::last_os_error();
+                libc::munmap(base, total);
+                return Err(error);
+            }
+            base
+        };
+        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let watch = sigbus::watch(base.as_ptr() as usize, total);
+        Ok(Self { base, len: total, file, inode, watch, writable })
+    }
+
+    /// Mapped bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The file behind the mapping.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// All bytes. Only those below a published end mean anything.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped for `len` bytes until drop; see the type's comment on mutation.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+
+    /// The bytes `[at, at + len)`, if they are inside.
+    pub fn get(&self, at: usize, len: usize) -> Option<&[u8]> {
+        self.bytes().get(at..at.checked_add(len)?)
+    }
+
+    /// Lets `fill` write `[at, at + len)`. The caller holds the lock that makes it the only writer.
+    pub fn write_with<R>(
+        &self,
+        at: usize,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Option<R> {
+        let end = at.checked_add(len)?;
+        if end > self.len || !self.writable {
+            return None;
+        }
+        // SAFETY: inside the mapping (checked), writable, and by the append lock nobody else
+        // writes or reads these bytes before they are published.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) };
+        let answer = fill(bytes);
+        if region::is_recording() {
+            region::record_store(self.inode, at, bytes);
+        }
+        Some(answer)
+    }
+
+    /// Copies `bytes` to `at`.
+    pub fn store(&self, at: usize, bytes: &[u8]) -> Option<()> {
+        self.write_with(at, bytes.len(), |to| to.copy_from_slice(bytes))
+    }
+
+    /// The 8-byte word at `at`, to be used atomically.
+    pub fn word64(&self, at: usize) -> &AtomicU64 {
+        assert!(at % 8 == 0 && at + 8 <= self.len, "word outside the mapping");
+        // SAFETY: aligned and inside (asserted), the mapping lives as long as `self`, and every
+        // process touches this word only through atomic loads and stores.
+        unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU64>() }
+    }
+
+    /// The 4-byte word at `at`, to be used atomically.
+    pub fn word32(&self, at: usize) -> &AtomicU32 {
+        assert!(at % 4 == 0 && at + 4 <= self.len, "word outside the mapping");
+        // SAFETY: as in `word64`.
+        unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU32>() }
+    }
+
+    /// Stores a word that recovery reads: with release order, and recorded.
+    pub fn publish64(&self, at: usize, value: u64) {
+        self.word64(at).store(value, Ordering::Release);
+        if region::is_recording() {
+            region::record_store(self.inode, at, &value.to_le_bytes());
+        }
+    }
+
+    /// Stores a 4-byte word that recovery reads: with release order, and recorded.
+    pub fn publish32(&self, at: usize, value: u32) {
+        self.word32(at).store(value, Ordering::Release);
+        if region::is_recording() {
+            region::record_store(self.inode, at, &value.to_le_bytes());
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if let Some(slot) = self.watch {
+            sigbus::forget(slot);
+        }
+        // SAFETY: mapped by us with this length, and nobody can hold a borrow any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len.max(1)) };
+    }
+}

@@ -1,0 +1,11 @@
+//! The only folder with `unsafe`: mapping, futex, locks by open file description, the SIGBUS
+//! guard, the clock. Everything here is a small safe wrapper around one kernel promise.
+#![allow(unsafe_code)]
+
+pub mod capsule;
+pub mod clock;
+pub mod files;
+pub mod futex;
+pub mod lockfile;
+pub mod mapping;
+pub mod sigbus;

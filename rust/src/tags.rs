@@ -1,0 +1,91 @@
+//! Tag patterns: levels between dots, one wildcard for a level, one for the rest, `;` lists.
+//!
+//! zbus changed its wildcards twice, so they are values here. Levels follow Java's `split`, as
+//! every dialect's author saw them: empty levels at the end do not count, inner ones do.
+
+/// Which characters mean what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialect {
+    /// Stands for exactly one level.
+    pub one: u8,
+    /// Stands for all further levels; what follows it is ignored.
+    pub rest: u8,
+    /// Whether `a.#` matches `a`.
+    pub rest_may_be_empty: bool,
+    /// Whether `;` separates alternatives.
+    pub has_lists: bool,
+}
+
+/// Ours, and that of zbus since 0.9.0.
+pub const MODERN: Dialect =
+    Dialect { one: b'*', rest: b'#', rest_may_be_empty: true, has_lists: true };
+/// zbus until April 2017.
+pub const FLAG: Dialect =
+    Dialect { one: b'+', rest: b'#', rest_may_be_empty: false, has_lists: false };
+/// zbus 0.8, and its Go server.
+pub const FLAG_LATE: Dialect =
+    Dialect { one: b'+', rest: b'*', rest_may_be_empty: false, has_lists: false };
+
+/// The dialect with this name.
+pub fn dialect(name: &str) -> Option<Dialect> {
+    match name {
+        "modern" => Some(MODERN),
+        "flag" => Some(FLAG),
+        "flag-late" => Some(FLAG_LATE),
+        _ => None,
+    }
+}
+
+/// Alternatives; none at all means that everything matches.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    dialect: Dialect,
+    patterns: Vec<Vec<u8>>,
+}
+
+impl Filter {
+    /// Parses a filter text.
+    pub fn new(text: &str, dialect: Dialect) -> Self {
+        let items: Vec<&str> =
+            if dialect.has_lists { text.split(';').collect() } else { vec![text] };
+        let patterns = items
+            .iter()
+            .filter(|item| !item.trim().is_empty())
+            .map(|item| item.as_bytes().to_vec());
+        Self { dialect, patterns: patterns.collect() }
+    }
+
+    /// Whether it lets everything through, tagged or not.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    /// Whether a message with this tag passes.
+    pub fn matches(&self, tag: &[u8]) -> bool {
+        self.is_open()
+            || (!tag.is_empty() && self.patterns.iter().any(|pattern| self.fits(pattern, tag)))
+    }
+
+    fn fits(&self, pattern: &[u8], tag: &[u8]) -> bool {
+        let mut levels = levels(tag);
+        for part in self::levels(pattern) {
+            if part == [self.dialect.rest] {
+                return self.dialect.rest_may_be_empty || levels.next().is_some();
+            }
+            match levels.next() {
+                Some(level) if part == [self.dialect.one] || part == level => {}
+                _ => return false,
+            }
+        }
+        levels.next().is_none()
+    }
+}
+
+/// Levels without the empty ones at the end.
+fn levels(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let end = text.iter().rposition(|byte| *byte != b'.').map_or(0, |last| last + 1);
+    let used = text.get(..end).unwrap_or_default();
+    let is_empty = used.is_empty();
+    used.split(|byte| *byte == b'.').filter(move |_| !is_empty)
+}

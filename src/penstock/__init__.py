@@ -1,0 +1,56 @@
+"""penstock: a durable, brokerless, memory-mapped message queue whose folders are also tables.
+
+Four nouns are enough to start: a `Queue` is a folder, a `Message` is what you put and get, a
+`Group` is consumers that share progress, a `Scan` is a range read as a table.
+"""
+
+import sys
+
+if sys.platform != "linux":
+    raise ImportError("penstock needs Linux: shared futexes, OFD locks and fallocate")
+
+from penstock._core import Message as Message
+from penstock.clock import ManualClock as ManualClock
+from penstock.engine.group import Group as Group
+from penstock.engine.queue import Queue as Queue
+from penstock.engine.table import Scan as Scan
+from penstock.errors import ClosedError as ClosedError
+from penstock.errors import CorruptError as CorruptError
+from penstock.errors import Empty as Empty
+from penstock.errors import FormatError as FormatError
+from penstock.errors import Full as Full
+from penstock.errors import GroupError as GroupError
+from penstock.errors import KeyNeededError as KeyNeededError
+from penstock.errors import NoQueueError as NoQueueError
+from penstock.errors import OffsetError as OffsetError
+from penstock.errors import OptionError as OptionError
+from penstock.errors import PenstockError as PenstockError
+from penstock.errors import PoisonedError as PoisonedError
+from penstock.errors import ReceiptError as ReceiptError
+from penstock.errors import RefusedError as RefusedError
+from penstock.errors import StorageError as StorageError
+from penstock.options import Durability as Durability
+
+__all__ = [
+    "ClosedError",
+    "CorruptError",
+    "Durability",
+    "Empty",
+    "FormatError",
+    "Full",
+    "Group",
+    "GroupError",
+    "KeyNeededError",
+    "ManualClock",
+    "Message",
+    "NoQueueError",
+    "OffsetError",
+    "OptionError",
+    "PenstockError",
+    "PoisonedError",
+    "Queue",
+    "ReceiptError",
+    "RefusedError",
+    "Scan",
+    "StorageError",
+]

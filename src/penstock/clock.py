@@ -1,0 +1,44 @@
+"""Time is an argument: the machine's clock, or one that only a test moves.
+
+Wall time is what users see and what survives a restart of the machine. Boot time never jumps and
+counts while the machine sleeps, so deadlines are kept in it, with the boot id and the wall time
+beside them.
+"""
+
+from __future__ import annotations
+
+from penstock._core import Clock as Clock
+
+
+class ManualClock:
+    """A clock that stands still until it is told otherwise. Pass it as `Queue(clock=…)`."""
+
+    def __init__(self, wall_s: float = 1_700_000_000.0) -> None:
+        """Starts at `wall_s`, seconds since 1970."""
+        self.core = Clock(True, int(wall_s * 1e9))
+
+    def advance(self, seconds: float) -> None:
+        """Both clocks go on; a negative step sets only the wall clock back."""
+        self.core.advance_ns(int(seconds * 1e9))
+
+    def set_wall(self, wall_s: float) -> None:
+        """The wall clock is set, as an administrator or a time server would."""
+        self.core.set_wall_ns(int(wall_s * 1e9))
+
+    def restart(self, off_s: float = 0.0) -> None:
+        """The machine is started anew, `off_s` seconds after it went down."""
+        self.core.restart(int(off_s * 1e9))
+
+    def wall(self) -> float:
+        """Seconds since 1970."""
+        return self.core.wall_now_ns() / 1e9
+
+
+SYSTEM = Clock()
+
+
+def native(clock: ManualClock | Clock | None) -> Clock:
+    """The native clock behind what a user passed."""
+    if clock is None:
+        return SYSTEM
+    return clock.core if isinstance(clock, ManualClock) else clock

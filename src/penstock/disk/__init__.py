@@ -1,0 +1,1 @@
+"""Where the bytes are: file effects, names, locks, the control block."""

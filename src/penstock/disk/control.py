@@ -1,0 +1,83 @@
+"""The control block as data: the words that all openers of a queue share.
+
+Lives in `.penstock/control`. A cache of this boot, apart from `durable`, which only moves after a
+sync and so is a safe lower bound whatever the disk kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock import _core
+from penstock.disk.layout import Field, Layout
+
+CONTROL = Layout(
+    "control block", "<", 4096,
+    Field("magic", "8s", "PENSTCTL"),
+    Field("boot", "Q", "which run of the machine wrote the words below"),
+    Field("lock", "I", "append lock: 0, or the holder's slot + 1; top bit: someone sleeps on it"),
+    Field("sync_lock", "I", "the same for the one who syncs"),
+    Field("poison", "I", "1 after a failed sync: every put raises"),
+    Field("clean", "I", "CRC-32C of tail … durable, set by the last closer; 0 while open"),
+    Field("reserved_end", "Q", "what an append in progress will occupy"),
+    Field("reserved_number", "Q", "the next number once it is done"),
+    Field("pad0", "16x", ""),
+    Field("tail", "Q", "offset of the next append"),
+    Field("next_number", "Q", "number of the next message"),
+    Field("segment_base", "Q", "base of the segment that is appended to"),
+    Field("head", "Q", "oldest kept offset"),
+    Field("head_number", "Q", "number of the oldest kept message"),
+    Field("pad1", "24x", ""),
+    Field("waiters", "I", "how many sleep on `event`"),
+    Field("event", "I", "raised to wake them"),
+    Field("dirty", "I", "raised when something became unsynced"),
+    Field("pad2", "52x", ""),
+    Field("durable", "Q", "everything below has been synced"),
+    Field("named_base", "Q", "newest segment whose name has been synced"),
+    Field("generation", "Q", "raised when everyone must look at the files again"),
+    Field("openings", "I", "how often the queue was opened"),
+    Field("pad3", "804x", ""),
+    Field("user", "3072s", "words of the format's own"),
+)  # fmt: skip
+
+LAYOUTS = (CONTROL,)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a look at the block says, without opening the queue."""
+
+    boot: int
+    tail: int
+    next_number: int
+    segment_base: int
+    head: int
+    head_number: int
+    durable: int
+    is_clean: bool
+    is_poisoned: bool
+
+
+def clean_check(tail: int, number: int, base: int, head: int, head_number: int, durable: int) -> int:
+    """What `clean` holds after an orderly close."""
+    words = (tail, number, base, head, head_number, durable)
+    return _core.crc32c(b"".join(word.to_bytes(8, "little") for word in words)) or 1
+
+
+def peek(sidecar: Path) -> Words | None:
+    """The words as they are on disk; none without a valid block. Changes nothing."""
+    try:
+        raw = (sidecar / "control").read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if len(raw) < CONTROL.size or raw[:8] != b"PENSTCTL":
+        return None
+    word = CONTROL.unpack(raw)
+    found = (word["tail"], word["next_number"], word["segment_base"])
+    rest = (word["head"], word["head_number"], word["durable"])
+    return Words(
+        word["boot"], *found, *rest,
+        is_clean=word["clean"] == clean_check(*found, *rest),
+        is_poisoned=word["poison"] != 0,
+    )  # fmt: skip

@@ -1,0 +1,243 @@
+"""A byte layout is data, declared once.
+
+A `Layout` is a table of fields that follow each other without gaps. The offsets are
+computed, the declared size is checked when the module loads, and the same object packs
+and unpacks, draws the table in the docs and explains a hex dump. So there is one place
+where a field's position is written down, and nothing that can drift away from it.
+
+    ENTRY = Layout(
+        "zbus index entry", ">", 28,
+        Field("created_ms", "q"),
+        Field("base", "q", "offset of the segment's first frame"),
+        Field("end", "i", "bytes used in the segment"),
+        Field("updated_ms", "q"),
+    )
+
+Kinds (the letters of Python's `struct`, always without alignment):
+
+    b B h H i I q Q   integers of 1, 2, 4, 8 bytes, signed and unsigned
+    f d               floats of 4 and 8 bytes
+    16s               16 bytes as they are; shorter values are zero-filled
+    40p               a slot of 40 bytes: a length byte, then up to 39 bytes, zero-filled.
+                      The length is signed: nought and below mean "empty"
+    12x               12 reserved bytes: written as zeros, not looked at
+
+Every format package has a `layouts` module with a tuple `LAYOUTS`: that is where the docs
+and `penstock inspect` find them.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+Order = Literal["<", ">"]
+Buffer = bytes | bytearray | memoryview
+
+_KIND = re.compile(r"[bBhHiIqQfd]|[1-9]\d*[spx]")
+_WORDS = {
+    **{"b": "int8", "h": "int16", "i": "int32", "q": "int64"},
+    **{"B": "uint8", "H": "uint16", "I": "uint32", "Q": "uint64"},
+    **{"f": "float32", "d": "float64", "s": "bytes", "x": "reserved"},
+}
+_SHOWN_BYTES = 16
+_SLOT_MAX_BYTES = 128  # a signed length byte counts to 127
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a layout: its name, its kind, and what it means to a reader."""
+
+    name: str
+    kind: str
+    meaning: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a kind that this module does not know."""
+        if not _KIND.fullmatch(self.kind):
+            raise ValueError(f"field {self.name!r}: unknown kind {self.kind!r}")
+        if self.is_slot and not 2 <= self.size <= _SLOT_MAX_BYTES:
+            raise ValueError(f"field {self.name!r}: a slot has 2 to {_SLOT_MAX_BYTES} bytes")
+
+    @property
+    def size(self) -> int:
+        """How many bytes the field takes."""
+        return struct.calcsize("<" + self.kind)
+
+    @property
+    def is_slot(self) -> bool:
+        """Whether the value is a string behind a length byte."""
+        return self.kind[-1] == "p"
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether the field has no value."""
+        return self.kind[-1] == "x"
+
+    @property
+    def kind_words(self) -> str:
+        """The kind as the docs call it."""
+        if self.is_slot:
+            return f"length byte + up to {self.size - 1} bytes"
+        return _WORDS[self.kind[-1]]
+
+    def encode(self, order: Order, value: Any) -> bytes:
+        """The bytes of `value`; ValueError if it does not fit."""
+        if self.kind[-1] not in "sp":
+            try:
+                return struct.pack(order + self.kind, value)
+            except (struct.error, OverflowError) as error:
+                raise ValueError(f"{self.name} = {value!r}: not a {self.kind_words}") from error
+        limit = self.size - self.is_slot
+        if len(value) > limit:
+            raise ValueError(f"{self.name}: {len(value)} bytes, at most {limit} fit")
+        length = bytes([len(value)]) if self.is_slot else b""
+        return (length + bytes(value)).ljust(self.size, b"\0")
+
+    def decode(self, order: Order, raw: bytes) -> Any:
+        """The value in `raw`; ValueError if a length byte points outside its slot."""
+        return self.open_slot(raw) if self.is_slot else struct.unpack(order + self.kind, raw)[0]
+
+    def open_slot(self, raw: bytes) -> bytes:
+        """The string in a slot; ValueError if its length byte points outside."""
+        length = raw[0] if raw[0] < _SLOT_MAX_BYTES else 0
+        if length >= self.size:
+            raise ValueError(f"{self.name}: length byte {length}, the slot holds {self.size - 1}")
+        return raw[1 : 1 + length]
+
+
+class Row(NamedTuple):
+    """One line of a dump: a field, where it is, its bytes and what they say."""
+
+    offset: int
+    size: int
+    name: str
+    raw: str
+    """The bytes in hex, shortened where there are many."""
+    value: int | float | bytes | str
+    """The decoded value; words where there is none: reserved, cut short, impossible."""
+    meaning: str
+
+
+class Layout:
+    """A fixed number of bytes, described field by field."""
+
+    def __init__(self, name: str, order: Order, size: int, *fields: Field) -> None:
+        """Compute the offsets and check them: a wrong table fails when its module loads."""
+        if order not in ("<", ">"):
+            raise ValueError(f"layout {name!r}: order {order!r} is neither '<' nor '>'")
+        self._struct = struct.Struct(order + "".join(f.kind.replace("p", "s") for f in fields))
+        if self._struct.size != size:
+            raise ValueError(f"layout {name!r}: fields add up to {self._struct.size}, not {size}")
+        self.name: Final = name
+        self.order: Final[Order] = order
+        self.size: Final = size
+        self.fields: Final = fields
+        valued = [(at, field) for at, field in self.places() if not field.is_reserved]
+        self._places = {field.name: (at, field) for at, field in valued}
+        if len(self._places) != len(valued):
+            raise ValueError(f"layout {name!r}: a field name occurs twice")
+
+    def __repr__(self) -> str:
+        """Name and size: the fields are many."""
+        return f"<Layout {self.name!r}, {self.size} bytes>"
+
+    def places(self) -> Iterator[tuple[int, Field]]:
+        """Each field with its offset, in order, reserved ones too."""
+        at = 0
+        for field in self.fields:
+            yield at, field
+            at += field.size
+
+    def offset_of(self, name: str) -> int:
+        """Where the field `name` starts, from the layout's first byte."""
+        return self._place(name)[0]
+
+    def unpack(self, data: Buffer, at: int = 0) -> dict[str, Any]:
+        """Every value at byte `at` of `data`, by field name; reserved fields have none.
+
+        ValueError if fewer bytes are left than the layout needs, or if a length byte can't
+        be right: bytes from disk are checked here, not trusted.
+        """
+        self._check(data, at, self.size)
+        raw_values = self._struct.unpack_from(data, at)
+        return {
+            name: field.open_slot(raw) if field.is_slot else raw
+            for (name, (_, field)), raw in zip(self._places.items(), raw_values, strict=True)
+        }
+
+    def unpack_field(self, name: str, data: Buffer, at: int = 0) -> Any:
+        """The value of one field of the layout that starts at byte `at` of `data`."""
+        start, field = self._place(name)
+        self._check(data, at + start, field.size)
+        return field.decode(self.order, bytes(data[at + start : at + start + field.size]))
+
+    def pack(self, **values: Any) -> bytes:
+        """The bytes of `values`, which name every field except the reserved ones.
+
+        ValueError if a name is missing or unknown, or a value does not fit its field.
+        """
+        if values.keys() != self._places.keys():
+            wrong = ", ".join(sorted(values.keys() ^ self._places.keys()))
+            raise ValueError(f"layout {self.name!r}: missing or unknown: {wrong}")
+        return b"".join(
+            bytes(field.size) if field.is_reserved else field.encode(self.order, values[field.name])
+            for field in self.fields
+        )
+
+    def pack_field(self, name: str, value: Any) -> bytes:
+        """The bytes of one field, to be written at `offset_of(name)`."""
+        return self._place(name)[1].encode(self.order, value)
+
+    def describe(self, data: Buffer, at: int = 0, base: int = 0) -> list[Row]:
+        """A row per field of the bytes at `at`, for people; never fails on damaged bytes.
+
+        `base` is the place of `data` in its file: the rows count from the file's start.
+        """
+        rows = []
+        for start, field in self.places():
+            raw = bytes(data[at + start : at + start + field.size])
+            shown = raw[:_SHOWN_BYTES].hex(" ") + (" …" if len(raw) > _SHOWN_BYTES else "")
+            offset, value = base + at + start, _explain(field, self.order, raw)
+            rows.append(Row(offset, field.size, field.name, shown, value, field.meaning))
+        return rows
+
+    def markdown(self) -> str:
+        """The table of the docs, one line per field."""
+        order = "little-endian" if self.order == "<" else "big-endian"
+        lines = [
+            f"{self.size:,} bytes, {order}.",
+            "",
+            "| offset | size | field | type | meaning |",
+            "| ---: | ---: | --- | --- | --- |",
+        ]
+        for at, field in self.places():
+            meaning = field.meaning.replace("|", "\\|")
+            cells = (str(at), str(field.size), f"`{field.name}`", field.kind_words, meaning)
+            lines.append(f"| {' | '.join(cells)} |".replace("  ", " "))
+        return "\n".join(lines) + "\n"
+
+    def _place(self, name: str) -> tuple[int, Field]:
+        if name not in self._places:
+            raise ValueError(f"layout {self.name!r} has no field {name!r}")
+        return self._places[name]
+
+    def _check(self, data: Buffer, at: int, size: int) -> None:
+        left = len(data) - at
+        if at < 0 or left < size:
+            raise ValueError(f"{self.name}: {size} bytes needed at {at}, found {max(left, 0)}")
+
+
+def _explain(field: Field, order: Order, raw: bytes) -> int | float | bytes | str:
+    if len(raw) < field.size:
+        return f"cut short: {len(raw)} of {field.size} bytes"
+    if field.is_reserved:
+        return "not zero" if any(raw) else "zero"
+    try:
+        value: int | float | bytes = field.decode(order, raw)
+    except ValueError as error:
+        return f"impossible: {error}"
+    return value

@@ -1,0 +1,1 @@
+"""What a queue is: groups, positions, retention, dead letters, faces. The same for every format."""

@@ -1,0 +1,308 @@
+"""Groups: consumers that share progress.
+
+Unicast: consumers of one group share it. Multicast: every group gets every message. Broadcast: a
+consumer with a group of its own, named by us and gone when it leaves. Consumers may be threads,
+asyncio tasks or processes.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock import _core
+from penstock.disk import files
+from penstock.engine import deadletter, positions
+from penstock.errors import ClosedError, Empty, GroupError
+from penstock.options import Durability, GroupOptions
+
+if TYPE_CHECKING:
+    from penstock.engine.queue import Queue
+
+DEFAULT = "default"
+
+
+def folder_of(queue: Queue, name: str) -> Path:
+    """Where a group's files are."""
+    if not files.is_name(name):
+        raise GroupError(f"{name!r} can't be a group's name: letters, digits, _ . - up to 80")
+    return queue.store.sidecar / "groups" / name
+
+
+def names(queue: Queue) -> list[str]:
+    """All groups: ours, and those that the format's own files know."""
+    folder = queue.store.sidecar / "groups"
+    ours = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    return sorted({*(name for name in ours if files.is_name(name)), *queue.store.own_groups()})
+
+
+def load_options(folder: Path) -> GroupOptions | None:
+    """What the group's file says; none for a new group."""
+    found = files.read_json(folder / "group.json")
+    if found is None:
+        return None
+    known = {field.name for field in fields(GroupOptions)}
+    return GroupOptions(**{name: value for name, value in found.items() if name in known})
+
+
+class Group:
+    """One group, open in this process."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        name: str,
+        *,
+        start: positions.Where | Group = "earliest",
+        create: bool = True,
+        **options: Any,
+    ) -> None:
+        """Opens the group, or makes it: it then reads from `start` on."""
+        self.queue, self.name = queue, name
+        self.folder = folder_of(queue, name)
+        self._start: positions.Where | Group = start
+        self._wanted = {key: value for key, value in options.items() if value is not None}
+        self._create = create
+        self._version = -1
+        self.options = GroupOptions()
+        self._open()
+
+    def _open(self) -> None:
+        stored = load_options(self.folder)
+        own = self.queue.store.own_groups().get(self.name)
+        if stored is None and own is None and not self._create:
+            known = ", ".join(names(self.queue)) or "none"
+            raise GroupError(f"{self.queue.path}: no group {self.name!r}; there are: {known}")
+        base = stored or GroupOptions(**self.queue.store.group_defaults(self.name))
+        try:
+            self.options = replace(base, **self._wanted)
+        except TypeError as error:
+            raise GroupError(f"group {self.name!r}: {error}") from error
+        start = own if own is not None else 0
+        if stored is None:
+            start = self._starting_offset(own)
+            files.make_folder(self.folder)
+        options = self.options
+        self.core = _core.Group(
+            self.queue.store.need_shared(), self.folder, self.queue.store.clock, self,
+            start=start, lease=options.ack == "lease",
+            always=self.queue.options.durability is Durability.ALWAYS,
+            bound=options.bound, is_first=self.queue.store.was_first,
+            visibility_s=options.visibility_s, window=options.window,
+            max_receives=options.max_receives, tags=options.tags, dialect=options.dialect,
+            mirror=self.queue.store.mirror(self.name),
+        )  # fmt: skip
+        if self.queue.options.retention_age_s:
+            self.core.configure(expire_s=self.queue.options.retention_age_s)
+        if stored != options:
+            files.write_json(self.folder / "group.json", options.as_dict())
+            self.core.bump_version()
+        self._version = self.core.version
+        self._check_cursor()
+        self.get = self.core.get
+        self.get_many = self.core.get_many
+
+    def _starting_offset(self, own: int | None) -> int:
+        if own is not None:
+            return own
+        if isinstance(self._start, Group):
+            return self._start.cursor
+        return positions.resolve(self.queue.store, self._start)
+
+    def _check_cursor(self) -> None:
+        """A cursor above the tail (power loss) or below the head (retention) is set right."""
+        end = self.queue.store.end()
+        if self.core.next > end.tail:
+            self.core.seek(end.tail)
+        elif self.core.cursor < end.head:
+            self.core.overtake(end.head)
+
+    # ── the native host ────────────────────────────────────────────────────────────────────
+
+    def segment_at(self, offset: int) -> _core.Segment:
+        """The segment that holds `offset`."""
+        return self.queue.store.segment_at(offset)
+
+    def dead_letter(self, message: _core.Message) -> None:
+        """Handed out too often: moves it to the dead letters and acks it here."""
+        deadletter.bury(self, message)
+
+    # ── consuming ──────────────────────────────────────────────────────────────────────────
+
+    def get(
+        self, timeout: float | None = None, *, visibility: float | None = None
+    ) -> _core.Message:
+        """The next message; `Empty` when none comes within `timeout` seconds."""
+        self.queue.ensure_open()
+        return self.core.get(timeout, visibility=visibility)
+
+    def get_many(
+        self, count: int, timeout: float | None = 0.0, *, visibility: float | None = None
+    ) -> list[_core.Message]:
+        """Up to `count` messages, what is there; `[]` if nothing comes in time."""
+        self.queue.ensure_open()
+        return self.core.get_many(count, timeout, visibility=visibility)
+
+    def __iter__(self) -> Iterator[_core.Message]:
+        """Blocks for each message and ends on close.
+
+        Leaving the loop's body normally acks a message that was not acked or nacked there;
+        leaving it with an error nacks it.
+        """
+        return self.messages(None)
+
+    def messages(self, timeout: float | None) -> Iterator[_core.Message]:
+        """Like iterating, but ends when nothing comes within `timeout` seconds."""
+        while True:
+            try:
+                message = self.get(timeout)
+            except (Empty, ClosedError):
+                return
+            yield from self._settled(message)
+
+    def _settled(self, message: _core.Message) -> Iterator[_core.Message]:
+        try:
+            yield message
+        except GeneratorExit:
+            # `break` or an exception in the loop's body: the message was not finished.
+            message.settle(False)
+            raise
+        message.settle(True)
+
+    def peek(self, count: int = 1) -> list[_core.Message]:
+        """The next unread messages, without taking them."""
+        dialect = self.options.dialect
+        scan = self.queue.scan(start=self.core.next, tags=self.options.tags, dialect=dialect)
+        found = []
+        for message in scan:
+            found.append(message)
+            if len(found) == count:
+                break
+        return found
+
+    def ack(self, receipt: str) -> None:
+        """Acks by receipt text."""
+        self.core.ack(receipt)
+
+    def nack(self, receipt: str, delay: float = 0.0) -> None:
+        """Gives back by receipt text."""
+        self.core.nack(receipt, delay)
+
+    def extend(self, receipt: str, seconds: float) -> None:
+        """Extends a lease by receipt text."""
+        self.core.extend(receipt, seconds)
+
+    # ── position and settings ──────────────────────────────────────────────────────────────
+
+    @property
+    def cursor(self) -> int:
+        """The lowest unacked offset."""
+        return self.core.cursor
+
+    @property
+    def lag(self) -> int:
+        """Messages between the next unread one and the tail, tags not considered."""
+        return self.queue.count_from(self.core.next)
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes between the cursor and the tail."""
+        return self.queue.store.end().tail - self.core.cursor
+
+    def idle_ns(self, now_ns: int) -> int:
+        """How long the group has made no progress, as far as its journal's time tells."""
+        try:
+            newest = max(entry.stat().st_mtime_ns for entry in self.folder.glob("journal-*"))
+        except (ValueError, FileNotFoundError):
+            return 0
+        return max(0, now_ns - newest) if self.queue.store.is_system_clock else 0
+
+    def seek(self, where: positions.Where) -> int:
+        """Reads on at `where`; what was leased is forgotten. Returns the offset."""
+        offset = positions.resolve(self.queue.store, where)
+        self.core.seek(offset)
+        return offset
+
+    def pause(self) -> None:
+        """Hands nothing out, in any process, until `resume`."""
+        self.core.pause(True)
+
+    def resume(self) -> None:
+        """Goes on."""
+        self.core.pause(False)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is paused."""
+        return self.core.is_paused
+
+    def configure(self, **changes: Any) -> None:
+        """Changes options at run time, also in the group's file. `ack` can't change."""
+        if changes.get("ack", self.options.ack) != self.options.ack:
+            raise GroupError(f"group {self.name!r}: ack can't change; delete the group first")
+        self.options = replace(self.options, **changes)
+        files.write_json(self.folder / "group.json", self.options.as_dict())
+        self.core.bump_version()
+        self._apply()
+
+    def refresh(self) -> None:
+        """Takes over what another process changed."""
+        if self.core.version != self._version:
+            self.options = load_options(self.folder) or self.options
+            self._apply()
+
+    def _apply(self) -> None:
+        options = self.options
+        self.core.set_tags(options.tags, options.dialect)
+        self.core.configure(
+            visibility_s=options.visibility_s, window=options.window,
+            max_receives=options.max_receives,
+        )  # fmt: skip
+        self._version = self.core.version
+
+    def stats(self) -> dict[str, Any]:
+        """Counts, what is out, cursor, lag."""
+        return {
+            "name": self.name,
+            "ack": self.options.ack,
+            "tags": self.options.tags,
+            "cursor": self.core.cursor,
+            "next": self.core.next,
+            "lag": self.lag,
+            "lag_bytes": self.lag_bytes,
+            "paused": self.core.is_paused,
+            **self.core.counts(),
+        }
+
+    def close(self) -> None:
+        """Ends this handle's waits; a broadcast group goes."""
+        self.core.close()
+        self.__dict__.pop("get", None)
+        self.__dict__.pop("get_many", None)
+        if self.options.exclusive:
+            self.delete()
+
+    def delete(self) -> None:
+        """Removes the group and its progress."""
+        self.core.close()
+        self.queue.forget_group(self.name)
+        doomed = self.folder.with_name(f".{self.name}.{secrets.token_hex(4)}")
+        if self.folder.exists():
+            _core.rename_file(self.folder, doomed)
+            shutil.rmtree(doomed)
+
+    def __repr__(self) -> str:
+        """Name, cursor, lag."""
+        return f"<Group {self.name!r} of {str(self.queue.path)!r}: cursor {self.cursor}, lag {self.lag}>"
+
+    def __enter__(self) -> Group:
+        """For `with`."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes the handle."""
+        self.close()

@@ -1,0 +1,108 @@
+"""Where in a queue: an offset, a number, a time, or one of its ends."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from penstock import _core
+from penstock.errors import OffsetError, OptionError
+from penstock.formats.base import Store
+
+Where = int | str | datetime
+AGO = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d|w)\Z")
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+EXPECTED = "an offset, earliest, latest, number:N, offset:N, a time like 2026-11-01T12:00 or 3d (ago)"
+
+
+def seconds_of(text: str) -> float | None:
+    """`3d`, `90s`, `1.5h` as seconds; none for other texts."""
+    match = AGO.match(text)
+    return float(match[1]) * UNITS[match[2]] if match else None
+
+
+def time_ns(text: str, now_ns: int) -> int | None:
+    """An ISO time, or an age like `3d`, as ns since 1970; none for other texts."""
+    age = seconds_of(text)
+    if age is not None:
+        return now_ns - int(age * 1e9)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return datetime_ns(moment)
+
+
+def datetime_ns(moment: datetime) -> int:
+    """A time as ns since 1970; without a zone it is UTC."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
+
+
+def resolve(store: Store, where: Where) -> int:
+    """The offset that `where` names; between messages it is the next one's."""
+    end = store.end()
+    if isinstance(where, datetime):
+        return by_time(store, datetime_ns(where))
+    if isinstance(where, int):
+        return check(store, where)
+    text = where.strip()
+    if text == "earliest":
+        return end.head
+    if text == "latest":
+        return end.tail
+    kind, colon, value = text.partition(":")
+    if colon and kind in ("number", "offset") and value.isdigit():
+        return by_number(store, int(value)) if kind == "number" else check(store, int(value))
+    if text.isdigit():
+        return check(store, int(text))
+    moment = time_ns(text, store.clock.wall_now_ns())
+    if moment is None:
+        raise OptionError("where", where, EXPECTED)
+    return by_time(store, moment)
+
+
+def check(store: Store, offset: int) -> int:
+    """`offset`, if a message begins there or it is the tail."""
+    end = store.end()
+    if offset == end.tail:
+        return offset
+    if not end.head <= offset < end.tail:
+        raise OffsetError(f"{store.path}: offset {offset} is outside {end.head} to {end.tail}")
+    segment = store.segment_at(offset)
+    limit = segment.end if segment.end is not None else end.tail
+    if not _core.is_boundary(segment, offset, limit):
+        raise OffsetError(f"{store.path}: no message begins at offset {offset}; use a message's own")
+    return offset
+
+
+def by_number(store: Store, number: int) -> int:
+    """The offset of the message with this number, or of the next one there is."""
+    if not store.capabilities.numbers:
+        raise OffsetError(f"{store.path}: format {store.format} keeps no numbers; seek by offset")
+    return _search(store, number=number, timestamp_ns=None)
+
+
+def by_time(store: Store, timestamp_ns: int) -> int:
+    """The offset of the first message put at or after this time."""
+    if not store.capabilities.timestamps:
+        raise OffsetError(f"{store.path}: format {store.format} keeps no times; seek by offset")
+    return _search(store, number=None, timestamp_ns=timestamp_ns)
+
+
+def _search(store: Store, *, number: int | None, timestamp_ns: int | None) -> int:
+    end = store.end()
+    for info, first, last in store.ranges(end.head, end.tail):
+        known = store.describe(info)
+        if timestamp_ns is not None and known.last_ns is not None and known.last_ns < timestamp_ns:
+            continue
+        if number is not None and known.next_number is not None and known.next_number <= number:
+            continue
+        segment = store.segment_at(first)
+        offset, found = _core.find_frame(
+            segment, first, last, number=number, timestamp_ns=timestamp_ns
+        )
+        if found:
+            return offset
+    return end.tail

@@ -1,0 +1,464 @@
+"""The queue: what users open.
+
+    with penstock.Queue("orders") as queue:
+        queue.put(b"…", tag="eu.created")
+        message = queue.get(timeout=1)
+        message.ack()
+
+`put` and `get` are native methods bound to the instance: one call each from Python to bytes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock import _core
+from penstock import clock as clocks
+from penstock.engine import deadletter, positions, retention
+from penstock.engine.group import DEFAULT, Group, names
+from penstock.engine.keeper import Keeper
+from penstock.engine.table import Scan
+from penstock.errors import ClosedError, Full, NoQueueError, PenstockError
+from penstock.formats import registry
+from penstock.formats.base import End, Store, Verdict
+from penstock.options import Durability, QueueOptions
+
+OPEN: weakref.WeakSet[Queue] = weakref.WeakSet()
+
+
+class Queue:
+    """A durable queue in a folder, shared by any number of processes and threads."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str | None = None,
+        layout: str | None = None,
+        create: bool = True,
+        read_only: bool = False,
+        clock: clocks.ManualClock | _core.Clock | None = None,
+        **options: Any,
+    ) -> None:
+        """Opens the queue at `path`; creates it when nothing is there.
+
+        `create=False` never creates; `read_only=True` changes nothing on disk. The other options
+        are those of `QueueOptions`.
+        """
+        self.path = Path(path)
+        self.options = QueueOptions.of(**options)
+        self._format, self._layout = format, layout
+        self._create, self._read_only = create and not read_only, read_only
+        self._clock = clocks.native(clock)
+        self._groups: dict[str, Group] = {}
+        self._graves: dict[Path, Queue] = {}
+        self._keeper: Keeper | None = None
+        self._is_closed = False
+        self._open()
+        OPEN.add(self)
+
+    def _open(self) -> None:
+        if not self._create and not self.path.exists():
+            raise NoQueueError(self.path)
+        self.store: Store = registry.open_store(
+            self.path, format=self._format, layout=self._layout, options=self.options,
+            clock=self._clock, create=self._create, live=not self._read_only,
+        )  # fmt: skip
+        self._pid = os.getpid()
+        if self._read_only:
+            return
+        self.store.on_full = self._when_full
+        self.put = self.store.need_writer().put
+        if self.options.durability is not Durability.PROCESS or self._has_retention():
+            self._keeper = Keeper(self)
+
+    def _has_retention(self) -> bool:
+        return bool(self.options.retention_age_s or self.options.retention_bytes)
+
+    # ── putting ────────────────────────────────────────────────────────────────────────────
+
+    def put(
+        self,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        delay: float | None = None,
+        timestamp_ns: int | None = None,
+    ) -> int:
+        """Puts one message and returns its offset.
+
+        `tag` is what groups filter on, `id` your own name for it, `key` orders it among messages
+        with the same key, `headers` are text, `delay` keeps it back for that many seconds.
+        """
+        self.ensure_open()
+        return self.store.need_writer().put(
+            body, tag=tag, id=id, key=key, headers=headers, delay=delay, timestamp_ns=timestamp_ns
+        )
+
+    def put_many(
+        self, items: Any, *, tag: str | None = None, delay: float | None = None
+    ) -> int | None:
+        """Puts a list of bodies, an iterator of `Message`, or an Arrow array or table.
+
+        They become visible together (a list of more than half a segment goes in pieces, in
+        order). Returns the first one's offset, `None` for an empty list.
+        """
+        self.ensure_open()
+        writer = self.store.need_writer()
+        if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
+            return writer.put_arrow(items, tag=tag, delay=delay)
+        return writer.put_list(items, tag=tag, delay=delay)
+
+    def _when_full(self, needed: int) -> None:
+        """`max_bytes` is reached: frees what every group has read, then as the options say."""
+        if self.store.free_consumed(self) or self.trim():
+            return
+        mode = self.options.when_full
+        if mode == "drop-oldest":
+            infos = self.store.segments(fresh=True)
+            if len(infos) > 1 and infos[0].end is not None:
+                gone = retention.Plan(infos[0].end, (infos[0],), "drop-oldest", "")
+                retention.apply(self, gone)
+                return
+            self.store.roll(self.store.end().segment_base, needed)
+            return
+        if mode == "reject":
+            raise Full(f"{self.path}: {needed} bytes do not fit into max_bytes={self.limit_bytes}")
+        self.store.wait_for_room(self.options.put_timeout_s)
+
+    @property
+    def limit_bytes(self) -> int:
+        """The most that the queue may hold; 0: no limit."""
+        return self.options.max_bytes
+
+    # ── getting ────────────────────────────────────────────────────────────────────────────
+
+    def group(self, name: str = DEFAULT, **options: Any) -> Group:
+        """The group of this name, made when it is new.
+
+        `start` says where a new one begins (`earliest`, `latest`, an offset, a time, another
+        group); the rest are the options of `GroupOptions`, which are kept with the group.
+        """
+        self.ensure_open()
+        self._need_live()
+        found = self._groups.get(name)
+        if found is None:
+            found = self._groups[name] = Group(self, name, **options)
+        elif options:
+            options.pop("start", None)
+            options.pop("create", None)
+            changes = {k: v for k, v in options.items() if getattr(found.options, k, None) != v}
+            if changes:
+                found.configure(**changes)
+        return found
+
+    def broadcast(self, **options: Any) -> Group:
+        """A group for one consumer alone: it sees everything from now on, and goes with it."""
+        name = f"only-{os.getpid()}-{os.urandom(4).hex()}"
+        options.setdefault("start", "latest")
+        return self.group(name, exclusive=True, **options)
+
+    def groups(self) -> list[str]:
+        """The names of all groups."""
+        return names(self)
+
+    def get(
+        self, timeout: float | None = None, *, visibility: float | None = None
+    ) -> _core.Message:
+        """The next message of the default group; `Empty` when none comes within `timeout`."""
+        group = self.group()
+        self.get = group.core.get
+        return group.get(timeout, visibility=visibility)
+
+    def get_many(
+        self, count: int, timeout: float | None = 0.0, *, visibility: float | None = None
+    ) -> list[_core.Message]:
+        """Up to `count` messages of the default group, what is there; `[]` if nothing comes."""
+        return self.group().get_many(count, timeout, visibility=visibility)
+
+    def __iter__(self) -> Iterator[_core.Message]:
+        """Blocks for each message of the default group; ends on close."""
+        return iter(self.group())
+
+    def peek(self, count: int = 1) -> list[_core.Message]:
+        """The next unread messages of the default group, without taking them."""
+        return self.group().peek(count)
+
+    def seek(self, where: positions.Where) -> int:
+        """The default group reads on at `where`."""
+        return self.group().seek(where)
+
+    @property
+    def lag(self) -> int:
+        """Messages that the default group has not read yet."""
+        return self.group().lag
+
+    # ── reading without taking ─────────────────────────────────────────────────────────────
+
+    def scan(
+        self,
+        *,
+        start: positions.Where = "earliest",
+        end: positions.Where | None = None,
+        tags: str = "",
+        dialect: str = "modern",
+        columns: Sequence[str] | None = None,
+        tolerant: bool = False,
+    ) -> Scan:
+        """A range as a table (Arrow C stream) or as messages; changes nothing.
+
+        `start` and `end` are offsets, times, `number:N`, `earliest` or `latest`.
+        """
+        self.ensure_open()
+        first = positions.resolve(self.store, start)
+        last = self.store.end().tail if end is None else positions.resolve(self.store, end)
+        return Scan(
+            self.store, first, last, tags=tags, dialect=dialect, columns=columns, tolerant=tolerant
+        )
+
+    def message_at(self, offset: int) -> _core.Message:
+        """The message at an offset."""
+        positions.check(self.store, offset)
+        return next(iter(self.scan(start=offset)))
+
+    def count_from(self, offset: int) -> int:
+        """Messages from `offset` to the tail."""
+        end = self.store.end()
+        if offset >= end.tail:
+            return 0
+        if self.store.capabilities.numbers:
+            number = next(iter(self.scan(start=offset))).number
+            if number is not None:
+                return end.next_number - number
+        total = 0
+        for _, first, last in self.store.ranges(offset, end.tail):
+            total += _core.walk(self.store.segment_at(first), first, last).messages
+        return total
+
+    def end(self) -> End:
+        """Head, tail and durable as they are now."""
+        self.ensure_open()
+        return self.store.end()
+
+    # ── keeping ────────────────────────────────────────────────────────────────────────────
+
+    def sync(self) -> None:
+        """Returns when everything put so far is on the disk, and every ack of this process."""
+        self.ensure_open()
+        self.store.need_writer().sync()
+        self.sync_groups()
+
+    def sync_groups(self) -> None:
+        """Syncs the journals of this process's groups."""
+        for group in list(self._groups.values()):
+            group.refresh()
+            if group.core.is_dirty:
+                group.core.sync()
+
+    def trim(self, before: positions.Where | None = None, *, dry_run: bool = False) -> int:
+        """Deletes whole segments before `before`, or what retention says; answers how many."""
+        self.ensure_open()
+        offset = None if before is None else positions.resolve(self.store, before)
+        planned = retention.plan(self, offset)
+        return len(planned.segments) if dry_run else len(retention.apply(self, planned))
+
+    def retain(self) -> None:
+        """What the keeper does about retention."""
+        if self._has_retention() and not self._is_closed:
+            planned = retention.plan(self)
+            if planned.segments:
+                retention.apply(self, planned)
+        self.store.free_consumed(self)
+
+    def purge(self) -> int:
+        """Every group is done with everything; what that frees is deleted. Answers how many
+        messages the default group had not read."""
+        self.ensure_open()
+        unread = self.group().lag
+        for name in self.groups():
+            self.group(name, create=False).seek("latest")
+        shared = self.store.need_shared()
+        if self.store.end().tail > self.store.segments(fresh=True)[-1].first:
+            self.store.roll(shared.segment_base, 0)
+        self.store.trim(self.store.end().tail)
+        self.store.free_consumed(self)
+        return unread
+
+    def verify(self) -> Verdict:
+        """Checks every frame; changes nothing."""
+        self.ensure_open()
+        return self.store.verify()
+
+    def holding_cursors(self) -> dict[str, int]:
+        """The cursor of every group that retention waits for."""
+        cursors = {}
+        now = self._clock.wall_now_ns()
+        for name in self.groups():
+            group = self.group(name, create=False)
+            if group.idle_ns(now) <= self.options.hold_max_s * 1e9:
+                cursors[name] = group.cursor
+        return cursors
+
+    def open_groups(self) -> list[Group]:
+        """The groups that this process has open."""
+        return list(self._groups.values())
+
+    def forget_group(self, name: str) -> None:
+        """A group was deleted."""
+        self._groups.pop(name, None)
+        if name == DEFAULT:
+            self.__dict__.pop("get", None)
+
+    def dead_letters(self, path: Path) -> Queue:
+        """The queue for dead letters at `path`, open as long as this one is."""
+        if path not in self._graves:
+            self._graves[path] = Queue(path, durability=self.options.durability.value)
+        return self._graves[path]
+
+    def redrive(self, target: Queue | None = None, *, limit: int | None = None) -> int:
+        """This queue holds dead letters: moves them back to their origin, or to `target`."""
+        return deadletter.redrive(self, target, limit=limit)
+
+    # ── about the queue ────────────────────────────────────────────────────────────────────
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the format keeps about the queue."""
+        return self.store.meta()
+
+    def set_meta(self, **values: Any) -> None:
+        """Changes what the format keeps about the queue."""
+        self.store.set_meta(**values)
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether a sync has failed."""
+        return self.store.shared is not None and self.store.shared.is_poisoned
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    def stats(self) -> dict[str, Any]:
+        """Everything worth showing, as plain values."""
+        self.ensure_open()
+        end = self.store.end()
+        infos = self.store.segments(fresh=True)
+        return {
+            "path": str(self.path),
+            "format": self.store.format,
+            "layout": self.store.layout,
+            "identity": self.store.identity,
+            "head": end.head,
+            "tail": end.tail,
+            "durable": end.durable,
+            "messages": self.count_from(end.head),
+            "bytes": end.tail - end.head,
+            "disk_bytes": self.store.size_bytes(),
+            "segments": len(infos),
+            "poisoned": self.is_poisoned,
+            "dropped": [damage.as_dict() for damage in self.store.dropped],
+            "groups": [] if self._read_only else [g.stats() for g in self._groups.values()],
+        }
+
+    def __repr__(self) -> str:
+        """Path, format, state."""
+        state = "closed" if self._is_closed else f"tail {self.store.end().tail}"
+        return f"<Queue {str(self.path)!r} {self.store.format} {self.store.layout}: {state}>"
+
+    def __len__(self) -> int:
+        """Messages kept."""
+        return self.count_from(self.store.end().head)
+
+    def __bool__(self) -> bool:
+        """A queue is always true, also when it is empty."""
+        return True
+
+    # ── life ───────────────────────────────────────────────────────────────────────────────
+
+    def _need_live(self) -> None:
+        if self._read_only:
+            raise ClosedError(f"{self.path}: the queue is open for reading only")
+
+    def ensure_open(self) -> None:
+        """Reopens after a fork; raises after `close`."""
+        if self._is_closed:
+            raise ClosedError()
+        if self._pid != os.getpid():
+            self._open()
+            for group in self._groups.values():
+                group._open()
+
+    def close(self) -> None:
+        """Syncs and lets go. Leases of this process end; waits end with `ClosedError`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        OPEN.discard(self)
+        for name in ("put", "get"):
+            self.__dict__.pop(name, None)
+        if self._pid != os.getpid():
+            return
+        if self._keeper is not None:
+            self._keeper.stop()
+        if not self._read_only and not self.is_poisoned:
+            for group in list(self._groups.values()):
+                group.close()
+                if group.core.is_dirty and self.options.durability is not Durability.PROCESS:
+                    group.core.sync()
+        for grave in self._graves.values():
+            grave.close()
+        self.store.close()
+
+    def after_fork(self) -> None:
+        """In the child: the parent's opening is not ours; the next use opens again."""
+        self.store.abandon()
+        self._keeper = None
+        for name in ("put", "get"):
+            self.__dict__.pop(name, None)
+        for group in self._groups.values():
+            group.__dict__.pop("get", None)
+            group.__dict__.pop("get_many", None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A handle travels between processes as its path."""
+        options = {n: getattr(self.options, n) for n in self.options.__slots__}
+        return _reopen, (str(self.path), self._format, self._read_only, options)
+
+    def __enter__(self) -> Queue:
+        """For `with`."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes."""
+        self.close()
+
+
+def _reopen(path: str, format: str | None, read_only: bool, options: dict[str, Any]) -> Queue:
+    return Queue(path, format=format, create=False, read_only=read_only, **options)
+
+
+def _after_fork() -> None:
+    for queue in list(OPEN):
+        queue.after_fork()
+
+
+def _close_all(queues: Iterable[Queue] = OPEN) -> None:
+    for queue in list(queues):
+        try:
+            queue.close()
+        except (PenstockError, OSError):
+            pass  # The interpreter is going: whoever opens the queue next recovers it.
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_close_all)

@@ -1,0 +1,76 @@
+"""Which segments may go, and why not more.
+
+Retention deletes whole segments. It waits for groups (`hold_for_groups`), each at most
+`hold_max_s` without progress; a group that is overtaken moves to the head, counted and logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.formats.base import SegmentInfo
+
+if TYPE_CHECKING:
+    from penstock.engine.queue import Queue
+
+log = logging.getLogger("penstock.retention")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a trim would do."""
+
+    before: int
+    """Segments that end at or before this offset go."""
+    segments: tuple[SegmentInfo, ...]
+    reason: str
+    kept_because: str
+    """Why not more."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that come free."""
+        return sum(info.size for info in self.segments)
+
+
+def plan(queue: Queue, before: int | None = None) -> Plan:
+    """What would go now: everything before `before`, or what the options say."""
+    store, options = queue.store, queue.options
+    infos = store.segments(fresh=True)
+    wanted = 0 if before is None else before
+    reason = "asked for" if before is not None else "nothing is due"
+    if before is None and options.retention_bytes:
+        total = sum(info.size for info in infos)
+        for info in infos[:-1]:
+            if total <= options.retention_bytes:
+                break
+            total -= info.size
+            wanted, reason = info.end or 0, f"more than {options.retention_bytes} bytes"
+    if before is None and options.retention_age_s:
+        oldest = store.clock.wall_now_ns() - int(options.retention_age_s * 1e9)
+        for info in infos[:-1]:
+            last = store.describe(info).last_ns
+            if last is None or last >= oldest:
+                break
+            if (info.end or 0) > wanted:
+                wanted, reason = info.end or 0, f"older than {options.retention_age_s} s"
+    kept = "the newest segment always stays"
+    if options.hold_for_groups:
+        for name, cursor in queue.holding_cursors().items():
+            if cursor < wanted:
+                wanted, kept = cursor, f"group {name!r} has read up to {cursor}"
+    gone = tuple(i for i in infos[:-1] if i.end is not None and i.end <= wanted)
+    return Plan(wanted, gone, reason if gone else "nothing is due", kept)
+
+
+def apply(queue: Queue, planned: Plan) -> list[SegmentInfo]:
+    """Deletes what was planned; groups behind the new head move to it."""
+    gone = queue.store.trim(planned.before)
+    if gone:
+        head = queue.store.end().head
+        for group in queue.open_groups():
+            if group.core.overtake(head):
+                log.warning("%s: group %r was overtaken by retention", queue.path, group.name)
+    return gone

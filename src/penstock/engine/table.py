@@ -1,0 +1,48 @@
+"""A range of a queue as a table: for pyarrow, Polars, DuckDB, pandas, or message by message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from penstock import _core
+from penstock.formats.base import Damage, Store
+
+
+class Scan:
+    """What `Queue.scan` gives: read it once, in order, without taking anything.
+
+    It speaks the Arrow C stream protocol, so `pyarrow.table(scan)`, `polars.from_arrow(scan)`,
+    `duckdb.sql("from scan")` and `pandas` read it as it is; iterating gives messages.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        start: int,
+        end: int,
+        *,
+        tags: str = "",
+        dialect: str = "modern",
+        columns: Sequence[str] | None = None,
+        tolerant: bool = False,
+    ) -> None:
+        """Reads `[start, end)`; with `tolerant`, damage is noted and passed over."""
+        self._store = store
+        self._columns = list(columns) if columns is not None else None
+        self._core = _core.Scan(
+            store, start, end, shared=store.shared, tags=tags, dialect=dialect, tolerant=tolerant
+        )
+
+    def __iter__(self) -> Iterator[_core.Message]:
+        """Message by message."""
+        return iter(self._core)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        """The Arrow C stream, in a capsule."""
+        return _core.arrow_stream(self._core, self._columns)
+
+    @property
+    def damage(self) -> list[Damage]:
+        """What was passed over so far."""
+        return [Damage(path, at, n, found, want) for path, at, found, want, n in self._core.faults]

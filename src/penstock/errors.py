@@ -1,0 +1,121 @@
+"""Everything that penstock raises.
+
+    PenstockError
+    ├── OptionError(ValueError)            an option has a value it can't have
+    ├── FormatError(ValueError)            not a queue, not this format, not this version
+    ├── NoQueueError(FileNotFoundError)    nothing is there, and creating was not asked for
+    ├── RefusedError(ValueError)           the format has no place for what was put
+    ├── CorruptError(OSError)              bytes that no writer of the format could have written
+    ├── StorageError(OSError)              the disk, the file system or its rights are in the way
+    ├── PoisonedError(OSError)             a sync failed: nothing more is accepted
+    ├── KeyNeededError(PermissionError)    encrypted, and the key is missing or another one
+    ├── OffsetError(LookupError)           no message is at this offset, number or time
+    ├── ReceiptError(ValueError)           the lease that a receipt proves has ended
+    ├── GroupError(ValueError)             no such group, or one that is taken
+    ├── ClosedError(ValueError)            the queue was closed
+    ├── Empty(queue.Empty)                 no message came in time
+    └── Full(queue.Full)                   no room came in time
+"""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+
+
+class PenstockError(Exception):
+    """The root: catch it to catch everything of ours."""
+
+
+class OptionError(PenstockError, ValueError):
+    """An option has a value that it can't have."""
+
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        super().__init__(f"{name}={value!r}: expected {expected}")
+        self.name, self.value, self.expected = name, value, expected
+
+
+class FormatError(PenstockError, ValueError):
+    """The folder is not a queue, not of this format, or of a version we do not know."""
+
+    def __init__(self, path: Path | str, found: str, advice: str) -> None:
+        super().__init__(f"{path}: {found}; {advice}")
+        self.path, self.found, self.advice = Path(path), found, advice
+
+
+class NoQueueError(PenstockError, FileNotFoundError):
+    """There is no queue at the path, and creating one was not asked for."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(f"{path}: no queue is here; create one with Queue(path) or check the path")
+        self.path = Path(path)
+
+
+class RefusedError(PenstockError, ValueError):
+    """The format (or a limit) has no place for the message. Nothing was written."""
+
+
+class CorruptError(PenstockError, OSError):
+    """Bytes that no writer of this format could have written.
+
+    Raised with the file and the byte, so that `penstock inspect FILE --at BYTE` shows them.
+    """
+
+    def __init__(self, path: Path | str, at: int, found: str, expected: str) -> None:
+        super().__init__(
+            f"{path}:{at}: found {found}, expected {expected}; "
+            f"`penstock verify` lists all damage, `penstock repair` sets it aside"
+        )
+        self.path, self.at, self.found, self.expected = Path(path), at, found, expected
+
+
+class StorageError(PenstockError, OSError):
+    """The disk, the file system or its rights are in the way."""
+
+    def __init__(self, path: Path | str, text: str) -> None:
+        super().__init__(f"{path}: {text}")
+        self.path = Path(path)
+
+
+class PoisonedError(PenstockError, OSError):
+    """A sync failed, so nobody knows what is on the disk: nothing more is accepted.
+
+    Close the queue everywhere and open it again: what was not known to be synced is then
+    copied to a new segment and synced there.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(
+            *(args or ("a sync failed; close the queue in every process and open it again",))
+        )
+
+
+class KeyNeededError(PenstockError, PermissionError):
+    """The queue is encrypted and its key is missing or another one."""
+
+
+class OffsetError(PenstockError, LookupError):
+    """No message is at this offset, number or time."""
+
+
+class ReceiptError(PenstockError, ValueError):
+    """The lease that a receipt proves has ended, or the text is no receipt."""
+
+
+class GroupError(PenstockError, ValueError):
+    """No such group, a name it can't have, or a group that someone has for himself."""
+
+
+class ClosedError(PenstockError, ValueError):
+    """The queue was closed."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(args or ("the queue was closed; open it again with Queue(path)",)))
+
+
+class Empty(PenstockError, queue.Empty):
+    """No message came within the timeout. The same as the standard library's `queue.Empty`."""
+
+
+class Full(PenstockError, queue.Full):
+    """No room came within the timeout. The same as the standard library's `queue.Full`."""

@@ -1,0 +1,1 @@
+"""What the bytes mean: one package per format, and what all formats share."""

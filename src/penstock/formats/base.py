@@ -1,0 +1,492 @@
+"""The contract of a format, and what all formats share.
+
+A `Store` is an open queue as its format sees it. A format says where its segments are, how their
+frames read, where the queue ends and how a new segment begins; opening, locking, rolling, finding
+segments, syncing and walking are done here, once.
+
+    read-only   nothing on disk changes; the end is computed in memory
+    live        the control block in `.penstock/` is shared by all processes; the first opener
+                recovers, the last closer leaves it clean
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock import _core
+from penstock.disk import control, files
+from penstock.errors import ClosedError, Full, OffsetError, RefusedError, StorageError
+from penstock.options import Durability, QueueOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a format has a place for. The engine asks, never guesses."""
+
+    tags: bool = True
+    ids: bool = True
+    headers: bool = True
+    timestamps: bool = True
+    numbers: bool = True
+    keys: bool = False
+    """In the frame itself; elsewhere the sidecar holds them."""
+    delays: bool = False
+    """In the frame itself; elsewhere the sidecar holds them."""
+    empty_bodies: bool = True
+    deletes_consumed: bool = False
+    """What every group has acked goes away; the head is the lowest cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One data file, from its name and header."""
+
+    path: Path
+    base: int
+    first: int
+    end: int | None
+    """None: it is the one that is appended to."""
+    size: int
+    first_number: int | None = None
+    is_sealed: bool = False
+    next_number: int | None = None
+    messages: int | None = None
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that should be something else."""
+
+    path: Path
+    at: int
+    length: int
+    found: str
+    expected: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """For reports."""
+        return {
+            "path": str(self.path),
+            "at": self.at,
+            "length": self.length,
+            "found": self.found,
+            "expected": self.expected,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a queue begins and ends, and what had to be dropped to say so."""
+
+    tail: int
+    next_number: int
+    segment_base: int
+    head: int
+    head_number: int
+    durable: int
+    dropped: tuple[Damage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewSegment:
+    """A prepared file and what it becomes."""
+
+    path: Path
+    base: int
+    first: int
+    closing: bytes = b""
+    """Stored where the segment before it ends."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What verification found."""
+
+    frames: int = 0
+    messages: int = 0
+    torn: list[Damage] = field(default_factory=list)
+    corrupt: list[Damage] = field(default_factory=list)
+    unchecked: int = 0
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing is wrong; a torn tail is expected after a crash, and counted."""
+        return not self.corrupt and not self.torn
+
+
+OPEN_SEGMENTS = 16
+
+
+class Store(ABC):
+    """An open queue as its format sees it."""
+
+    format: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
+
+    def __init__(
+        self, path: Path, layout: str, options: QueueOptions, clock: _core.Clock, *, live: bool
+    ) -> None:
+        """Opens the queue at `path`, which exists."""
+        self.path, self.layout, self.options, self.clock = path, layout, options, clock
+        self.sidecar = self.sidecar_of(path)
+        self.is_live = live
+        self.shared: _core.Shared | None = None
+        self.writer: _core.Writer | None = None
+        self.dropped: tuple[Damage, ...] = ()
+        self.was_first = False
+        self.on_full: Callable[[int], None] | None = None
+        self._end: End | None = None
+        self._cache: OrderedDict[int, _core.Segment] = OrderedDict()
+        self._known: list[SegmentInfo] = []
+        self.load()
+        if live:
+            self._open_live()
+
+    # ── what a format says ─────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def sidecar_of(path: Path) -> Path:
+        """Where our own files are, which the originals never look at."""
+        return path / ".penstock" if path.is_dir() else path.with_name(path.name + ".penstock")
+
+    @classmethod
+    @abstractmethod
+    def sniff(cls, path: Path) -> str | None:
+        """The layout, if this is a queue of the format; an error that lists what was seen when
+        it is one but can't be told apart."""
+
+    @classmethod
+    @abstractmethod
+    def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
+        """Makes an empty queue; `path` is missing or an empty folder. Under the opening lock."""
+
+    @abstractmethod
+    def load(self) -> None:
+        """Reads headers and settings; raises on what can't be opened. Changes nothing."""
+
+    @abstractmethod
+    def list_segments(self) -> list[SegmentInfo]:
+        """All segments in order, ends included as far as names and headers tell."""
+
+    def describe(self, info: SegmentInfo) -> SegmentInfo:
+        """With what header and summary tell, where the format has them."""
+        return info
+
+    @abstractmethod
+    def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
+        """Opens one."""
+
+    @abstractmethod
+    def find_end(self, known: control.Words | None) -> End:
+        """Computes the end from the files; everything below `known.durable` is expected to be
+        there. Changes nothing."""
+
+    @abstractmethod
+    def recover(self, end: End, *, clean: bool) -> End:
+        """Makes the files agree with `end`, before the first append. Alone, under the opening
+        lock."""
+
+    @abstractmethod
+    def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
+        """A file in the sidecar that can be renamed in as the segment that begins at `tail`."""
+
+    @abstractmethod
+    def publisher(self) -> _core.Publish:
+        """How the end becomes visible in the format's own files."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """Tells this queue from another one made later at the same path."""
+
+    def mirror(self, group: str) -> _core.Mirror | None:
+        """Where the format itself keeps this group's progress, if it does."""
+        return None
+
+    def own_groups(self) -> dict[str, int]:
+        """Groups that the format's own files know, with the offset each reads next."""
+        return {}
+
+    def group_defaults(self, group: str) -> dict[str, Any]:
+        """Options of a new group that the format's own files or settings decide."""
+        return {}
+
+    def free_consumed(self, queue: Any) -> bool:
+        """Formats that delete what every group has acked do so here; whether anything went."""
+        return False
+
+    def meta(self) -> dict[str, Any]:
+        """What the format keeps about the queue."""
+        return {}
+
+    def set_meta(self, **values: Any) -> None:
+        """Changes it."""
+        name = next(iter(values), "")
+        raise RefusedError(f"format {self.format} has no place for {name!r}")
+
+    def tend(self) -> None:
+        """Background work of the format: preparing and sealing segments."""
+
+    def after_trim(self, kept: SegmentInfo) -> None:
+        """The head has moved to `kept`: formats that store it do so here, before files go."""
+
+    def verify_extra(self, verdict: Verdict) -> None:
+        """What a format checks beyond its frames."""
+
+    @property
+    def is_sealing(self) -> bool:
+        """Whether offsets of a dead appender must not be used again (encryption)."""
+        return False
+
+    @property
+    def is_system_clock(self) -> bool:
+        """Whether time goes by itself."""
+        return not self.clock.manual
+
+    # ── opening and closing ────────────────────────────────────────────────────────────────
+
+    def _open_live(self) -> None:
+        files.refuse_network_file_system(self.path)
+        files.make_folder(self.sidecar)
+        boot = self.clock.boot_id()
+        try:
+            shared = self.shared = _core.Shared(self.sidecar, boot)
+        except OSError as error:
+            raise StorageError(self.sidecar, f"can't be opened for writing: {error}") from error
+        try:
+            self.was_first = shared.is_first or shared.is_new
+            if self.was_first:
+                self._open_first(shared, boot)
+            base = shared.segment_base
+            segment = self._open_writable(base)
+        finally:
+            shared.opened()
+        options = self.options
+        self.writer = _core.Writer(
+            shared, segment, self.publisher(), self.clock, self,
+            always=options.durability is Durability.ALWAYS,
+            wants_sync=options.durability is Durability.INTERVAL,
+            sealing=self.is_sealing,
+            max_message_bytes=options.max_message_bytes,
+            max_bytes=options.max_bytes,
+            delay_ns=int(options.delay_s * 1e9),
+        )  # fmt: skip
+
+    def _open_first(self, shared: _core.Shared, boot: int) -> None:
+        words = None if shared.is_new else control.peek(self.sidecar)
+        was_clean = words is not None and words.is_clean and not words.is_poisoned
+        end = self.find_end(words)
+        self.dropped = end.dropped
+        end = self.recover(end, clean=was_clean)
+        shared.reset(
+            boot=boot, tail=end.tail, next_number=end.next_number, segment_base=end.segment_base,
+            head=end.head, head_number=end.head_number, durable=end.durable,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Syncs, and leaves the queue clean if nobody else has it open."""
+        shared, writer = self.shared, self.writer
+        self.shared = self.writer = None
+        if shared is None:
+            return
+        if writer is not None:
+            writer.close()
+        shared.reopen()
+        try:
+            if writer is not None and not shared.is_poisoned:
+                writer.sync()
+            if shared.is_alone() and not shared.is_poisoned:
+                self.leave(shared)
+                shared.set_clean(True)
+                _core.sync_file(self.sidecar / "control")
+        finally:
+            shared.close()
+            shared.opened()
+            self._cache.clear()
+
+    def leave(self, shared: _core.Shared) -> None:
+        """The last one out: formats that tidy up do so here."""
+
+    def abandon(self) -> None:
+        """In a forked child: the parent's opening is not ours."""
+        if self.shared is not None:
+            self.shared.abandon()
+        self.shared = self.writer = None
+        self._cache.clear()
+
+    def need_shared(self) -> _core.Shared:
+        """The shared words, or an error that says why there are none."""
+        if self.shared is None:
+            raise ClosedError("the queue was closed, or opened for reading only")
+        return self.shared
+
+    def need_writer(self) -> _core.Writer:
+        """The writer, or an error that says why there is none."""
+        if self.writer is None:
+            raise ClosedError("the queue was closed, or opened for reading only")
+        return self.writer
+
+    # ── where it begins and ends ───────────────────────────────────────────────────────────
+
+    def end(self) -> End:
+        """Begin and end as they are now."""
+        if self.shared is not None:
+            s = self.shared
+            return End(s.tail, s.next_number, s.segment_base, s.head, s.head_number, s.durable)
+        words = control.peek(self.sidecar)
+        if words is not None and (words.is_clean or words.boot == self.clock.boot_id()):
+            return End(
+                words.tail, words.next_number, words.segment_base, words.head, words.head_number,
+                words.durable,
+            )  # fmt: skip
+        if self._end is None:
+            self._end = self.find_end(words)
+            self.dropped = self._end.dropped
+        return self._end
+
+    # ── segments ───────────────────────────────────────────────────────────────────────────
+
+    def segments(self, *, fresh: bool = False) -> list[SegmentInfo]:
+        """All segments in order; each one's end is the next one's beginning."""
+        if fresh or not self._known:
+            self._known = self.list_segments()
+        return self._known
+
+    def _keep(self, segment: _core.Segment) -> _core.Segment:
+        self._cache[segment.base] = segment
+        self._cache.move_to_end(segment.base)
+        while len(self._cache) > OPEN_SEGMENTS:
+            self._cache.popitem(last=False)
+        return segment
+
+    def _open_writable(self, base: int) -> _core.Segment:
+        for info in self.segments(fresh=True):
+            if info.base == base:
+                return self._keep(self.open_segment(info, writable=True))
+        raise OffsetError(f"{self.path}: segment {base} is gone")
+
+    def writable_segment(self, base: int) -> _core.Segment:
+        """The segment that is appended to, after someone else began it."""
+        found = self._cache.get(base)
+        if found is not None and found.end is None:
+            return found
+        return self._open_writable(base)
+
+    def segment_at(self, offset: int) -> _core.Segment:
+        """The segment that holds `offset`, or the next one when `offset` is in none."""
+        live_base = self.end().segment_base
+        for segment in reversed(self._cache.values()):
+            if segment.end is None and segment.base != live_base:
+                continue
+            if segment.base <= offset and (segment.end is None or offset < segment.end):
+                return segment
+        infos = self.segments(fresh=True)
+        for info in reversed(infos):
+            if info.base <= offset:
+                break
+        else:
+            if not infos:
+                raise OffsetError(f"{self.path}: the queue has no segment any more")
+            info = infos[0]
+        if info.end is not None and offset >= info.end:
+            later = [other for other in infos if other.base > info.base]
+            info = later[0] if later else info
+        return self._open(info, live_base)
+
+    def _open(self, info: SegmentInfo, live_base: int) -> _core.Segment:
+        found = self._cache.get(info.base)
+        if info.base == live_base and self.is_live:
+            return found or self._keep(self.open_segment(info, writable=True))
+        if found is not None and found.end is None and info.end is not None:
+            found.set_end(info.end)
+        if found is not None:
+            return found
+        return self._keep(self.open_segment(info, writable=False))
+
+    def unsynced_segments(self, durable: int) -> list[_core.Segment]:
+        """Those that hold anything at or above `durable`, oldest first."""
+        live_base = self.end().segment_base
+        infos = self.segments(fresh=True)
+        return [self._open(i, live_base) for i in infos if i.end is None or i.end > durable]
+
+    def roll(self, base: int, needed: int) -> None:
+        """Begins a new segment unless another process just did."""
+        shared, writer = self.need_shared(), self.need_writer()
+        while shared.segment_base == base:
+            tail, number = shared.tail, shared.next_number
+            prepared, new = self.prepare_segment(tail, number, needed)
+            done = writer.switch(
+                old_base=base, tail=tail, path=new.path, prepared=prepared, base=new.base,
+                first=new.first, closing=new.closing,
+            )  # fmt: skip
+            if not done:
+                _core.unlink_file(prepared)
+        old = self._cache.get(base)
+        if old is not None and old.end is None:
+            end = next((i.end for i in self.segments(fresh=True) if i.base == base), None)
+            if end is not None:
+                old.set_end(end)
+
+    def make_room(self, needed: int) -> None:
+        """The queue is full: the engine decides."""
+        if self.on_full is None:
+            raise RefusedError(f"the queue is full: {needed} bytes do not fit into max_bytes")
+        self.on_full(needed)
+
+    def wait_for_room(self, timeout_s: float | None) -> None:
+        """Waits for consumers to make room; `Full` after `timeout_s`."""
+        head = self.end().head
+        if not self.need_shared().wait_head(head, timeout_s):
+            raise Full(f"{self.path}: still full after {timeout_s} s")
+
+    # ── walking ────────────────────────────────────────────────────────────────────────────
+
+    def ranges(self, start: int, end: int) -> Iterator[tuple[SegmentInfo, int, int]]:
+        """The parts of `[start, end)` that lie in each segment."""
+        for info in self.segments(fresh=True):
+            first = max(info.first, start)
+            last = end if info.end is None else min(info.end, end)
+            if first < last:
+                yield info, first, last
+
+    def verify(self) -> Verdict:
+        """Walks everything below the tail with its checksums. Changes nothing."""
+        verdict, end = Verdict(), self.end()
+        verdict.torn.extend(self.dropped)
+        for info, first, last in self.ranges(end.head, end.tail):
+            segment = self._open(info, end.segment_base)
+            seen = _core.walk(segment, first, last, past_damage=True, unseal=True)
+            verdict.frames += seen.frames
+            verdict.messages += seen.messages
+            for at, found, expected, skipped in seen.faults:
+                verdict.corrupt.append(Damage(info.path, at, skipped, found, expected))
+        self.verify_extra(verdict)
+        return verdict
+
+    def trim(self, before: int) -> list[SegmentInfo]:
+        """Unlinks segments that end at or before `before`; never the last one."""
+        shared = self.need_shared()
+        infos = self.segments(fresh=True)
+        gone = [i for i in infos[:-1] if i.end is not None and i.end <= before]
+        if not gone:
+            return []
+        kept = infos[len(gone)]
+        self.after_trim(kept)
+        shared.set_head(kept.first, kept.first_number or 0)
+        for info in gone:
+            _core.unlink_file(info.path)
+            self._cache.pop(info.base, None)
+        self._known = []
+        return gone
+
+    def size_bytes(self) -> int:
+        """Bytes of all segments as the disk counts them."""
+        return sum(os.stat(info.path).st_blocks * 512 for info in self.segments(fresh=True))

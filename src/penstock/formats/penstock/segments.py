@@ -1,0 +1,143 @@
+"""Headers and summaries of segment files: writing, reading, sealing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock import _core
+from penstock.disk.layout import Layout
+from penstock.errors import CorruptError, FormatError
+from penstock.formats.base import SegmentInfo
+from penstock.formats.penstock import layouts
+
+CRC_AT = layouts.HEADER.offset_of("crc")
+FIRST_BYTES = 1 << 20
+GROWTH = 8
+
+
+def segment_path(folder: Path, base: int) -> Path:
+    """The file of the segment that begins at `base`."""
+    return folder / "log" / f"{base:020d}.seg"
+
+
+def next_size(previous: int, needed: int, limit: int) -> int:
+    """Segments grow from 1 MiB to the limit, so that small queues stay small."""
+    size = min(limit, FIRST_BYTES if previous == 0 else previous * GROWTH)
+    page = layouts.HEADER_BYTES
+    return max(size, -(-(needed + 2 * page) // page) * page)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first page of a segment says."""
+
+    queue_id: bytes
+    base: int
+    base_number: int
+    flags: int
+    salt: bytes
+    created_ns: int
+    segment_bytes: int
+    previous: int = 0
+
+    def pack(self) -> bytes:
+        """The 4 KiB page."""
+        raw = layouts.HEADER.pack(
+            magic=layouts.MAGIC, version=layouts.VERSION, flags=self.flags, queue_id=self.queue_id,
+            base=self.base, base_number=self.base_number, created_ns=self.created_ns,
+            segment_bytes=self.segment_bytes, previous=self.previous, salt=self.salt, crc=0,
+        )  # fmt: skip
+        raw = raw[:CRC_AT] + _core.crc32c(raw[:CRC_AT]).to_bytes(4, "little")
+        return raw.ljust(layouts.HEADER_BYTES, b"\0")
+
+    @classmethod
+    def unpack(cls, raw: bytes, path: Path) -> Header:
+        """Checks magic, checksum, version, flags, name: each has its own answer."""
+        if raw[:8] != layouts.MAGIC:
+            raise FormatError(path, f"begins with {raw[:8].hex(' ') or 'nothing'}", "is no segment")
+        if len(raw) < layouts.HEADER.size:
+            raise CorruptError(path, len(raw), f"{len(raw)} bytes", "a header of 96 bytes")
+        word = layouts.HEADER.unpack(raw)
+        crc = _core.crc32c(raw[:CRC_AT])
+        if word["version"] != layouts.VERSION and crc == word["crc"]:
+            advice = "this release reads version 1; use the one that wrote it"
+            raise FormatError(path, f"version {word['version']}", advice)
+        if crc != word["crc"]:
+            raise CorruptError(path, CRC_AT, f"header checksum {word['crc']:08x}", f"{crc:08x}")
+        if word["flags"] & ~(layouts.ENCRYPTED | layouts.COMPRESSED):
+            raise FormatError(path, f"unknown flags {word['flags']:#x}", "use a newer penstock")
+        if path.stem.isdigit() and int(path.stem) != word["base"]:
+            raise CorruptError(path, 32, f"base {word['base']}", f"the name's {int(path.stem)}")
+        return cls(
+            word["queue_id"], word["base"], word["base_number"], word["flags"], word["salt"],
+            word["created_ns"], word["segment_bytes"], word["previous"],
+        )  # fmt: skip
+
+
+def read_page(path: Path) -> bytes:
+    """The first page of a file."""
+    with path.open("rb") as stream:
+        return stream.read(layouts.HEADER_BYTES)
+
+
+def read_summary(page: bytes) -> dict[str, Any] | None:
+    """The summary of a sealed segment; none while it is open or when it does not check."""
+    raw = page[layouts.SUMMARY_AT :]
+    if raw[:8] != b"SEALED01":
+        return None
+    word = layouts.SUMMARY.unpack(raw)
+    tags = raw[layouts.SUMMARY.size : layouts.SUMMARY.size + word["tags_bytes"]]
+    if word["crc"] != _core.crc32c(raw[: layouts.SUMMARY.size - 4] + bytes(4) + tags):
+        return None
+    word["tags"] = [tag.decode("utf-8", "replace") for tag in tags.split(b"\0")[:-1]]
+    return word
+
+
+def pack_summary(seen: _core.Walked) -> bytes:
+    """What a sealed segment says about itself."""
+    tags, more = b"", seen.more_tags
+    room = layouts.HEADER_BYTES - layouts.SUMMARY_AT - layouts.SUMMARY.size
+    count = 0
+    for tag in seen.tags:
+        one = tag.encode() + b"\0"
+        if len(tags) + len(one) > room:
+            more = True
+            break
+        tags += one
+        count += 1
+    raw = layouts.SUMMARY.pack(
+        magic=b"SEALED01", end=seen.end, next_number=seen.next_number or 0, frames=seen.frames,
+        messages=seen.messages, first_ns=seen.first_ns or 0, last_ns=seen.last_ns or 0,
+        checksum=seen.checksum, tags_bytes=len(tags), more_tags=int(more), tag_count=count,
+        corrupt=len(seen.faults), crc=0,
+    )  # fmt: skip
+    crc = _core.crc32c(raw + tags).to_bytes(4, "little")
+    return raw[:-4] + crc + tags
+
+
+def list_segments(folder: Path) -> list[SegmentInfo]:
+    """Segments by name; a segment ends where the next one begins."""
+    found: list[tuple[int, Path, int]] = []
+    try:
+        entries = list(os.scandir(folder / "log"))
+    except FileNotFoundError:
+        return []
+    for entry in entries:
+        stem, dot, suffix = entry.name.partition(".")
+        if suffix == "seg" and dot and stem.isdigit() and entry.is_file(follow_symlinks=False):
+            found.append((int(stem), Path(entry.path), entry.stat().st_size))
+    found.sort()
+    ends: list[int | None] = [*(base for base, _, _ in found[1:]), None]
+    return [
+        SegmentInfo(path, base, base, end, size, is_sealed=end is not None)
+        for (base, path, size), end in zip(found, ends[: len(found)], strict=True)
+    ]
+
+
+TABLES: dict[str, tuple[int, Layout]] = {
+    "header": (0, layouts.HEADER),
+    "summary": (layouts.SUMMARY_AT, layouts.SUMMARY),
+}

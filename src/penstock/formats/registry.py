@@ -1,0 +1,82 @@
+"""Which formats there are, and which one a folder is."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from penstock import _core
+from penstock.errors import FormatError, NoQueueError, OptionError
+from penstock.formats.base import Store
+from penstock.options import QueueOptions
+
+MODULES = {
+    "penstock": "penstock.formats.penstock.store:PenstockStore",
+}
+"""Format → where its store is; imported when a queue of that format is opened."""
+
+
+def store_class(name: str) -> type[Store]:
+    """The store of a format."""
+    if name not in MODULES:
+        raise OptionError("format", name, " or ".join(MODULES))
+    module, _, attribute = MODULES[name].partition(":")
+    found: type[Store] = getattr(import_module(module), attribute)
+    return found
+
+
+def sniff(path: Path, wanted: str | None = None) -> tuple[type[Store], str]:
+    """Format and layout of the queue at `path`.
+
+    Exactly one format must recognise it: what several or none claim is an error that lists what
+    was seen.
+    """
+    if not path.exists():
+        raise NoQueueError(path)
+    claims = []
+    for name in [wanted] if wanted else list(MODULES):
+        store = store_class(name)
+        layout = store.sniff(path)
+        if layout is not None:
+            claims.append((store, layout))
+    if len(claims) == 1:
+        return claims[0]
+    if claims:
+        names = ", ".join(f"{store.format} {layout}" for store, layout in claims)
+        raise FormatError(path, f"could be {names}", "say which with format= and layout=")
+    if is_empty(path):
+        raise NoQueueError(path)
+    raise FormatError(path, f"no {wanted or 'known'} queue; it holds {seen(path)}", "check the path")
+
+
+def seen(path: Path) -> str:
+    """What is there, in a few words."""
+    if path.is_file():
+        return f"a file of {path.stat().st_size} bytes that begins with {path.read_bytes()[:8].hex(' ')}"
+    names = sorted(entry.name for entry in path.iterdir())
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+def is_empty(path: Path) -> bool:
+    """Whether a queue may be created here: nothing there, or only a folder of ours."""
+    if not path.exists():
+        return True
+    return path.is_dir() and all(entry.name == ".penstock" for entry in path.iterdir())
+
+
+def open_store(
+    path: Path,
+    *,
+    format: str | None,
+    layout: str | None,
+    options: QueueOptions,
+    clock: _core.Clock,
+    create: bool,
+    live: bool,
+) -> Store:
+    """Opens the queue at `path`; creates it when nothing is there and `create` says so."""
+    if create and is_empty(path):
+        store = store_class(format or "penstock")
+        store.create(path, layout or "", options, clock)
+    store, sniffed = sniff(path, format)
+    return store(path, layout or sniffed, options, clock, live=live)

@@ -1,0 +1,188 @@
+"""Options: frozen values, checked here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, Literal
+
+from penstock.errors import OptionError
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+PAGE_BYTES = 4096
+
+
+class Durability(Enum):
+    """What survives what."""
+
+    PROCESS = "process"  # kill -9 at any instant; nothing is synced
+    INTERVAL = "interval"  # power loss up to the last background sync, at most 100 ms old
+    ALWAYS = "always"  # power loss: put() returns after the sync
+
+
+def _check(name: str, value: Any, ok: bool, expected: str) -> None:
+    if not ok:
+        raise OptionError(name, value, expected)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueOptions:
+    """How a queue is opened."""
+
+    durability: Durability = Durability.INTERVAL
+    """What survives a power loss."""
+
+    sync_interval_s: float = 0.1
+    """How old unsynced messages get at `interval`."""
+
+    segment_bytes: int = 64 * MIB
+    """A segment is rolled before it would pass this size. The first ones are smaller."""
+
+    max_bytes: int = 0
+    """The queue holds at most this many bytes; 0: no limit."""
+
+    when_full: Literal["block", "reject", "drop-oldest"] = "block"
+    """What `put` does when `max_bytes` is reached."""
+
+    put_timeout_s: float | None = None
+    """How long `put` blocks when the queue is full, then `Full`; none: for ever."""
+
+    max_message_bytes: int = 64 * MIB
+    """A larger body is refused."""
+
+    compression: Literal["none", "lz4"] = "none"
+    """Compress frames where it pays (format `penstock`)."""
+
+    key: bytes | None = None
+    """Encrypt with this key: 32 bytes for `penstock`, 16 for `beats`."""
+
+    delay_s: float = 0.0
+    """Every message is held back this long unless `put(delay=…)` says otherwise."""
+
+    retention_bytes: int = 0
+    """Whole segments go once the queue has more than this; 0: never."""
+
+    retention_age_s: float = 0.0
+    """Messages older than this are not delivered, and their segments go; 0: never."""
+
+    hold_for_groups: bool = True
+    """Retention waits until every group has read a segment, each at most `hold_max_s`."""
+
+    hold_max_s: float = 7 * 86400.0
+    """How long a group without progress holds retention up."""
+
+    integrity: bool = True
+    """Keep checksums beside formats that have none (zbus, vqs, mfq)."""
+
+    def __post_init__(self) -> None:
+        """Refuses what can't be."""
+        big, small = self.segment_bytes, 16 * KIB
+        _check("segment_bytes", big, small <= big <= 2 * GIB - MIB, f"{small} to {2 * GIB - MIB}")
+        _check("max_bytes", self.max_bytes, self.max_bytes >= 0, "0 or more")
+        most = self.max_message_bytes
+        _check("max_message_bytes", most, 1 <= most <= GIB, f"1 to {GIB}")
+        _check("sync_interval_s", self.sync_interval_s, self.sync_interval_s > 0, "more than 0")
+        _check("delay_s", self.delay_s, 0 <= self.delay_s <= 4e9, "0 to 4e9 seconds")
+        _check("retention_bytes", self.retention_bytes, self.retention_bytes >= 0, "0 or more")
+        _check("retention_age_s", self.retention_age_s, self.retention_age_s >= 0, "0 or more")
+        _check("compression", self.compression, self.compression in ("none", "lz4"), "none or lz4")
+        modes = ("block", "reject", "drop-oldest")
+        _check("when_full", self.when_full, self.when_full in modes, " or ".join(modes))
+        if self.key is not None:
+            _check("key", "…", len(self.key) in (16, 32), "16 or 32 bytes")
+
+    def __repr__(self) -> str:
+        """Everything but the key."""
+        shown = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name != "key")
+        return f"QueueOptions({', '.join(shown)})"
+
+    @classmethod
+    def of(cls, **values: Any) -> QueueOptions:
+        """Options from what a user wrote; `durability` may be text, `None` means the default."""
+        known = {field.name for field in fields(cls)}
+        for name in values:
+            if name not in known:
+                raise OptionError(name, values[name], f"one of {', '.join(sorted(known))}")
+        given = {name: value for name, value in values.items() if value is not None}
+        level = given.get("durability")
+        if isinstance(level, str):
+            levels = [item.value for item in Durability]
+            _check("durability", level, level in levels, " or ".join(levels))
+            given["durability"] = Durability(level)
+        return cls(**given)
+
+
+MAX_WINDOW = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupOptions:
+    """How a group hands messages out. Kept in the group's own file."""
+
+    ack: Literal["lease", "auto"] = "lease"
+    """`lease`: get hands out a lease that ends by ack; `auto`: the get is the ack."""
+
+    tags: str = ""
+    """Only messages whose tag matches; patterns separated by `;`. Empty: all."""
+
+    dialect: str = "modern"
+    """Which characters are wildcards: `modern` (`*`, `#`), or a zbus dialect."""
+
+    visibility_s: float = 30.0
+    """How long a leased message stays hidden from other consumers."""
+
+    window: int = 100_000
+    """Messages out, held back or waiting at once."""
+
+    max_receives: int = 0
+    """A message handed out this often goes to the dead letters; 0: never."""
+
+    dead_letter: str | None = None
+    """Path of the queue for dead letters, beside this one unless it is absolute."""
+
+    bound: bool = True
+    """A lease ends when the process that has it dies."""
+
+    exclusive: bool = False
+    """One consumer only; the group goes when it leaves (broadcast)."""
+
+    def __post_init__(self) -> None:
+        """Refuses what can't be."""
+        _check("ack", self.ack, self.ack in ("lease", "auto"), "lease or auto")
+        seconds = self.visibility_s
+        _check("visibility_s", seconds, 0 <= seconds <= 4e9, "0 to 4e9 seconds")
+        _check("window", self.window, 1 <= self.window <= MAX_WINDOW, f"1 to {MAX_WINDOW}")
+        _check("max_receives", self.max_receives, self.max_receives >= 0, "0 or more")
+        _check("tags", self.tags, len(self.tags) <= 4096, "at most 4096 characters")
+        dialects = ("modern", "flag", "flag-late")
+        _check("dialect", self.dialect, self.dialect in dialects, " or ".join(dialects))
+        if self.dead_letter is not None:
+            _check("dead_letter", self.dead_letter, bool(self.dead_letter), "a path")
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it is written to the group's file."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def key_from(*, file: str | None = None, env: str | None = None) -> bytes | None:
+    """A key from a file or an environment variable: raw bytes, or twice as many hex digits."""
+    raw: bytes | None = None
+    if file is not None:
+        with open(file, "rb") as stream:  # noqa: PTH123  (also takes /dev/fd/N)
+            raw = stream.read(1024)
+    elif env is not None:
+        text = os.environ.get(env)
+        if text is None:
+            raise OptionError("key_env", env, "a variable that is set")
+        raw = text.encode()
+    if raw is None:
+        return None
+    if len(raw) not in (16, 32):
+        stripped = raw.strip()
+        try:
+            raw = bytes.fromhex(stripped.decode("ascii"))
+        except ValueError:
+            raw = stripped
+    _check("key", "…", len(raw) in (16, 32), "16 or 32 bytes, raw or as hex digits")
+    return raw

@@ -1,0 +1,25 @@
+"""What all tests share: one golden cache for a run, and the marker for Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+
+import pytest
+
+from tests import golden_data
+
+
+def pytest_configure() -> None:
+    # Before xdist starts its workers, so that they inherit the one folder.
+    golden_data.cache_path()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = [] if importlib.util.find_spec("pyspark") else ["PySpark"]
+    missing += [] if shutil.which("java") else ["Java"]
+    if missing:
+        skip = pytest.mark.skip(reason=f"{' and '.join(missing)} not installed")
+        for item in items:
+            if item.get_closest_marker("spark"):
+                item.add_marker(skip)

@@ -1,0 +1,61 @@
+"""The front door: `penstock.__all__`, what is really there, and the reference agree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+import penstock
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference.md"
+PUBLIC_NAMES_MAX = 30
+NAMES: list[str] = list(getattr(penstock, "__all__", []))
+_HEADING = re.compile(r"^#{2,4} +`?(?P<path>[A-Za-z_][\w.]*)", re.MULTILINE)
+
+
+def headings(text: str) -> list[str]:
+    """The dotted names that head a section: `## Queue`, `### penstock.Queue.put(body)`."""
+    return [match["path"] for match in _HEADING.finditer(text)]
+
+
+def documented(text: str) -> set[str]:
+    """The names of `penstock` itself among the headings."""
+    return {path.removeprefix("penstock.").split(".")[0] for path in headings(text)}
+
+
+def test_public_names_are_sorted_and_few() -> None:
+    assert sorted(set(NAMES)) == NAMES
+    assert len(NAMES) <= PUBLIC_NAMES_MAX
+
+
+def test_nothing_is_public_by_accident() -> None:
+    found = {
+        name
+        for name, value in vars(penstock).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    listed = {name for name in NAMES if not name.startswith("_")}
+    assert found - listed == set(), "public, but not in __all__: rename, or add"
+    assert listed - found == set(), "in __all__, but not there"
+
+
+def test_every_public_name_has_a_heading_in_the_reference() -> None:
+    text = REFERENCE.read_text() if REFERENCE.exists() else ""
+    missing = [name for name in NAMES if not name.startswith("_") and name not in documented(text)]
+    assert not missing, f"docs/reference.md needs a heading `## penstock.NAME` for: {missing}"
+
+
+def test_the_reference_names_nothing_that_is_not_there() -> None:
+    text = REFERENCE.read_text() if REFERENCE.exists() else ""
+    full = {path for path in headings(text) if path.startswith("penstock.")}
+    gone = sorted(path for path in full if path.split(".")[1] not in NAMES)
+    assert not gone, f"docs/reference.md describes what is not public: {gone}"
+
+
+def test_headings_are_read_in_all_their_forms() -> None:
+    text = (
+        "# Reference\n## Queue\n### `penstock.Message(body)`\n#### penstock.Queue.put\ntext ## no\n"
+    )
+    assert headings(text) == ["Queue", "penstock.Message", "penstock.Queue.put"]
+    assert documented(text) == {"Queue", "Message"}

@@ -1,0 +1,341 @@
+"""The house rules that no linter knows: layers, sizes, words, and where things may be.
+
+Each rule is a function from text to what is wrong with it. The tests run the rules over
+the tree, and over a few lines that break them: a rule that finds nothing might be blind.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import os
+import re
+import tokenize
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "penstock"
+RUST = ROOT / "rust" / "src"
+
+# Data flows one way (the numbers): a module imports from smaller numbers, its own layer and
+# the leaves. `penstock` itself is the front door; what it opens on is below the interfaces.
+LEAVES = {"errors", "message", "options", "clock"}
+LAYERS = {"_core": 0, "disk": 0, "formats": 1, "engine": 2}
+INTERFACES = {"cli", "sqs", "web", "spark"}
+FORMATS = {"penstock", "zbus", "beats", "vqs", "mfq"}
+FRONT_DOOR = ""
+
+PYTHON_LINES_MAX = 500
+RUST_LINES_MAX = 600
+
+# A letter in brackets keeps a pattern from finding itself.
+LEFTOVERS = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X]|unimplemente[d])\b|\btod[o]!")
+MACHINE_PATHS = re.compile(r"(?<![\w.~])/(?:work|home|root|Users)/\w")
+FOREIGN_WORDS = re.compile(
+    r"sub-?agen[t]|\bLL[M]\b|pypi[.]org|pythonhoste[d]|\w[.]crates[.]io", re.I
+)
+ISSUE_NUMBERS = re.compile(
+    r"\b(?:issues?|pull requests?|PRs?|fix(?:es)?|close[sd]?|refs?|see) ?#\d|\bGH-\d|\bissue \d",
+    re.I,
+)
+
+
+@functools.cache
+def tree() -> tuple[Path, ...]:
+    """The tree's own files: nothing installed, built or cached."""
+    away = {".git", ".venv", "target", "build", "runs", "__pycache__"}
+    found = []
+    for folder, names, file_names in os.walk(ROOT):
+        names[:] = [name for name in names if name not in away and not name.endswith("_cache")]
+        found += [Path(folder, name) for name in file_names]
+    return tuple(sorted(found))
+
+
+def files(*patterns: str, under: Path = ROOT) -> list[Path]:
+    return [
+        path for path in tree() if path.is_relative_to(under) and any(map(path.match, patterns))
+    ]
+
+
+def where(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def wrong_in(paths: Iterable[Path], rule: Callable[[str], Iterable[str]]) -> list[str]:
+    """Everything `rule` finds in the files, each with the file's name."""
+    return [f"{where(path)}: {fault}" for path in paths for fault in rule(path.read_text())]
+
+
+def lines_matching(text: str, pattern: re.Pattern[str]) -> list[str]:
+    lines = enumerate(text.splitlines(), 1)
+    return [f"line {number}: {line.strip()}" for number, line in lines if pattern.search(line)]
+
+
+# Layers
+
+
+def module_name(path: Path) -> str:
+    """`src/penstock/disk/lock.py` is `penstock.disk.lock`."""
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(text: str, module: str, is_package: bool = False) -> Iterator[str]:
+    """The full name of everything that a module imports, at any depth of its code."""
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            base = [*base, *(node.module.split(".") if node.module else [])]
+            yield from (".".join([*base, alias.name]) for alias in node.names)
+
+
+def room_of(name: str) -> str:
+    """The part of penstock a full name belongs to: `disk`, `errors`, or the front door."""
+    parts = name.split(".")
+    room = parts[1] if len(parts) > 1 else FRONT_DOOR
+    known = room in LEAVES or room in LAYERS or room in INTERFACES
+    return room if known or (SOURCE / room).is_dir() or (SOURCE / f"{room}.py").exists() else ""
+
+
+def format_of(name: str) -> str | None:
+    """The format whose code `name` is: None for what all formats share."""
+    parts = name.split(".")
+    is_format = len(parts) > 2 and parts[1] == "formats" and parts[2] in FORMATS
+    return parts[2] if is_format else None
+
+
+def may_import(importer: str, imported: str) -> bool:
+    """Whether the layers allow it, both being full names inside penstock."""
+    here, there = room_of(importer), room_of(imported)
+    if here == FRONT_DOOR:
+        return there not in INTERFACES
+    if here in INTERFACES:
+        return here == "cli" or there == here or there not in INTERFACES
+    if here in LEAVES:
+        return there in LEAVES or there == "_core"
+    if here not in LAYERS:
+        return True  # has no layer yet, which is another test's business
+    if there not in LAYERS:
+        return there in LEAVES
+    theirs = {format_of(importer), format_of(imported)} - {None}
+    is_own_format = format_of(importer) is None or len(theirs) == 1
+    return LAYERS[there] <= LAYERS[here] and is_own_format
+
+
+def wrong_imports(text: str, module: str, is_package: bool = False) -> list[str]:
+    return [
+        f"{module} imports {name}"
+        for name in imports(text, module, is_package)
+        if name.split(".")[0] == "penstock" and not may_import(module, name)
+    ]
+
+
+def test_data_flows_one_way_through_the_layers() -> None:
+    wrong = [
+        fault
+        for path in files("*.py", under=SOURCE)
+        for fault in wrong_imports(
+            path.read_text(), module_name(path), is_package=path.name == "__init__.py"
+        )
+    ]
+    assert wrong == []
+
+
+def test_every_module_has_a_layer() -> None:
+    known = LEAVES | LAYERS.keys() | INTERFACES | {"__init__", "__main__"}
+    rooms = {path.relative_to(SOURCE).parts[0] for path in files("*.py", under=SOURCE)}
+    strangers = {room.removesuffix(".py") for room in rooms} - known
+    assert not strangers, f"give them a layer at the top of this file: {sorted(strangers)}"
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("penstock.disk.lock", "from ..formats import base"),
+        ("penstock.disk.lock", "from penstock import Queue"),
+        ("penstock.formats.base", "import penstock.engine.queue"),
+        ("penstock.formats.zbus.store", "from ..beats.store import Segment"),
+        ("penstock.formats.zbus.store", "from .. import mfq"),
+        ("penstock.formats.vqs", "def f():\n    from penstock.formats.mfq import Store"),
+        ("penstock.engine.queue", "from penstock.cli import main"),
+        ("penstock.engine.queue", "from .. import spark"),
+        ("penstock.errors", "from penstock.disk import lock"),
+        ("penstock.sqs.app", "from penstock.web import routes"),
+        ("penstock.web.routes", "from penstock.cli.show import table"),
+        ("penstock", "from penstock.spark import source"),
+    ],
+)
+def test_an_import_against_the_flow_is_noticed(module: str, line: str) -> None:
+    assert len(wrong_imports(line, module)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("penstock.disk.lock", "from .. import _core, errors"),
+        ("penstock.message", "from ._core import Message"),
+        ("penstock.formats.zbus.store", "from ..base import Store\nfrom . import layouts"),
+        ("penstock.formats.registry", "from . import zbus, beats"),
+        ("penstock.engine.queue", "from ..formats.registry import sniff\nfrom .group import Group"),
+        ("penstock.sqs.app", "import penstock\nfrom penstock.engine.queue import Queue"),
+        ("penstock.cli.serve", "from penstock.sqs.app import serve"),
+        ("penstock.spark.source", "from pyspark.sql import Row"),
+    ],
+)
+def test_an_import_with_the_flow_is_fine(module: str, line: str) -> None:
+    assert wrong_imports(line, module) == []
+
+
+def test_only_the_spark_folder_imports_pyspark() -> None:
+    paths = [path for path in files("*.py", under=SOURCE) if SOURCE / "spark" not in path.parents]
+    names = {where(path): imports(path.read_text(), module_name(path)) for path in paths}
+    assert [path for path, found in names.items() if any("pyspark" in name for name in found)] == []
+
+
+# Sizes
+
+
+def rust_without_tests(text: str) -> str:
+    """A Rust file without its test modules, which rustfmt ends with a brace in column 0."""
+    return re.sub(r"^#\[cfg\(test\)\]\nmod \w+ \{\n.*?^\}\n?", "", text, flags=re.M | re.S)
+
+
+def test_python_modules_stay_small() -> None:
+    sizes = {where(path): len(path.read_text().splitlines()) for path in files("*.py")}
+    assert {name: size for name, size in sizes.items() if size > PYTHON_LINES_MAX} == {}
+
+
+def test_rust_files_stay_small() -> None:
+    texts = {where(path): rust_without_tests(path.read_text()) for path in files("*.rs")}
+    sizes = {name: len(text.splitlines()) for name, text in texts.items()}
+    assert {name: size for name, size in sizes.items() if size > RUST_LINES_MAX} == {}
+
+
+def test_a_rust_test_module_does_not_count() -> None:
+    text = "fn a() {}\n\n#[cfg(test)]\nmod tests {\n    fn b() {\n    }\n}\nfn c() {}\n"
+    assert rust_without_tests(text) == "fn a() {}\n\nfn c() {}\n"
+
+
+# What may not be in the code
+
+
+def rust_unsafe(text: str) -> list[str]:
+    code = re.sub(r"//[^\n]*", "", text)
+    return lines_matching(code, re.compile(r"\bunsafe\b"))
+
+
+def pickles(text: str) -> list[str]:
+    """Names in code; a docstring may say that there is none."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return [
+        f"line {token.start[0]}: {token.string}"
+        for token in tokens
+        if token.type == tokenize.NAME and re.search("pickle|^(dill|shelve|marshal)$", token.string)
+    ]
+
+
+def test_unsafe_rust_lives_in_one_folder() -> None:
+    paths = [path for path in files("*.rs") if RUST / "sys" not in path.parents]
+    assert wrong_in(paths, rust_unsafe) == []
+
+
+def test_unsafe_is_noticed_in_code_alone() -> None:
+    text = "#![deny(unsafe_code)]\n// unsafe, in words\nlet word = unsafe { load(base) };\n"
+    assert rust_unsafe(text) == ["line 3: let word = unsafe { load(base) };"]
+
+
+def test_nothing_is_ever_pickled() -> None:
+    assert wrong_in(files("*.py", under=SOURCE), pickles) == []
+
+
+def test_a_pickle_is_noticed_in_code_alone() -> None:
+    text = '"""No pickle."""\nimport cloudpickle  # pickle\nframe.to_pickle()\n'
+    assert pickles(text) == ["line 2: cloudpickle", "line 3: to_pickle"]
+
+
+# Words
+
+CODE = ("*.py", "*.pyi", "*.rs", "*.js", "*.css", "*.html", "*.sh", "Makefile", "run")
+PROSE = ("*.md", "*.toml")
+
+
+def test_nothing_is_left_for_later() -> None:
+    assert wrong_in(files(*CODE), lambda text: lines_matching(text, LEFTOVERS)) == []
+
+
+@pytest.mark.parametrize("pattern", [MACHINE_PATHS, FOREIGN_WORDS, ISSUE_NUMBERS])
+def test_the_project_speaks_of_itself_alone(pattern: re.Pattern[str]) -> None:
+    assert wrong_in(files(*CODE, *PROSE), lambda text: lines_matching(text, pattern)) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        (LEFTOVERS, "# TO" + "DO: later"),
+        (LEFTOVERS, "un" + "implemented!()"),
+        (MACHINE_PATHS, 'path = "/ho' + 'me/someone/queue"'),
+        (FOREIGN_WORDS, "a sub" + "agent wrote this"),
+        (ISSUE_NUMBERS, "see #" + "12"),
+        (ISSUE_NUMBERS, "as issue " + "7 says"),
+    ],
+)
+def test_a_word_out_of_place_is_noticed(pattern: re.Pattern[str], line: str) -> None:
+    assert lines_matching(line, pattern) == [f"line 1: {line}"]
+
+
+# Tests
+
+
+def short_test_names(text: str) -> list[str]:
+    names = (
+        node.name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    return [
+        name
+        for name in names
+        if name.startswith("test_") and len(name.removeprefix("test_").split("_")) < 3
+    ]
+
+
+def sleeps(text: str) -> list[str]:
+    """Real sleeping; giving way with `asyncio.sleep(0)` is no sleep."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module in ("time", "asyncio"):
+            if any(alias.name == "sleep" for alias in node.names):
+                found.append(f"line {node.lineno}: from {node.module} import sleep")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            call = ast.unparse(node)
+            is_sleep = ast.unparse(node.func) in ("time.sleep", "asyncio.sleep")
+            if is_sleep and call != "asyncio.sleep(0)":
+                found.append(f"line {node.lineno}: {call}")
+    return found
+
+
+def test_names_of_tests_are_sentences() -> None:
+    assert (
+        wrong_in(files("test_*.py", "conformance.py", under=ROOT / "tests"), short_test_names) == []
+    )
+
+
+def test_a_name_that_is_no_sentence_is_noticed() -> None:
+    text = "def test_put(): ...\nasync def test_put_get(): ...\ndef test_put_is_fast(): ..."
+    assert short_test_names(text) == ["test_put", "test_put_get"]
+
+
+def test_no_test_ever_sleeps() -> None:
+    assert wrong_in(files("*.py", under=ROOT / "tests"), sleeps) == []
+
+
+def test_a_sleep_is_noticed_however_it_is_spelled() -> None:
+    text = "from time import sleep\ntime.sleep(1)\nasyncio.sleep(0)\nasyncio.sleep(0.1)\n"
+    assert [line.split(":")[0] for line in sleeps(text)] == ["line 1", "line 2", "line 4"]

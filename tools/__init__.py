@@ -1,0 +1,1 @@
+"""What developers run: the set-up check, the list of requirements, the docs generator."""

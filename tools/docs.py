@@ -1,0 +1,117 @@
+"""Writes the byte tables of docs/formats from the layouts in `penstock.formats`.
+
+What stands between these two comments on a page is written by this program, the rest by people:
+
+    <!-- generated: begin zbus frame -->
+    <!-- generated: end -->
+
+A layout that no page mentions gets a place at the end of `docs/formats/<format>.md`.
+
+    python -m tools.docs            write the pages
+    python -m tools.docs --check    write nothing; name the pages that would change, exit 1
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import sys
+from pathlib import Path
+
+import penstock.formats
+from penstock.disk.layout import Layout
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "formats"
+_BLOCK = re.compile(
+    r"<!-- generated: begin (?P<name>[^\n]+?) -->\n(?P<table>.*?)<!-- generated: end -->", re.DOTALL
+)
+_BEGIN = re.compile(r"<!-- generated: begin ")
+
+
+class DocsError(Exception):
+    """A page or a table that can't be brought together; says which and why."""
+
+
+def find_layouts() -> dict[str, tuple[Layout, ...]]:
+    """The layouts of each format, by the name of its page."""
+    found: dict[str, tuple[Layout, ...]] = {}
+    root = penstock.formats
+    for info in pkgutil.walk_packages(root.__path__, root.__name__ + "."):
+        layouts = getattr(importlib.import_module(info.name), "LAYOUTS", ())
+        page = info.name.removeprefix(root.__name__ + ".").split(".")[0]
+        # A package may lift the tuple out of its `layouts` module: it is the same tuple.
+        if layouts and layouts != found.get(page):
+            found[page] = found.get(page, ()) + tuple(layouts)
+    return found
+
+
+def block(layout: Layout) -> str:
+    """A layout's table with its two comments."""
+    begin, end = f"<!-- generated: begin {layout.name} -->", "<!-- generated: end -->"
+    return f"{begin}\n{layout.markdown()}{end}"
+
+
+def fill(text: str, layouts: dict[str, Layout], page: str) -> tuple[str, set[str]]:
+    """`text` with its tables made anew, and the names of the layouts it has."""
+    names = [match["name"] for match in _BLOCK.finditer(text)]
+    if len(names) != len(_BEGIN.findall(text)):
+        raise DocsError(f"{page}: a generated table begins and does not end")
+    for name in names:
+        if name not in layouts:
+            raise DocsError(f"{page}: there is no layout {name!r} (any more): remove its table")
+    return _BLOCK.sub(lambda match: block(layouts[match["name"]]), text), set(names)
+
+
+def add_missing(text: str, page: str, layouts: list[Layout]) -> str:
+    """`text` with a section at its end for each of `layouts`."""
+    text = text or f"# `{page}`\n"
+    for layout in layouts:
+        text = f"{text.rstrip()}\n\n## {layout.name}\n\n{block(layout)}\n"
+    return text
+
+
+def pages(folder: Path, found: dict[str, tuple[Layout, ...]]) -> dict[Path, str]:
+    """What every page should say."""
+    every = [layout for layouts in found.values() for layout in layouts]
+    by_name = {layout.name: layout for layout in every}
+    if len(by_name) != len(every):
+        raise DocsError("two layouts have the same name")
+    wanted: dict[Path, str] = {}
+    shown: set[str] = set()
+    for path in sorted(folder.glob("*.md")):
+        wanted[path], names = fill(path.read_text(), by_name, path.name)
+        shown |= names
+    for page, layouts in sorted(found.items()):
+        path = folder / f"{page}.md"
+        missing = [layout for layout in layouts if layout.name not in shown]
+        if missing:
+            wanted[path] = add_missing(wanted.get(path, ""), page, missing)
+    return wanted
+
+
+def stale_pages(folder: Path = FOLDER) -> dict[Path, str]:
+    """The pages that do not say what they should, with what they should say."""
+    wanted = pages(folder, find_layouts())
+    return {p: text for p, text in wanted.items() if not p.exists() or p.read_text() != text}
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        stale = stale_pages()
+    except DocsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    is_check = arguments == ["--check"]
+    for path, text in stale.items():
+        print(
+            f"{'not current' if is_check else 'written'}: {path.relative_to(FOLDER.parent.parent)}"
+        )
+        if not is_check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    return 1 if is_check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

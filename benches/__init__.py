@@ -1,0 +1,1 @@
+"""What penstock costs on this machine, beside what else there is. `python -m benches --help`."""

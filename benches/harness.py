@@ -1,0 +1,206 @@
+"""What every benchmark shares: rows, timers, the machine's name, the table and the file.
+
+A benchmark is a module of this folder with `run(quick: bool) -> Iterable[Row]`. Figures are the
+best of several rounds: other load on the machine only ever adds. A goal is a figure on one
+machine and a ratio to something measured in the same run; where there is a ratio, it counts.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import platform
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results"
+HELPERS = {"__init__", "__main__", "harness"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure, what it is compared with, and what it should be."""
+
+    case: str
+    ours: float
+    unit: str = "ns"
+    """`ns`, `us`, `ms`, `s`: less is better; `msg/s`, `GB/s`, `msg/sync`: more is better."""
+    peer: str = ""
+    """What `peer_value` belongs to, measured in the same run and unit."""
+    peer_value: float | None = None
+    goal: float | None = None
+    """The figure wanted, in `unit`."""
+    ratio_goal: float | None = None
+    """`ours / peer_value` wanted: at most this where less is better, else at least."""
+    note: str = ""
+
+    @property
+    def more_is_better(self) -> bool:
+        return "/" in self.unit
+
+    @property
+    def ratio(self) -> float | None:
+        return self.ours / self.peer_value if self.peer_value else None
+
+    @property
+    def met(self) -> bool | None:
+        """None: there is no goal. The ratio counts where there is one."""
+        value, wanted = self.ours, self.goal
+        if self.ratio_goal is not None and self.ratio is not None:
+            value, wanted = self.ratio, self.ratio_goal
+        if wanted is None:
+            return None
+        return value >= wanted if self.more_is_better else value <= wanted
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"ratio": self.ratio, "met": self.met}
+
+
+# ── timing ─────────────────────────────────────────────────────────────────────────────────
+
+
+def best_cpu_ns(work: Callable[[], object], count: int, rounds: int = 7) -> float:
+    """CPU time per operation of `work`, which does `count` of them; the best of the rounds."""
+    return _best(time.process_time_ns, work, count, rounds)
+
+
+def best_wall_ns(work: Callable[[], object], count: int, rounds: int = 7) -> float:
+    """Wall time per operation: for whatever waits for a disk or another process."""
+    return _best(time.perf_counter_ns, work, count, rounds)
+
+
+def _best(clock: Callable[[], int], work: Callable[[], object], count: int, rounds: int) -> float:
+    best = float("inf")
+    gc_was_on = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            start = clock()
+            work()
+            best = min(best, (clock() - start) / count)
+    finally:
+        if gc_was_on:
+            gc.enable()
+    return best
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """The value that `percent` of all stay below."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def median(values: Iterable[float]) -> float:
+    return statistics.median(values)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder on the disk under test (`PENSTOCK_BENCH_DIR`, else the usual temporary one)."""
+    root = os.environ.get("PENSTOCK_BENCH_DIR")
+    folder = Path(tempfile.mkdtemp(prefix="penstock-bench-", dir=root))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ── the machine ────────────────────────────────────────────────────────────────────────────
+
+
+def machine() -> dict[str, Any]:
+    """What was measured on, so that no figure travels without it."""
+    model = "unknown"
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load_1min": round(os.getloadavg()[0], 1),
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+# ── running and showing ────────────────────────────────────────────────────────────────────
+
+
+def names() -> list[str]:
+    """The benchmarks there are."""
+    found = sorted(path.stem for path in FOLDER.glob("*.py"))
+    return [name for name in found if name not in HELPERS and not name.startswith("_")]
+
+
+def load(name: str) -> Callable[[bool], Iterable[Row]]:
+    """A benchmark's `run`."""
+    run: Callable[[bool], Iterable[Row]] = importlib.import_module(f"benches.{name}").run
+    return run
+
+
+def save(name: str, rows: list[Row], about: dict[str, Any], folder: Path = RESULTS) -> Path:
+    """Writes `<name>.json`."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.json"
+    value = {"benchmark": name, "machine": about, "rows": [row.as_dict() for row in rows]}
+    path.write_text(json.dumps(value, indent=1) + "\n")
+    return path
+
+
+def shown(value: float | None) -> str:
+    """A figure with as many digits as mean something."""
+    if value is None:
+        return ""
+    if abs(value) >= 100_000:
+        return f"{value:,.0f}"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def cells(row: Row) -> list[str]:
+    """A row as text: case, ours, unit, peer, ratio, goal, met, note."""
+    sign = "≥" if row.more_is_better else "≤"
+    goal = f"{sign} {shown(row.goal)}" if row.goal is not None else ""
+    if row.ratio_goal is not None:
+        goal = f"{goal} and {sign} {shown(row.ratio_goal)}x".removeprefix(" and ")
+    met = {None: "", True: "yes", False: "NO"}[row.met]
+    peer = f"{row.peer} {shown(row.peer_value)}".strip()
+    ratio = f"{row.ratio:.2f}x" if row.ratio is not None else ""
+    return [row.case, shown(row.ours), row.unit, peer, ratio, goal, met, row.note]
+
+
+HEADS = ["case", "ours", "unit", "beside", "ratio", "goal", "met", "note"]
+
+
+def draw(title: str, rows: list[Row]) -> None:
+    """A table, by rich where it is installed."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        print(title)
+        print("\n".join("\t".join(line) for line in [HEADS, *map(cells, rows)]))
+        return
+    table = Table(title=title)
+    for head in HEADS:
+        table.add_column(head, justify="right" if head in ("ours", "ratio") else "left")
+    for row in rows:
+        style = "red" if row.met is False else None
+        table.add_row(*cells(row), style=style)
+    width = None if os.isatty(1) else 160
+    Console(width=width).print(table)

@@ -1,0 +1,46 @@
+"""The benchmark harness: goals, ratios, the table and the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benches import harness
+from benches.harness import Row
+
+
+@pytest.mark.parametrize(
+    ("row", "met"),
+    [
+        (Row(case="a", ours=90, goal=100), True),
+        (Row(case="a", ours=110, goal=100), False),
+        (Row(case="a", ours=110, goal=100, peer="b", peer_value=50, ratio_goal=3), True),
+        (Row(case="a", ours=90, goal=100, peer="b", peer_value=20, ratio_goal=3), False),
+        (Row(case="a", ours=3, unit="GB/s", goal=2), True),
+        (Row(case="a", ours=1, unit="msg/s", peer="b", peer_value=1, ratio_goal=4), False),
+        (Row(case="a", ours=1), None),
+    ],
+)
+def test_a_goal_is_met_by_its_ratio_or_else_by_its_figure(row: Row, met: bool | None) -> None:
+    assert row.met is met
+
+
+def test_every_benchmark_can_be_loaded() -> None:
+    for name in harness.names():
+        assert callable(harness.load(name))
+
+
+def test_results_name_the_machine_they_were_measured_on(tmp_path: Path) -> None:
+    row = Row(case="a", ours=2, peer="b", peer_value=1, ratio_goal=3)
+    path = harness.save("demo", [row], harness.machine(), tmp_path)
+    saved = json.loads(path.read_text())
+    assert saved["rows"][0]["ratio"] == 2
+    assert saved["rows"][0]["met"] is True
+    assert {"cpu", "cores", "kernel", "python", "load_1min"} <= saved["machine"].keys()
+
+
+def test_the_best_round_is_what_counts() -> None:
+    ticks = iter([0, 90, 100, 110, 200, 250])
+    assert harness._best(lambda: next(ticks), lambda: None, 10, 3) == 1.0

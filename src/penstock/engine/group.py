@@ -103,8 +103,8 @@ class Group:
             self.core.bump_version()
         self._version = self.core.version
         self._check_cursor()
-        self.get = self.core.get
-        self.get_many = self.core.get_many
+        self.get = self.core.get  # type: ignore[method-assign]
+        self.get_many = self.core.get_many  # type: ignore[method-assign]
 
     def _starting_offset(self, own: int | None) -> int:
         if own is not None:

@@ -73,7 +73,7 @@ class Queue:
         if self._read_only:
             return
         self.store.on_full = self._when_full
-        self.put = self.store.need_writer().put
+        self.put = self.store.need_writer().put  # type: ignore[method-assign]
         if self.options.durability is not Durability.PROCESS or self._has_retention():
             self._keeper = Keeper(self)
 
@@ -175,7 +175,7 @@ class Queue:
     ) -> _core.Message:
         """The next message of the default group; `Empty` when none comes within `timeout`."""
         group = self.group()
-        self.get = group.core.get
+        self.get = group.core.get  # type: ignore[method-assign]
         return group.get(timeout, visibility=visibility)
 
     def get_many(

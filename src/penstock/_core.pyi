@@ -1,0 +1,739 @@
+"""The native core: finds and moves bytes and keeps shared state; holds no policy.
+
+Checked against the built module by `python -m mypy.stubtest penstock._core`.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self, final
+
+from typing_extensions import Buffer
+
+__all__ = [
+    "Clock",
+    "Frames",
+    "Group",
+    "Message",
+    "Mirror",
+    "Publish",
+    "Scan",
+    "Segment",
+    "Shared",
+    "Walked",
+    "Writer",
+    "arrow_stream",
+    "bus_errors",
+    "crc32",
+    "crc32c",
+    "create_file",
+    "fail_syncs",
+    "file_system",
+    "find_frame",
+    "is_boundary",
+    "mark_effect",
+    "penstock_frames",
+    "publish_size_word",
+    "record_effects",
+    "rename_file",
+    "replace_file",
+    "resize_file",
+    "sync_file",
+    "sync_folder",
+    "tag_matches",
+    "take_effects",
+    "unlink_file",
+    "walk",
+    "write_file",
+]
+
+@final
+class Clock:
+    """What time it is. Shared by everything that one queue opens."""
+
+    def __new__(cls, manual: bool = False, wall_ns: int = 1_700_000_000_000_000_000) -> Self: ...
+    def wall_now_ns(self) -> int:
+        """Nanoseconds since 1970."""
+
+    def boot_now_ns(self) -> int:
+        """Nanoseconds since the machine was started."""
+
+    def boot_id(self) -> int:
+        """Which run of the machine this is."""
+
+    @property
+    def manual(self) -> bool:
+        """Whether only a test moves it."""
+
+    def advance_ns(self, by: int) -> None:
+        """Both clocks go on (a manual clock only)."""
+
+    def set_wall_ns(self, wall_ns: int) -> None:
+        """The wall clock is set, as an administrator would (a manual clock only)."""
+
+    def restart(self, off_ns: int) -> None:
+        """The machine is started anew, `off_ns` after it went down (a manual clock only)."""
+
+@final
+class Frames:
+    """A codec, as Python hands it around."""
+
+@final
+class Publish:
+    """How an end is published, as Python hands it around."""
+
+@final
+class Mirror:
+    """A mirror, as Python hands it around."""
+
+@final
+class Segment:
+    """A segment, as Python hands it around."""
+
+    def __new__(
+        cls,
+        path: Path,
+        base: int,
+        shift: int,
+        frames: Frames,
+        *,
+        first: int | None = None,
+        end: int | None = None,
+        writable: bool = False,
+        capacity: int | None = None,
+        grow_step: int = 0,
+        by_write: bool = False,
+        ring_len: int = 0,
+        ring_mirror: int = 0,
+    ) -> Self: ...
+    @staticmethod
+    def over(
+        path: Path,
+        base: int,
+        shift: int,
+        frames: Frames,
+        bytes: Buffer,
+        *,
+        at: int = 0,
+        first: int | None = None,
+        end: int | None = None,
+    ) -> Segment:
+        """A segment over bytes that were read, decrypted or decompressed: `at` is where in the file
+        (or in the plain stream) they begin.
+        """
+
+    @property
+    def base(self) -> int:
+        """Offset of the first byte."""
+
+    @property
+    def end(self) -> int | None:
+        """First offset after it, none while it is written to."""
+
+    def set_end(self, end: int) -> None:
+        """No more appends: it ends here."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    def position(self, offset: int) -> int:
+        """The byte of the file where `offset` is."""
+
+    def read(self, at: int, len: int) -> bytes:
+        """Mapped bytes `[at, at + len)` as a copy, fewer at the end."""
+
+    def store(self, at: int, bytes: bytes) -> None:
+        """Stores `bytes` at byte `at` of the file (headers, summaries)."""
+
+    def zero(self, first: int, last: int) -> None:
+        """Zeroes the offsets `[first, last)`."""
+
+    def scrub(self, offset: int) -> int:
+        """Zeroes every page from `offset` to the end of the file that is not zero yet; answers how
+        many bytes that were.
+        """
+
+    def sync(self) -> None:
+        """Syncs the file."""
+
+@final
+class Shared:
+    """Opening and the shared words, for Python."""
+
+    def __new__(cls, folder: Path, boot: int) -> Self: ...
+    def close(self) -> None:
+        """Takes no further part: whatever this opener had leased may go to others."""
+
+    def abandon(self) -> None:
+        """In a forked child: the parent's opening is not ours."""
+
+    @property
+    def owner(self) -> int:
+        """This opener's name in lease tables."""
+
+    def opened(self) -> None:
+        """Lets other openers in."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nobody else has the queue open: the opener must recover it."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there was no valid block."""
+
+    def is_alone(self) -> bool:
+        """Whether nobody else has it open now. Only with the opening lock held."""
+
+    def reopen(self) -> None:
+        """Takes the opening lock again (to close cleanly, to repair)."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the block."""
+
+    def reset(
+        self,
+        *,
+        boot: int,
+        tail: int,
+        next_number: int,
+        segment_base: int,
+        head: int,
+        head_number: int,
+        durable: int,
+    ) -> None:
+        """Sets every word; the opener does it before anyone else may look."""
+
+    def words(self) -> dict[str, int]:
+        """Words by name, for `info` and tests."""
+
+    @property
+    def tail(self) -> int:
+        """Offset of the next append."""
+
+    @property
+    def durable(self) -> int:
+        """Everything below it has been synced."""
+
+    @property
+    def head(self) -> int:
+        """Oldest kept offset."""
+
+    @property
+    def segment_base(self) -> int:
+        """Base of the segment that is appended to."""
+
+    @property
+    def next_number(self) -> int:
+        """Number of the next message."""
+
+    @property
+    def head_number(self) -> int:
+        """Number of the oldest kept message."""
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether a sync has failed."""
+
+    @property
+    def generation(self) -> int:
+        """Counts what everyone must look at again (resized file, moved head)."""
+
+    def bump_generation(self) -> int:
+        """Raises the count."""
+
+    def set_clean(self, clean: bool) -> None:
+        """Said by the last closer, after its sync; taken back by the next opener."""
+
+    def set_head(self, head: int, number: int) -> None:
+        """Moves the head: everything below is gone."""
+
+    def signal(self) -> None:
+        """Wakes every waiter in every process."""
+
+    def wait_head(self, head: int, seconds: float | None = None) -> bool:
+        """Waits until the head is no longer `head`; false when `seconds` are over before."""
+
+    def user_word(self, index: int) -> int:
+        """A word of the format's own, in the second half of the block."""
+
+    def set_user_word(self, index: int, value: int) -> None:
+        """Stores a word of the format's own."""
+
+    def lock(self) -> bool:
+        """Takes the append lock for work that Python does in small native steps (opening a
+        segment, trimming); waits without the interpreter lock. True: the last holder died.
+        """
+
+    def unlock(self) -> None:
+        """Gives the append lock back."""
+
+@final
+class Writer:
+    """Appends to one queue. One per open queue, shared by its threads."""
+
+    def __new__(
+        cls,
+        shared: Shared,
+        segment: Segment,
+        publish: Publish,
+        clock: Clock,
+        host: object,
+        *,
+        always: bool,
+        wants_sync: bool,
+        sealing: bool,
+        max_message_bytes: int,
+        max_bytes: int,
+        delay_ns: int,
+    ) -> Self: ...
+    def put(
+        self,
+        body: Buffer,
+        *,
+        tag: str | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        delay: float | None = None,
+        timestamp_ns: int | None = None,
+    ) -> int:
+        """Puts one message and returns its offset.
+
+        `tag` is what groups filter on, `id` your own name for it, `key` orders it among messages
+        with the same key, `headers` are text, `delay` keeps it back for that many seconds.
+        """
+
+    def put_list(
+        self,
+        items: Iterable[Buffer | Message],
+        *,
+        tag: str | None = None,
+        delay: float | None = None,
+    ) -> int | None:
+        """Puts a list of bodies or messages; returns the first offset, none for an empty list.
+
+        They become visible together; only a list of more than half a segment goes in pieces.
+        """
+
+    def put_arrow(
+        self, data: object, *, tag: str | None = None, delay: float | None = None
+    ) -> int | None:
+        """Puts an Arrow array of bodies or a table with a column `body` (and `tag`, `id`, `key`,
+        `headers`, `timestamp` where there are any); returns the first offset.
+        """
+
+    @property
+    def segment(self) -> Segment:
+        """The segment that is appended to, as this process knows it."""
+
+    def switch(
+        self,
+        *,
+        old_base: int,
+        tail: int,
+        path: Path,
+        prepared: Path,
+        base: int,
+        first: int,
+        closing: bytes,
+    ) -> bool:
+        """Begins a new segment at `base`, if the tail is still `tail` and the segment still
+        `old_base`. False: things have moved on, prepare again or use what is there.
+
+        `prepared` is renamed to `path`; `first` is the offset of its first message; `closing` is
+        stored where the old one ends, if there is room.
+        """
+
+    def set_limits(self, *, max_bytes: int | None = None, delay_ns: int | None = None) -> None:
+        """New limits, at once."""
+
+    def sync(self) -> None:
+        """Syncs everything put so far."""
+
+    def wait_dirty(self, seen: int, seconds: float) -> int:
+        """Sleeps until something is unsynced that was not before, or `seconds` are over. Answers a
+        count to be given back as `seen`.
+        """
+
+    def poke(self) -> None:
+        """Wakes whoever waits in `wait_dirty`."""
+
+    def close(self) -> None:
+        """Every later put raises."""
+
+@final
+class Message:
+    """One message. Bodies and texts are copies and yours for ever."""
+
+    def __new__(
+        cls,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        timestamp_ns: int | None = None,
+        due_ns: int | None = None,
+    ) -> Self: ...
+    @property
+    def offset(self) -> int | None:
+        """Where it is in its queue."""
+
+    @property
+    def number(self) -> int | None:
+        """Its count as its format stores it."""
+
+    @property
+    def timestamp_ns(self) -> int | None:
+        """When it was put, ns since 1970."""
+
+    @property
+    def due_ns(self) -> int | None:
+        """Nobody gets it before this time, ns since 1970."""
+
+    @property
+    def id(self) -> str | None:
+        """The sender's name for it."""
+
+    @property
+    def tag(self) -> str | None:
+        """Label for filters."""
+
+    @property
+    def key(self) -> str | None:
+        """Messages with one key are handed out one at a time, in order."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers, a new dict at each call."""
+
+    @property
+    def body(self) -> bytes:
+        """The user's bytes."""
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes inside the frame, still encoded, compressed or encrypted."""
+
+    @property
+    def receives(self) -> int:
+        """How often it was handed out in its group, this time included."""
+
+    @property
+    def receipt(self) -> str | None:
+        """Proof of the lease, as text; none without one."""
+
+    def ack(self) -> None:
+        """It is done and never comes back. Without a lease (`ack="auto"`) there is nothing to
+        do.
+        """
+
+    def nack(self, delay: float = 0.0) -> None:
+        """It could not be handled: hand it out again, after `delay` seconds."""
+
+    def extend(self, seconds: float) -> None:
+        """Keep it for another `seconds` from now."""
+
+    def settle(self, done: bool) -> None:
+        """At the end of a loop's body: acks what is still leased (`done`), or gives it back."""
+
+    def __len__(self) -> int: ...
+
+@final
+class Group:
+    """A group, open."""
+
+    def __new__(
+        cls,
+        shared: Shared,
+        folder: Path,
+        clock: Clock,
+        host: object,
+        *,
+        start: int,
+        lease: bool,
+        always: bool,
+        bound: bool,
+        is_first: bool,
+        visibility_s: float,
+        window: int,
+        max_receives: int,
+        tags: str,
+        dialect: str,
+        mirror: Mirror | None = None,
+    ) -> Self: ...
+    def get(self, timeout: float | None = None, *, visibility: float | None = None) -> Message:
+        """The next message; `Empty` when none comes within `timeout` seconds (none: wait for
+        ever).
+        """
+
+    def get_many(
+        self, count: int, timeout: float | None = ..., *, visibility: float | None = None
+    ) -> list[Message]:
+        """Up to `count` messages: what is there after at most `timeout` seconds, `[]` if
+        nothing.
+        """
+
+    def ack(self, receipt: str) -> None:
+        """Acks by receipt text."""
+
+    def nack(self, receipt: str, delay: float = 0.0) -> None:
+        """Gives back by receipt text."""
+
+    def extend(self, receipt: str, seconds: float) -> None:
+        """Extends by receipt text."""
+
+    def seek(self, offset: int) -> None:
+        """Forgets what is out and reads on at `offset`, which must be a message's or the tail."""
+
+    def overtake(self, offset: int) -> bool:
+        """Moves the group forward to `offset` if it is behind: what lay before is gone."""
+
+    @property
+    def cursor(self) -> int:
+        """The lowest unacked offset."""
+
+    @property
+    def next(self) -> int:
+        """The next unread offset."""
+
+    def pause(self, paused: bool) -> None:
+        """Hands nothing out until `resume`, in every process."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is paused."""
+
+    def counts(self) -> dict[str, int]:
+        """Counts since the group was made, and what is out now."""
+
+    def outstanding(self) -> list[tuple[int, str, int, int]]:
+        """Offsets that are out, held back or waiting, each with its state and how often it went
+        out.
+        """
+
+    def set_tags(self, tags: str, dialect: str = "modern") -> None:
+        """A new filter, for what is read from now on."""
+
+    def configure(
+        self,
+        *,
+        visibility_s: float | None = None,
+        window: int | None = None,
+        max_receives: int | None = None,
+        expire_s: float | None = None,
+        spin_s: float | None = None,
+        durable_only: bool | None = None,
+    ) -> None:
+        """New settings, from now on."""
+
+    @property
+    def version(self) -> int:
+        """Counts changes of the group's settings file, so that every process reads it again."""
+
+    def bump_version(self) -> None:
+        """The settings file was changed."""
+
+    def sync(self) -> None:
+        """Syncs the journal (and, for groups that ack by getting, the word)."""
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether the journal has records that are not synced."""
+
+    def release_dead(self) -> int:
+        """Gives back, at once, everything that dead consumers had."""
+
+    def checkpoint(self) -> None:
+        """Rewrites the journal as a checkpoint."""
+
+    def close(self) -> None:
+        """Ends every wait of this handle."""
+
+@final
+class Scan:
+    """A range of a queue, read in order."""
+
+    def __new__(
+        cls,
+        host: object,
+        start: int,
+        end: int,
+        *,
+        shared: Shared | None = None,
+        tags: str = "",
+        dialect: str = "modern",
+        tolerant: bool = False,
+    ) -> Self: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Message: ...
+    def take(self, count: int) -> list[Message]:
+        """Up to `count` messages."""
+
+    @property
+    def faults(self) -> list[tuple[Path, int, str, str, int]]:
+        """Damage so far: `(path, byte, found, expected, bytes passed over)`."""
+
+    @property
+    def at(self) -> int:
+        """Where the scan stands."""
+
+@final
+class Walked:
+    """What a walk saw."""
+
+    @property
+    def frames(self) -> int:
+        """Whole frames."""
+
+    @property
+    def messages(self) -> int:
+        """Messages in them."""
+
+    @property
+    def end(self) -> int:
+        """Offset after the last whole frame."""
+
+    @property
+    def first_number(self) -> int | None:
+        """Number of the first message, none where the format keeps none."""
+
+    @property
+    def next_number(self) -> int | None:
+        """Number after the last message's."""
+
+    @property
+    def first_ns(self) -> int | None:
+        """Smallest timestamp."""
+
+    @property
+    def last_ns(self) -> int | None:
+        """Largest timestamp."""
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32C of all frames in order."""
+
+    @property
+    def tags(self) -> list[str]:
+        """Distinct tags, at most 256."""
+
+    @property
+    def more_tags(self) -> bool:
+        """Whether there were more tags, or tags that could not be read."""
+
+    @property
+    def faults(self) -> list[tuple[int, str, str, int]]:
+        """Damage: `(byte, found, expected, bytes passed over)`."""
+
+    @property
+    def stop(self) -> str:
+        """Why it stopped before the limit: "end", "cut" (a frame that runs past the bytes), "bad",
+        or "" at the limit.
+        """
+
+# Codecs and checksums
+
+def penstock_frames(
+    queue_id: bytes,
+    base: int,
+    *,
+    compress: bool = False,
+    encrypted: bool = False,
+    key: bytes | None = None,
+    salt: bytes | None = None,
+) -> Frames:
+    """The codec of a `penstock` segment; with `key` (32 bytes) and `salt` an encrypted one."""
+
+def publish_size_word() -> Publish:
+    """The end of a `penstock` segment: the first frame's size word."""
+
+def crc32(data: bytes) -> int:
+    """CRC-32 (IEEE) of `data`."""
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C of `data`."""
+
+def tag_matches(tags: str, tag: str, dialect: str = "modern") -> bool:
+    """Whether `tag` passes the filter."""
+
+# Walking and reading
+
+def walk(
+    segment: Segment, start: int, limit: int, *, past_damage: bool = False, unseal: bool = False
+) -> Walked:
+    """Walks the frames of `[start, limit)` with their checksums. With `past_damage` it goes on
+    behind bad bytes wherever a whole frame stands again; with `unseal` it also opens every
+    compressed or encrypted frame.
+    """
+
+def find_frame(
+    segment: Segment,
+    start: int,
+    limit: int,
+    *,
+    number: int | None = None,
+    timestamp_ns: int | None = None,
+) -> tuple[int, bool]:
+    """The offset of the first frame at or after `start` for which `number` or time is reached:
+    `(offset, found)`; without one, the end of what was walked.
+    """
+
+def is_boundary(segment: Segment, offset: int, limit: int) -> bool:
+    """Whether a message begins at `offset`: cursors are checked with it before they are trusted."""
+
+def arrow_stream(scan: Scan, columns: list[str] | None = None) -> object:
+    """An Arrow C stream over `scan` with these columns, in a capsule."""
+
+# File effects
+
+def replace_file(path: Path, data: bytes, *, synced: bool = True) -> None:
+    """Replaces a file: temporary file, sync, rename, sync of the folder."""
+
+def create_file(
+    path: Path, size: int, *, head: bytes | None = None, zeroed: bool = False, synced: bool = False
+) -> None:
+    """Creates a file of `size` bytes that really exist; with `zeroed` they are written, so that the
+    first store to a page later costs no allocation. Answers nothing; the file is synced.
+    """
+
+def write_file(path: Path, at: int, data: bytes, *, synced: bool = False) -> None:
+    """Writes bytes into an existing file."""
+
+def resize_file(path: Path, size: int) -> None:
+    """Cuts or extends a file."""
+
+def rename_file(source: Path, target: Path) -> None:
+    """Moves a name."""
+
+def unlink_file(path: Path) -> bool:
+    """Removes a name; a missing one is no error."""
+
+def sync_file(path: Path) -> None:
+    """Syncs a file."""
+
+def sync_folder(path: Path) -> None:
+    """Syncs a folder's names."""
+
+def file_system(path: Path) -> int:
+    """The magic number of the file system that holds `path`."""
+
+# For tests
+
+def record_effects(on: bool) -> None:
+    """Starts or stops recording every effect of this process on files."""
+
+def mark_effect(label: str) -> None:
+    """Puts a mark of the test's own into the log."""
+
+def take_effects() -> list[tuple[Any, ...]]:
+    """Takes the log: tuples that begin with the kind of the effect."""
+
+def fail_syncs(errno: int) -> None:
+    """Lets every later sync fail with this error number; 0 ends it."""
+
+def bus_errors() -> int:
+    """How often a mapping was found cut short."""

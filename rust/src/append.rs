@@ -55,7 +55,7 @@ pub struct Writer {
     pub(crate) is_always: bool,
     wants_sync: bool,
     is_sealing: bool,
-    max_message_bytes: usize,
+    pub(crate) max_message_bytes: usize,
     max_bytes: AtomicU64,
     delay_ns: AtomicI64,
     is_closed: AtomicBool,

@@ -3,6 +3,7 @@
 mod append;
 mod arrow_in;
 mod arrow_out;
+mod check;
 mod checksum;
 mod cipher;
 mod clock;

@@ -1,0 +1,295 @@
+"""Any queue to any other: every message copied, nothing lost without being named, all verified.
+
+    with Queue("old", read_only=True) as source, Queue("new", format="mfq") as target:
+        report = convert(source, target, drop=["timestamp", "number"])
+
+Three passes over the source: *check* asks the target about every message and refuses before a
+byte is written; *copy* appends; *verify* reads both queues again and compares.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from penstock import _core
+from penstock.engine import positions
+from penstock.engine.queue import Queue
+from penstock.errors import OptionError, PenstockError, RefusedError
+from penstock.formats.base import Damage
+
+FIELDS = ("tag", "id", "key", "headers", "timestamp", "number", "delay", "body")
+"""What may be left out. `body`: the whole message, where its body is what can't be held."""
+
+BATCH_MESSAGES = 1000
+BATCH_BYTES = 1 << 20
+TIME_STEPS_NS = (1, 1_000, 1_000_000, 1_000_000_000)
+
+
+class ConvertError(PenstockError):
+    """The copy does not hold what the source holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a conversion, an export or an import is."""
+
+    phase: Literal["check", "copy", "verify"]
+    messages: int
+    bytes: int
+    """Of bodies, so far."""
+    offset: int
+    """In the source."""
+    end: int
+    """Of the source; `offset == end` when the phase is through. 0: not known."""
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of every message."""
+
+    messages: int = 0
+    """Copied."""
+    bytes: int = 0
+    """Of their bodies."""
+    verified: int = 0
+    """Copied, read again and found equal."""
+    left_out: int = 0
+    """Messages that the target can't hold at all (`drop=body`)."""
+    lost: dict[str, int] = field(default_factory=dict)
+    """Field → how many messages lost it."""
+    renumbered: int = 0
+    """Messages whose number is another one in the target, which counts by itself."""
+    rounded: int = 0
+    """Messages whose time the target keeps less exactly."""
+    first: int | None = None
+    """Offset of the first copied message in the target."""
+    damage: list[Damage] = field(default_factory=list)
+    """What was passed over in the source (`tolerant`)."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self) | {"damage": [damage.as_dict() for damage in self.damage]}
+
+
+def convert(
+    source: Queue,
+    target: Queue,
+    *,
+    drop: Collection[str] = (),
+    start: positions.Where = "earliest",
+    end: positions.Where | None = None,
+    tags: str = "",
+    tolerant: bool = False,
+    verify: bool = True,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Report:
+    """Copies the messages of `source` to the end of `target`.
+
+    What the target has no place for is refused, with a count per field, before anything is
+    written; `drop` names fields (`FIELDS`) that may be left out where they do not fit. With
+    `tolerant`, damage in the source is passed over and reported. `dry_run` only checks.
+    """
+    for name in drop:
+        if name not in FIELDS:
+            raise OptionError("drop", name, f"some of {', '.join(FIELDS)}")
+    work = _Work(source, target, frozenset(drop), on_progress)
+    work.first = positions.resolve(source.store, start)
+    work.last = source.end().tail if end is None else positions.resolve(source.store, end)
+    work.tags, work.tolerant = tags, tolerant
+    work.check()
+    if not dry_run:
+        work.copy()
+        target.sync()
+        if verify:
+            work.verify()
+    return work.report
+
+
+def lost_fields(message: _core.Message, target: Queue) -> tuple[str, ...]:
+    """Which fields of `message` the target can't hold."""
+    can = target.store.capabilities
+    lost = [] if can.timestamps or message.timestamp_ns is None else ["timestamp"]
+    lost += [] if can.numbers or message.number is None else ["number"]
+    writer = target.store.need_writer()
+    if writer.refusal(message) is None:
+        return tuple(lost)
+    for name in ("tag", "id", "key", "headers", "delay"):
+        alone = only(message, {name}, body=b"x")
+        if alone is not None and writer.refusal(alone) is not None:
+            lost.append(name)
+    rest = only(message, {"tag", "id", "key", "headers", "delay", "timestamp"} - set(lost))
+    if rest is None or writer.refusal(rest) is not None:
+        lost.append("body")
+    return tuple(lost)
+
+
+def only(
+    message: _core.Message, names: Collection[str], *, body: bytes | None = None
+) -> _core.Message | None:
+    """`message` with no more than the fields `names`; none when it has none of a single one."""
+    values = {
+        "tag": message.tag,
+        "id": message.id,
+        "key": message.key,
+        "headers": message.headers or None,
+        "timestamp": message.timestamp_ns,
+        "delay": message.due_ns,
+    }
+    kept = {name: value for name, value in values.items() if name in names}
+    if body is not None and all(value is None for value in kept.values()):
+        return None
+    arguments = {
+        {"timestamp": "timestamp_ns", "delay": "due_ns"}.get(k, k): v for k, v in kept.items()
+    }
+    return _core.Message(message.body if body is None else body, **arguments)
+
+
+class _Work:
+    """One conversion."""
+
+    first: int
+    last: int
+    tags: str
+    tolerant: bool
+
+    def __init__(
+        self, source: Queue, target: Queue, drop: frozenset[str], on_progress: OnProgress | None
+    ) -> None:
+        self.source, self.target, self.drop = source, target, drop
+        self.on_progress = on_progress
+        self.report = Report()
+        self._lossy: dict[int, tuple[str, ...]] = {}
+        self._always: tuple[str, ...] | None = None
+        self._places: list[tuple[int, int]] = []
+
+    def batches(self, phase: Literal["check", "copy", "verify"]) -> Iterator[list[_core.Message]]:
+        """The source in pieces, telling whoever wants to know how far it is."""
+        scan = self.source.scan(
+            start=self.first, end=self.last, tags=self.tags, tolerant=self.tolerant
+        )
+        batch: list[_core.Message] = []
+        messages = size = total = 0
+        for message in scan:
+            batch.append(message)
+            size += len(message)
+            if len(batch) >= BATCH_MESSAGES or size >= BATCH_BYTES:
+                messages, total = messages + len(batch), total + size
+                yield batch
+                self._tell(phase, messages, total, (message.offset or 0) + 1)
+                batch, size = [], 0
+        if batch:
+            messages, total = messages + len(batch), total + size
+            yield batch
+        self._tell(phase, messages, total, self.last)
+        self.report.damage = scan.damage
+
+    def _tell(
+        self, phase: Literal["check", "copy", "verify"], messages: int, size: int, at: int
+    ) -> None:
+        if self.on_progress is not None:
+            self.on_progress(Progress(phase, messages, size, at, self.last))
+
+    def check(self) -> None:
+        """Asks the target about every message; refuses what was not named in `drop`."""
+        lost: Counter[str] = Counter()
+        examples: dict[str, int] = {}
+        for batch in self.batches("check"):
+            for message in batch:
+                names = lost_fields(message, self.target)
+                lost.update(names)
+                assert message.offset is not None
+                for name in names:
+                    examples.setdefault(name, message.offset)
+                if names:
+                    self._lossy[message.offset] = names
+        refused = [name for name in FIELDS if name in lost and name not in self.drop]
+        if refused:
+            counts = ", ".join(
+                f"{name} ({lost[name]} messages, first at offset {examples[name]})"
+                for name in refused
+            )
+            raise RefusedError(
+                f"{self.target.path}: format {self.target.store.format} can't hold: {counts}. "
+                f"Leave them out with drop={','.join(refused)}, or choose format penstock"
+            )
+        self.report.lost = dict(lost)
+
+    def kept(self, message: _core.Message) -> _core.Message | None:
+        """As it goes to the target; none when it goes not at all."""
+        assert message.offset is not None
+        names = self._lossy.get(message.offset)
+        if names is None:
+            return message
+        if "body" in names:
+            return None
+        return only(message, set(FIELDS) - set(names))
+
+    def copy(self) -> None:
+        """Appends; every batch becomes visible together."""
+        report = self.report
+        for batch in self.batches("copy"):
+            going = [one for one in map(self.kept, batch) if one is not None]
+            report.left_out += len(batch) - len(going)
+            offset = self.target.put_many(going)
+            if offset is None:
+                continue
+            self._places.append((offset, len(going)))
+            report.first = offset if report.first is None else report.first
+            report.messages += len(going)
+            report.bytes += sum(map(len, going))
+
+    def verify(self) -> None:
+        """Reads both queues again: each message must be what it was."""
+        copies = self._copies()
+        for batch in self.batches("verify"):
+            for message in batch:
+                wanted = self.kept(message)
+                if wanted is None:
+                    continue
+                found = next(copies, None)
+                if found is None:
+                    raise ConvertError(
+                        f"{self.target.path}: the copy of offset {message.offset} is missing"
+                    )
+                self._compare(message, wanted, found)
+                self.report.verified += 1
+
+    def _copies(self) -> Iterator[_core.Message]:
+        for offset, count in self._places:
+            scan = self.target.scan(start=offset)
+            for _, message in zip(range(count), scan, strict=False):
+                yield message
+
+    def _compare(
+        self, original: _core.Message, wanted: _core.Message, found: _core.Message
+    ) -> None:
+        different = [
+            name
+            for name in ("tag", "id", "key")
+            if getattr(wanted, name) is not None and getattr(wanted, name) != getattr(found, name)
+        ]
+        if wanted.body != found.body:
+            different.append("body")
+        held = found.headers
+        if any(held.get(name) != value for name, value in wanted.headers.items()):
+            different.append("headers")
+        time, stored = wanted.timestamp_ns, found.timestamp_ns
+        if time is not None and self.target.store.capabilities.timestamps and time != stored:
+            if any(time // step * step == stored for step in TIME_STEPS_NS):
+                self.report.rounded += 1
+            else:
+                different.append("timestamp")
+        if original.number is not None and found.number not in (None, original.number):
+            self.report.renumbered += 1
+        if different:
+            raise ConvertError(
+                f"{self.target.path}: offset {found.offset} differs from offset "
+                f"{original.offset} of {self.source.path} in {', '.join(different)}"
+            )

@@ -1,0 +1,298 @@
+"""Queues to files that other tools read, and back: JSON Lines, Parquet, Arrow IPC.
+
+    export_messages(queue, "orders.parquet")
+    import_messages("orders.parquet", queue)
+
+JSON Lines has one object per message, the one that `penstock cat --json` prints; the other two
+have one row per message with the columns of `Queue.scan`. pyarrow is imported for those alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from penstock import _core
+from penstock.engine import positions
+from penstock.engine.convert import BATCH_MESSAGES, FIELDS, OnProgress, Progress, only
+from penstock.engine.queue import Queue
+from penstock.engine.table import Scan
+from penstock.errors import FormatError, OptionError, RefusedError
+from penstock.formats.base import Damage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Kind = Literal["jsonl", "parquet", "arrow"]
+KINDS: tuple[Kind, ...] = ("jsonl", "parquet", "arrow")
+SUFFIXES: dict[str, Kind] = {
+    **{".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"},
+    **{".parquet": "parquet", ".pq": "parquet"},
+    **{".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow"},
+}
+MAX_LINE_BYTES = 1 << 30
+
+
+@dataclass(slots=True)
+class Exchanged:
+    """What went over."""
+
+    messages: int = 0
+    bytes: int = 0
+    """Of bodies."""
+    damage: list[Damage] = field(default_factory=list)
+    """What was passed over in the queue (`tolerant`)."""
+
+
+def kind_of(path: str | Path, kind: str | None = None) -> Kind:
+    """The kind of a file: as named, else by the file's suffix."""
+    found = kind or SUFFIXES.get(Path(path).suffix.lower())
+    for known in KINDS:
+        if found == known:
+            return known
+    raise OptionError("kind", kind or Path(path).suffix, " or ".join(KINDS))
+
+
+# ── one message as an object ───────────────────────────────────────────────────────────────
+
+
+def as_object(message: _core.Message) -> dict[str, Any]:
+    """The message as plain values: body in base64, absent values null.
+
+    `key` and `due_ns` are there only when the message has them.
+    """
+    item: dict[str, Any] = {
+        "offset": message.offset,
+        "number": message.number,
+        "timestamp_ns": message.timestamp_ns,
+        "id": message.id,
+        "tag": message.tag,
+        "headers": message.headers or None,
+        "body": base64.b64encode(message.body).decode("ascii"),
+    }
+    if message.key is not None:
+        item["key"] = message.key
+    if message.due_ns is not None:
+        item["due_ns"] = message.due_ns
+    return item
+
+
+def as_line(message: _core.Message) -> bytes:
+    """The object as one line of JSON."""
+    return json.dumps(as_object(message), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+
+
+def from_object(item: object, where: str = "the object") -> _core.Message:
+    """The message that `as_object` made plain; offset and number are the queue's to give."""
+    if not isinstance(item, dict) or not isinstance(item.get("body"), str):
+        raise RefusedError(f"{where}: no object with a body in base64")
+    try:
+        body = base64.b64decode(item["body"], validate=True)
+        return _core.Message(
+            body, tag=item.get("tag"), id=item.get("id"), key=item.get("key"),
+            headers=item.get("headers"), timestamp_ns=item.get("timestamp_ns"),
+            due_ns=item.get("due_ns"),
+        )  # fmt: skip
+    except (binascii.Error, TypeError, OverflowError) as error:
+        raise RefusedError(f"{where}: {error}") from error
+
+
+# ── out ────────────────────────────────────────────────────────────────────────────────────
+
+
+def export_messages(
+    queue: Queue,
+    target: str | Path | IO[bytes],
+    *,
+    kind: str | None = None,
+    start: positions.Where = "earliest",
+    end: positions.Where | None = None,
+    tags: str = "",
+    tolerant: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Exchanged:
+    """Writes a range of the queue to a file or a binary stream; changes nothing in the queue."""
+    name = "" if _is_stream(target) else str(target)
+    wanted = kind_of(name, kind)
+    last = queue.end().tail if end is None else positions.resolve(queue.store, end)
+    scan = queue.scan(start=start, end=last, tags=tags, tolerant=tolerant)
+    with _writable(target) as stream:
+        if wanted == "jsonl":
+            done = _export_lines(scan, stream, last, on_progress)
+        else:
+            done = _export_table(scan, stream, wanted, last, on_progress)
+    done.damage = scan.damage
+    return done
+
+
+def _export_lines(
+    scan: Iterable[_core.Message], stream: IO[bytes], last: int, on_progress: OnProgress | None
+) -> Exchanged:
+    done = Exchanged()
+    messages = iter(scan)
+    while batch := list(islice(messages, BATCH_MESSAGES)):
+        stream.write(b"".join(map(as_line, batch)))
+        done.messages += len(batch)
+        done.bytes += sum(map(len, batch))
+        _tell(on_progress, done, (batch[-1].offset or 0) + 1, last)
+    _tell(on_progress, done, last, last)
+    return done
+
+
+def _export_table(
+    scan: Scan, stream: IO[bytes], kind: Kind, last: int, on_progress: OnProgress | None
+) -> Exchanged:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    done = Exchanged()
+    reader = pa.RecordBatchReader.from_stream(scan)
+    if kind == "parquet":
+        writer = pq.ParquetWriter(stream, reader.schema, compression="zstd")
+    else:
+        writer = pa.ipc.new_stream(stream, reader.schema)
+    with writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            done.messages += batch.num_rows
+            done.bytes += batch.column("body").nbytes
+            _tell(on_progress, done, batch.column("offset")[-1].as_py() + 1, last)
+    _tell(on_progress, done, last, last)
+    return done
+
+
+# ── in ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def import_messages(
+    source: str | Path | IO[bytes],
+    queue: Queue,
+    *,
+    kind: str | None = None,
+    drop: Iterable[str] = (),
+    on_progress: OnProgress | None = None,
+) -> Exchanged:
+    """Puts what a file or a binary stream holds, in order.
+
+    Offsets and numbers are the queue's to give; `drop` names fields of `convert.FIELDS` to leave
+    out. What the queue can't hold is refused.
+    """
+    dropped = frozenset(drop)
+    wanted = kind_of("" if _is_stream(source) else str(source), kind)
+    done = Exchanged()
+    with _readable(source) as stream:
+        batches = _lines(stream) if wanted == "jsonl" else _rows(stream, wanted)
+        for batch in batches:
+            going = [_without(message, dropped) for message in batch] if dropped else batch
+            queue.put_many(going)
+            done.messages += len(going)
+            done.bytes += sum(map(len, going))
+            _tell(on_progress, done, 0, 0)
+    return done
+
+
+def _without(message: _core.Message, dropped: frozenset[str]) -> _core.Message:
+    kept = only(message, set(FIELDS) - dropped)
+    assert kept is not None
+    return kept
+
+
+def _lines(stream: IO[bytes]) -> Iterator[list[_core.Message]]:
+    batch: list[_core.Message] = []
+    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), 1):
+        if not line.strip():
+            continue
+        try:
+            item = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise RefusedError(f"line {number}: no JSON: {error}") from error
+        batch.append(from_object(item, f"line {number}"))
+        if len(batch) == BATCH_MESSAGES:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _rows(stream: IO[bytes], kind: Kind) -> Iterator[list[_core.Message]]:
+    for table in _tables(stream, kind):
+        names = table.schema.names
+        if "body" not in names:
+            raise RefusedError(f"the {kind} file has no column body; it has {', '.join(names)}")
+        rows = _plain_times(table).to_pylist()
+        for at in range(0, len(rows), BATCH_MESSAGES):
+            yield [_from_row(row) for row in rows[at : at + BATCH_MESSAGES]]
+
+
+def _plain_times(table: pa.RecordBatch) -> pa.RecordBatch:
+    """With times as numbers: Python's own times end at microseconds."""
+    import pyarrow as pa
+
+    at = table.schema.get_field_index("timestamp")
+    if at < 0 or not pa.types.is_timestamp(table.schema.field(at).type):
+        return table
+    times = table.column(at)
+    exact = times.cast(pa.timestamp("ns", times.type.tz)).cast(pa.int64())
+    return table.set_column(at, "timestamp", exact)
+
+
+def _tables(stream: IO[bytes], kind: Kind) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if kind == "parquet":
+            yield from pq.ParquetFile(stream).iter_batches(batch_size=BATCH_MESSAGES)
+        else:
+            yield from pa.ipc.open_stream(stream)
+    except pa.ArrowInvalid as error:
+        raise FormatError(getattr(stream, "name", "stream"), str(error), f"is no {kind}") from error
+
+
+def _from_row(row: dict[str, Any]) -> _core.Message:
+    time = row.get("timestamp_ns", row.get("timestamp"))
+    body = row["body"] if row["body"] is not None else b""
+    if isinstance(body, str):
+        body = body.encode()
+    headers = row.get("headers")
+    return _core.Message(
+        body, tag=row.get("tag"), id=row.get("id"), key=row.get("key"),
+        headers=dict(headers) if headers else None, timestamp_ns=time,
+    )  # fmt: skip
+
+
+# ── streams ────────────────────────────────────────────────────────────────────────────────
+
+
+def _is_stream(target: object) -> bool:
+    return hasattr(target, "write") or hasattr(target, "read")
+
+
+@contextmanager
+def _writable(target: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
+    if isinstance(target, str | Path):
+        with Path(target).open("wb") as stream:
+            yield stream
+    else:
+        yield target
+
+
+@contextmanager
+def _readable(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
+    if isinstance(source, str | Path):
+        with Path(source).open("rb") as stream:
+            yield stream
+    else:
+        yield source
+
+
+def _tell(on_progress: OnProgress | None, done: Exchanged, offset: int, end: int) -> None:
+    if on_progress is not None:
+        on_progress(Progress("copy", done.messages, done.bytes, offset, end))

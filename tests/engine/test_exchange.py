@@ -1,0 +1,117 @@
+"""Export and import: what goes out comes back the same."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock import FormatError, Message, OptionError, Queue, RefusedError
+from penstock.engine import exchange
+from penstock.engine.convert import Progress
+
+MESSAGES = [
+    Message(b"\x00\xffbytes", tag="eu.orders", id="o-1", key="k", headers={"a": "1", "ü": "ö"}),
+    Message(b"", timestamp_ns=1_700_000_000_123_456_789),
+    Message(b"later", due_ns=4_000_000_000_000_000_000),
+    Message(b"x" * 70_000, tag="us"),
+]
+
+
+def fields(message: Message) -> tuple[object, ...]:
+    return (
+        message.body,
+        message.tag,
+        message.id,
+        message.key,
+        message.headers,
+        message.timestamp_ns,
+    )
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Queue:
+    queue = Queue(tmp_path / "source")
+    queue.put_many(MESSAGES)
+    return queue
+
+
+@pytest.mark.parametrize("kind", exchange.KINDS)
+def test_what_is_exported_comes_back_the_same(tmp_path: Path, source: Queue, kind: str) -> None:
+    file = tmp_path / f"file.{kind}"
+    out = exchange.export_messages(source, file)
+    with Queue(tmp_path / "target") as target:
+        back = exchange.import_messages(file, target)
+        assert out.messages == back.messages == len(MESSAGES)
+        assert [fields(m) for m in target.scan()] == [fields(m) for m in source.scan()]
+
+
+def test_json_lines_keep_the_due_time(tmp_path: Path, source: Queue) -> None:
+    exchange.export_messages(source, tmp_path / "file.jsonl")
+    with Queue(tmp_path / "target") as target:
+        exchange.import_messages(tmp_path / "file.jsonl", target)
+        assert [m.due_ns for m in target.scan()] == [m.due_ns for m in source.scan()]
+
+
+def test_a_line_is_the_object_of_the_contract(source: Queue) -> None:
+    stream = io.BytesIO()
+    exchange.export_messages(source, stream, kind="jsonl")
+    first, second, *_ = [json.loads(line) for line in stream.getvalue().splitlines()]
+    names = ["offset", "number", "timestamp_ns", "id", "tag", "headers", "body"]
+    assert list(first) == [*names, "key"]
+    assert list(second) == names
+    assert (second["id"], second["tag"], second["headers"], second["body"]) == (None,) * 3 + ("",)
+    assert base64.b64decode(first["body"]) == b"\x00\xffbytes"
+    assert first["headers"] == {"a": "1", "ü": "ö"}
+
+
+def test_a_range_and_tags_choose_what_is_exported(source: Queue) -> None:
+    stream = io.BytesIO()
+    done = exchange.export_messages(source, stream, kind="jsonl", start="number:1", tags="us")
+    assert done.messages == 1
+    assert json.loads(stream.getvalue())["number"] == 3
+
+
+def test_progress_ends_at_the_end(tmp_path: Path, source: Queue) -> None:
+    seen: list[Progress] = []
+    exchange.export_messages(source, tmp_path / "f.jsonl", on_progress=seen.append)
+    assert (seen[-1].offset, seen[-1].messages) == (seen[-1].end, len(MESSAGES))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"{", "line 2: no JSON"),
+        (b"[" * 100_000, "line 2: no JSON"),
+        (b"[]", "line 2: no object"),
+        (b'{"body": 1}', "line 2: no object"),
+        (b'{"body": "?"}', "line 2"),
+        (b'{"body": "", "tag": 1}', "line 2"),
+        (b'{"body": "", "timestamp_ns": 1e400}', "line 2"),
+    ],
+)
+def test_a_line_that_is_no_message_is_refused(tmp_path: Path, line: bytes, why: str) -> None:
+    stream = io.BytesIO(b'{"body": ""}\n' + line + b"\n")
+    with Queue(tmp_path / "q") as queue, pytest.raises(RefusedError, match=why):
+        exchange.import_messages(stream, queue, kind="jsonl")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, kind: str) -> None:
+    with Queue(tmp_path / "q") as queue, pytest.raises(FormatError):
+        exchange.import_messages(io.BytesIO(b"no table at all"), queue, kind=kind)
+
+
+def test_a_file_without_a_known_suffix_needs_its_kind(tmp_path: Path, source: Queue) -> None:
+    with pytest.raises(OptionError, match="jsonl or parquet or arrow"):
+        exchange.export_messages(source, tmp_path / "file.csv")
+
+
+def test_fields_can_be_left_out_on_import(tmp_path: Path, source: Queue) -> None:
+    exchange.export_messages(source, tmp_path / "f.jsonl")
+    with Queue(tmp_path / "target") as target:
+        exchange.import_messages(tmp_path / "f.jsonl", target, drop=["tag", "headers"])
+        assert [(m.tag, m.headers) for m in target.scan()] == [(None, {})] * len(MESSAGES)

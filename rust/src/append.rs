@@ -19,11 +19,9 @@ use crate::frame::{Batch, Draft, Place, Publish};
 use crate::gate;
 use crate::lock::Got;
 use crate::message::{Message, encode_headers};
+use crate::pack::{copy_packed, pack};
 use crate::region;
 use crate::segment::{PyPublish, PySegment, Segment};
-
-/// Plain bytes of one compressed frame, about.
-const PACK_BYTES: usize = 64 << 10;
 
 struct State {
     segment: Arc<Segment>,
@@ -123,8 +121,17 @@ impl Writer {
         self.publish.settle(segment, &batch, reserved)
     }
 
-    /// Appends all of `drafts` or nothing; answers the first offset and the new tail.
     fn append(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<u64> {
+        let (first, end) = self.append_unsynced(py, drafts)?;
+        if self.is_always {
+            self.sync_up_to(py, end)?;
+        }
+        Ok(first)
+    }
+
+    /// Appends all of `drafts` or nothing; answers the first offset and the new tail.
+    #[inline]
+    pub fn append_unsynced(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<(u64, u64)> {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(errors::plain(py, "ClosedError"));
         }
@@ -132,14 +139,11 @@ impl Writer {
             let mut state = self.state(py);
             let (held, got) = self.take(py)?;
             let obstacle = match self.append_locked(&mut state, drafts, got == Got::Inherited) {
-                Ok((first, end)) => {
+                Ok(done) => {
                     drop(held);
                     drop(state);
                     self.control.wake();
-                    if self.is_always {
-                        self.sync_up_to(py, end)?;
-                    }
-                    return Ok(first);
+                    return Ok(done);
                 }
                 Err(obstacle) => obstacle,
             };
@@ -382,42 +386,6 @@ fn encode_all(
     }
     rest.fill(0);
     Ok(first_word)
-}
-
-/// The drafts as compressed frames, with the first one's size word, where the format packs.
-fn pack(
-    segment: &Segment,
-    drafts: &[Draft<'_>],
-    sizes: &[usize],
-    first: Place,
-) -> Option<(Vec<u8>, u32)> {
-    let mut out: Vec<u8> = Vec::new();
-    let (mut from, mut bytes) = (0usize, 0usize);
-    let mut place = first;
-    for (index, size) in sizes.iter().enumerate() {
-        bytes += size;
-        if bytes < PACK_BYTES && index + 1 < sizes.len() {
-            continue;
-        }
-        let part = drafts.get(from..=index)?;
-        let frame = segment.frames().pack(part, place)?;
-        place = Place {
-            offset: place.offset + frame.len() as u64,
-            number: place.number + part.len() as u64,
-        };
-        out.extend_from_slice(&frame);
-        (from, bytes) = (index + 1, 0);
-    }
-    let word = crate::words::u32_le(&out, 0)?;
-    Some((out, word))
-}
-
-fn copy_packed(bytes: &[u8], word: u32, out: &mut [u8]) -> Result<u32, String> {
-    let (frames, rest) = out.split_at_mut_checked(bytes.len()).ok_or("the batch does not fit")?;
-    frames.copy_from_slice(bytes);
-    rest.fill(0);
-    crate::words::put_u32_le(frames, 0, 0);
-    Ok(word)
 }
 
 #[pymethods]

@@ -180,6 +180,21 @@ impl Control {
         woken
     }
 
+    /// Raised at every signal.
+    pub fn event_word(&self) -> &AtomicU32 {
+        self.map.word32(at::EVENT)
+    }
+
+    /// One more who wants to be signalled.
+    pub fn join_waiters(&self) {
+        self.map.word32(at::WAITERS).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// One less.
+    pub fn leave_waiters(&self) {
+        self.map.word32(at::WAITERS).fetch_sub(1, Ordering::SeqCst);
+    }
+
     /// Something is unsynced that was not before: whoever has the duty may wake up.
     #[cold]
     pub fn announce_dirty(&self) {
@@ -190,8 +205,12 @@ impl Control {
 
     /// What the clean word holds after an orderly close: the other words cannot change unseen.
     fn clean_check(&self) -> u32 {
-        let words = [at::TAIL, at::NEXT_NUMBER, at::SEGMENT_BASE, at::HEAD, at::HEAD_NUMBER, at::DURABLE];
-        let bytes: Vec<u8> = words.iter().flat_map(|word| self.word(*word).load(Ordering::Acquire).to_le_bytes()).collect();
+        let words =
+            [at::TAIL, at::NEXT_NUMBER, at::SEGMENT_BASE, at::HEAD, at::HEAD_NUMBER, at::DURABLE];
+        let bytes: Vec<u8> = words
+            .iter()
+            .flat_map(|word| self.word(*word).load(Ordering::Acquire).to_le_bytes())
+            .collect();
         crate::checksum::crc32c(&[&bytes]).max(1)
     }
 

@@ -1,5 +1,6 @@
 //! `penstock._core`: finds and moves bytes and keeps shared state; holds no policy.
 
+mod aio;
 mod append;
 mod arrow_in;
 mod arrow_out;
@@ -19,6 +20,7 @@ mod group;
 mod headers;
 mod lock;
 mod message;
+mod pack;
 mod region;
 mod scan;
 mod segment;
@@ -32,6 +34,8 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use super::aio::Watch;
     #[pymodule_export]
     use super::append::Writer;
     #[pymodule_export]

@@ -299,6 +299,15 @@ impl PyGroup {
         self.0.table.wide(at::NEXT)
     }
 
+    /// Seconds until something may be there without a signal: the next deadline, or the time to
+    /// look for dead consumers. None: only a signal brings anything.
+    fn wake_in(&self) -> Option<f64> {
+        let now = self.0.clock().boot();
+        let at = self.0.wake_at(now);
+        #[allow(clippy::cast_precision_loss, reason = "a timer needs no more than microseconds")]
+        (at != NEVER).then(|| (at.saturating_sub(now).max(0) as f64) / 1e9)
+    }
+
     /// Hands nothing out until `resume`, in every process.
     fn pause(&self, py: Python<'_>, paused: bool) -> PyResult<()> {
         let held = self.0.take(py)?;
@@ -413,7 +422,8 @@ impl PyGroup {
     #[getter]
     fn is_dirty(&self) -> bool {
         self.0.table.wide(at::JOURNAL_SYNCED) != self.0.table.wide(at::JOURNAL_END)
-            || (!self.0.is_lease && self.0.table.wide(at::SYNCED_NEXT) != self.0.table.wide(at::NEXT))
+            || (!self.0.is_lease
+                && self.0.table.wide(at::SYNCED_NEXT) != self.0.table.wide(at::NEXT))
     }
 
     /// Gives back, at once, everything that dead consumers had.

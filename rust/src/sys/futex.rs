@@ -41,3 +41,54 @@ pub fn wake(word: &AtomicU32, count: i32) {
     // SAFETY: waking reads nothing through the pointer; a stale address wakes nobody.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
 }
+
+/// Words that one call can wait for.
+pub const MANY: usize = 128;
+
+/// What `futex_waitv` takes per word, as the kernel declares it.
+#[repr(C)]
+struct Waited {
+    value: u64,
+    address: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+/// 32-bit words, found by their page and not by our address: other processes wake them.
+const SHARED_U32: u32 = 2;
+
+fn wait_on(words: &[Waited]) -> i64 {
+    // SAFETY: `words` is an array of the kernel's own layout that lives through the call, and
+    // each address in it is of a word that the caller keeps mapped.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_futex_waitv,
+            words.as_ptr(),
+            words.len(),
+            0,
+            std::ptr::null::<libc::timespec>(),
+            0,
+        )
+    };
+    answer
+}
+
+/// Whether the kernel waits for several words at once (Linux 5.16).
+pub fn can_wait_any() -> bool {
+    wait_on(&[]) != -1 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
+}
+
+/// Sleeps while every word still has the value beside it. At most `MANY` words.
+pub fn wait_any(words: &[(&AtomicU32, u32)]) {
+    let words: Vec<Waited> = words
+        .iter()
+        .take(MANY)
+        .map(|(word, value)| Waited {
+            value: u64::from(*value),
+            address: word.as_ptr() as u64,
+            flags: SHARED_U32,
+            reserved: 0,
+        })
+        .collect();
+    wait_on(&words);
+}

@@ -360,6 +360,11 @@ class Writer:
     def poke(self) -> None:
         """Wakes whoever waits in `wait_dirty`."""
 
+    def put_unsynced(self, message: Message, delay: float | None = None) -> int:
+        """Appends without waiting for the sync that `always` asks for: the caller must `sync()`
+        before it tells anyone. Answers the message's offset.
+        """
+
     def close(self) -> None:
         """Every later put raises."""
 
@@ -500,6 +505,11 @@ class Group:
     def next(self) -> int:
         """The next unread offset."""
 
+    def wake_in(self) -> float | None:
+        """Seconds until something may be there without a signal: the next deadline, or the time
+        to look for dead consumers. None: only a signal brings anything.
+        """
+
     def pause(self, paused: bool) -> None:
         """Hands nothing out until `resume`, in every process."""
 
@@ -552,6 +562,23 @@ class Group:
 
     def close(self) -> None:
         """Ends every wait of this handle."""
+
+@final
+class Watch:
+    """Tells an event loop, through a file descriptor, that a queue is worth another look."""
+
+    def __new__(cls, shared: Shared) -> Self: ...
+    def fileno(self) -> int:
+        """The eventfd: readable when there may be something new."""
+
+    def arm(self) -> None:
+        """From now on every signal of the queue raises the eventfd. Look at the queue afterwards."""
+
+    def disarm(self) -> None:
+        """Nobody waits any more: producers need not wake us."""
+
+    def close(self) -> None:
+        """Takes no further part."""
 
 @final
 class Scan:

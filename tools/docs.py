@@ -1,4 +1,4 @@
-"""Writes the byte tables of docs/formats from the layouts in `penstock.formats`.
+"""Writes the byte tables of docs/formats from the layouts in `penstock.formats` and `.disk`.
 
 What stands between these two comments on a page is written by this program, the rest by people:
 
@@ -19,6 +19,7 @@ import re
 import sys
 from pathlib import Path
 
+import penstock.disk
 import penstock.formats
 from penstock.disk.layout import Layout
 
@@ -36,10 +37,12 @@ class DocsError(Exception):
 def find_layouts() -> dict[str, tuple[Layout, ...]]:
     """The layouts of each format, by the name of its page."""
     found: dict[str, tuple[Layout, ...]] = {}
-    root = penstock.formats
-    for info in pkgutil.walk_packages(root.__path__, root.__name__ + "."):
+    roots = (penstock.formats, penstock.disk)
+    for info in (i for r in roots for i in pkgutil.walk_packages(r.__path__, r.__name__ + ".")):
         layouts = getattr(importlib.import_module(info.name), "LAYOUTS", ())
-        page = info.name.removeprefix(root.__name__ + ".").split(".")[0]
+        # What every format has beside it is on a page of its own.
+        package, page = info.name.split(".")[1:3]
+        page = page if package == "formats" else "sidecar"
         # A package may lift the tuple out of its `layouts` module: it is the same tuple.
         if layouts and layouts != found.get(page):
             found[page] = found.get(page, ()) + tuple(layouts)

@@ -8,9 +8,8 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::clock::Clock;
 use crate::control::{Control, Shared};
@@ -18,7 +17,7 @@ use crate::errors;
 use crate::frame::{Batch, Draft, Place, Publish};
 use crate::gate;
 use crate::lock::Got;
-use crate::message::{Message, encode_headers};
+use crate::message::{Body, Message, encode_headers};
 use crate::pack::{copy_packed, pack};
 use crate::region;
 use crate::segment::{PyPublish, PySegment, Segment};
@@ -65,31 +64,6 @@ struct Held<'a>(&'a Control);
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.0.life().give(self.0.lock_word());
-    }
-}
-
-/// A body: bytes, or anything with a buffer.
-enum Body<'py> {
-    Bytes(Bound<'py, PyBytes>),
-    Copied(Vec<u8>),
-}
-
-impl<'py> Body<'py> {
-    fn of(value: &Bound<'py, PyAny>) -> PyResult<Self> {
-        if let Ok(bytes) = value.cast::<PyBytes>() {
-            return Ok(Self::Bytes(bytes.clone()));
-        }
-        let text = "a body is bytes (or a bytes-like object); use codec= for other objects";
-        let buffer =
-            PyBuffer::<u8>::get(value).map_err(|_| pyo3::exceptions::PyTypeError::new_err(text))?;
-        Ok(Self::Copied(buffer.to_vec(value.py())?))
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Bytes(bytes) => bytes.as_bytes(),
-            Self::Copied(bytes) => bytes,
-        }
     }
 }
 
@@ -227,7 +201,14 @@ impl Writer {
             Some((bytes, word)) => copy_packed(bytes, *word, out),
             None => encode_all(segment, drafts, sizes, first, out),
         };
+        if let Some(sides) = segment.sides() {
+            // What a frame can't hold is noted before anyone can meet the frame.
+            sides.note_extras(drafts, sizes, first, self.is_always).map_err(Obstacle::Io)?;
+        }
         let first_word = self.place(segment, scratch, position, total + trailing, fill)?;
+        if let Some(sides) = segment.sides() {
+            sides.note_checksums(segment, sizes, tail).map_err(Obstacle::Io)?;
+        }
         let batch = Batch { first_word, ..batch };
         if !(self.is_always && self.publish.is_word()) {
             self.publish.publish(segment, &batch).map_err(Obstacle::Io)?;

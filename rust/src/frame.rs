@@ -184,6 +184,12 @@ pub trait Frames: Send + Sync {
         0
     }
 
+    /// Whether the frame itself has a checksum over all of it, which `step` verifies. Where not,
+    /// the integrity sidecar keeps one.
+    fn is_checked(&self) -> bool {
+        false
+    }
+
     /// Whether a frame must begin at a multiple of this many bytes.
     fn alignment(&self) -> usize {
         1

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
@@ -74,6 +75,35 @@ impl Message {
     fn lease(&self, py: Python<'_>) -> PyResult<&Receipt> {
         let why = "this message was not handed out by a group: there is nothing to ack";
         self.receipt.as_ref().ok_or_else(|| errors::error(py, "ReceiptError", (why,)))
+    }
+}
+
+/// A body: bytes, or anything with a buffer.
+pub enum Body<'py> {
+    /// As they are.
+    Bytes(Bound<'py, PyBytes>),
+    /// From a buffer.
+    Copied(Vec<u8>),
+}
+
+impl<'py> Body<'py> {
+    /// The bytes of `value`; an error for what has none.
+    pub fn of(value: &Bound<'py, PyAny>) -> PyResult<Self> {
+        if let Ok(bytes) = value.cast::<PyBytes>() {
+            return Ok(Self::Bytes(bytes.clone()));
+        }
+        let text = "a body is bytes (or a bytes-like object); use codec= for other objects";
+        let buffer =
+            PyBuffer::<u8>::get(value).map_err(|_| pyo3::exceptions::PyTypeError::new_err(text))?;
+        Ok(Self::Copied(buffer.to_vec(value.py())?))
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes.as_bytes(),
+            Self::Copied(bytes) => bytes,
+        }
     }
 }
 

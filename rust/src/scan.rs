@@ -145,13 +145,9 @@ impl Place {
             Step::CutShort(fault) | Step::Bad(fault) => fault,
             _ => Fault::new(position, "an end", "a frame: the queue goes on behind it"),
         };
-        let (bytes, at) = segment.window(self.at, limit);
-        let shift = segment.position(segment.base());
-        let skipped = match segment.frames().resync(bytes, at, segment.base(), shift) {
-            Some(next) => (next - at) as u64,
-            None => limit - self.at,
-        };
-        self.at += skipped;
+        let next = segment.resync(self.at, limit).unwrap_or(limit);
+        let skipped = next - self.at;
+        self.at = next;
         self.report(segment, fault, skipped)
     }
 

@@ -9,6 +9,7 @@ use pyo3::types::PyBytes;
 
 use crate::frame::{Fault, FrameView, Frames, Step};
 use crate::region;
+use crate::sides::Sides;
 use crate::sys::mapping::Mapping;
 use crate::words;
 
@@ -48,6 +49,7 @@ pub struct Segment {
     grow_step: u64,
     by_write: bool,
     frames: Arc<dyn Frames>,
+    sides: Option<Sides>,
 }
 
 impl Segment {
@@ -109,11 +111,42 @@ impl Segment {
         (bytes.get(..end).unwrap_or_default(), at)
     }
 
-    /// What stands at `offset`, if it ends before `limit`.
+    /// What stands at `offset`, if it ends before `limit`. With `verify`, checksums count, those
+    /// beside the segment too, and a message has what was noted for it there.
     #[inline]
     pub fn step(&self, offset: u64, limit: u64, verify: bool) -> Step {
         let (bytes, at) = self.window(offset, limit);
-        self.frames.step(bytes, at, offset, verify)
+        let step = self.frames.step(bytes, at, offset, verify);
+        match (&self.sides, step) {
+            (Some(sides), Step::Frame(view)) if verify => {
+                sides.judge(self, offset, view).map_or_else(Step::Bad, Step::Frame)
+            }
+            (_, step) => step,
+        }
+    }
+
+    /// What lies beside the segment, where its format has no place for it.
+    #[inline]
+    pub fn sides(&self) -> Option<&Sides> {
+        self.sides.as_ref()
+    }
+
+    /// Whether a checksum covers the whole frame at `offset`: its own, or one beside the segment.
+    pub fn is_checked(&self, offset: u64) -> bool {
+        self.frames.is_checked() || self.sides.as_ref().is_some_and(|s| s.is_covered(offset))
+    }
+
+    /// The next offset after `offset`, which is damaged, where a whole frame stands.
+    pub fn resync(&self, offset: u64, limit: u64) -> Option<u64> {
+        let noted = self.sides.as_ref().and_then(|sides| sides.next_after(offset));
+        if let Some(noted) = noted.filter(|noted| *noted < limit) {
+            if let Step::Frame(_) = self.step(noted, limit, true) {
+                return Some(noted);
+            }
+        }
+        let (bytes, at) = self.window(offset, limit);
+        let next = self.frames.resync(bytes, at, self.base, self.position(self.base))?;
+        Some(offset + (next - at) as u64)
     }
 
     /// The messages of a sealed frame at `offset`.
@@ -196,6 +229,14 @@ impl Segment {
         }
     }
 
+    /// Syncs the bytes and what lies beside them; with `lazily`, checksums only when many came.
+    pub fn sync(&self, lazily: bool) -> std::io::Result<()> {
+        if let Some(sides) = &self.sides {
+            sides.sync(lazily)?;
+        }
+        self.map().map_or(Ok(()), |map| region::sync(map.file()))
+    }
+
     /// Zeroes what is not zero from `offset` to the end of the file.
     fn scrub(&self, offset: u64) -> u64 {
         let Backing::Mapped(map) = &self.backing else { return 0 };
@@ -231,9 +272,11 @@ impl PySegment {
     /// Maps the file at `path`.
     ///
     /// `capacity` maps more than the file has: the file grows by `grow_step` before it is
-    /// stored to. `by_write` appends by write calls. `ring_len` makes it a ring.
+    /// stored to. `by_write` appends by write calls. `ring_len` makes it a ring. `extras` and
+    /// `integrity` are the folders of what its format has no place for; without `covers`,
+    /// appended frames get no checksum there.
     #[new]
-    #[pyo3(signature = (path, base, shift, frames, *, first=None, end=None, writable=false, capacity=None, grow_step=0, by_write=false, ring_len=0, ring_mirror=0))]
+    #[pyo3(signature = (path, base, shift, frames, *, first=None, end=None, writable=false, capacity=None, grow_step=0, by_write=false, ring_len=0, ring_mirror=0, extras=None, integrity=None, covers=true))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         path: PathBuf,
@@ -248,7 +291,14 @@ impl PySegment {
         by_write: bool,
         ring_len: u64,
         ring_mirror: usize,
+        extras: Option<PathBuf>,
+        integrity: Option<PathBuf>,
+        covers: bool,
     ) -> PyResult<Self> {
+        let sides = match (&extras, &integrity) {
+            (None, None) => None,
+            _ => Some(Sides::new(extras, integrity, base, ring_len, writable, covers)?),
+        };
         let file = region::open(&path, writable)?;
         let size = file.metadata()?.len();
         let len = capacity.unwrap_or_else(|| words::size(size));
@@ -268,13 +318,14 @@ impl PySegment {
             grow_step,
             by_write,
             frames: Arc::clone(&frames.0),
+            sides,
         })))
     }
 
     /// A segment over bytes that were read, decrypted or decompressed: `at` is where in the file
     /// (or in the plain stream) they begin.
     #[staticmethod]
-    #[pyo3(signature = (path, base, shift, frames, bytes, *, at=0, first=None, end=None))]
+    #[pyo3(signature = (path, base, shift, frames, bytes, *, at=0, first=None, end=None, extras=None))]
     #[allow(clippy::too_many_arguments)]
     fn over(
         path: PathBuf,
@@ -285,8 +336,12 @@ impl PySegment {
         at: usize,
         first: Option<u64>,
         end: Option<u64>,
-    ) -> Self {
-        Self(Arc::new(Segment {
+        extras: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let sides = extras
+            .map(|folder| Sides::new(Some(folder), None, base, 0, false, false))
+            .transpose()?;
+        Ok(Self(Arc::new(Segment {
             path,
             base,
             first: first.unwrap_or(base),
@@ -298,7 +353,8 @@ impl PySegment {
             grow_step: 0,
             by_write: false,
             frames: Arc::clone(&frames.0),
-        }))
+            sides,
+        })))
     }
 
     /// Offset of the first byte.
@@ -355,11 +411,30 @@ impl PySegment {
         py.detach(|| self.0.scrub(offset))
     }
 
-    /// Syncs the file.
+    /// Syncs the file and what lies beside it.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
-        match self.0.map() {
-            Some(map) => Ok(py.detach(|| region::sync(map.file()))?),
-            None => Ok(()),
-        }
+        Ok(py.detach(|| self.0.sync(false))?)
+    }
+
+    /// After an unclean end: what lies beside the segment forgets everything at or above `tail`,
+    /// and frames below `vouched` that lost their checksum get it anew.
+    #[pyo3(signature = (tail, vouched=0))]
+    fn recover_sides(&self, py: Python<'_>, tail: u64, vouched: u64) -> PyResult<()> {
+        let Some(sides) = self.0.sides() else { return Ok(()) };
+        Ok(py.detach(|| {
+            sides.recover(tail)?;
+            let Some(mut at) = sides.covered_end(tail) else { return Ok(()) };
+            while at < vouched.min(tail) {
+                let Step::Frame(view) = self.0.step(at, tail, false) else { break };
+                sides.cover(&self.0, at, view.size)?;
+                at += view.size as u64;
+            }
+            sides.sync(false)
+        })?)
+    }
+
+    /// The file of extras and the byte from which on its records do not check, if any.
+    fn extras_fault(&self) -> Option<(PathBuf, usize)> {
+        self.0.sides()?.extras_fault()
     }
 }

@@ -24,8 +24,10 @@ impl Writer {
         let (tail, next_number) = (control.tail(), control.next_number());
         control.life().give(control.lock_word());
         for segment in segments {
-            let Some(map) = segment.map() else { continue };
-            region::sync(map.file())?;
+            if segment.map().is_none() {
+                continue;
+            }
+            segment.sync(self.is_always)?;
             // A synced segment that no folder names is lost all the same.
             if segment.base() > control.map().word64(at::NAMED_BASE).load(Ordering::Acquire) {
                 if let Some(folder) = segment.path().parent() {

@@ -17,6 +17,8 @@ pub struct Walked {
     frames: u64,
     /// Messages in them.
     messages: u64,
+    /// Frames that no checksum covers as a whole.
+    unchecked: u64,
     /// Offset after the last whole frame.
     end: u64,
     /// Number of the first message, none where the format keeps none.
@@ -74,6 +76,7 @@ impl Walker<'_> {
         }
         note_time(seen, view.timestamp_ns);
         seen.frames += 1;
+        seen.unchecked += u64::from(!self.segment.is_checked(offset));
         seen.messages += count;
         if view.number != NO_NUMBER {
             seen.first_number.get_or_insert(view.number);
@@ -116,6 +119,7 @@ fn walk_segment(
     let seen = Walked {
         frames: 0,
         messages: 0,
+        unchecked: 0,
         end: start,
         first_number: None,
         next_number: None,
@@ -146,18 +150,11 @@ fn walk_segment(
             Step::CutShort(fault) => (fault, "cut"),
             Step::Bad(fault) => (fault, "bad"),
         };
-        let (bytes, at) = segment.window(offset, limit);
-        let shift = segment.position(segment.base());
-        let next = if past_damage {
-            segment.frames().resync(bytes, at, segment.base(), shift)
-        } else {
-            None
-        };
+        let next = if past_damage { segment.resync(offset, limit) } else { None };
         match next {
             Some(next) => {
-                let skipped = (next - at) as u64;
-                walker.fault(fault, skipped);
-                offset += skipped;
+                walker.fault(fault, next - offset);
+                offset = next;
             }
             None => {
                 walker.seen.stop = stop;

@@ -104,6 +104,9 @@ class Segment:
         by_write: bool = False,
         ring_len: int = 0,
         ring_mirror: int = 0,
+        extras: Path | None = None,
+        integrity: Path | None = None,
+        covers: bool = True,
     ) -> Self: ...
     @staticmethod
     def over(
@@ -116,6 +119,7 @@ class Segment:
         at: int = 0,
         first: int | None = None,
         end: int | None = None,
+        extras: Path | None = None,
     ) -> Segment:
         """A segment over bytes that were read, decrypted or decompressed: `at` is where in the file
         (or in the plain stream) they begin.
@@ -154,7 +158,15 @@ class Segment:
         """
 
     def sync(self) -> None:
-        """Syncs the file."""
+        """Syncs the file and what lies beside it."""
+
+    def recover_sides(self, tail: int, vouched: int = 0) -> None:
+        """After an unclean end: what lies beside the segment forgets everything at or above `tail`,
+        and frames below `vouched` that lost their checksum get it anew.
+        """
+
+    def extras_fault(self) -> tuple[Path, int] | None:
+        """The file of extras and the byte from which on its records do not check, if any."""
 
 @final
 class Shared:
@@ -619,6 +631,10 @@ class Walked:
     @property
     def messages(self) -> int:
         """Messages in them."""
+
+    @property
+    def unchecked(self) -> int:
+        """Frames that no checksum covers as a whole."""
 
     @property
     def end(self) -> int:

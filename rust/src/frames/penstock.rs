@@ -379,6 +379,10 @@ impl Frames for PenstockFrames {
             .ok_or_else(|| bad("a compressed frame that does not unpack", "an LZ4 block of frames"))
     }
 
+    fn is_checked(&self) -> bool {
+        true
+    }
+
     fn alignment(&self) -> usize {
         8
     }

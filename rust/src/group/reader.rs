@@ -116,10 +116,7 @@ impl Reader {
             Step::CutShort(fault) | Step::Bad(fault) => fault,
             _ => Fault::new(position, "an end", "a frame: the queue goes on behind it"),
         };
-        let (bytes, at) = segment.window(offset, limit);
-        let shift = segment.position(segment.base());
-        let next = segment.frames().resync(bytes, at, segment.base(), shift);
-        let next = next.map_or(limit, |next| offset + (next - at) as u64);
+        let next = segment.resync(offset, limit).unwrap_or(limit);
         Found::Damaged { fault, next }
     }
 }

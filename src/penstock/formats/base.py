@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock import _core
-from penstock.disk import control, files
+from penstock.disk import control, files, sides
 from penstock.errors import ClosedError, Full, OffsetError, RefusedError, StorageError
 from penstock.options import Durability, QueueOptions
 
@@ -38,6 +38,8 @@ class Capabilities:
     """In the frame itself; elsewhere the sidecar holds them."""
     delays: bool = False
     """In the frame itself; elsewhere the sidecar holds them."""
+    checksums: bool = False
+    """Over whole frames; elsewhere the sidecar holds them."""
     empty_bodies: bool = True
     deletes_consumed: bool = False
     """What every group has acked goes away; the head is the lowest cursor."""
@@ -73,13 +75,8 @@ class Damage:
 
     def as_dict(self) -> dict[str, Any]:
         """For reports."""
-        return {
-            "path": str(self.path),
-            "at": self.at,
-            "length": self.length,
-            "found": self.found,
-            "expected": self.expected,
-        }
+        known = {"path": str(self.path), "at": self.at, "length": self.length}
+        return known | {"found": self.found, "expected": self.expected}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +180,12 @@ class Store(ABC):
     @abstractmethod
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         """Opens one."""
+
+    def side_files(self) -> dict[str, Any]:
+        """Arguments for `_core.Segment`: where what the format has no place for is kept."""
+        has = self.capabilities
+        kinds = {"extras": not (has.keys and has.delays), "integrity": not has.checksums}
+        return sides.folders(self.sidecar, kinds, live=self.is_live, covers=self.options.integrity)
 
     @abstractmethod
     def find_end(self, known: control.Words | None) -> End:
@@ -466,6 +469,9 @@ class Store(ABC):
             seen = _core.walk(segment, first, last, past_damage=True, unseal=True)
             verdict.frames += seen.frames
             verdict.messages += seen.messages
+            verdict.unchecked += seen.unchecked
+            if (fault := segment.extras_fault()) is not None:
+                verdict.corrupt.append(Damage(*fault, 0, "a broken record", "key and due time"))
             for at, found, expected, skipped in seen.faults:
                 verdict.corrupt.append(Damage(info.path, at, skipped, found, expected))
         self.verify_extra(verdict)
@@ -484,6 +490,7 @@ class Store(ABC):
         for info in gone:
             _core.unlink_file(info.path)
             self._cache.pop(info.base, None)
+        sides.trim(self.sidecar, kept.first)
         self._known = []
         return gone
 

@@ -46,7 +46,9 @@ def sniff(path: Path, wanted: str | None = None) -> tuple[type[Store], str]:
         raise FormatError(path, f"could be {names}", "say which with format= and layout=")
     if is_empty(path):
         raise NoQueueError(path)
-    raise FormatError(path, f"no {wanted or 'known'} queue; it holds {seen(path)}", "check the path")
+    raise FormatError(
+        path, f"no {wanted or 'known'} queue; it holds {seen(path)}", "check the path"
+    )
 
 
 def seen(path: Path) -> str:

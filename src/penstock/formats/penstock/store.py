@@ -31,7 +31,7 @@ class PenstockStore(Store):
     """Our own format."""
 
     format: ClassVar[str] = "penstock"
-    capabilities: ClassVar[Capabilities] = Capabilities(keys=True, delays=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(keys=True, delays=True, checksums=True)
 
     header: Header
     """Of the oldest segment: the queue's id and flags."""
@@ -59,7 +59,9 @@ class PenstockStore(Store):
                 flags |= layouts.COMPRESSED if options.compression == "lz4" else 0
                 size = segments.next_size(0, 0, options.segment_bytes)
                 now = clock.wall_now_ns()
-                head = Header(secrets.token_bytes(16), 0, 0, flags, secrets.token_bytes(16), now, size)
+                head = Header(
+                    secrets.token_bytes(16), 0, 0, flags, secrets.token_bytes(16), now, size
+                )
                 prepared = sidecar / f"new-{shared.owner}.seg"
                 _core.unlink_file(prepared)
                 _core.create_file(prepared, size, head=head.pack(), synced=True)
@@ -184,7 +186,9 @@ class PenstockStore(Store):
             number = self._number_at(segment, last.base, start, header.base_number)
         head = infos[0]
         head_number = self.header_of(head).base_number
-        return End(tail, number, last.base, head.base, head_number, min(durable, tail), tuple(dropped))
+        return End(
+            tail, number, last.base, head.base, head_number, min(durable, tail), tuple(dropped)
+        )
 
     def _is_unborn(self, info: SegmentInfo, durable: int) -> bool:
         """A name whose header never reached the disk: nothing in it was ever promised."""

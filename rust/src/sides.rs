@@ -1,0 +1,257 @@
+//! What lies beside a segment: extras and checksums, where its format has no place for them.
+//!
+//! Files are named by the offset where the segment, or in a ring the lap, begins.
+
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+
+use crate::extras::Extras;
+use crate::frame::{Draft, Fault, FrameView, Place};
+use crate::integrity::{Cover, Entry, Integrity};
+use crate::segment::Segment;
+
+/// Laps that stay open.
+const OPEN_LAPS: usize = 4;
+
+/// A file beside a segment.
+trait Side: Sized {
+    const SUFFIX: &'static str;
+    fn open(path: &std::path::Path, base: u64, writable: bool) -> std::io::Result<Option<Self>>;
+}
+
+impl Side for Extras {
+    const SUFFIX: &'static str = "ext";
+    fn open(path: &std::path::Path, base: u64, writable: bool) -> std::io::Result<Option<Self>> {
+        Self::open(path, base, writable)
+    }
+}
+
+impl Side for Integrity {
+    const SUFFIX: &'static str = "crc";
+    fn open(path: &std::path::Path, base: u64, writable: bool) -> std::io::Result<Option<Self>> {
+        Self::open(path, base, writable)
+    }
+}
+
+/// The files of one kind: one for a plain segment, one per lap of a ring.
+struct Laps<F> {
+    folder: PathBuf,
+    base: u64,
+    /// Bytes of a lap; 0: no ring.
+    span: u64,
+    writable: bool,
+    only: Option<Arc<F>>,
+    open: RwLock<Vec<(u64, Arc<F>)>>,
+}
+
+impl<F: Side> Laps<F> {
+    fn new(folder: PathBuf, base: u64, span: u64, writable: bool) -> std::io::Result<Self> {
+        let mut laps =
+            Self { folder, base, span, writable, only: None, open: RwLock::new(Vec::new()) };
+        if span == 0 {
+            laps.only = laps.file(base, writable)?.map(Arc::new);
+        }
+        Ok(laps)
+    }
+
+    fn file(&self, base: u64, writable: bool) -> std::io::Result<Option<F>> {
+        F::open(&self.folder.join(format!("{base:020}.{}", F::SUFFIX)), base, writable)
+    }
+
+    /// The file that `offset` belongs to, made when missing if `make` says so.
+    #[inline]
+    fn at(&self, offset: u64, make: bool) -> std::io::Result<Option<Arc<F>>> {
+        if self.span == 0 {
+            return Ok(self.only.clone());
+        }
+        self.lap_at(offset, make)
+    }
+
+    fn lap_at(&self, offset: u64, make: bool) -> std::io::Result<Option<Arc<F>>> {
+        let lap = self.base + offset.saturating_sub(self.base) / self.span * self.span;
+        let open = self.open.read().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, file)) = open.iter().find(|(base, _)| *base == lap) {
+            return Ok(Some(Arc::clone(file)));
+        }
+        drop(open);
+        let missing = !self.folder.join(format!("{lap:020}.{}", F::SUFFIX)).exists();
+        if missing && !(make && self.writable) {
+            return Ok(None);
+        }
+        let Some(file) = self.file(lap, self.writable)?.map(Arc::new) else { return Ok(None) };
+        let mut open = self.open.write().unwrap_or_else(|e| e.into_inner());
+        open.insert(0, (lap, Arc::clone(&file)));
+        open.truncate(OPEN_LAPS);
+        Ok(Some(file))
+    }
+
+    fn each(&self, mut act: impl FnMut(&F) -> std::io::Result<()>) -> std::io::Result<()> {
+        if let Some(only) = &self.only {
+            act(only)?;
+        }
+        let open = self.open.read().unwrap_or_else(|e| e.into_inner());
+        open.iter().try_for_each(|(_, file)| act(file))
+    }
+}
+
+/// Extras and checksums of one segment.
+pub struct Sides {
+    extras: Option<Laps<Extras>>,
+    integrity: Option<Laps<Integrity>>,
+    /// Whether frames that are appended get checksums.
+    covers: bool,
+}
+
+impl Sides {
+    /// The files in these folders for the segment that begins at `base`. `covers` says whether
+    /// appended frames get checksums; those that have one are checked in any case.
+    pub fn new(
+        extras: Option<PathBuf>,
+        integrity: Option<PathBuf>,
+        base: u64,
+        span: u64,
+        writable: bool,
+        covers: bool,
+    ) -> std::io::Result<Self> {
+        let extras = extras.map(|folder| Laps::new(folder, base, span, writable)).transpose()?;
+        let makes = writable && covers;
+        let integrity = integrity.map(|folder| Laps::new(folder, base, span, makes)).transpose()?;
+        Ok(Self { extras, integrity, covers: makes })
+    }
+
+    fn extras_at(&self, offset: u64) -> Option<Arc<Extras>> {
+        self.extras.as_ref()?.at(offset, false).ok().flatten()
+    }
+
+    fn integrity_at(&self, offset: u64) -> Option<Arc<Integrity>> {
+        self.integrity.as_ref()?.at(offset, false).ok().flatten()
+    }
+
+    /// Judges a frame that was found, and gives it what was noted for it.
+    #[inline]
+    pub fn judge(
+        &self,
+        segment: &Segment,
+        offset: u64,
+        mut view: FrameView,
+    ) -> Result<FrameView, Fault> {
+        let frame = segment.frame_bytes(offset, view.size);
+        if let Some(integrity) = self.integrity_at(offset) {
+            integrity.check(offset, segment.position(offset), frame)?;
+        }
+        if let Some(extras) = self.extras_at(offset).filter(|extras| !extras.is_empty()) {
+            extras.apply(offset, frame, &mut view);
+        }
+        Ok(view)
+    }
+
+    /// Whether a checksum covers the frame at `offset`.
+    pub fn is_covered(&self, offset: u64) -> bool {
+        self.integrity_at(offset)
+            .is_some_and(|integrity| !matches!(integrity.cover(offset), Cover::None))
+    }
+
+    /// Where the next covered frame after `offset` begins.
+    pub fn next_after(&self, offset: u64) -> Option<u64> {
+        self.integrity_at(offset)?.next_after(offset)
+    }
+
+    /// Before the frames are copied: notes what they can't hold. With `synced` it is on the disk
+    /// when this returns.
+    #[inline]
+    pub fn note_extras(
+        &self,
+        drafts: &[Draft<'_>],
+        sizes: &[usize],
+        first: Place,
+        synced: bool,
+    ) -> std::io::Result<()> {
+        let Some(laps) = &self.extras else { return Ok(()) };
+        let needed = drafts.iter().any(|draft| !draft.key.is_empty() || draft.due_ns != 0);
+        let Some(extras) = laps.at(first.offset, needed)? else { return Ok(()) };
+        let mut place = first;
+        let placed = drafts.iter().zip(sizes).map(|(draft, size)| {
+            let here = place;
+            place = Place { offset: here.offset + *size as u64, number: here.number + 1 };
+            (draft, here)
+        });
+        if extras.append(first.offset, placed)? && synced {
+            extras.sync()?;
+        }
+        Ok(())
+    }
+
+    /// After the frames are in place and before they are published: notes their checksums.
+    #[inline]
+    pub fn note_checksums(
+        &self,
+        segment: &Segment,
+        sizes: &[usize],
+        first: u64,
+    ) -> std::io::Result<()> {
+        let Some(laps) = self.integrity.as_ref().filter(|_| self.covers) else { return Ok(()) };
+        let Some(integrity) = laps.at(first, true)? else { return Ok(()) };
+        let mut offset = first;
+        let entries = sizes.iter().map(|size| {
+            let entry = Entry::of(offset, segment.frame_bytes(offset, *size));
+            offset += *size as u64;
+            entry
+        });
+        integrity.append(first, entries)
+    }
+
+    /// After an unclean end: nothing at or above `tail` counts.
+    pub fn recover(&self, tail: u64) -> std::io::Result<()> {
+        if let Some(extras) = &self.extras {
+            extras.at(tail, false)?;
+            extras.each(|file| {
+                file.rewind(tail);
+                file.sync()
+            })?;
+        }
+        if let Some(integrity) = self.integrity.as_ref().filter(|_| self.covers) {
+            integrity.at(tail, false)?;
+            integrity.each(|file| {
+                file.recover(tail);
+                file.sync(false)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Offset after the last frame that has a checksum.
+    pub fn covered_end(&self, tail: u64) -> Option<u64> {
+        self.integrity_at(tail)?.end()
+    }
+
+    /// Gives the frame at `offset` a checksum: recovery vouches for it.
+    pub fn cover(&self, segment: &Segment, offset: u64, size: usize) -> std::io::Result<()> {
+        self.note_checksums(segment, &[size], offset)
+    }
+
+    /// The byte of the extras file from which on records do not check.
+    pub fn extras_fault(&self) -> Option<(PathBuf, usize)> {
+        let laps = self.extras.as_ref()?;
+        let mut found = None;
+        let name = |base: u64| laps.folder.join(format!("{base:020}.{}", Extras::SUFFIX));
+        if let Some(at) = laps.only.as_ref().and_then(|only| only.fault()) {
+            found = Some((name(laps.base), at));
+        }
+        let open = laps.open.read().unwrap_or_else(|e| e.into_inner());
+        for (base, file) in open.iter() {
+            found = found.or_else(|| file.fault().map(|at| (name(*base), at)));
+        }
+        found
+    }
+
+    /// Syncs what is beside the segment; checksums lazily where every put waits for its sync.
+    pub fn sync(&self, lazily: bool) -> std::io::Result<()> {
+        if let Some(extras) = self.extras.as_ref().filter(|_| !lazily) {
+            extras.each(|file| if file.is_empty() { Ok(()) } else { file.sync() })?;
+        }
+        if let Some(integrity) = &self.integrity {
+            integrity.each(|file| file.sync(lazily))?;
+        }
+        Ok(())
+    }
+}

@@ -168,9 +168,9 @@ impl Writer {
         }
         let tail = control.tail();
         let total = measure(segment, drafts, sizes, self.max_message_bytes)?;
-        if inherited && self.is_sealing {
-            // Ciphertext of a dead appender may be on the disk: its offsets must not be used
-            // again under this segment's key.
+        if segment.is_spoiled() || inherited && self.is_sealing {
+            // Ciphertext of a dead appender or a failed write may be on the disk: its offsets
+            // must not be used again under this segment's key.
             return Err(Obstacle::SegmentFull(segment.base(), total));
         }
         let max_bytes = self.max_bytes.load(Ordering::Relaxed);
@@ -242,7 +242,12 @@ impl Writer {
         scratch.clear();
         scratch.resize(len, 0);
         let word = fill(scratch).map_err(Obstacle::Refused)?;
-        region::write_at(map.file(), position as u64, scratch).map_err(Obstacle::Io)?;
+        region::write_at(map.file(), position as u64, scratch).map_err(|error| {
+            if self.is_sealing {
+                segment.spoil();
+            }
+            Obstacle::Io(error)
+        })?;
         Ok(word)
     }
 
@@ -329,6 +334,7 @@ fn measure(
     most: usize,
 ) -> Result<usize, Obstacle> {
     sizes.clear();
+    segment.frames().begin();
     let mut total = 0usize;
     for draft in drafts {
         if draft.body.len() > most {

@@ -121,10 +121,10 @@ impl Builder {
                     _ => texts.append_value(String::from_utf8_lossy(span.of(bytes))),
                 }
             }
-            Self::Bytes(values) => values.append_value(match kind {
-                Column::Body => view.body.of(bytes),
-                _ => view.payload.of(row.segment.frame_bytes(row.frame, view.size)),
-            }),
+            Self::Bytes(values) => match kind {
+                Column::Body => values.append_value(view.body.of(bytes)),
+                _ => values.append_value(row.segment.payload(row.frame, view)),
+            },
             Self::Map(map) => {
                 for (key, value) in headers::iterate(view.headers.of(bytes)) {
                     map.keys().append_value(String::from_utf8_lossy(key));

@@ -3,6 +3,7 @@
 //! `Frames` is made once per segment, when it is opened: layout, version, keys are decided there,
 //! and the loops then run on plain values. It finds bytes and judges nothing else.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A message on its way in. Empty means absent, except for the body.
@@ -145,6 +146,10 @@ pub enum Step {
 
 /// The codec of one segment.
 pub trait Frames: Send + Sync {
+    /// A batch is about to be measured and then, in the same order, encoded: what a codec that
+    /// must encode to measure kept from the batch before it is stale.
+    fn begin(&self) {}
+
     /// Bytes the draft will take, padding included, or why this format can't hold it.
     fn measure(&self, draft: &Draft<'_>) -> Result<usize, String>;
 
@@ -161,6 +166,19 @@ pub trait Frames: Send + Sync {
     /// What stands at `at` of `bytes`; `offset` is where the message is in the queue.
     /// With `verify`, checksums count.
     fn step(&self, bytes: &[u8], at: usize, offset: u64, verify: bool) -> Step;
+
+    /// The bytes inside the frame that `step` found at `at`, for those who ask for them raw.
+    fn payload<'a>(&self, bytes: &'a [u8], at: usize, frame: &FrameView) -> Cow<'a, [u8]> {
+        Cow::Borrowed(frame.payload.of(bytes.get(at..).unwrap_or_default()))
+    }
+
+    /// How long the frame at `at` is, without looking inside; none when there is no frame.
+    fn size_at(&self, bytes: &[u8], at: usize, offset: u64) -> Option<usize> {
+        match self.step(bytes, at, offset, false) {
+            Step::Frame(view) => Some(view.size),
+            _ => None,
+        }
+    }
 
     /// The messages of a sealed frame, each with its spans into `owned`.
     fn unseal(

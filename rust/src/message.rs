@@ -12,11 +12,11 @@ use crate::group::Receipt;
 use crate::headers;
 use crate::segment::Segment;
 
-/// Where the spans of a message point.
+/// Where the spans of a message point, unless what was found has bytes of its own.
 pub enum Source {
     /// Into a mapped frame, which lives as long as the message does.
     Frame(Arc<Segment>, u64),
-    /// Into bytes of its own.
+    /// Into the bytes of a message that was not stored yet.
     Owned(Arc<[u8]>),
 }
 
@@ -36,18 +36,15 @@ pub struct Message {
 impl Message {
     /// A message found at `offset` of `segment`.
     pub fn found(segment: &Arc<Segment>, offset: u64, frame_at: u64, view: FrameView) -> Self {
-        let source = match &view.owned {
-            Some(owned) => Source::Owned(Arc::clone(owned)),
-            None => Source::Frame(Arc::clone(segment), frame_at),
-        };
+        let source = Source::Frame(Arc::clone(segment), frame_at);
         Self { offset: Some(offset), view, source, receipt: None }
     }
 
     #[inline]
     fn bytes(&self, span: Span) -> &[u8] {
-        match &self.source {
-            Source::Frame(segment, at) => span.of(segment.frame_bytes(*at, self.view.size)),
-            Source::Owned(owned) => span.of(owned),
+        match (&self.view.owned, &self.source) {
+            (Some(owned), _) | (_, Source::Owned(owned)) => span.of(owned),
+            (_, Source::Frame(segment, at)) => span.of(segment.frame_bytes(*at, self.view.size)),
         }
     }
 
@@ -220,9 +217,7 @@ impl Message {
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         match &self.source {
-            Source::Frame(segment, at) => {
-                PyBytes::new(py, self.view.payload.of(segment.frame_bytes(*at, self.view.size)))
-            }
+            Source::Frame(segment, at) => PyBytes::new(py, &segment.payload(*at, &self.view)),
             Source::Owned(owned) => PyBytes::new(py, self.view.body.of(owned)),
         }
     }

@@ -1,8 +1,9 @@
 //! One data file, open: where its bytes are and how its frames read.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -48,6 +49,7 @@ pub struct Segment {
     allocated: AtomicU64,
     grow_step: u64,
     by_write: bool,
+    is_spoiled: AtomicBool,
     frames: Arc<dyn Frames>,
     sides: Option<Sides>,
 }
@@ -149,6 +151,13 @@ impl Segment {
         Some(offset + (next - at) as u64)
     }
 
+    /// How long the frame at `offset` is, without looking inside.
+    #[inline]
+    pub fn size_at(&self, offset: u64, limit: u64) -> Option<usize> {
+        let (bytes, at) = self.window(offset, limit);
+        self.frames.size_at(bytes, at, offset)
+    }
+
     /// The messages of a sealed frame at `offset`.
     pub fn unseal(
         &self,
@@ -158,6 +167,12 @@ impl Segment {
     ) -> Result<Vec<FrameView>, Fault> {
         let (bytes, at) = self.window(offset, limit);
         self.frames.unseal(bytes, at, offset, frame)
+    }
+
+    /// The payload of a frame, for those who ask for it raw.
+    pub fn payload(&self, offset: u64, frame: &FrameView) -> Cow<'_, [u8]> {
+        let (bytes, at) = self.window(offset, offset.saturating_add(frame.size as u64));
+        self.frames.payload(bytes, at, frame)
     }
 
     /// The frame's own bytes.
@@ -192,7 +207,8 @@ impl Segment {
     /// Makes the file long enough for bytes up to `position`.
     #[inline]
     pub fn ensure(&self, position: usize) -> std::io::Result<()> {
-        if position as u64 > self.allocated.load(Ordering::Relaxed) {
+        // Write calls make the file longer themselves: it never has bytes of no frame.
+        if !self.by_write && position as u64 > self.allocated.load(Ordering::Relaxed) {
             self.grow(position as u64)
         } else {
             Ok(())
@@ -220,6 +236,18 @@ impl Segment {
     /// Whether frames are appended by write calls, so that the file never has bytes of no frame.
     pub fn is_by_write(&self) -> bool {
         self.by_write
+    }
+
+    /// A write failed half-way: bytes that may be on the disk must not be written again with
+    /// another content, so nothing more is appended here.
+    pub fn spoil(&self) {
+        self.is_spoiled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nothing more may be appended here.
+    #[inline]
+    pub fn is_spoiled(&self) -> bool {
+        self.is_spoiled.load(Ordering::Relaxed)
     }
 
     /// Stores a frame's first word with release order.
@@ -317,6 +345,7 @@ impl PySegment {
             allocated: size.into(),
             grow_step,
             by_write,
+            is_spoiled: false.into(),
             frames: Arc::clone(&frames.0),
             sides,
         })))
@@ -352,6 +381,7 @@ impl PySegment {
             allocated: 0.into(),
             grow_step: 0,
             by_write: false,
+            is_spoiled: false.into(),
             frames: Arc::clone(&frames.0),
             sides,
         })))

@@ -227,9 +227,10 @@ pub fn is_boundary(py: Python<'_>, segment: &PySegment, offset: u64, limit: u64)
         let segment = &*segment.0;
         let mut at = segment.first();
         while at < offset {
-            let Step::Frame(view) = segment.step(at, limit, false) else { return false };
-            let next = at + view.size as u64;
+            let Some(size) = segment.size_at(at, limit) else { return false };
+            let next = at + size as u64;
             if offset < next {
+                let Step::Frame(view) = segment.step(at, limit, false) else { return false };
                 return view.sealed
                     && segment
                         .unseal(at, limit, &view)

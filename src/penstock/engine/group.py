@@ -211,7 +211,7 @@ class Group:
     @property
     def lag_bytes(self) -> int:
         """Bytes between the cursor and the tail."""
-        return self.queue.store.end().tail - self.core.cursor
+        return self.queue.store.bytes_between(self.core.cursor, self.queue.store.end().tail)
 
     def idle_ns(self, now_ns: int) -> int:
         """How long the group has made no progress, as far as its journal's time tells."""

@@ -362,7 +362,7 @@ class Queue:
             "tail": end.tail,
             "durable": end.durable,
             "messages": self.count_from(end.head),
-            "bytes": end.tail - end.head,
+            "bytes": self.store.bytes_between(end.head, end.tail),
             "disk_bytes": self.store.size_bytes(),
             "segments": len(infos),
             "poisoned": self.is_poisoned,

@@ -43,6 +43,8 @@ class Capabilities:
     empty_bodies: bool = True
     deletes_consumed: bool = False
     """What every group has acked goes away; the head is the lowest cursor."""
+    gaps: bool = False
+    """Offsets have gaps between segments: the store itself watches `max_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +281,7 @@ class Store(ABC):
             wants_sync=options.durability is Durability.INTERVAL,
             sealing=self.is_sealing,
             max_message_bytes=options.max_message_bytes,
-            max_bytes=options.max_bytes,
+            max_bytes=0 if self.capabilities.gaps else options.max_bytes,
             delay_ns=int(options.delay_s * 1e9),
         )  # fmt: skip
 
@@ -459,6 +461,10 @@ class Store(ABC):
             last = end if info.end is None else min(info.end, end)
             if first < last:
                 yield info, first, last
+
+    def bytes_between(self, start: int, end: int) -> int:
+        """Bytes of frames in `[start, end)`."""
+        return sum(last - first for _, first, last in self.ranges(start, end))
 
     def verify(self) -> Verdict:
         """Walks everything below the tail with its checksums. Changes nothing."""

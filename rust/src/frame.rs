@@ -142,6 +142,9 @@ pub enum Step {
     CutShort(Fault),
     /// Neither a frame nor an end.
     Bad(Fault),
+    /// Known damage that a repair has set aside: reading goes on at this offset. The segment says
+    /// so, never a codec.
+    Hole(u64),
 }
 
 /// The codec of one segment.

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -52,6 +52,7 @@ pub struct Segment {
     is_spoiled: AtomicBool,
     frames: Arc<dyn Frames>,
     sides: Option<Sides>,
+    holes: OnceLock<Vec<(u64, u64)>>,
 }
 
 impl Segment {
@@ -117,6 +118,9 @@ impl Segment {
     /// beside the segment too, and a message has what was noted for it there.
     #[inline]
     pub fn step(&self, offset: u64, limit: u64, verify: bool) -> Step {
+        if let Some(next) = self.hole_at(offset) {
+            return Step::Hole(next);
+        }
         let (bytes, at) = self.window(offset, limit);
         let step = self.frames.step(bytes, at, offset, verify);
         match (&self.sides, step) {
@@ -154,8 +158,18 @@ impl Segment {
     /// How long the frame at `offset` is, without looking inside.
     #[inline]
     pub fn size_at(&self, offset: u64, limit: u64) -> Option<usize> {
+        if let Some(next) = self.hole_at(offset) {
+            return Some(words::size(next - offset));
+        }
         let (bytes, at) = self.window(offset, limit);
         self.frames.size_at(bytes, at, offset)
+    }
+
+    /// Where the hole ends that `offset` lies in.
+    #[inline]
+    fn hole_at(&self, offset: u64) -> Option<u64> {
+        let holes = self.holes.get()?;
+        holes.iter().find(|(first, last)| (*first..*last).contains(&offset)).map(|hole| hole.1)
     }
 
     /// The messages of a sealed frame at `offset`.
@@ -185,7 +199,14 @@ impl Segment {
     pub fn frame_around(&self, offset: u64, limit: u64) -> Option<(u64, FrameView)> {
         let mut at = self.first;
         while at < offset {
-            let Step::Frame(view) = self.step(at, limit, false) else { return None };
+            let view = match self.step(at, limit, false) {
+                Step::Frame(view) => view,
+                Step::Hole(next) => {
+                    at = next;
+                    continue;
+                }
+                _ => return None,
+            };
             let next = at + view.size as u64;
             if offset < next {
                 return (view.sealed && view.count != 1).then_some((at, view));
@@ -348,6 +369,7 @@ impl PySegment {
             is_spoiled: false.into(),
             frames: Arc::clone(&frames.0),
             sides,
+            holes: OnceLock::new(),
         })))
     }
 
@@ -384,6 +406,7 @@ impl PySegment {
             is_spoiled: false.into(),
             frames: Arc::clone(&frames.0),
             sides,
+            holes: OnceLock::new(),
         })))
     }
 
@@ -402,6 +425,11 @@ impl PySegment {
     /// No more appends: it ends here.
     fn set_end(&self, end: u64) {
         self.0.end.store(end, Ordering::Release);
+    }
+
+    /// Known damage, `[first, last)` offsets each: nobody reads it. Said once, after opening.
+    fn set_holes(&self, holes: Vec<(u64, u64)>) {
+        let _ = self.0.holes.set(holes);
     }
 
     /// The file.

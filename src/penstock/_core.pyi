@@ -20,6 +20,7 @@ __all__ = [
     "Segment",
     "Shared",
     "Walked",
+    "Watch",
     "Writer",
     "arrow_stream",
     "bus_errors",
@@ -135,6 +136,9 @@ class Segment:
 
     def set_end(self, end: int) -> None:
         """No more appends: it ends here."""
+
+    def set_holes(self, holes: list[tuple[int, int]]) -> None:
+        """Known damage, `[first, last)` offsets each: nobody reads it. Said once, after opening."""
 
     @property
     def path(self) -> Path:
@@ -357,6 +361,9 @@ class Writer:
         `prepared` is renamed to `path`; `first` is the offset of its first message; `closing` is
         stored where the old one ends, if there is room.
         """
+
+    def refusal(self, message: Message) -> str | None:
+        """Why the queue can't hold `message`; none when it can."""
 
     def set_limits(self, *, max_bytes: int | None = None, delay_ns: int | None = None) -> None:
         """New limits, at once."""
@@ -671,6 +678,10 @@ class Walked:
     @property
     def faults(self) -> list[tuple[int, str, str, int]]:
         """Damage: `(byte, found, expected, bytes passed over)`."""
+
+    @property
+    def bad(self) -> list[tuple[int, int]]:
+        """The offsets `[first, last)` of each fault."""
 
     @property
     def stop(self) -> str:

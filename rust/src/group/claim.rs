@@ -176,6 +176,7 @@ impl Group {
                         next = after;
                     }
                     Found::Nothing => break,
+                    Found::Hole { next: after } => next = after,
                     Found::NeedSegment => match first_of(reader, next) {
                         Some(first) => next = first,
                         None => {
@@ -370,6 +371,10 @@ impl Group {
                 };
                 self.table.count(at::SKIPPED, u64::from(offset < self.control.head()));
                 let _ = word.compare_exchange(offset, first, Ordering::AcqRel, Ordering::Relaxed);
+                return Ok(true);
+            }
+            Found::Hole { next } => {
+                let _ = word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed);
                 return Ok(true);
             }
             Found::Damaged { fault, next } => {

@@ -235,9 +235,11 @@ class Queue:
         if offset >= end.tail:
             return 0
         if self.store.capabilities.numbers:
-            number = next(iter(self.scan(start=offset))).number
-            if number is not None:
-                return end.next_number - number
+            message = next(iter(self.scan(start=offset)), None)
+            if message is None:
+                return 0  # Everything from here on was set aside by a repair.
+            if message.number is not None:
+                return end.next_number - message.number
         total = 0
         for _, first, last in self.store.ranges(offset, end.tail):
             total += _core.walk(self.store.segment_at(first), first, last).messages

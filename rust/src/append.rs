@@ -167,6 +167,9 @@ impl Writer {
             self.settle(segment).map_err(Obstacle::Io)?;
         }
         let tail = control.tail();
+        if self.publish.foreign_end().is_some_and(|end| end > tail) {
+            return Err(Obstacle::Moved(segment.base())); // Another program has appended.
+        }
         let total = measure(segment, drafts, sizes, self.max_message_bytes)?;
         if segment.is_spoiled() || inherited && self.is_sealing {
             // Ciphertext of a dead appender or a failed write may be on the disk: its offsets
@@ -270,8 +273,8 @@ impl Writer {
 
     /// Appends a list too long for one segment in pieces, in order.
     pub fn append_many(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<Option<u64>> {
-        let capacity = self.state(py).segment.map().map_or(usize::MAX, |map| map.len());
-        let limit = (capacity / 2).max(1 << 16);
+        let segment = self.current(py);
+        let limit = segment.frames().most_at_once(segment.map().map_or(0, |map| map.len()));
         let mut first = None;
         let mut rest = drafts;
         while !rest.is_empty() {

@@ -438,6 +438,16 @@ impl Shared {
         self.control.map.publish32(at::CLEAN, word);
     }
 
+    /// Another program has appended: the tail is now `tail`, in the segment at `segment_base`.
+    /// With the append lock held. The segment first: a reader never goes past the old one's end.
+    fn follow(&self, tail: u64, segment_base: u64) {
+        let map = &self.control.map;
+        map.publish64(at::RESERVED_END, tail);
+        map.publish64(at::SEGMENT_BASE, segment_base);
+        self.control.advance(tail, self.control.next_number());
+        self.control.announce_dirty();
+    }
+
     /// Moves the head: everything below is gone.
     fn set_head(&self, head: u64, number: u64) {
         self.control.map.publish64(at::HEAD_NUMBER, number);

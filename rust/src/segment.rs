@@ -34,6 +34,15 @@ pub struct PyFrames(pub Arc<dyn Frames>);
 #[pyclass(frozen, module = "penstock._core", name = "Publish")]
 pub struct PyPublish(pub Arc<dyn crate::frame::Publish>);
 
+#[pymethods]
+impl PyPublish {
+    /// The end as the format's own file has it; none where only we move it.
+    #[getter]
+    fn foreign_end(&self) -> Option<u64> {
+        self.0.foreign_end()
+    }
+}
+
 /// One data file, open.
 ///
 /// A message at `offset` begins at byte `offset - base + shift` of the file; in a ring of

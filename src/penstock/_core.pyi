@@ -82,6 +82,10 @@ class Frames:
 class Publish:
     """How an end is published, as Python hands it around."""
 
+    @property
+    def foreign_end(self) -> int | None:
+        """The end as the format's own file has it; none where only we move it."""
+
 @final
 class Mirror:
     """A mirror, as Python hands it around."""
@@ -262,6 +266,10 @@ class Shared:
     def set_clean(self, clean: bool) -> None:
         """Said by the last closer, after its sync; taken back by the next opener."""
 
+    def follow(self, tail: int, segment_base: int) -> None:
+        """Another program has appended: the tail is now `tail`, in the segment at
+        `segment_base`. With the append lock held."""
+
     def set_head(self, head: int, number: int) -> None:
         """Moves the head: everything below is gone."""
 
@@ -367,6 +375,9 @@ class Writer:
 
     def set_limits(self, *, max_bytes: int | None = None, delay_ns: int | None = None) -> None:
         """New limits, at once."""
+
+    def refusal(self, message: Message) -> str | None:
+        """Why the queue can't hold `message`; none when it can."""
 
     def sync(self) -> None:
         """Syncs everything put so far."""
@@ -488,6 +499,7 @@ class Group:
         tags: str,
         dialect: str,
         mirror: Mirror | None = None,
+        publish: Publish | None = None,
     ) -> Self: ...
     def get(self, timeout: float | None = None, *, visibility: float | None = None) -> Message:
         """The next message; `Empty` when none comes within `timeout` seconds (none: wait for

@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::control::Shared;
 use crate::errors;
 use crate::message::Message;
+use crate::segment::PyPublish;
 use crate::sys::futex::Woken;
 use crate::tags::{self, Filter};
 
@@ -58,6 +59,7 @@ impl PyGroup {
         let visibility_ns = visibility.map(seconds_to_ns).transpose()?;
         let mut until = None;
         let mut claimed = Vec::new();
+        let mut polls = 0;
         loop {
             if group.is_closed.load(Ordering::Relaxed) {
                 return Err(errors::plain(py, "ClosedError"));
@@ -71,6 +73,13 @@ impl PyGroup {
                     return Ok(messages);
                 }
                 continue;
+            }
+            if group.is_behind(polls) {
+                group.host.call_method0(py, "follow")?;
+                polls = 0;
+                if group.limit() != limit {
+                    continue;
+                }
             }
             if timeout.is_some_and(|seconds| seconds <= 0.0) || self.pause_briefly(limit) {
                 if timeout.is_some_and(|seconds| seconds <= 0.0) {
@@ -93,7 +102,8 @@ impl PyGroup {
             if group.clock().boot() >= until {
                 return Ok(Vec::new());
             }
-            if py.detach(|| group.sleep(limit, until)) == Woken::Interrupted {
+            polls += 1;
+            if py.detach(|| group.sleep(limit, until, polls)) == Woken::Interrupted {
                 py.check_signals()?;
             } else if group.clock().is_manual() {
                 py.check_signals()?;
@@ -138,7 +148,7 @@ impl PyGroup {
     /// Opens the group whose files are in `folder`; a new one reads from `start` on. `host` has
     /// `segment_at(offset)` and `dead_letter(message)`.
     #[new]
-    #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, is_first, visibility_s, window, max_receives, tags, dialect, mirror=None))]
+    #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, is_first, visibility_s, window, max_receives, tags, dialect, mirror=None, publish=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         shared: &Shared,
@@ -156,6 +166,7 @@ impl PyGroup {
         tags: &str,
         dialect: &str,
         mirror: Option<&PyMirror>,
+        publish: Option<&PyPublish>,
     ) -> PyResult<Self> {
         let boot_id = clock.get().boot_id_now();
         let table = Table::open(&folder.join("table"))?;
@@ -199,6 +210,7 @@ impl PyGroup {
             clock,
             host,
             mirror: mirror.map(|mirror| Arc::clone(&mirror.0)),
+            publish: publish.map(|publish| Arc::clone(&publish.0)),
             settings,
             is_lease: lease,
             is_always: always,

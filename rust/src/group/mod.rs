@@ -24,6 +24,7 @@ use crate::append::seconds_to_ns;
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::errors;
+use crate::frame::Publish;
 use crate::gate;
 use crate::lock::Got;
 use crate::sys::futex;
@@ -67,6 +68,8 @@ pub struct Group {
     clock: Py<Clock>,
     host: Py<PyAny>,
     mirror: Option<Arc<dyn Mirror>>,
+    /// Where other programs may have moved the end to.
+    publish: Option<Arc<dyn Publish>>,
     settings: Settings,
     is_lease: bool,
     is_always: bool,
@@ -448,9 +451,13 @@ impl Group {
     }
 
     /// Sleeps until something may be there. None: a signal arrived.
-    fn sleep(&self, limit_seen: u64, until: i64) -> futex::Woken {
+    fn sleep(&self, limit_seen: u64, until: i64, polls: u32) -> futex::Woken {
         let now = self.clock().boot();
-        let wake_at = self.wake_at(now).min(until);
+        let mut wake_at = self.wake_at(now).min(until);
+        if self.foreign_end().is_some() {
+            // Programs that are not ours wake nobody: look after 64 µs, then ever more rarely.
+            wake_at = wake_at.min(now + (64_000i64 << polls.min(10)));
+        }
         let nap = if self.clock().is_manual() { 2_000_000 } else { wake_at.saturating_sub(now) };
         if nap <= 0 {
             return futex::Woken::TimedOut;
@@ -463,6 +470,20 @@ impl Group {
                 || self.is_closed.load(Ordering::Relaxed)
         };
         self.control.wait(timeout, ready)
+    }
+
+    /// The end as the format's own file has it, where other programs may move it.
+    #[inline]
+    fn foreign_end(&self) -> Option<u64> {
+        self.publish.as_ref().and_then(|publish| publish.foreign_end())
+    }
+
+    /// Whether another program has appended. One of ours that has published and not yet moved
+    /// the tail holds the lock; in doubt (`polls`), Python looks under the lock.
+    fn is_behind(&self, polls: u32) -> bool {
+        let Some(end) = self.foreign_end() else { return false };
+        let is_quiet = self.control.lock_word().load(Ordering::Acquire) == 0;
+        (is_quiet || polls > 4) && end > self.control.tail()
     }
 
     /// Readers go no further: the tail, or what is synced.

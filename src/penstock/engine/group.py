@@ -94,7 +94,7 @@ class Group:
             bound=options.bound, is_first=self.queue.store.was_first,
             visibility_s=options.visibility_s, window=options.window,
             max_receives=options.max_receives, tags=options.tags, dialect=options.dialect,
-            mirror=self.queue.store.mirror(self.name),
+            mirror=self.queue.store.mirror(self.name), publish=self.queue.store.publish,
         )  # fmt: skip
         if self.queue.options.retention_age_s:
             self.core.configure(expire_s=self.queue.options.retention_age_s)
@@ -126,6 +126,10 @@ class Group:
     def segment_at(self, offset: int) -> _core.Segment:
         """The segment that holds `offset`."""
         return self.queue.store.segment_at(offset)
+
+    def follow(self) -> None:
+        """Another program has appended."""
+        self.queue.store.follow()
 
     def dead_letter(self, message: _core.Message) -> None:
         """Handed out too often: moves it to the dead letters and acks it here."""

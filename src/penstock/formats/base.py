@@ -57,6 +57,7 @@ class Store(ABC):
         self.is_live = live
         self.shared: _core.Shared | None = None
         self.writer: _core.Writer | None = None
+        self.publish: _core.Publish | None = None
         self.dropped: tuple[Damage, ...] = ()
         self.was_first = False
         self.on_full: Callable[[int], None] | None = None
@@ -156,6 +157,9 @@ class Store(ABC):
         name = next(iter(values), "")
         raise RefusedError(f"format {self.format} has no place for {name!r}")
 
+    def follow(self) -> None:
+        """Another program may have appended: where the format allows that, the tail moves on."""
+
     def tend(self) -> None:
         """Background work of the format: preparing and sealing segments."""
 
@@ -209,8 +213,9 @@ class Store(ABC):
         finally:
             shared.opened()
         options = self.options
+        self.publish = self.publisher()
         self.writer = _core.Writer(
-            shared, segment, self.publisher(), self.clock, self,
+            shared, segment, self.publish, self.clock, self,
             always=options.durability is Durability.ALWAYS,
             wants_sync=options.durability is Durability.INTERVAL,
             sealing=self.is_sealing,

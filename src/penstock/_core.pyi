@@ -588,6 +588,9 @@ class Group:
     def release_dead(self) -> int:
         """Gives back, at once, everything that dead consumers had."""
 
+    def give_back(self) -> int:
+        """Gives back, at once, everything that this opener has: it is leaving."""
+
     def checkpoint(self) -> None:
         """Rewrites the journal as a checkpoint."""
 

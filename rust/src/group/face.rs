@@ -449,6 +449,18 @@ impl PyGroup {
         Ok(released)
     }
 
+    /// Gives back, at once, everything that this opener has: it is leaving.
+    fn give_back(&self, py: Python<'_>) -> PyResult<u32> {
+        let held = self.0.take(py)?;
+        let is_mine = |owner| owner == self.0.owner;
+        let released = self.0.release_leases(|owner| owner != NONE && is_mine(owner))?;
+        drop(held);
+        if released > 0 {
+            self.0.control.signal();
+        }
+        Ok(released)
+    }
+
     /// Rewrites the journal as a checkpoint.
     fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.0.take(py)?;

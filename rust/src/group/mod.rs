@@ -424,21 +424,27 @@ impl Group {
 
     /// Gives back what dead openers had. Under the lock; at most a few times a second.
     fn release_dead(&self, now: i64) -> std::io::Result<u32> {
+        let mut verdicts = std::collections::BTreeMap::new();
+        let released = self.release_leases(|owner| {
+            owner != NONE && !*verdicts.entry(owner).or_insert_with(|| self.control.is_alive(owner))
+        })?;
+        self.looked_for_dead.store(now, Ordering::Relaxed);
+        Ok(released)
+    }
+
+    /// Gives back what these owners have. Under the lock.
+    fn release_leases(&self, mut of: impl FnMut(u32) -> bool) -> std::io::Result<u32> {
         let mut released = 0;
         let held: Vec<u32> = self.table.outstanding().collect();
-        let mut verdicts = std::collections::BTreeMap::new();
         for entry in held {
-            let Some(found) =
-                self.table.entry(entry).filter(|e| e.state == State::Leased && e.owner != NONE)
-            else {
+            let Some(found) = self.table.entry(entry).filter(|e| e.state == State::Leased) else {
                 continue;
             };
-            if !*verdicts.entry(found.owner).or_insert_with(|| self.control.is_alive(found.owner)) {
+            if of(found.owner) {
                 self.release(entry, found, 0)?;
                 released += 1;
             }
         }
-        self.looked_for_dead.store(now, Ordering::Relaxed);
         Ok(released)
     }
 

@@ -103,6 +103,8 @@ class Group:
             self.core.bump_version()
         self._version = self.core.version
         self._check_cursor()
+        if self.queue.store.was_first:
+            self.core.release_dead()
         self.get = self.core.get  # type: ignore[method-assign]
         self.get_many = self.core.get_many  # type: ignore[method-assign]
 
@@ -283,12 +285,17 @@ class Group:
         }
 
     def close(self) -> None:
-        """Ends this handle's waits; a broadcast group goes."""
+        """Ends this handle's waits and gives its leases back; a broadcast group goes."""
         self.core.close()
         self.__dict__.pop("get", None)
         self.__dict__.pop("get_many", None)
         if self.options.exclusive:
             self.delete()
+            return
+        self.core.give_back()
+        if self.core.is_dirty and self.queue.options.durability is not Durability.PROCESS:
+            self.core.sync()
+        self.queue.forget_group(self.name)
 
     def delete(self) -> None:
         """Removes the group and its progress."""

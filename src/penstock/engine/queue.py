@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -118,21 +119,47 @@ class Queue:
         return writer.put_list(items, tag=tag, delay=delay)
 
     def _when_full(self, needed: int) -> None:
-        """`max_bytes` is reached: frees what every group has read, then as the options say."""
-        if self.store.free_consumed(self) or self.trim():
-            return
-        mode = self.options.when_full
-        if mode == "drop-oldest":
-            infos = self.store.segments(fresh=True)
-            if len(infos) > 1 and infos[0].end is not None:
-                gone = retention.Plan(infos[0].end, (infos[0],), "drop-oldest", "")
-                retention.apply(self, gone)
+        """`max_bytes` is reached: frees what every group has read, then as the options say.
+
+        Returns when something was freed; the put then looks again.
+        """
+        wait_s = self.options.put_timeout_s
+        until = None if wait_s is None else time.monotonic() + wait_s
+        while not self._free_read(needed):
+            if self.options.when_full == "drop-oldest":
+                self._drop_oldest(needed)
                 return
-            self.store.roll(self.store.end().segment_base, needed)
+            left = None if until is None else until - time.monotonic()
+            if self.options.when_full == "reject" or (left is not None and left <= 0):
+                raise Full(
+                    f"{self.path}: {needed} bytes do not fit into max_bytes={self.limit_bytes}"
+                )
+            self.ensure_open()
+            self.store.wait_for_room(left)
+
+    def _free_read(self, needed: int) -> bool:
+        """Deletes what every group has read; whether that makes room."""
+        end = self.store.end()
+        if self.limit_bytes == 0 or end.tail - end.head + needed <= self.limit_bytes:
+            return True
+        if self.store.free_consumed(self):
+            return True
+        cursors = [self.group(name, create=False).cursor for name in self.groups()]
+        if not cursors:
+            return False
+        read = min(cursors)
+        if read > end.segment_base:
+            # A segment goes as a whole: the part that was read must not wait for the rest.
+            self.store.roll(end.segment_base, needed)
+        return bool(self.store.trim(read))
+
+    def _drop_oldest(self, needed: int) -> None:
+        infos = self.store.segments(fresh=True)
+        if len(infos) > 1 and infos[0].end is not None:
+            gone = retention.Plan(infos[0].end, (infos[0],), "drop-oldest", "")
+            retention.apply(self, gone)
             return
-        if mode == "reject":
-            raise Full(f"{self.path}: {needed} bytes do not fit into max_bytes={self.limit_bytes}")
-        self.store.wait_for_room(self.options.put_timeout_s)
+        self.store.roll(self.store.end().segment_base, needed)
 
     @property
     def limit_bytes(self) -> int:
@@ -281,16 +308,20 @@ class Queue:
         self.store.free_consumed(self)
 
     def purge(self) -> int:
-        """Every group is done with everything; what that frees is deleted. Answers how many
-        messages the default group had not read."""
+        """Every group is done with everything; what that frees is deleted.
+
+        Answers how many messages the default group had not read.
+        """
         self.ensure_open()
         unread = self.group().lag
-        for name in self.groups():
-            self.group(name, create=False).seek("latest")
         shared = self.store.need_shared()
         if self.store.end().tail > self.store.segments(fresh=True)[-1].first:
             self.store.roll(shared.segment_base, 0)
-        self.store.trim(self.store.end().tail)
+        # Up to here and no further: what others put meanwhile is not what was asked to go.
+        before = self.store.end().tail
+        for name in self.groups():
+            self.group(name, create=False).seek(before)
+        self.store.trim(before)
         self.store.free_consumed(self)
         return unread
 
@@ -415,8 +446,6 @@ class Queue:
         if not self._read_only and not self.is_poisoned:
             for group in list(self._groups.values()):
                 group.close()
-                if group.core.is_dirty and self.options.durability is not Durability.PROCESS:
-                    group.core.sync()
         for grave in self._graves.values():
             grave.close()
         self.store.close()

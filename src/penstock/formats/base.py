@@ -24,7 +24,6 @@ from penstock.errors import (
     ClosedError,
     CorruptError,
     FormatError,
-    Full,
     OffsetError,
     RefusedError,
     StorageError,
@@ -411,10 +410,8 @@ class Store(ABC):
         self.on_full(needed)
 
     def wait_for_room(self, timeout_s: float | None) -> None:
-        """Waits for consumers to make room; `Full` after `timeout_s`."""
-        head = self.end().head
-        if not self.need_shared().wait_head(head, timeout_s):
-            raise Full(f"{self.path}: still full after {timeout_s} s")
+        """Waits a moment for consumers to make room: until the head moves, or its time is over."""
+        self.need_shared().wait_head(self.end().head, timeout_s)
 
     # ── walking ────────────────────────────────────────────────────────────────────────────
 
@@ -461,7 +458,7 @@ class Store(ABC):
         gone = [i for i in infos[:-1] if i.end is not None and i.end <= before]
         if not gone:
             return []
-        kept = infos[len(gone)]
+        kept = self.describe(infos[len(gone)])
         self.after_trim(kept)
         shared.set_head(kept.first, kept.first_number or 0)
         for info in gone:

@@ -37,7 +37,6 @@ from penstock.formats.values import SegmentInfo as SegmentInfo
 from penstock.formats.values import Verdict as Verdict
 from penstock.options import Durability, QueueOptions
 
-
 OPEN_SEGMENTS = 16
 
 

@@ -1,6 +1,7 @@
 //! One data file, open: where its bytes are and how its frames read.
 
 use std::borrow::Cow;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -60,7 +61,7 @@ pub struct Segment {
     by_write: bool,
     is_spoiled: AtomicBool,
     frames: Arc<dyn Frames>,
-    sides: Option<Sides>,
+    sides: Option<Arc<Sides>>,
     holes: OnceLock<Vec<(u64, u64)>>,
 }
 
@@ -143,7 +144,7 @@ impl Segment {
     /// What lies beside the segment, where its format has no place for it.
     #[inline]
     pub fn sides(&self) -> Option<&Sides> {
-        self.sides.as_ref()
+        self.sides.as_deref()
     }
 
     /// Whether a checksum covers the whole frame at `offset`: its own, or one beside the segment.
@@ -160,7 +161,11 @@ impl Segment {
             }
         }
         let (bytes, at) = self.window(offset, limit);
-        let next = self.frames.resync(bytes, at, self.base, self.position(self.base))?;
+        let base_at = match &self.backing {
+            Backing::Mapped(_) => self.position(self.base),
+            Backing::Owned { at, .. } => self.position(self.base).wrapping_sub(*at),
+        };
+        let next = self.frames.resync(bytes, at, self.base, base_at)?;
         Some(offset + (next - at) as u64)
     }
 
@@ -223,6 +228,35 @@ impl Segment {
             at = next;
         }
         None
+    }
+
+    /// The offsets `[start, end)` read by calls into memory: no page of a mapping is touched, so a
+    /// file that is cut short, or a mount that fails, is an error and never a signal.
+    fn copied(&self, start: u64, end: u64) -> std::io::Result<Option<Self>> {
+        let Backing::Mapped(map) = &self.backing else { return Ok(None) };
+        let mut bytes = vec![0u8; words::size(end.saturating_sub(start))];
+        let (at, len) = (self.position(start), bytes.len());
+        let ring_end = self.shift.saturating_add(words::size(self.ring_len));
+        let straight = if self.ring_len == 0 { len } else { len.min(ring_end.saturating_sub(at)) };
+        let (first, wrapped) = bytes.split_at_mut(straight);
+        map.file().read_exact_at(first, at as u64)?;
+        map.file().read_exact_at(wrapped, self.shift as u64)?;
+        Ok(Some(Self {
+            path: self.path.clone(),
+            base: start,
+            first: start,
+            shift: at,
+            ring_len: 0,
+            end: end.into(),
+            backing: Backing::Owned { bytes, at },
+            allocated: 0.into(),
+            grow_step: 0,
+            by_write: false,
+            is_spoiled: false.into(),
+            frames: Arc::clone(&self.frames),
+            sides: self.sides.clone(),
+            holes: self.holes.clone(),
+        }))
     }
 
     /// Bytes that frames may take from `offset` on.
@@ -377,7 +411,7 @@ impl PySegment {
             by_write,
             is_spoiled: false.into(),
             frames: Arc::clone(&frames.0),
-            sides,
+            sides: sides.map(Arc::new),
             holes: OnceLock::new(),
         })))
     }
@@ -414,9 +448,27 @@ impl PySegment {
             by_write: false,
             is_spoiled: false.into(),
             frames: Arc::clone(&frames.0),
-            sides,
+            sides: sides.map(Arc::new),
             holes: OnceLock::new(),
         })))
+    }
+
+    /// The offsets `[start, end)` as a segment of their own, read by calls and not through a
+    /// mapping. A file that is too short is `EOFError`.
+    fn copy_range(slf: &Bound<'_, Self>, start: u64, end: u64) -> PyResult<Py<Self>> {
+        let (py, segment) = (slf.py(), Arc::clone(&slf.get().0));
+        let copied = py.detach(|| segment.copied(start, end)).map_err(|error| {
+            let short = error.kind() == std::io::ErrorKind::UnexpectedEof;
+            if short {
+                pyo3::exceptions::PyEOFError::new_err(error.to_string())
+            } else {
+                error.into()
+            }
+        })?;
+        match copied {
+            Some(copied) => Py::new(py, Self(Arc::new(copied))),
+            None => Ok(slf.clone().unbind()),
+        }
     }
 
     /// Offset of the first byte.

@@ -236,6 +236,69 @@ pub fn find_frame(
     })
 }
 
+/// Frame boundaries of `[start, limit)` at least `every` bytes apart, `start` not among them: where
+/// a range may be cut. Damage ends the list; what is behind it stays in one piece.
+#[pyfunction]
+pub fn frame_cuts(
+    py: Python<'_>,
+    segment: &PySegment,
+    start: u64,
+    limit: u64,
+    every: u64,
+) -> Vec<u64> {
+    py.detach(|| {
+        let (mut offset, mut last, mut cuts) = (start, start, Vec::new());
+        while offset < limit {
+            let Step::Frame(view) = segment.0.step(offset, limit, false) else { break };
+            offset += view.size as u64;
+            if offset - last >= every.max(1) && offset < limit {
+                cuts.push(offset);
+                last = offset;
+            }
+        }
+        cuts
+    })
+}
+
+/// As many whole frames from `start` on as hold at most `rows` messages and `bytes` bytes, but at
+/// least one: `(offset behind them, messages)`. Damage counts as the end of the range, so that
+/// whoever reads it finds it.
+#[pyfunction]
+pub fn skip_frames(
+    py: Python<'_>,
+    segment: &PySegment,
+    start: u64,
+    limit: u64,
+    rows: u64,
+    bytes: u64,
+) -> (u64, u64) {
+    py.detach(|| {
+        let (mut offset, mut seen) = (start, 0u64);
+        while offset < limit {
+            let Step::Frame(view) = segment.0.step(offset, limit, false) else {
+                return (limit, seen);
+            };
+            let count = match view.sealed {
+                // An encrypted frame may not say how many it holds.
+                true => {
+                    segment.0.unseal(offset, limit, &view).map_or(1, |inner| inner.len() as u64)
+                }
+                false => u64::from(view.count),
+            };
+            let next = offset + view.size as u64;
+            if offset > start && (seen + count > rows || next - start > bytes) {
+                break;
+            }
+            seen += count;
+            offset = next;
+            if seen >= rows {
+                break;
+            }
+        }
+        (offset, seen)
+    })
+}
+
 /// Whether a message begins at `offset`: cursors are checked with it before they are trusted.
 #[pyfunction]
 pub fn is_boundary(py: Python<'_>, segment: &PySegment, offset: u64, limit: u64) -> bool {

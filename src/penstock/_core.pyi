@@ -130,6 +130,11 @@ class Segment:
         (or in the plain stream) they begin.
         """
 
+    def copy_range(self, start: int, end: int) -> Segment:
+        """The offsets `[start, end)` as a segment of their own, read by calls and not through a
+        mapping. A file that is too short is `EOFError`.
+        """
+
     @property
     def base(self) -> int:
         """Offset of the first byte."""
@@ -339,6 +344,13 @@ class Writer:
         """Puts a list of bodies or messages; returns the first offset, none for an empty list.
 
         They become visible together; only a list of more than half a segment goes in pieces.
+        """
+
+    def append_atomic(self, data: object, *, note: Path, text: str) -> tuple[int, int, int] | None:
+        """Appends a whole Arrow table (as `put_arrow` takes it) with one publication, however large
+        it is, and syncs it. The file `note` is written before: `text`, which is one line, and a
+        line with `first`, `end` and `check`. Answers `(first offset, offset behind, rows)`, none
+        for an empty table.
         """
 
     def put_arrow(
@@ -750,6 +762,20 @@ def find_frame(
     """The offset of the first frame at or after `start` for which `number` or time is reached:
     `(offset, found)`; without one, the end of what was walked.
     """
+
+def frame_cuts(segment: Segment, start: int, limit: int, every: int) -> list[int]:
+    """Frame boundaries of `[start, limit)` at least `every` bytes apart, `start` not among them:
+    where a range may be cut. Damage ends the list; what is behind it stays in one piece.
+    """
+
+def skip_frames(segment: Segment, start: int, limit: int, rows: int, bytes: int) -> tuple[int, int]:
+    """As many whole frames from `start` on as hold at most `rows` messages and `bytes` bytes, but at
+    least one: `(offset behind them, messages)`. Damage counts as the end of the range, so that
+    whoever reads it finds it.
+    """
+
+def check_range(segment: Segment, first: int, end: int) -> int | None:
+    """The check of the frames in `[first, end)`, as a note has it; none if they are not all there."""
 
 def is_boundary(segment: Segment, offset: int, limit: int) -> bool:
     """Whether a message begins at `offset`: cursors are checked with it before they are trusted."""

@@ -73,7 +73,8 @@ class Group:
 
     def _open(self) -> None:
         stored = load_options(self.folder)
-        own = self.queue.store.own_groups().get(self.name)
+        is_mirrored = self._wanted.get("mirrored", stored is None or stored.mirrored)
+        own = self.queue.store.own_groups().get(self.name) if is_mirrored else None
         if stored is None and own is None and not self._create:
             known = ", ".join(names(self.queue)) or "none"
             raise GroupError(f"{self.queue.path}: no group {self.name!r}; there are: {known}")
@@ -94,7 +95,8 @@ class Group:
             bound=options.bound, is_first=self.queue.store.was_first,
             visibility_s=options.visibility_s, window=options.window,
             max_receives=options.max_receives, tags=options.tags, dialect=options.dialect,
-            mirror=self.queue.store.mirror(self.name), publish=self.queue.store.publish,
+            mirror=self.queue.store.mirror(self.name) if options.mirrored else None,
+            publish=self.queue.store.publish,
         )  # fmt: skip
         if self.queue.options.retention_age_s:
             self.core.configure(expire_s=self.queue.options.retention_age_s)

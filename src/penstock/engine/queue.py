@@ -20,7 +20,7 @@ from typing import Any
 
 from penstock import _core
 from penstock import clock as clocks
-from penstock.engine import deadletter, positions, retention
+from penstock.engine import deadletter, intents, positions, retention
 from penstock.engine.group import DEFAULT, Group, names
 from penstock.engine.keeper import Keeper
 from penstock.engine.table import Scan
@@ -75,6 +75,8 @@ class Queue:
             return
         self.store.on_full = self._when_full
         self.put = self.store.need_writer().put  # type: ignore[method-assign]
+        if self.store.was_first:
+            intents.settle_all(self.store)
         if self.options.durability is not Durability.PROCESS or self._has_retention():
             self._keeper = Keeper(self)
 
@@ -336,7 +338,7 @@ class Queue:
         now = self._clock.wall_now_ns()
         for name in self.groups():
             group = self.group(name, create=False)
-            if group.idle_ns(now) <= self.options.hold_max_s * 1e9:
+            if group.options.holds and group.idle_ns(now) <= self.options.hold_max_s * 1e9:
                 cursors[name] = group.cursor
         return cursors
 

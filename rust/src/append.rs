@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
+use crate::atomic::Journal;
 use crate::clock::Clock;
 use crate::control::{Control, Shared};
 use crate::errors;
@@ -106,13 +107,24 @@ impl Writer {
     /// Appends all of `drafts` or nothing; answers the first offset and the new tail.
     #[inline]
     pub fn append_unsynced(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<(u64, u64)> {
+        self.append_noted(py, drafts, None)
+    }
+
+    /// The same, noted in `journal` before anyone sees them.
+    pub fn append_noted(
+        &self,
+        py: Python<'_>,
+        drafts: &[Draft<'_>],
+        journal: Option<&Journal>,
+    ) -> PyResult<(u64, u64)> {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(errors::plain(py, "ClosedError"));
         }
         loop {
             let mut state = self.state(py);
             let (held, got) = self.take(py)?;
-            let obstacle = match self.append_locked(&mut state, drafts, got == Got::Inherited) {
+            let inherited = got == Got::Inherited;
+            let obstacle = match self.append_locked(&mut state, drafts, inherited, journal) {
                 Ok(done) => {
                     drop(held);
                     drop(state);
@@ -154,6 +166,7 @@ impl Writer {
         state: &mut State,
         drafts: &[Draft<'_>],
         inherited: bool,
+        journal: Option<&Journal>,
     ) -> Result<(u64, u64), Obstacle> {
         let control = &*self.control;
         if control.is_poisoned() {
@@ -167,6 +180,9 @@ impl Writer {
             self.settle(segment).map_err(Obstacle::Io)?;
         }
         let tail = control.tail();
+        if self.publish.foreign_end().is_some_and(|end| end > tail) {
+            return Err(Obstacle::Moved(segment.base())); // Another program has appended.
+        }
         let total = measure(segment, drafts, sizes, self.max_message_bytes)?;
         if segment.is_spoiled() || inherited && self.is_sealing {
             // Ciphertext of a dead appender or a failed write may be on the disk: its offsets
@@ -210,6 +226,11 @@ impl Writer {
             sides.note_checksums(segment, sizes, tail).map_err(Obstacle::Io)?;
         }
         let batch = Batch { first_word, ..batch };
+        if let Some(journal) = journal {
+            // Frames, then the note, then the word: whoever finds the note can tell from the
+            // frames' check whether the word was stored, and a torn batch is never seen.
+            journal.note(segment, &batch).map_err(Obstacle::Io)?;
+        }
         if !(self.is_always && self.publish.is_word()) {
             self.publish.publish(segment, &batch).map_err(Obstacle::Io)?;
         }
@@ -270,8 +291,8 @@ impl Writer {
 
     /// Appends a list too long for one segment in pieces, in order.
     pub fn append_many(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<Option<u64>> {
-        let capacity = self.state(py).segment.map().map_or(usize::MAX, |map| map.len());
-        let limit = (capacity / 2).max(1 << 16);
+        let segment = self.current(py);
+        let limit = segment.frames().most_at_once(segment.map().map_or(0, |map| map.len()));
         let mut first = None;
         let mut rest = drafts;
         while !rest.is_empty() {

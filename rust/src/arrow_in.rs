@@ -101,6 +101,44 @@ fn header_column(py: Python<'_>, batch: &RecordBatch) -> PyResult<Vec<Vec<u8>>> 
     Ok((0..map.len()).map(row).collect())
 }
 
+/// The columns of a table of messages.
+pub struct Columns<'a> {
+    body: Bytes<'a>,
+    tags: Option<Bytes<'a>>,
+    ids: Option<Bytes<'a>>,
+    keys: Option<Bytes<'a>>,
+    times: Vec<i64>,
+    headers: Vec<Vec<u8>>,
+}
+
+impl<'a> Columns<'a> {
+    /// Finds them by name.
+    pub fn of(py: Python<'_>, batch: &'a RecordBatch) -> PyResult<Self> {
+        let missing = || errors::refused(py, "the table has no column `body`");
+        Ok(Self {
+            body: column(py, batch, "body")?.ok_or_else(missing)?,
+            tags: column(py, batch, "tag")?,
+            ids: column(py, batch, "id")?,
+            keys: column(py, batch, "key")?,
+            times: times(py, batch)?,
+            headers: header_column(py, batch)?,
+        })
+    }
+
+    /// Its rows; `tag` where the table has no column of tags.
+    pub fn drafts<'b>(&'b self, tag: &'b [u8]) -> impl Iterator<Item = Draft<'b>> {
+        self.times.iter().enumerate().map(move |(row, time)| Draft {
+            body: self.body.get(row),
+            tag: self.tags.as_ref().map_or(tag, |tags| tags.get(row)),
+            id: self.ids.as_ref().map_or(&[], |ids| ids.get(row)),
+            key: self.keys.as_ref().map_or(&[], |keys| keys.get(row)),
+            headers: self.headers.get(row).map_or(&[], Vec::as_slice),
+            timestamp_ns: *time,
+            due_ns: 0,
+        })
+    }
+}
+
 impl Writer {
     fn put_batch(
         &self,
@@ -109,24 +147,8 @@ impl Writer {
         tag: &[u8],
         delay: Option<f64>,
     ) -> PyResult<Option<u64>> {
-        let missing = || errors::refused(py, "the table has no column `body`");
-        let body = column(py, batch, "body")?.ok_or_else(missing)?;
-        let (tags, ids, keys) =
-            (column(py, batch, "tag")?, column(py, batch, "id")?, column(py, batch, "key")?);
-        let (times, headers) = (times(py, batch)?, header_column(py, batch)?);
-        let mut drafts: Vec<Draft<'_>> = times
-            .iter()
-            .enumerate()
-            .map(|(row, time)| Draft {
-                body: body.get(row),
-                tag: tags.as_ref().map_or(tag, |tags| tags.get(row)),
-                id: ids.as_ref().map_or(&[], |ids| ids.get(row)),
-                key: keys.as_ref().map_or(&[], |keys| keys.get(row)),
-                headers: headers.get(row).map_or(&[], Vec::as_slice),
-                timestamp_ns: *time,
-                due_ns: 0,
-            })
-            .collect();
+        let columns = Columns::of(py, batch)?;
+        let mut drafts: Vec<Draft<'_>> = columns.drafts(tag).collect();
         self.stamp_all(&mut drafts, delay)?;
         self.append_many(py, &drafts)
     }

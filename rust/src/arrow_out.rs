@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::{
     BinaryBuilder, Int64Builder, MapBuilder, MapFieldNames, StringBuilder,
-    TimestampNanosecondBuilder,
+    TimestampMicrosecondBuilder, TimestampNanosecondBuilder,
 };
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
@@ -33,6 +33,12 @@ enum Column {
     Headers,
     Body,
     Payload,
+    /// The same as `Timestamp`, in the microseconds that Spark has.
+    TimestampUs,
+    Segment,
+    Position,
+    Length,
+    CorrOffset,
 }
 
 /// The columns a scan has unless others are asked for.
@@ -50,6 +56,11 @@ fn column(name: &str) -> Option<Column> {
         "headers" => Column::Headers,
         "body" => Column::Body,
         "payload" => Column::Payload,
+        "timestamp_us" => Column::TimestampUs,
+        "segment" => Column::Segment,
+        "position" => Column::Position,
+        "length" => Column::Length,
+        "corr_offset" => Column::CorrOffset,
         _ => return None,
     })
 }
@@ -64,11 +75,12 @@ fn headers_type() -> DataType {
 
 fn field(name: &str, kind: Column) -> Field {
     let data_type = match kind {
-        Column::Offset | Column::Number | Column::TimestampNs => DataType::Int64,
         Column::Timestamp => DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())),
-        Column::Id | Column::Key | Column::Tag => DataType::Utf8,
+        Column::TimestampUs => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        Column::Id | Column::Key | Column::Tag | Column::Segment => DataType::Utf8,
         Column::Headers => headers_type(),
         Column::Body | Column::Payload => DataType::Binary,
+        _ => DataType::Int64,
     };
     Field::new(name, data_type, kind != Column::Offset)
 }
@@ -76,6 +88,7 @@ fn field(name: &str, kind: Column) -> Field {
 enum Builder {
     Int(Int64Builder),
     Time(TimestampNanosecondBuilder),
+    TimeUs(TimestampMicrosecondBuilder),
     Text(StringBuilder),
     Bytes(BinaryBuilder),
     Map(MapBuilder<StringBuilder, StringBuilder>),
@@ -84,9 +97,13 @@ enum Builder {
 impl Builder {
     fn new(kind: Column) -> Self {
         match kind {
-            Column::Offset | Column::Number | Column::TimestampNs => Self::Int(Int64Builder::new()),
+            Column::TimestampUs => {
+                Self::TimeUs(TimestampMicrosecondBuilder::new().with_timezone("UTC"))
+            }
             Column::Timestamp => Self::Time(TimestampNanosecondBuilder::new().with_timezone("UTC")),
-            Column::Id | Column::Key | Column::Tag => Self::Text(StringBuilder::new()),
+            Column::Id | Column::Key | Column::Tag | Column::Segment => {
+                Self::Text(StringBuilder::new())
+            }
             Column::Body | Column::Payload => Self::Bytes(BinaryBuilder::new()),
             Column::Headers => {
                 let names = MapFieldNames {
@@ -96,6 +113,7 @@ impl Builder {
                 };
                 Self::Map(MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new()))
             }
+            _ => Self::Int(Int64Builder::new()),
         }
     }
 
@@ -107,9 +125,17 @@ impl Builder {
             Self::Int(ints) => ints.append_option(match kind {
                 Column::Offset => Some(row.offset.cast_signed()),
                 Column::Number => Some(view.number).filter(|number| *number != NO_NUMBER),
+                Column::Position => i64::try_from(row.segment.position(row.frame)).ok(),
+                Column::Length => i64::try_from(view.size).ok(),
+                Column::CorrOffset => corr_offset(view.headers.of(bytes)),
                 _ => time,
             }),
             Self::Time(times) => times.append_option(time),
+            Self::TimeUs(times) => times.append_option(time.map(|ns| ns.div_euclid(1000))),
+            Self::Text(texts) if kind == Column::Segment => {
+                let name = row.segment.path().file_name().unwrap_or_default();
+                texts.append_value(name.to_string_lossy());
+            }
             Self::Text(texts) => {
                 let span = match kind {
                     Column::Id => view.id,
@@ -140,11 +166,18 @@ impl Builder {
         match self {
             Self::Int(builder) => Arc::new(builder.finish()),
             Self::Time(builder) => Arc::new(builder.finish()),
+            Self::TimeUs(builder) => Arc::new(builder.finish()),
             Self::Text(builder) => Arc::new(builder.finish()),
             Self::Bytes(builder) => Arc::new(builder.finish()),
             Self::Map(builder) => Arc::new(builder.finish()),
         }
     }
+}
+
+/// The message that this one answers, where a format has a place for it.
+fn corr_offset(raw: &[u8]) -> Option<i64> {
+    let (_, value) = headers::iterate(raw).find(|(key, _)| *key == b"zbus.corr_offset")?;
+    std::str::from_utf8(value).ok()?.parse().ok()
 }
 
 /// The batches of one scan.
@@ -225,7 +258,8 @@ pub fn arrow_stream<'py>(
     let mut kinds = Vec::new();
     let mut fields = Vec::new();
     for name in &names {
-        let known = "offset, number, timestamp, timestamp_ns, id, key, tag, headers, body, payload";
+        let known = "offset, number, timestamp, timestamp_ns, timestamp_us, id, key, tag, headers, \
+                     body, payload, segment, position, length, corr_offset";
         let unknown = || errors::error(py, "OptionError", ("columns", name.clone(), known));
         let kind = column(name).ok_or_else(unknown)?;
         kinds.push(kind);

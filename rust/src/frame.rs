@@ -142,6 +142,9 @@ pub enum Step {
     CutShort(Fault),
     /// Neither a frame nor an end.
     Bad(Fault),
+    /// Known damage that a repair has set aside: reading goes on at this offset. The segment says
+    /// so, never a codec.
+    Hole(u64),
 }
 
 /// The codec of one segment.
@@ -208,6 +211,11 @@ pub trait Frames: Send + Sync {
         false
     }
 
+    /// Bytes of frames that one append may hold, of a segment with this many.
+    fn most_at_once(&self, segment_bytes: usize) -> usize {
+        (segment_bytes / 2).max(1 << 16)
+    }
+
     /// Whether a frame must begin at a multiple of this many bytes.
     fn alignment(&self) -> usize {
         1
@@ -243,6 +251,12 @@ pub trait Publish: Send + Sync {
     /// Syncs what `publish` stored, where that is another file than the segment.
     fn sync(&self) -> std::io::Result<()> {
         Ok(())
+    }
+
+    /// The end as the format's own file has it, where other programs may move it too: whoever
+    /// appends or waits looks here, and the store follows (`Store.follow`).
+    fn foreign_end(&self) -> Option<u64> {
+        None
     }
 
     /// An appender died: nothing at or above `batch.end` counts. Bytes up to `reserved` may have

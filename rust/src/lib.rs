@@ -4,6 +4,7 @@ mod aio;
 mod append;
 mod arrow_in;
 mod arrow_out;
+mod atomic;
 mod check;
 mod checksum;
 mod cipher;
@@ -44,6 +45,8 @@ mod _core {
     #[pymodule_export]
     use super::arrow_out::arrow_stream;
     #[pymodule_export]
+    use super::atomic::check_range;
+    #[pymodule_export]
     use super::clock::Clock;
     #[pymodule_export]
     use super::codecs::{crc32, crc32c, penstock_frames, publish_size_word, tag_matches};
@@ -63,5 +66,5 @@ mod _core {
     #[pymodule_export]
     use super::segment::{PyFrames, PyPublish, PySegment};
     #[pymodule_export]
-    use super::walk::{Walked, find_frame, is_boundary, walk};
+    use super::walk::{Walked, find_frame, frame_cuts, is_boundary, skip_frames, walk};
 }

@@ -97,6 +97,7 @@ impl Place {
                     let segment = Arc::clone(segment);
                     self.open_sealed(&segment, limit, &view)?;
                 }
+                Step::Hole(next) => self.at = next,
                 other => {
                     let segment = Arc::clone(segment);
                     self.get_past(&segment, limit, other)?;

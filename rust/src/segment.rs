@@ -1,9 +1,10 @@
 //! One data file, open: where its bytes are and how its frames read.
 
 use std::borrow::Cow;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -34,6 +35,15 @@ pub struct PyFrames(pub Arc<dyn Frames>);
 #[pyclass(frozen, module = "penstock._core", name = "Publish")]
 pub struct PyPublish(pub Arc<dyn crate::frame::Publish>);
 
+#[pymethods]
+impl PyPublish {
+    /// The end as the format's own file has it; none where only we move it.
+    #[getter]
+    fn foreign_end(&self) -> Option<u64> {
+        self.0.foreign_end()
+    }
+}
+
 /// One data file, open.
 ///
 /// A message at `offset` begins at byte `offset - base + shift` of the file; in a ring of
@@ -51,7 +61,8 @@ pub struct Segment {
     by_write: bool,
     is_spoiled: AtomicBool,
     frames: Arc<dyn Frames>,
-    sides: Option<Sides>,
+    sides: Option<Arc<Sides>>,
+    holes: OnceLock<Vec<(u64, u64)>>,
 }
 
 impl Segment {
@@ -117,6 +128,9 @@ impl Segment {
     /// beside the segment too, and a message has what was noted for it there.
     #[inline]
     pub fn step(&self, offset: u64, limit: u64, verify: bool) -> Step {
+        if let Some(next) = self.hole_at(offset) {
+            return Step::Hole(next);
+        }
         let (bytes, at) = self.window(offset, limit);
         let step = self.frames.step(bytes, at, offset, verify);
         match (&self.sides, step) {
@@ -130,7 +144,7 @@ impl Segment {
     /// What lies beside the segment, where its format has no place for it.
     #[inline]
     pub fn sides(&self) -> Option<&Sides> {
-        self.sides.as_ref()
+        self.sides.as_deref()
     }
 
     /// Whether a checksum covers the whole frame at `offset`: its own, or one beside the segment.
@@ -147,15 +161,29 @@ impl Segment {
             }
         }
         let (bytes, at) = self.window(offset, limit);
-        let next = self.frames.resync(bytes, at, self.base, self.position(self.base))?;
+        let base_at = match &self.backing {
+            Backing::Mapped(_) => self.position(self.base),
+            Backing::Owned { at, .. } => self.position(self.base).wrapping_sub(*at),
+        };
+        let next = self.frames.resync(bytes, at, self.base, base_at)?;
         Some(offset + (next - at) as u64)
     }
 
     /// How long the frame at `offset` is, without looking inside.
     #[inline]
     pub fn size_at(&self, offset: u64, limit: u64) -> Option<usize> {
+        if let Some(next) = self.hole_at(offset) {
+            return Some(words::size(next - offset));
+        }
         let (bytes, at) = self.window(offset, limit);
         self.frames.size_at(bytes, at, offset)
+    }
+
+    /// Where the hole ends that `offset` lies in.
+    #[inline]
+    fn hole_at(&self, offset: u64) -> Option<u64> {
+        let holes = self.holes.get()?;
+        holes.iter().find(|(first, last)| (*first..*last).contains(&offset)).map(|hole| hole.1)
     }
 
     /// The messages of a sealed frame at `offset`.
@@ -185,7 +213,14 @@ impl Segment {
     pub fn frame_around(&self, offset: u64, limit: u64) -> Option<(u64, FrameView)> {
         let mut at = self.first;
         while at < offset {
-            let Step::Frame(view) = self.step(at, limit, false) else { return None };
+            let view = match self.step(at, limit, false) {
+                Step::Frame(view) => view,
+                Step::Hole(next) => {
+                    at = next;
+                    continue;
+                }
+                _ => return None,
+            };
             let next = at + view.size as u64;
             if offset < next {
                 return (view.sealed && view.count != 1).then_some((at, view));
@@ -193,6 +228,35 @@ impl Segment {
             at = next;
         }
         None
+    }
+
+    /// The offsets `[start, end)` read by calls into memory: no page of a mapping is touched, so a
+    /// file that is cut short, or a mount that fails, is an error and never a signal.
+    fn copied(&self, start: u64, end: u64) -> std::io::Result<Option<Self>> {
+        let Backing::Mapped(map) = &self.backing else { return Ok(None) };
+        let mut bytes = vec![0u8; words::size(end.saturating_sub(start))];
+        let (at, len) = (self.position(start), bytes.len());
+        let ring_end = self.shift.saturating_add(words::size(self.ring_len));
+        let straight = if self.ring_len == 0 { len } else { len.min(ring_end.saturating_sub(at)) };
+        let (first, wrapped) = bytes.split_at_mut(straight);
+        map.file().read_exact_at(first, at as u64)?;
+        map.file().read_exact_at(wrapped, self.shift as u64)?;
+        Ok(Some(Self {
+            path: self.path.clone(),
+            base: start,
+            first: start,
+            shift: at,
+            ring_len: 0,
+            end: end.into(),
+            backing: Backing::Owned { bytes, at },
+            allocated: 0.into(),
+            grow_step: 0,
+            by_write: false,
+            is_spoiled: false.into(),
+            frames: Arc::clone(&self.frames),
+            sides: self.sides.clone(),
+            holes: self.holes.clone(),
+        }))
     }
 
     /// Bytes that frames may take from `offset` on.
@@ -347,7 +411,8 @@ impl PySegment {
             by_write,
             is_spoiled: false.into(),
             frames: Arc::clone(&frames.0),
-            sides,
+            sides: sides.map(Arc::new),
+            holes: OnceLock::new(),
         })))
     }
 
@@ -383,8 +448,27 @@ impl PySegment {
             by_write: false,
             is_spoiled: false.into(),
             frames: Arc::clone(&frames.0),
-            sides,
+            sides: sides.map(Arc::new),
+            holes: OnceLock::new(),
         })))
+    }
+
+    /// The offsets `[start, end)` as a segment of their own, read by calls and not through a
+    /// mapping. A file that is too short is `EOFError`.
+    fn copy_range(slf: &Bound<'_, Self>, start: u64, end: u64) -> PyResult<Py<Self>> {
+        let (py, segment) = (slf.py(), Arc::clone(&slf.get().0));
+        let copied = py.detach(|| segment.copied(start, end)).map_err(|error| {
+            let short = error.kind() == std::io::ErrorKind::UnexpectedEof;
+            if short {
+                pyo3::exceptions::PyEOFError::new_err(error.to_string())
+            } else {
+                error.into()
+            }
+        })?;
+        match copied {
+            Some(copied) => Py::new(py, Self(Arc::new(copied))),
+            None => Ok(slf.clone().unbind()),
+        }
     }
 
     /// Offset of the first byte.
@@ -402,6 +486,11 @@ impl PySegment {
     /// No more appends: it ends here.
     fn set_end(&self, end: u64) {
         self.0.end.store(end, Ordering::Release);
+    }
+
+    /// Known damage, `[first, last)` offsets each: nobody reads it. Said once, after opening.
+    fn set_holes(&self, holes: Vec<(u64, u64)>) {
+        let _ = self.0.holes.set(holes);
     }
 
     /// The file.

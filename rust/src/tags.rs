@@ -14,17 +14,33 @@ pub struct Dialect {
     pub rest_may_be_empty: bool,
     /// Whether `;` separates alternatives.
     pub has_lists: bool,
+    /// Whether there are no wildcards at all, and how an alternative is compared then.
+    pub literal: Option<Literal>,
 }
+
+/// Comparing without wildcards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Literal {
+    /// The whole tag.
+    Whole,
+    /// The beginning of the tag.
+    Prefix,
+}
+
+/// Whole tags, as `=` and `in` of a query mean them.
+pub const EXACT: Dialect = Dialect { literal: Some(Literal::Whole), ..MODERN };
+/// Beginnings of tags, as `startswith` means them.
+pub const PREFIX: Dialect = Dialect { literal: Some(Literal::Prefix), ..MODERN };
 
 /// Ours, and that of zbus since 0.9.0.
 pub const MODERN: Dialect =
-    Dialect { one: b'*', rest: b'#', rest_may_be_empty: true, has_lists: true };
+    Dialect { one: b'*', rest: b'#', rest_may_be_empty: true, has_lists: true, literal: None };
 /// zbus until April 2017.
 pub const FLAG: Dialect =
-    Dialect { one: b'+', rest: b'#', rest_may_be_empty: false, has_lists: false };
+    Dialect { one: b'+', rest: b'#', rest_may_be_empty: false, has_lists: false, literal: None };
 /// zbus 0.8, and its Go server.
 pub const FLAG_LATE: Dialect =
-    Dialect { one: b'+', rest: b'*', rest_may_be_empty: false, has_lists: false };
+    Dialect { one: b'+', rest: b'*', rest_may_be_empty: false, has_lists: false, literal: None };
 
 /// The dialect with this name.
 pub fn dialect(name: &str) -> Option<Dialect> {
@@ -32,6 +48,8 @@ pub fn dialect(name: &str) -> Option<Dialect> {
         "modern" => Some(MODERN),
         "flag" => Some(FLAG),
         "flag-late" => Some(FLAG_LATE),
+        "exact" => Some(EXACT),
+        "prefix" => Some(PREFIX),
         _ => None,
     }
 }
@@ -68,6 +86,11 @@ impl Filter {
     }
 
     fn fits(&self, pattern: &[u8], tag: &[u8]) -> bool {
+        match self.dialect.literal {
+            Some(Literal::Whole) => return pattern == tag,
+            Some(Literal::Prefix) => return tag.starts_with(pattern),
+            None => {}
+        }
         let mut levels = levels(tag);
         for part in self::levels(pattern) {
             if part == [self.dialect.rest] {

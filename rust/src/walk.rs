@@ -37,6 +37,8 @@ pub struct Walked {
     more_tags: bool,
     /// Damage: `(byte, found, expected, bytes passed over)`.
     faults: Vec<(usize, String, String, u64)>,
+    /// The offsets `[first, last)` of each fault.
+    bad: Vec<(u64, u64)>,
     /// Why it stopped before the limit: "end", "cut" (a frame that runs past the bytes), "bad",
     /// or "" at the limit.
     stop: &'static str,
@@ -86,7 +88,8 @@ impl Walker<'_> {
         seen.end = offset + view.size as u64;
     }
 
-    fn fault(&mut self, fault: Fault, skipped: u64) {
+    fn fault(&mut self, offset: u64, fault: Fault, skipped: u64) {
+        self.seen.bad.push((offset, offset + skipped));
         self.seen.faults.push((fault.at, fault.found, fault.expected, skipped));
     }
 }
@@ -129,6 +132,7 @@ fn walk_segment(
         tags: Vec::new(),
         more_tags: false,
         faults: Vec::new(),
+        bad: Vec::new(),
         stop: "",
     };
     let mut walker = Walker { segment, seen, tags: BTreeSet::new() };
@@ -140,10 +144,15 @@ fn walk_segment(
                     .then(|| segment.unseal(offset, limit, &view).err())
                     .flatten();
                 if let Some(fault) = broken {
-                    walker.fault(fault, view.size as u64);
+                    walker.fault(offset, fault, view.size as u64);
                 }
                 walker.frame(offset, limit, &view);
                 offset += view.size as u64;
+                continue;
+            }
+            Step::Hole(next) => {
+                offset = next;
+                walker.seen.end = next.min(limit);
                 continue;
             }
             Step::End => (Fault::new(segment.position(offset), "an end", "a frame"), "end"),
@@ -153,12 +162,12 @@ fn walk_segment(
         let next = if past_damage { segment.resync(offset, limit) } else { None };
         match next {
             Some(next) => {
-                walker.fault(fault, next - offset);
+                walker.fault(offset, fault, next - offset);
                 offset = next;
             }
             None => {
                 walker.seen.stop = stop;
-                walker.fault(fault, limit - offset);
+                walker.fault(offset, fault, limit - offset);
                 break;
             }
         }
@@ -200,7 +209,14 @@ pub fn find_frame(
         let segment = &*segment.0;
         let mut offset = start;
         while offset < limit {
-            let Step::Frame(view) = segment.step(offset, limit, false) else { break };
+            let view = match segment.step(offset, limit, false) {
+                Step::Frame(view) => view,
+                Step::Hole(next) => {
+                    offset = next;
+                    continue;
+                }
+                _ => break,
+            };
             let inner = if view.sealed {
                 segment.unseal(offset, limit, &view).unwrap_or_default()
             } else {
@@ -217,6 +233,69 @@ pub fn find_frame(
             offset += view.size as u64;
         }
         (offset, false)
+    })
+}
+
+/// Frame boundaries of `[start, limit)` at least `every` bytes apart, `start` not among them: where
+/// a range may be cut. Damage ends the list; what is behind it stays in one piece.
+#[pyfunction]
+pub fn frame_cuts(
+    py: Python<'_>,
+    segment: &PySegment,
+    start: u64,
+    limit: u64,
+    every: u64,
+) -> Vec<u64> {
+    py.detach(|| {
+        let (mut offset, mut last, mut cuts) = (start, start, Vec::new());
+        while offset < limit {
+            let Step::Frame(view) = segment.0.step(offset, limit, false) else { break };
+            offset += view.size as u64;
+            if offset - last >= every.max(1) && offset < limit {
+                cuts.push(offset);
+                last = offset;
+            }
+        }
+        cuts
+    })
+}
+
+/// As many whole frames from `start` on as hold at most `rows` messages and `bytes` bytes, but at
+/// least one: `(offset behind them, messages)`. Damage counts as the end of the range, so that
+/// whoever reads it finds it.
+#[pyfunction]
+pub fn skip_frames(
+    py: Python<'_>,
+    segment: &PySegment,
+    start: u64,
+    limit: u64,
+    rows: u64,
+    bytes: u64,
+) -> (u64, u64) {
+    py.detach(|| {
+        let (mut offset, mut seen) = (start, 0u64);
+        while offset < limit {
+            let Step::Frame(view) = segment.0.step(offset, limit, false) else {
+                return (limit, seen);
+            };
+            let count = match view.sealed {
+                // An encrypted frame may not say how many it holds.
+                true => {
+                    segment.0.unseal(offset, limit, &view).map_or(1, |inner| inner.len() as u64)
+                }
+                false => u64::from(view.count),
+            };
+            let next = offset + view.size as u64;
+            if offset > start && (seen + count > rows || next - start > bytes) {
+                break;
+            }
+            seen += count;
+            offset = next;
+            if seen >= rows {
+                break;
+            }
+        }
+        (offset, seen)
     })
 }
 

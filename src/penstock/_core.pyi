@@ -82,6 +82,10 @@ class Frames:
 class Publish:
     """How an end is published, as Python hands it around."""
 
+    @property
+    def foreign_end(self) -> int | None:
+        """The end as the format's own file has it; none where only we move it."""
+
 @final
 class Mirror:
     """A mirror, as Python hands it around."""
@@ -126,6 +130,11 @@ class Segment:
         (or in the plain stream) they begin.
         """
 
+    def copy_range(self, start: int, end: int) -> Segment:
+        """The offsets `[start, end)` as a segment of their own, read by calls and not through a
+        mapping. A file that is too short is `EOFError`.
+        """
+
     @property
     def base(self) -> int:
         """Offset of the first byte."""
@@ -136,6 +145,9 @@ class Segment:
 
     def set_end(self, end: int) -> None:
         """No more appends: it ends here."""
+
+    def set_holes(self, holes: list[tuple[int, int]]) -> None:
+        """Known damage, `[first, last)` offsets each: nobody reads it. Said once, after opening."""
 
     @property
     def path(self) -> Path:
@@ -259,19 +271,18 @@ class Shared:
     def set_clean(self, clean: bool) -> None:
         """Said by the last closer, after its sync; taken back by the next opener."""
 
+    def follow(self, tail: int, segment_base: int) -> None:
+        """Another program has appended: the tail is now `tail`, in the segment at
+        `segment_base`. With the append lock held."""
+
     def set_head(self, head: int, number: int) -> None:
         """Moves the head: everything below is gone."""
 
     def signal(self) -> None:
         """Wakes every waiter in every process."""
 
-    def want_room(self, offset: int) -> int:
-        """Asks every group's acks for a signal once a cursor reaches `offset`. Look for room after
-        it, then give the answer to `wait_room`.
-        """
-
-    def wait_room(self, seen: int, seconds: float | None = None) -> bool:
-        """Sleeps until a signal came after `seen`; false when `seconds` are over before."""
+    def wait_head(self, head: int, seconds: float | None = None) -> bool:
+        """Waits until the head is no longer `head`; false when `seconds` are over before."""
 
     def user_word(self, index: int) -> int:
         """A word of the format's own, in the second half of the block."""
@@ -335,6 +346,13 @@ class Writer:
         They become visible together; only a list of more than half a segment goes in pieces.
         """
 
+    def append_atomic(self, data: object, *, note: Path, text: str) -> tuple[int, int, int] | None:
+        """Appends a whole Arrow table (as `put_arrow` takes it) with one publication, however large
+        it is, and syncs it. The file `note` is written before: `text`, which is one line, and a
+        line with `first`, `end` and `check`. Answers `(first offset, offset behind, rows)`, none
+        for an empty table.
+        """
+
     def put_arrow(
         self, data: object, *, tag: str | None = None, delay: float | None = None
     ) -> int | None:
@@ -364,8 +382,14 @@ class Writer:
         stored where the old one ends, if there is room.
         """
 
+    def refusal(self, message: Message) -> str | None:
+        """Why the queue can't hold `message`; none when it can."""
+
     def set_limits(self, *, max_bytes: int | None = None, delay_ns: int | None = None) -> None:
         """New limits, at once."""
+
+    def refusal(self, message: Message) -> str | None:
+        """Why the queue can't hold `message`; none when it can."""
 
     def sync(self) -> None:
         """Syncs everything put so far."""
@@ -438,13 +462,6 @@ class Message:
         """The user's bytes."""
 
     @property
-    def value(self) -> Any:
-        """The object that was put, by the queue's codec; without one, the body."""
-
-    def use_codec(self, codec: object) -> None:
-        """`value` decodes with this codec from now on, unless it has one."""
-
-    @property
     def payload(self) -> bytes:
         """The bytes inside the frame, still encoded, compressed or encrypted."""
 
@@ -494,6 +511,7 @@ class Group:
         tags: str,
         dialect: str,
         mirror: Mirror | None = None,
+        publish: Publish | None = None,
     ) -> Self: ...
     def get(self, timeout: float | None = None, *, visibility: float | None = None) -> Message:
         """The next message; `Empty` when none comes within `timeout` seconds (none: wait for
@@ -572,20 +590,6 @@ class Group:
     def bump_version(self) -> None:
         """The settings file was changed."""
 
-    def retire(self) -> None:
-        """The group is about to be deleted or renamed: every handle on it, in every process, is
-        done.
-        """
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the group was deleted or renamed."""
-
-    def copy_from(self, other: Group) -> None:
-        """Takes over another group's progress: what it has out, held back or waiting is waiting
-        here, what it has acked is done here.
-        """
-
     def sync(self) -> None:
         """Syncs the journal (and, for groups that ack by getting, the word)."""
 
@@ -596,11 +600,11 @@ class Group:
     def release_dead(self) -> int:
         """Gives back, at once, everything that dead consumers had."""
 
+    def give_back(self) -> int:
+        """Gives back, at once, everything that this opener has: it is leaving."""
+
     def checkpoint(self) -> None:
         """Rewrites the journal as a checkpoint."""
-
-    def set_codec(self, codec: object) -> None:
-        """What `value` of its messages decodes with; set once."""
 
     def close(self) -> None:
         """Ends every wait of this handle."""
@@ -614,7 +618,7 @@ class Watch:
         """The eventfd: readable when there may be something new."""
 
     def arm(self) -> None:
-        """From now on every signal of the queue raises the eventfd. Look at the queue after it."""
+        """From now on every signal of the queue raises the eventfd. Look at the queue afterwards."""
 
     def disarm(self) -> None:
         """Nobody waits any more: producers need not wake us."""
@@ -703,6 +707,10 @@ class Walked:
         """Damage: `(byte, found, expected, bytes passed over)`."""
 
     @property
+    def bad(self) -> list[tuple[int, int]]:
+        """The offsets `[first, last)` of each fault."""
+
+    @property
     def stop(self) -> str:
         """Why it stopped before the limit: "end", "cut" (a frame that runs past the bytes), "bad",
         or "" at the limit.
@@ -754,6 +762,20 @@ def find_frame(
     """The offset of the first frame at or after `start` for which `number` or time is reached:
     `(offset, found)`; without one, the end of what was walked.
     """
+
+def frame_cuts(segment: Segment, start: int, limit: int, every: int) -> list[int]:
+    """Frame boundaries of `[start, limit)` at least `every` bytes apart, `start` not among them:
+    where a range may be cut. Damage ends the list; what is behind it stays in one piece.
+    """
+
+def skip_frames(segment: Segment, start: int, limit: int, rows: int, bytes: int) -> tuple[int, int]:
+    """As many whole frames from `start` on as hold at most `rows` messages and `bytes` bytes, but at
+    least one: `(offset behind them, messages)`. Damage counts as the end of the range, so that
+    whoever reads it finds it.
+    """
+
+def check_range(segment: Segment, first: int, end: int) -> int | None:
+    """The check of the frames in `[first, end)`, as a note has it; none if they are not all there."""
 
 def is_boundary(segment: Segment, offset: int, limit: int) -> bool:
     """Whether a message begins at `offset`: cursors are checked with it before they are trusted."""

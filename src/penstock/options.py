@@ -144,6 +144,12 @@ class GroupOptions:
     bound: bool = True
     """A lease ends when the process that has it dies."""
 
+    mirrored: bool = True
+    """Progress also goes to the format's own files, where it has a place for this group."""
+
+    holds: bool = True
+    """Retention waits for this group."""
+
     exclusive: bool = False
     """One consumer only; the group goes when it leaves (broadcast)."""
 

@@ -13,7 +13,7 @@ pub mod table;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use pyo3::prelude::*;
 
@@ -24,6 +24,7 @@ use crate::append::seconds_to_ns;
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::errors;
+use crate::frame::Publish;
 use crate::gate;
 use crate::lock::Got;
 use crate::sys::futex;
@@ -35,8 +36,6 @@ use table::{Entry, NEVER, NONE, State, Table, at};
 const MAGIC: u64 = u64::from_le_bytes(*b"PENSTGRP");
 /// The group hands nothing out.
 const PAUSED: u32 = 1;
-/// The group was deleted or renamed: every handle on it is done.
-const GONE: u32 = 2;
 
 /// Where a format keeps a group's progress itself (`.rdx`, `state.dat`, `consumer.offset`).
 pub trait Mirror: Send + Sync {
@@ -56,7 +55,6 @@ pub struct Settings {
     expire_ns: AtomicI64,
     spin_ns: AtomicI64,
     is_durable_only: AtomicBool,
-    noticed_version: AtomicU32,
 }
 
 /// One open group.
@@ -70,13 +68,14 @@ pub struct Group {
     clock: Py<Clock>,
     host: Py<PyAny>,
     mirror: Option<Arc<dyn Mirror>>,
+    /// Where other programs may have moved the end to.
+    publish: Option<Arc<dyn Publish>>,
     settings: Settings,
     is_lease: bool,
     is_always: bool,
     owner: u32,
     is_closed: AtomicBool,
     looked_for_dead: AtomicI64,
-    codec: OnceLock<Py<PyAny>>,
 }
 
 /// The group's lock, held.
@@ -257,7 +256,7 @@ impl Group {
 
     /// The entry that a receipt names, if its lease still runs.
     fn leased(&self, entry: u32, token: u64, offset: u64) -> Result<Entry, Refusal> {
-        let found = self.table.entry(entry).filter(|_| !self.is_gone()).ok_or(Refusal::Stale)?;
+        let found = self.table.entry(entry).ok_or(Refusal::Stale)?;
         let is_same =
             found.token == token && found.offset == offset && found.state == State::Leased;
         if is_same { Ok(found) } else { Err(Refusal::Stale) }
@@ -297,7 +296,6 @@ impl Group {
         drop(held);
         match outcome {
             Ok(freed) => {
-                self.control.progressed(self.cursor());
                 // Another consumer may wait for the key, or for room in the window.
                 if freed || self.table.span() + 1 >= self.settings.window.load(Ordering::Relaxed) {
                     self.control.signal();
@@ -416,7 +414,6 @@ impl Group {
         self.table.clear(offset);
         self.mirror()?;
         drop(held);
-        self.control.progressed(offset);
         self.control.signal();
         if self.is_always {
             let end = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
@@ -427,21 +424,27 @@ impl Group {
 
     /// Gives back what dead openers had. Under the lock; at most a few times a second.
     fn release_dead(&self, now: i64) -> std::io::Result<u32> {
+        let mut verdicts = std::collections::BTreeMap::new();
+        let released = self.release_leases(|owner| {
+            owner != NONE && !*verdicts.entry(owner).or_insert_with(|| self.control.is_alive(owner))
+        })?;
+        self.looked_for_dead.store(now, Ordering::Relaxed);
+        Ok(released)
+    }
+
+    /// Gives back what these owners have. Under the lock.
+    fn release_leases(&self, mut of: impl FnMut(u32) -> bool) -> std::io::Result<u32> {
         let mut released = 0;
         let held: Vec<u32> = self.table.outstanding().collect();
-        let mut verdicts = std::collections::BTreeMap::new();
         for entry in held {
-            let Some(found) =
-                self.table.entry(entry).filter(|e| e.state == State::Leased && e.owner != NONE)
-            else {
+            let Some(found) = self.table.entry(entry).filter(|e| e.state == State::Leased) else {
                 continue;
             };
-            if !*verdicts.entry(found.owner).or_insert_with(|| self.control.is_alive(found.owner)) {
+            if of(found.owner) {
                 self.release(entry, found, 0)?;
                 released += 1;
             }
         }
-        self.looked_for_dead.store(now, Ordering::Relaxed);
         Ok(released)
     }
 
@@ -454,9 +457,13 @@ impl Group {
     }
 
     /// Sleeps until something may be there. None: a signal arrived.
-    fn sleep(&self, limit_seen: u64, until: i64) -> futex::Woken {
+    fn sleep(&self, limit_seen: u64, until: i64, polls: u32) -> futex::Woken {
         let now = self.clock().boot();
-        let wake_at = self.wake_at(now).min(until);
+        let mut wake_at = self.wake_at(now).min(until);
+        if self.foreign_end().is_some() {
+            // Programs that are not ours wake nobody: look after 64 µs, then ever more rarely.
+            wake_at = wake_at.min(now + (64_000i64 << polls.min(10)));
+        }
         let nap = if self.clock().is_manual() { 2_000_000 } else { wake_at.saturating_sub(now) };
         if nap <= 0 {
             return futex::Woken::TimedOut;
@@ -466,22 +473,23 @@ impl Group {
         let ready = || {
             self.limit() != limit_seen
                 || self.table.small(at::READY_LEN) > 0
-                || self.has_news()
                 || self.is_closed.load(Ordering::Relaxed)
         };
         self.control.wait(timeout, ready)
     }
 
-    /// Whether the group was deleted or renamed.
-    fn is_gone(&self) -> bool {
-        self.table.small(at::FLAGS) & GONE != 0
+    /// The end as the format's own file has it, where other programs may move it.
+    #[inline]
+    fn foreign_end(&self) -> Option<u64> {
+        self.publish.as_ref().and_then(|publish| publish.foreign_end())
     }
 
-    /// Whether its settings were changed, or it is gone.
-    #[inline]
-    fn has_news(&self) -> bool {
-        self.table.small(at::VERSION) != self.settings.noticed_version.load(Ordering::Relaxed)
-            || self.is_gone()
+    /// Whether another program has appended. One of ours that has published and not yet moved
+    /// the tail holds the lock; in doubt (`polls`), Python looks under the lock.
+    fn is_behind(&self, polls: u32) -> bool {
+        let Some(end) = self.foreign_end() else { return false };
+        let is_quiet = self.control.lock_word().load(Ordering::Acquire) == 0;
+        (is_quiet || polls > 4) && end > self.control.tail()
     }
 
     /// Readers go no further: the tail, or what is synced.

@@ -14,6 +14,8 @@ pub enum Found {
     Nothing,
     /// The segment is not open here: Python finds it.
     NeedSegment,
+    /// Known damage that was set aside; reading goes on here.
+    Hole { next: u64 },
     /// Damage, and where reading goes on.
     Damaged { fault: Fault, next: u64 },
 }
@@ -64,6 +66,7 @@ impl Reader {
                 let segment = Arc::clone(segment);
                 self.find_sealed(&segment, offset, offset, &view, limit)
             }
+            Step::Hole(next) => Found::Hole { next },
             other => {
                 let segment = Arc::clone(segment);
                 self.find_inside(&segment, offset, limit, other)

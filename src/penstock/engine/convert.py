@@ -134,7 +134,7 @@ def only(
     message: _core.Message, names: Collection[str], *, body: bytes | None = None
 ) -> _core.Message | None:
     """`message` with no more than the fields `names`; none when it has none of a single one."""
-    values = {
+    values: dict[str, Any] = {
         "tag": message.tag,
         "id": message.id,
         "key": message.key,

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.engine import intents
 from penstock.formats.base import SegmentInfo
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ def plan(queue: Queue, before: int | None = None) -> Plan:
         for name, cursor in queue.holding_cursors().items():
             if cursor < wanted:
                 wanted, kept = cursor, f"group {name!r} has read up to {cursor}"
+    for note in intents.open_notes(store):
+        if note.first < wanted:
+            wanted, kept = note.first, f"batch {note.batch} of {note.app!r} is on its way"
     gone = tuple(i for i in infos[:-1] if i.end is not None and i.end <= wanted)
     return Plan(wanted, gone, reason if gone else "nothing is due", kept)
 

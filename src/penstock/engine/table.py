@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock import _core
-from penstock.engine.codecs import Codec
+from penstock.formats import known_damage
 from penstock.formats.base import Damage, Store
 
 
@@ -27,27 +27,49 @@ class Scan:
         dialect: str = "modern",
         columns: Sequence[str] | None = None,
         tolerant: bool = False,
-        codec: Codec | None = None,
     ) -> None:
         """Reads `[start, end)`; with `tolerant`, damage is noted and passed over."""
-        self._store, self._codec = store, codec
+        self._store = store
+        self._found: list[Damage] = []
         self._columns = list(columns) if columns is not None else None
         self._core = _core.Scan(
-            store, start, end, shared=store.shared, tags=tags, dialect=dialect, tolerant=tolerant
+            self if tolerant else store,
+            start,
+            end,
+            shared=store.shared,
+            tags=tags,
+            dialect=dialect,
+            tolerant=tolerant,
         )
 
     def __iter__(self) -> Iterator[_core.Message]:
         """Message by message."""
-        for message in self._core:
-            if self._codec is not None:
-                message.use_codec(self._codec)
-            yield message
+        return iter(self._core)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         """The Arrow C stream, in a capsule."""
         return _core.arrow_stream(self._core, self._columns)
 
+    def segment_at(self, offset: int) -> _core.Segment:
+        """For a tolerant scan: the segment that holds `offset`, or the next one that can be read.
+
+        A damaged header is noted; where the format can, the frames behind it are read all the same.
+        """
+        tail = self._store.end().tail
+        for info, _, _ in self._store.ranges(offset, tail):
+            segment, damage = self._store.open_tolerantly(info)
+            if damage is not None:
+                self._found.append(damage)
+            if segment is not None:
+                return segment
+        # Nothing more can be read: an empty segment at the tail ends the scan.
+        frames = _core.penstock_frames(bytes(16), tail)
+        return _core.Segment.over(self._store.path, tail, 0, frames, b"")
+
     @property
     def damage(self) -> list[Damage]:
         """What was passed over so far."""
-        return [Damage(path, at, n, found, want) for path, at, found, want, n in self._core.faults]
+        faults = [
+            Damage(path, at, n, found, want) for path, at, found, want, n in self._core.faults
+        ]
+        return known_damage.new_in([*self._found, *faults], ())

@@ -15,111 +15,27 @@ import os
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import control, files, sides
-from penstock.errors import ClosedError, OffsetError, RefusedError, StorageError
+from penstock.errors import (
+    ClosedError,
+    CorruptError,
+    FormatError,
+    OffsetError,
+    RefusedError,
+    StorageError,
+)
+from penstock.formats import known_damage
+from penstock.formats.values import Capabilities as Capabilities
+from penstock.formats.values import Damage as Damage
+from penstock.formats.values import End as End
+from penstock.formats.values import NewSegment as NewSegment
+from penstock.formats.values import SegmentInfo as SegmentInfo
+from penstock.formats.values import Verdict as Verdict
 from penstock.options import Durability, QueueOptions
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a format has a place for. The engine asks, never guesses."""
-
-    tags: bool = True
-    ids: bool = True
-    headers: bool = True
-    timestamps: bool = True
-    numbers: bool = True
-    keys: bool = False
-    """In the frame itself; elsewhere the sidecar holds them."""
-    delays: bool = False
-    """In the frame itself; elsewhere the sidecar holds them."""
-    checksums: bool = False
-    """Over whole frames; elsewhere the sidecar holds them."""
-    empty_bodies: bool = True
-    deletes_consumed: bool = False
-    """What every group has acked goes away; the head is the lowest cursor."""
-    gaps: bool = False
-    """Offsets have gaps between segments: the store itself watches `max_bytes`."""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentInfo:
-    """One data file, from its name and header."""
-
-    path: Path
-    base: int
-    first: int
-    end: int | None
-    """None: it is the one that is appended to."""
-    size: int
-    first_number: int | None = None
-    is_sealed: bool = False
-    next_number: int | None = None
-    messages: int | None = None
-    first_ns: int | None = None
-    last_ns: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """Bytes that should be something else."""
-
-    path: Path
-    at: int
-    length: int
-    found: str
-    expected: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """For reports."""
-        known = {"path": str(self.path), "at": self.at, "length": self.length}
-        return known | {"found": self.found, "expected": self.expected}
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Where a queue begins and ends, and what had to be dropped to say so."""
-
-    tail: int
-    next_number: int
-    segment_base: int
-    head: int
-    head_number: int
-    durable: int
-    dropped: tuple[Damage, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NewSegment:
-    """A prepared file and what it becomes."""
-
-    path: Path
-    base: int
-    first: int
-    closing: bytes = b""
-    """Stored where the segment before it ends."""
-
-
-@dataclass(slots=True)
-class Verdict:
-    """What verification found."""
-
-    frames: int = 0
-    messages: int = 0
-    torn: list[Damage] = field(default_factory=list)
-    corrupt: list[Damage] = field(default_factory=list)
-    unchecked: int = 0
-
-    @property
-    def is_ok(self) -> bool:
-        """Whether nothing is wrong; a torn tail is expected after a crash, and counted."""
-        return not self.corrupt and not self.torn
-
 
 OPEN_SEGMENTS = 16
 
@@ -139,6 +55,7 @@ class Store(ABC):
         self.is_live = live
         self.shared: _core.Shared | None = None
         self.writer: _core.Writer | None = None
+        self.publish: _core.Publish | None = None
         self.dropped: tuple[Damage, ...] = ()
         self.was_first = False
         self.on_full: Callable[[int], None] | None = None
@@ -146,6 +63,7 @@ class Store(ABC):
         self._cache: OrderedDict[int, _core.Segment] = OrderedDict()
         self._known: list[SegmentInfo] = []
         self.load()
+        self.set_aside = known_damage.load(self.sidecar, self.identity)
         if live:
             self._open_live()
 
@@ -237,6 +155,9 @@ class Store(ABC):
         name = next(iter(values), "")
         raise RefusedError(f"format {self.format} has no place for {name!r}")
 
+    def follow(self) -> None:
+        """Another program may have appended: where the format allows that, the tail moves on."""
+
     def tend(self) -> None:
         """Background work of the format: preparing and sealing segments."""
 
@@ -246,10 +167,25 @@ class Store(ABC):
     def verify_extra(self, verdict: Verdict) -> None:
         """What a format checks beyond its frames."""
 
+    def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None:
+        """A segment whose header is damaged, opened for reading by what else is known; none when
+        its frames can't be read without the header.
+        """
+        return None
+
+    def rebuild_header(self, info: SegmentInfo) -> bool:
+        """Writes a damaged header anew from what else is known; whether that was possible."""
+        return False
+
     @property
     def is_sealing(self) -> bool:
         """Whether offsets of a dead appender must not be used again (encryption)."""
         return False
+
+    @property
+    def can_unseal(self) -> bool:
+        """Whether bodies can be read: the key is there, or none is needed."""
+        return True
 
     @property
     def is_system_clock(self) -> bool:
@@ -275,8 +211,9 @@ class Store(ABC):
         finally:
             shared.opened()
         options = self.options
+        self.publish = self.publisher()
         self.writer = _core.Writer(
-            shared, segment, self.publisher(), self.clock, self,
+            shared, segment, self.publish, self.clock, self,
             always=options.durability is Durability.ALWAYS,
             wants_sync=options.durability is Durability.INTERVAL,
             sealing=self.is_sealing,
@@ -365,6 +302,31 @@ class Store(ABC):
             self._known = self.list_segments()
         return self._known
 
+    def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
+        """Opens a segment; what a repair has set aside in it is passed over by every reader."""
+        if known_damage.is_lost(info, self.set_aside):
+            frames = _core.penstock_frames(bytes(16), info.base)
+            segment = _core.Segment.over(info.path, info.base, 0, frames, b"", end=info.end)
+        else:
+            segment = self.open_segment(info, writable=writable)
+        known_damage.mark(segment, self.set_aside)
+        return segment
+
+    def open_tolerantly(self, info: SegmentInfo) -> tuple[_core.Segment | None, Damage | None]:
+        """For reading past damage: the segment, if there is a way to read it, and what is wrong
+        with its header.
+        """
+        try:
+            return self._open(info, self.end().segment_base), None
+        except (CorruptError, FormatError) as error:
+            at = getattr(error, "at", 0)
+            expected = getattr(error, "expected", "a segment header")
+            damage = Damage(info.path, at, 0, getattr(error, "found", str(error)), expected)
+            segment = self.rescue_segment(info)
+            if segment is not None:
+                known_damage.mark(segment, self.set_aside)
+            return segment, damage
+
     def _keep(self, segment: _core.Segment) -> _core.Segment:
         self._cache[segment.base] = segment
         self._cache.move_to_end(segment.base)
@@ -375,7 +337,7 @@ class Store(ABC):
     def _open_writable(self, base: int) -> _core.Segment:
         for info in self.segments(fresh=True):
             if info.base == base:
-                return self._keep(self.open_segment(info, writable=True))
+                return self._keep(self.open_whole(info, writable=True))
         raise OffsetError(f"{self.path}: segment {base} is gone")
 
     def writable_segment(self, base: int) -> _core.Segment:
@@ -409,12 +371,12 @@ class Store(ABC):
     def _open(self, info: SegmentInfo, live_base: int) -> _core.Segment:
         found = self._cache.get(info.base)
         if info.base == live_base and self.is_live:
-            return found or self._keep(self.open_segment(info, writable=True))
+            return found or self._keep(self.open_whole(info, writable=True))
         if found is not None and found.end is None and info.end is not None:
             found.set_end(info.end)
         if found is not None:
             return found
-        return self._keep(self.open_segment(info, writable=False))
+        return self._keep(self.open_whole(info, writable=False))
 
     def unsynced_segments(self, durable: int) -> list[_core.Segment]:
         """Those that hold anything at or above `durable`, oldest first."""
@@ -446,6 +408,10 @@ class Store(ABC):
             raise RefusedError(f"the queue is full: {needed} bytes do not fit into max_bytes")
         self.on_full(needed)
 
+    def wait_for_room(self, timeout_s: float | None) -> None:
+        """Waits a moment for consumers to make room: until the head moves, or its time is over."""
+        self.need_shared().wait_head(self.end().head, timeout_s)
+
     # ── walking ────────────────────────────────────────────────────────────────────────────
 
     def ranges(self, start: int, end: int) -> Iterator[tuple[SegmentInfo, int, int]]:
@@ -465,16 +431,23 @@ class Store(ABC):
         verdict, end = Verdict(), self.end()
         verdict.torn.extend(self.dropped)
         for info, first, last in self.ranges(end.head, end.tail):
-            segment = self._open(info, end.segment_base)
-            seen = _core.walk(segment, first, last, past_damage=True, unseal=True)
+            segment, damage = self.open_tolerantly(info)
+            if damage is not None:
+                verdict.corrupt.append(damage)
+            if segment is None:
+                continue
+            seen = _core.walk(segment, first, last, past_damage=True, unseal=self.can_unseal)
             verdict.frames += seen.frames
             verdict.messages += seen.messages
             verdict.unchecked += seen.unchecked
             if (fault := segment.extras_fault()) is not None:
                 verdict.corrupt.append(Damage(*fault, 0, "a broken record", "key and due time"))
-            for at, found, expected, skipped in seen.faults:
-                verdict.corrupt.append(Damage(info.path, at, skipped, found, expected))
+            for (at, found, expected, skipped), (offset, _) in zip(
+                seen.faults, seen.bad, strict=True
+            ):
+                verdict.corrupt.append(Damage(info.path, at, skipped, found, expected, offset))
         self.verify_extra(verdict)
+        verdict.corrupt = known_damage.new_in(verdict.corrupt, self.set_aside)
         return verdict
 
     def trim(self, before: int) -> list[SegmentInfo]:
@@ -484,7 +457,7 @@ class Store(ABC):
         gone = [i for i in infos[:-1] if i.end is not None and i.end <= before]
         if not gone:
             return []
-        kept = infos[len(gone)]
+        kept = self.describe(infos[len(gone)])
         self.after_trim(kept)
         shared.set_head(kept.first, kept.first_number or 0)
         for info in gone:

@@ -20,6 +20,7 @@ from penstock.formats.base import (
     Store,
     Verdict,
 )
+from penstock.formats import known_damage
 from penstock.formats.penstock import layouts, segments
 from penstock.formats.penstock.segments import Header, segment_path
 from penstock.options import QueueOptions
@@ -57,7 +58,7 @@ class PenstockStore(Store):
             if not segments.list_segments(path):
                 flags = layouts.ENCRYPTED if options.key else 0
                 flags |= layouts.COMPRESSED if options.compression == "lz4" else 0
-                size = segments.next_size(0, 0, segments.limit_of(options))
+                size = segments.next_size(0, 0, options.segment_bytes)
                 now = clock.wall_now_ns()
                 head = Header(
                     secrets.token_bytes(16), 0, 0, flags, secrets.token_bytes(16), now, size
@@ -103,6 +104,11 @@ class PenstockStore(Store):
     def is_sealing(self) -> bool:
         """Ciphertext of a dead appender may be on the disk."""
         return self.is_encrypted
+
+    @property
+    def can_unseal(self) -> bool:
+        """Without the key only sizes and checksums can be verified."""
+        return not self.is_encrypted or self.options.key is not None
 
     @property
     def identity(self) -> str:
@@ -172,8 +178,7 @@ class PenstockStore(Store):
             infos[-1] = replace(infos[-1], end=None)
             dropped.append(Damage(last.path, 0, last.size, "a segment without header", "a header"))
         last = infos[-1]
-        header = self.header_of(last)
-        segment = self.open_segment(replace(last, end=None), writable=False)
+        segment, base_number = self._last_segment(replace(last, end=None))
         limit = last.base + last.size - HEADER_BYTES
         start = durable if last.base < durable <= limit else last.base
         seen = _core.walk(segment, start, limit, past_damage=known is None)
@@ -181,14 +186,59 @@ class PenstockStore(Store):
         if seen.stop in ("bad", "cut"):
             at, found, expected, length = seen.faults[-1]
             dropped.append(Damage(last.path, at, length, found, expected))
-        number = seen.next_number if seen.next_number is not None else header.base_number
+        number = seen.next_number if seen.next_number is not None else base_number
         if seen.next_number is None and start > last.base:
-            number = self._number_at(segment, last.base, start, header.base_number)
+            number = self._number_at(segment, last.base, start, base_number)
         head = infos[0]
-        head_number = self.header_of(head).base_number
+        head_number = self._base_number(head)
         return End(
             tail, number, last.base, head.base, head_number, min(durable, tail), tuple(dropped)
         )
+
+    def _last_segment(self, info: SegmentInfo) -> tuple[_core.Segment, int]:
+        """To look for the end: a reader can do without the header, a writer can't."""
+        try:
+            return self.open_whole(info, writable=False), self.header_of(info).base_number
+        except CorruptError:
+            segment = None if self.is_live else self.rescue_segment(info)
+            if segment is None:
+                raise
+            known_damage.mark(segment, self.set_aside)
+            return segment, self._base_number(info)
+
+    def _base_number(self, info: SegmentInfo) -> int:
+        try:
+            return self.header_of(info).base_number
+        except CorruptError:
+            return self.guess_header(info).base_number
+
+    # ── without a header ───────────────────────────────────────────────────────────────────
+
+    def _open_plain(self, info: SegmentInfo) -> _core.Segment:
+        frames = _core.penstock_frames(self.header.queue_id, info.base)
+        return _core.Segment(info.path, info.base, HEADER_BYTES, frames, end=info.end)
+
+    def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None:
+        """The name says the base; the rest only matters for decryption, which needs the salt."""
+        is_lost = self.is_encrypted or info.size <= HEADER_BYTES
+        return None if is_lost else self._open_plain(info)
+
+    def guess_header(self, info: SegmentInfo) -> Header:
+        """What the header must have said, from the name and the first whole frame."""
+        limit = info.end if info.end is not None else info.base + info.size - HEADER_BYTES
+        seen = _core.walk(self._open_plain(info), info.base, limit, past_damage=True)
+        return Header(
+            self.header.queue_id, info.base, seen.first_number or 0, self.header.flags,
+            secrets.token_bytes(16), seen.first_ns or 0, info.size,
+        )  # fmt: skip
+
+    def rebuild_header(self, info: SegmentInfo) -> bool:
+        """Writes it anew; the summary behind it stays."""
+        if self.is_encrypted or info.size <= HEADER_BYTES:
+            return False
+        head = self.guess_header(info).pack()[: layouts.HEADER.size]
+        _core.write_file(info.path, 0, head, synced=True)
+        return True
 
     def _is_unborn(self, info: SegmentInfo, durable: int) -> bool:
         """A name whose header never reached the disk: nothing in it was ever promised."""
@@ -209,7 +259,7 @@ class PenstockStore(Store):
             return end
         self._seal_quietly()
         info = next(i for i in self.list_segments() if i.base == end.segment_base)
-        segment = self.open_segment(replace(info, end=None), writable=True)
+        segment = self.open_whole(replace(info, end=None), writable=True)
         poisoned = (self.sidecar / "control").exists() and self._was_poisoned()
         if self.is_encrypted and end.tail > end.segment_base or poisoned:
             return self._move_on(segment, end, poisoned)
@@ -255,9 +305,7 @@ class PenstockStore(Store):
     ) -> tuple[Path, NewSegment]:
         """The next file: one that was zeroed in the background, or a fresh one."""
         last = self.list_segments()[-1]
-        size = segments.next_size(
-            last.size, max(needed, len(body)), segments.limit_of(self.options)
-        )
+        size = segments.next_size(last.size, max(needed, len(body)), self.options.segment_bytes)
         if needed + HEADER_BYTES + 8 > 2**31 - 1:
             raise RefusedError(f"{needed} bytes do not fit into any segment")
         prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.seg"
@@ -302,7 +350,7 @@ class PenstockStore(Store):
         if ready.exists() or self.shared is None:
             return
         last = self.list_segments()[-1]
-        size = segments.next_size(last.size, 0, segments.limit_of(self.options))
+        size = segments.next_size(last.size, 0, self.options.segment_bytes)
         fresh = self.sidecar / f"zero-{os.getpid()}-{id(self):x}.seg"
         _core.unlink_file(fresh)
         _core.create_file(fresh, size, zeroed=True, synced=True)
@@ -316,7 +364,7 @@ class PenstockStore(Store):
             if page[layouts.SUMMARY_AT : layouts.SUMMARY_AT + 8] == b"SEALED01":
                 break
             assert info.end is not None
-            segment = self.open_segment(info, writable=True)
+            segment = self.open_whole(info, writable=True)
             seen = _core.walk(segment, info.first, info.end, past_damage=True)
             segment.store(layouts.SUMMARY_AT, segments.pack_summary(seen))
             sealed += 1

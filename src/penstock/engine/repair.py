@@ -1,0 +1,206 @@
+"""Repair: what is damaged is set aside, everything whole stays where it is.
+
+    report = repair(Path("orders"), dry_run=True)     # what would be done
+    report = repair(Path("orders"))                   # done
+
+Offsets are promises (cursors, receipts and Spark's checkpoints hold them), so nothing is moved and
+no segment is written anew. A damaged range is copied to `.penstock/quarantine/<segment>.<first
+byte>-<last byte>` and noted in `.penstock/known-damage.json`; from then on every reader passes over
+it and `verify` is content, while the note keeps saying what was lost. A header that can be told
+from the name and the frames is written anew. A torn tail is copied aside too, and then dropped as
+every opening for writing drops it.
+
+The order makes a crash harmless at any point: first the copies, then the note, then the headers.
+A repair needs the queue for itself, because those who have it open would not see the note.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock import _core
+from penstock import clock as clocks
+from penstock.disk import files
+from penstock.errors import FormatError, RefusedError, StorageError
+from penstock.formats import known_damage, registry
+from penstock.formats.base import Damage, SegmentInfo, Store
+from penstock.formats.known_damage import SetAside
+from penstock.options import PAGE_BYTES, QueueOptions
+
+QUARANTINE = "quarantine"
+
+
+@dataclass(slots=True)
+class Report:
+    """What a repair did, or would do."""
+
+    is_dry_run: bool
+    set_aside: list[SetAside] = field(default_factory=list)
+    """Ranges that readers pass over from now on, and faults that are known from now on."""
+    rebuilt: list[Damage] = field(default_factory=list)
+    """Headers that were written anew."""
+    torn: list[Damage] = field(default_factory=list)
+    """Cut short by a crash: dropped."""
+    left: list[Damage] = field(default_factory=list)
+    """What can't be repaired in place: convert the queue to a new one."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there was nothing to do."""
+        return not (self.set_aside or self.rebuilt or self.torn or self.left)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For reports."""
+        return {
+            "dry_run": self.is_dry_run,
+            "set_aside": [asdict(entry) for entry in self.set_aside],
+            "rebuilt": [damage.as_dict() for damage in self.rebuilt],
+            "torn": [damage.as_dict() for damage in self.torn],
+            "left": [damage.as_dict() for damage in self.left],
+        }
+
+
+def repair(
+    path: Path,
+    *,
+    format: str | None = None,
+    layout: str | None = None,
+    options: QueueOptions | None = None,
+    clock: clocks.ManualClock | _core.Clock | None = None,
+    dry_run: bool = False,
+) -> Report:
+    """Sets aside what is damaged in the queue at `path`, which nobody else may have open."""
+    options, native = options or QueueOptions(), clocks.native(clock)
+
+    def open_store(*, live: bool) -> Store:
+        return registry.open_store(
+            path, format=format, layout=layout, options=options, clock=native, create=False,
+            live=live,
+        )  # fmt: skip
+
+    store = open_store(live=False)
+    if dry_run:
+        return _Repair(store, is_dry_run=True).run()
+    with _alone(store):
+        report = _Repair(store, is_dry_run=False).run()
+    if not report.left:
+        # Opening for writing drops a torn tail, closing leaves the queue clean. Layouts that are
+        # only read have neither.
+        with contextlib.suppress(RefusedError, FormatError):
+            open_store(live=True).close()
+    return report
+
+
+@contextlib.contextmanager
+def _alone(store: Store) -> Iterator[None]:
+    """With the opening lock held, if nobody has the queue open."""
+    files.refuse_network_file_system(store.path)
+    files.make_folder(store.sidecar)
+    shared = _core.Shared(store.sidecar, store.clock.boot_id())
+    try:
+        if not shared.is_alone():
+            raise StorageError(store.path, "someone has the queue open; close it there first")
+        yield
+    finally:
+        shared.close()
+        shared.opened()
+
+
+class _Repair:
+    """One run over one queue."""
+
+    def __init__(self, store: Store, *, is_dry_run: bool) -> None:
+        self.store = store
+        self.report = Report(is_dry_run)
+        self.infos = {info.path: info for info in store.segments(fresh=True)}
+        self.headers: list[SegmentInfo] = []
+
+    def run(self) -> Report:
+        """Looks, copies, notes, writes headers anew, in this order."""
+        store, report = self.store, self.report
+        verdict = store.verify()
+        report.torn = list(verdict.torn)
+        for damage in verdict.torn:
+            self.copy(damage.path, damage.at, damage.length)
+        for damage in verdict.corrupt:
+            self.treat(damage)
+        if report.is_dry_run:
+            return report
+        self.save()
+        for info in self.headers:
+            store.rebuild_header(info)
+        if self.headers:
+            self.note_links()
+        return report
+
+    def save(self) -> None:
+        """Writes the note, without what is long gone with its segment."""
+        if self.report.set_aside:
+            names = {path.name for path in self.infos}
+            kept = [e for e in self.store.set_aside if e.first is None or e.segment in names]
+            self.store.set_aside = (*kept, *self.report.set_aside)
+            known_damage.save(self.store.sidecar, self.store.identity, self.store.set_aside)
+
+    def note_links(self) -> None:
+        """The segment behind a rebuilt header still has the check of the lost one."""
+        for damage in self.store.verify().corrupt:
+            if damage.offset is None:
+                self.set_aside(damage, None, None)
+        self.save()
+
+    def treat(self, damage: Damage) -> None:
+        """Decides about one fault."""
+        info = self.infos.get(damage.path)
+        if damage.offset is not None:
+            self.set_aside(damage, damage.offset, damage.offset + damage.length)
+            return
+        segment, fault = self.store.open_tolerantly(info) if info else (None, None)
+        if info is None or fault is None:
+            self.set_aside(damage, None, None)
+        elif segment is not None:
+            self.copy(info.path, 0, PAGE_BYTES)
+            self.headers.append(info)
+            self.report.rebuilt.append(damage)
+        elif info.end is not None:
+            self.set_aside(damage, info.first, info.end)
+        else:
+            self.report.left.append(damage)
+
+    def set_aside(self, damage: Damage, first: int | None, last: int | None) -> None:
+        """Copies the bytes and notes the range."""
+        at, length = damage.at, damage.length
+        info = self.infos.get(damage.path)
+        if first is not None and last is not None and info is not None:
+            segment, _ = self.store.open_tolerantly(info)
+            at, length = (segment.position(first), last - first) if segment else (0, info.size)
+        self.report.set_aside.append(
+            SetAside(
+                damage.path.name,
+                at,
+                length,
+                damage.found,
+                damage.expected,
+                first,
+                last,
+                self.copy(damage.path, at, length),
+                self.store.clock.wall_now_ns(),
+            )
+        )
+
+    def copy(self, path: Path, at: int, length: int) -> str:
+        """Bytes of a file into the quarantine; the name of the copy."""
+        name = f"{path.name}.{at}-{at + length}"
+        if not self.report.is_dry_run:
+            folder = self.store.sidecar / QUARANTINE
+            files.make_folder(folder)
+            try:
+                with path.open("rb") as stream:
+                    stream.seek(at)
+                    _core.replace_file(folder / name, stream.read(length))
+            except OSError as error:
+                raise StorageError(path, f"its bytes can't be set aside: {error}") from error
+        return name

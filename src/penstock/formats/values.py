@@ -1,0 +1,111 @@
+"""What formats and the engine tell each other: plain frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a format has a place for. The engine asks, never guesses."""
+
+    tags: bool = True
+    ids: bool = True
+    headers: bool = True
+    timestamps: bool = True
+    numbers: bool = True
+    keys: bool = False
+    """In the frame itself; elsewhere the sidecar holds them."""
+    delays: bool = False
+    """In the frame itself; elsewhere the sidecar holds them."""
+    checksums: bool = False
+    """Over whole frames; elsewhere the sidecar holds them."""
+    empty_bodies: bool = True
+    deletes_consumed: bool = False
+    """What every group has acked goes away; the head is the lowest cursor."""
+    gaps: bool = False
+    """Offsets have gaps between segments: the store itself watches `max_bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One data file, from its name and header."""
+
+    path: Path
+    base: int
+    first: int
+    end: int | None
+    """None: it is the one that is appended to."""
+    size: int
+    first_number: int | None = None
+    is_sealed: bool = False
+    next_number: int | None = None
+    messages: int | None = None
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that should be something else."""
+
+    path: Path
+    at: int
+    length: int
+    found: str
+    expected: str
+    offset: int | None = None
+    """Where in the queue, when the bytes are or should be frames."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For reports."""
+        return {
+            "path": str(self.path),
+            "at": self.at,
+            "length": self.length,
+            "offset": self.offset,
+            "found": self.found,
+            "expected": self.expected,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a queue begins and ends, and what had to be dropped to say so."""
+
+    tail: int
+    next_number: int
+    segment_base: int
+    head: int
+    head_number: int
+    durable: int
+    dropped: tuple[Damage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewSegment:
+    """A prepared file and what it becomes."""
+
+    path: Path
+    base: int
+    first: int
+    closing: bytes = b""
+    """Stored where the segment before it ends."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What verification found."""
+
+    frames: int = 0
+    messages: int = 0
+    torn: list[Damage] = field(default_factory=list)
+    corrupt: list[Damage] = field(default_factory=list)
+    unchecked: int = 0
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing is wrong; a torn tail is expected after a crash, and counted."""
+        return not self.corrupt and not self.torn

@@ -1,0 +1,213 @@
+"""Repair sets damage aside: whole messages stay, readers go on, the note of what was lost stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock import CorruptError, KeyNeededError, Queue, StorageError
+from penstock.engine.repair import repair
+from penstock.formats import known_damage
+from penstock.options import QueueOptions
+
+HEADER_BYTES = 4096
+
+
+def segment_files(path: Path) -> list[Path]:
+    return sorted((path / "log").glob("*.seg"))
+
+
+def flip(path: Path, at: int) -> None:
+    with path.open("r+b") as stream:
+        stream.seek(at)
+        byte = stream.read(1)
+        stream.seek(at)
+        stream.write(bytes([byte[0] ^ 0xFF]))
+
+
+def position(segment: Path, offset: int) -> int:
+    return HEADER_BYTES + offset - int(segment.stem)
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> tuple[Path, list[int]]:
+    """A queue of ten messages; the body of the fourth is wrong."""
+    path = tmp_path / "q"
+    with Queue(path) as queue:
+        offsets = [queue.put(b"body %d" % number) for number in range(10)]
+    segment = segment_files(path)[0]
+    flip(segment, position(segment, offsets[3]) + 38)
+    return path, offsets
+
+
+def bodies(path: Path) -> list[bytes]:
+    with Queue(path, read_only=True) as queue:
+        return [message.body for message in queue.scan()]
+
+
+WHOLE = [b"body %d" % number for number in range(10) if number != 3]
+
+
+def test_damage_is_reported_until_it_is_repaired(damaged: tuple[Path, list[int]]) -> None:
+    path, _ = damaged
+    with pytest.raises(CorruptError):
+        bodies(path)
+    repair(path)
+    assert bodies(path) == WHOLE
+
+
+def test_a_group_reads_on_after_a_repair_without_an_error(damaged: tuple[Path, list[int]]) -> None:
+    path, _ = damaged
+    repair(path)
+    with Queue(path) as queue:
+        got = [message.body for message in queue.group("all").messages(0)]
+        auto = [m.body for m in queue.group("auto", ack="auto").get_many(20)]
+    assert got == WHOLE
+    assert auto == WHOLE
+
+
+def test_verify_is_content_after_a_repair_and_the_note_stays(
+    damaged: tuple[Path, list[int]],
+) -> None:
+    path, offsets = damaged
+    repair(path)
+    with Queue(path, read_only=True) as queue:
+        assert queue.verify().is_ok
+        (entry,) = known_damage.load(queue.store.sidecar, queue.store.identity)
+    assert (entry.first, entry.last) == (offsets[3], offsets[4])
+    copy = (path / ".penstock" / "quarantine" / entry.copy).read_bytes()
+    segment = segment_files(path)[0].read_bytes()
+    assert copy == segment[entry.at : entry.at + entry.length]
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(damaged: tuple[Path, list[int]]) -> None:
+    path, offsets = damaged
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    report = repair(path, dry_run=True)
+    assert [(e.first, e.last) for e in report.set_aside] == [(offsets[3], offsets[4])]
+    assert before == {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_repaired_queue_takes_more_messages_at_the_old_tail(
+    damaged: tuple[Path, list[int]],
+) -> None:
+    path, _ = damaged
+    with Queue(path, read_only=True) as queue:
+        tail = queue.end().tail
+    repair(path)
+    with Queue(path) as queue:
+        assert queue.put(b"after") == tail
+    assert bodies(path) == [*WHOLE, b"after"]
+
+
+def test_a_second_repair_finds_nothing_to_do(damaged: tuple[Path, list[int]]) -> None:
+    path, _ = damaged
+    assert not repair(path).is_clean
+    assert repair(path).is_clean
+
+
+def test_several_ranges_are_kept_apart_over_several_repairs(
+    damaged: tuple[Path, list[int]],
+) -> None:
+    path, offsets = damaged
+    repair(path)
+    segment = segment_files(path)[0]
+    flip(segment, position(segment, offsets[7]))
+    repair(path)
+    assert bodies(path) == [body for body in WHOLE if body != b"body 7"]
+    with Queue(path, read_only=True) as queue:
+        assert len(queue.store.set_aside) == 2
+
+
+def test_a_damaged_end_is_set_aside_up_to_the_tail(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    with Queue(path) as queue:
+        offsets = [queue.put(b"body %d" % number) for number in range(3)]
+    flip(segment_files(path)[0], position(segment_files(path)[0], offsets[2]) + 38)
+    repair(path)
+    assert bodies(path) == [b"body 0", b"body 1"]
+    with Queue(path) as queue:
+        queue.put(b"next")
+    assert bodies(path) == [b"body 0", b"body 1", b"next"]
+
+
+def many_segments(path: Path, key: bytes | None = None) -> list[int]:
+    with Queue(path, segment_bytes=16384, key=key) as queue:
+        return [queue.put(b"x" * 1000) for _ in range(60)]
+
+
+def test_a_damaged_header_is_read_past_and_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    many_segments(path)
+    second = segment_files(path)[1]
+    flip(second, 20)
+    with pytest.raises(CorruptError):
+        bodies(path)
+    with Queue(path, read_only=True) as queue:
+        scan = queue.scan(tolerant=True)
+        assert len(list(scan)) == 60
+        assert [damage.path for damage in scan.damage] == [second]
+        assert not queue.verify().is_ok
+    report = repair(path)
+    assert [damage.path for damage in report.rebuilt] == [second]
+    assert len(bodies(path)) == 60
+    with Queue(path, read_only=True) as queue:
+        assert queue.verify().is_ok
+
+
+def test_the_header_of_the_last_segment_is_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    many_segments(path)
+    flip(segment_files(path)[-1], 3)
+    with pytest.raises((CorruptError, ValueError)):
+        Queue(path)
+    repair(path)
+    assert len(bodies(path)) == 60
+
+
+def test_a_segment_whose_key_is_lost_with_its_header_is_set_aside_whole(tmp_path: Path) -> None:
+    path, key = tmp_path / "q", b"k" * 32
+    many_segments(path, key=key)
+    second = segment_files(path)[1]
+    flip(second, 80)
+    repair(path, options=QueueOptions(key=key))
+    with Queue(path, read_only=True, key=key) as queue:
+        found = [message.offset for message in queue.scan()]
+        assert queue.verify().is_ok
+    first, after = int(second.stem), int(segment_files(path)[2].stem)
+    assert found
+    assert not [offset for offset in found if offset is not None and first <= offset < after]
+
+
+def test_an_encrypted_queue_is_verified_without_its_key_by_its_checksums(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    with Queue(path, key=b"k" * 32) as queue:
+        offset = queue.put(b"secret")
+    with Queue(path, read_only=True) as queue:
+        assert queue.verify().is_ok
+    flip(segment_files(path)[0], position(segment_files(path)[0], offset) + 40)
+    with Queue(path, read_only=True) as queue:
+        assert not queue.verify().is_ok
+    with pytest.raises(KeyNeededError):
+        Queue(path)
+
+
+def test_a_queue_that_someone_has_open_is_not_repaired(damaged: tuple[Path, list[int]]) -> None:
+    path, _ = damaged
+    with Queue(path), pytest.raises(StorageError, match="open"):
+        repair(path)
+
+
+def test_a_note_of_another_queue_at_the_same_path_counts_for_nothing(
+    damaged: tuple[Path, list[int]],
+) -> None:
+    path, _ = damaged
+    repair(path)
+    assert known_damage.load(path / ".penstock", "another") == ()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 2}', '{"version": 1, "set_aside": [3]}'])
+def test_a_note_that_makes_no_sense_counts_for_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / known_damage.FILE).write_text(text)
+    assert known_damage.load(tmp_path, "x") == ()

@@ -1,0 +1,250 @@
+"""Conformance: opening, closing, dying, forking, travelling, and what a crash leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock import ClosedError, CorruptError, ManualClock, NoQueueError, PenstockError, Queue
+from tests.formats.checks import (
+    Checks,
+    alarm,
+    bodies,
+    put_and_die,
+    put_and_wait,
+    put_from_handle,
+    take_and_ack,
+    take_and_wait,
+)
+
+
+class Life(Checks):
+    def test_reopening_keeps_everything(self, path: Path) -> None:
+        with self.make(path) as queue:
+            self.hold(queue)
+            put = self.fill(queue, 10)
+            first, second, *_ = queue.get_many(3)
+            second.ack()
+            identity, tail = queue.store.identity, queue.end().tail
+        with self.reopen(path) as again:
+            assert (again.store.format, again.store.layout) == (self.format, queue.store.layout)
+            assert (again.store.identity, again.end().tail) == (identity, tail)
+            assert bodies(again.scan()) == put
+            assert bodies(again.get_many(20)) == [put[0], *put[2:]]
+            assert again.stats()["dropped"] == []
+            with pytest.raises(PenstockError):
+                first.ack()
+
+    def test_reopening_many_times_keeps_order(self, path: Path) -> None:
+        put = []
+        for turn in range(12):
+            with self.make(path, durability="process") as queue:
+                self.hold(queue)
+                put += self.fill(queue, 3, 3 * turn)
+        with self.reopen(path) as queue:
+            assert bodies(queue.scan()) == put
+            assert queue.verify().is_ok
+
+    def test_nothing_there_is_an_error_that_says_so(self, path: Path) -> None:
+        with pytest.raises(NoQueueError, match="no queue"):
+            Queue(path, create=False)
+        assert not path.exists()
+
+    def test_a_queue_made_again_is_another_one(self, path: Path) -> None:
+        with self.make(path) as queue:
+            self.fill(queue, 1)
+            before = queue.store.identity
+        for part in [path, *path.parent.glob(f"{path.name}.*")]:
+            shutil.rmtree(part) if part.is_dir() else part.unlink()
+        with self.make(path) as queue:
+            assert queue.store.identity != before
+            assert list(queue.scan()) == []
+
+    def test_a_closed_queue_says_so(self, queue: Queue) -> None:
+        self.fill(queue, 1)
+        group = queue.group()
+        queue.close()
+        queue.close()
+        uses: list[Callable[[], object]] = [
+            lambda: queue.put(b"x"),
+            lambda: queue.put_many([b"x"]),
+            lambda: queue.sync(),
+            lambda: queue.get(0),
+            lambda: group.get(0),
+            lambda: list(queue.scan()),
+        ]
+        for use in uses:
+            with pytest.raises(ClosedError):
+                use()
+
+    def test_closing_ends_a_blocked_get(self, path: Path) -> None:
+        queue = self.make(path)
+        ended: list[BaseException | None] = []
+
+        def block() -> None:
+            try:
+                queue.get()
+            except BaseException as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=block)
+        group = queue.group()
+        thread.start()
+        while not queue.store.need_shared().words()["waiters"]:
+            assert thread.is_alive()
+        queue.close()
+        thread.join(30)
+        assert isinstance(ended[0], ClosedError)
+        assert list(group) == []
+
+    def test_ctrl_c_ends_a_blocked_get(self, path: Path) -> None:
+        with self.make(path) as queue:
+            with alarm(0.05), pytest.raises(KeyboardInterrupt):
+                queue.get()
+            queue.put(b"still here")
+            assert queue.get(0).body == b"still here"
+
+    def test_a_loop_acks_what_it_finished_and_nacks_what_it_did_not(self, queue: Queue) -> None:
+        put = self.fill(queue, 3)
+        seen = []
+
+        def work() -> None:
+            for message in queue.group():
+                seen.append(message.body)
+                if len(seen) == 2:
+                    raise ValueError("enough")
+
+        with pytest.raises(ValueError, match="enough"):
+            work()
+        assert seen == put[:2]
+        left = queue.get_many(9)
+        assert bodies(left) == put[1:]
+        assert [message.receives for message in left] == [2, 1]
+
+    # ── other processes ────────────────────────────────────────────────────────────────────
+
+    def test_what_a_dead_process_put_is_there(self, path: Path) -> None:
+        with self.other_process(put_and_die, path, 50, {"durability": "process"}) as other:
+            put = other.hear()
+            other.end()
+        with self.reopen(path) as queue:
+            assert bodies(queue.scan()) == put
+            put += self.fill(queue, 5, 50)
+            assert bodies(queue.get_many(99)) == put
+            assert queue.verify().is_ok
+
+    def test_a_killed_neighbour_disturbs_nobody(self, path: Path) -> None:
+        with self.make(path, durability="process") as queue:
+            self.hold(queue)
+            with self.other_process(put_and_wait, path, 20, 0) as other:
+                put = other.hear()
+                other.kill()
+            put += self.fill(queue, 5, 20)
+            assert bodies(queue.get_many(99)) == put
+            assert queue.verify().is_ok
+
+    def test_two_processes_put_and_get(self, path: Path) -> None:
+        with self.make(path, durability="process") as queue:
+            self.hold(queue)
+            with self.other_process(take_and_ack, path, 300) as other:
+                put = self.fill(queue, 300)
+                assert other.hear() == put
+                assert other.end() == 0
+            assert queue.get_many(9) == []
+
+    def test_a_dead_consumer_gives_its_leases_back(self, path: Path) -> None:
+        with self.make(path, durability="process") as queue:
+            self.hold(queue)
+            put = self.fill(queue, 4)
+            with self.other_process(take_and_wait, path, 3) as other:
+                assert other.hear() == put[:3]
+                assert bodies(queue.get_many(9)) == put[3:]
+                other.kill()
+                found = queue.get_many(9, 20)
+            assert bodies(found) == put[:3]
+            assert [message.receives for message in found] == [2, 2, 2]
+
+    def test_a_forked_child_has_an_opening_of_its_own(self, path: Path) -> None:
+        with self.make(path, durability="process") as queue:
+            self.hold(queue)
+            put = self.fill(queue, 1)
+            held = queue.get(0)
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                try:
+                    queue.put(b"from the child")
+                    code = 0 if queue.get(0).body == b"from the child" else 2
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            held.ack()
+            assert bodies(queue.scan()) == [*put, b"from the child"]
+            assert bodies(queue.get_many(9, 20)) == [b"from the child"]
+
+    def test_a_handle_travels_as_its_path(self, path: Path) -> None:
+        with self.make(path, durability="process") as queue:
+            self.hold(queue)
+            self.fill(queue, 1)
+            with self.other_process(put_from_handle, queue) as other:
+                assert other.hear() == self.format
+                assert other.end() == 0
+            assert bodies(queue.scan())[1] == b"from the other side"
+            assert pickle.loads(pickle.dumps(queue)).path == path
+
+    # ── what a crash leaves ────────────────────────────────────────────────────────────────
+
+    def crashed(self, path: Path) -> tuple[list[bytes], Path, int, int]:
+        """A queue whose writer died: bodies, the newest file, where its last frame begins and
+        where the frames end."""
+        with self.other_process(put_and_die, path, 10, {"durability": "process"}) as other:
+            put = other.hear()
+            other.end()
+        with self.reopen(path, read_only=True) as reader:
+            *_, last = reader.scan()
+            end = reader.end()
+            info = reader.store.segments()[-1]
+            segment = reader.store.open_segment(info, writable=False)
+            return put, info.path, segment.position(last.offset or 0), segment.position(end.tail)
+
+    def test_garbage_behind_the_end_is_no_message(self, path: Path, clock: ManualClock) -> None:
+        put, file, _, end = self.crashed(path)
+        with file.open("r+b") as stream:
+            stream.seek(end)
+            stream.write(b"\x31" * 300)
+        with self.reopen(path, clock=clock) as queue:
+            assert bodies(queue.scan()) == put
+            put += self.fill(queue, 30, 10)
+        clock.restart()
+        with self.reopen(path, clock=clock) as again:
+            assert bodies(again.scan()) == put
+            assert again.verify().is_ok
+
+    def test_a_last_frame_that_never_reached_the_disk_is_not_wrong_and_not_hidden(
+        self, path: Path, clock: ManualClock
+    ) -> None:
+        put, file, start, end = self.crashed(path)
+        with file.open("r+b") as stream:
+            stream.seek((start + end) // 2)
+            stream.write(bytes(end - (start + end) // 2))
+        with self.reopen(path, clock=clock) as queue:
+            found = []
+            with (
+                pytest.raises(CorruptError) if queue.end().tail == end else contextlib.nullcontext()
+            ):
+                found.extend(bodies(queue.scan()))
+            assert queue.store.dropped or not queue.verify().is_ok or found == put
+            scan = queue.scan(tolerant=True)
+            assert bodies(scan) in (put[:-1], put)
+            self.fill(queue, 1, 99)
+        with self.reopen(path, clock=clock) as again:
+            kept = bodies(again.scan(tolerant=True))
+            assert kept[: len(put) - 1] == put[:-1]
+            assert kept[-1] == b"message 000099"

@@ -17,11 +17,13 @@ use crate::control::{Control, Shared};
 use crate::errors;
 use crate::frame::{Batch, Draft, Place, Publish};
 use crate::gate;
-use crate::lock::Got;
 use crate::message::{Body, Message, encode_headers};
 use crate::pack::{copy_packed, pack};
 use crate::region;
 use crate::segment::{PyPublish, PySegment, Segment};
+
+/// Reserved while a new segment is named: until that is done nothing may be appended to the old.
+const ROLLING: u64 = u64::MAX;
 
 struct State {
     segment: Arc<Segment>,
@@ -74,16 +76,16 @@ impl Writer {
     }
 
     /// Takes the append lock: a try under the interpreter lock, a wait without it.
-    fn take<'a>(&'a self, py: Python<'_>) -> PyResult<(Held<'a>, Got)> {
+    fn take<'a>(&'a self, py: Python<'_>) -> PyResult<Held<'a>> {
         let (life, word) = (self.control.life(), self.control.lock_word());
-        let mut got = life.try_take(word);
-        while got.is_none() {
-            got = py.detach(|| life.take(word));
-            if got.is_none() {
+        let mut is_taken = life.try_take(word).is_some();
+        while !is_taken {
+            is_taken = py.detach(|| life.take(word)).is_some();
+            if !is_taken {
                 py.check_signals()?;
             }
         }
-        Ok((Held(&self.control), got.unwrap_or(Got::Clean)))
+        Ok(Held(&self.control))
     }
 
     /// Clears what a dead holder left half done. With the lock held.
@@ -92,8 +94,12 @@ impl Writer {
         let tail = self.control.tail();
         let next_number = if tail == reserved { number } else { self.control.next_number() };
         self.control.advance(tail, next_number);
-        let batch = Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: 0 };
-        self.publish.settle(segment, &batch, reserved)
+        if reserved != ROLLING {
+            let batch = Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: 0 };
+            self.publish.settle(segment, &batch, reserved)?;
+            self.control.reserve(tail, next_number);
+        }
+        Ok(())
     }
 
     fn append(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<u64> {
@@ -122,9 +128,8 @@ impl Writer {
         }
         loop {
             let mut state = self.state(py);
-            let (held, got) = self.take(py)?;
-            let inherited = got == Got::Inherited;
-            let obstacle = match self.append_locked(&mut state, drafts, inherited, journal) {
+            let held = self.take(py)?;
+            let obstacle = match self.append_locked(&mut state, drafts, journal) {
                 Ok(done) => {
                     drop(held);
                     drop(state);
@@ -165,7 +170,6 @@ impl Writer {
         &self,
         state: &mut State,
         drafts: &[Draft<'_>],
-        inherited: bool,
         journal: Option<&Journal>,
     ) -> Result<(u64, u64), Obstacle> {
         let control = &*self.control;
@@ -176,17 +180,21 @@ impl Writer {
         if control.segment_base() != segment.base() || segment.end() != crate::segment::LIVE {
             return Err(Obstacle::Moved(control.segment_base()));
         }
-        if inherited {
-            self.settle(segment).map_err(Obstacle::Io)?;
-        }
         let tail = control.tail();
         if self.publish.foreign_end().is_some_and(|end| end > tail) {
             return Err(Obstacle::Moved(segment.base())); // Another program has appended.
         }
         let total = measure(segment, drafts, sizes, self.max_message_bytes)?;
-        if segment.is_spoiled() || inherited && self.is_sealing {
-            // Ciphertext of a dead appender or a failed write may be on the disk: its offsets
-            // must not be used again under this segment's key.
+        if control.is_unfinished() {
+            if self.is_sealing || control.unfinished().0 == ROLLING {
+                // Ciphertext of a dead appender may be on the disk: its offsets must not be used
+                // again under this segment's key. Or a segment that begins at the tail has its
+                // name already: it is made anew.
+                return Err(Obstacle::SegmentFull(segment.base(), total));
+            }
+            self.settle(segment).map_err(Obstacle::Io)?;
+        }
+        if segment.is_spoiled() {
             return Err(Obstacle::SegmentFull(segment.base(), total));
         }
         let max_bytes = self.max_bytes.load(Ordering::Relaxed);
@@ -529,20 +537,28 @@ impl Writer {
         first: u64,
         closing: &[u8],
     ) -> PyResult<bool> {
+        if self.current(py).base() != old_base {
+            self.overcome(py, Obstacle::Moved(old_base))?;
+        }
         let state = self.state(py);
-        let (held, got) = self.take(py)?;
+        let held = self.take(py)?;
         let control = &*self.control;
         if control.segment_base() != old_base || state.segment.base() != old_base {
             return Ok(false);
         }
-        if got == Got::Inherited {
+        let number = control.next_number();
+        if control.is_unfinished() {
             self.settle(&state.segment)?;
         }
-        if control.tail() != tail {
+        if control.tail() != tail || control.next_number() != number {
             return Ok(false);
         }
         // The name first: a tail in a segment that nobody finds would be lost.
-        region::rename(&prepared, &path)?;
+        control.reserve(ROLLING, control.next_number());
+        if let Err(error) = region::rename(&prepared, &path) {
+            control.reserve(tail, control.next_number());
+            return Err(error.into());
+        }
         if let Some(map) = state.segment.map().filter(|_| !closing.is_empty()) {
             if closing.len() <= state.segment.room(tail) {
                 map.store(state.segment.position(tail), closing);
@@ -552,6 +568,7 @@ impl Writer {
             control.advance(first, control.next_number());
         }
         control.map().publish64(crate::control::at::SEGMENT_BASE, base);
+        control.reserve(first, control.next_number());
         drop(held);
         self.control.wake();
         Ok(true)

@@ -4,19 +4,19 @@
 //! and so is a safe lower bound whatever the disk kept. The frames are the truth.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 
-use crate::lock::{Got, Life};
+use crate::lock::{Got, Life, OWNERS_AT};
 use crate::region;
 use crate::sys::futex;
 use crate::sys::mapping::Mapping;
 
 /// Size of the file.
 pub const CONTROL_BYTES: usize = 5 * 4096;
-const OWNERS_AT: usize = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"PENSTCTL");
 
 /// Where each word is. `penstock.disk.control` declares the same table; a test compares them.
@@ -47,13 +47,10 @@ pub mod at {
 
 /// The mapped block and this opener's life.
 pub struct Control {
-    map: Mapping,
+    map: Arc<Mapping>,
     life: Life,
-    owner: u32,
     path: PathBuf,
 }
-
-const SLOT_MASK: u32 = 4095;
 
 impl Control {
     fn word(&self, at: usize) -> &AtomicU64 {
@@ -115,15 +112,12 @@ impl Control {
     /// This opener's name in lease tables: its slot and how many had opened the queue before, so
     /// that a later opener in the same slot is someone else.
     pub fn owner(&self) -> u32 {
-        self.owner
+        self.life.name()
     }
 
     /// Whether the opener with this name is still there.
     pub fn is_alive(&self, owner: u32) -> bool {
-        let slot = owner & SLOT_MASK;
-        owner == self.owner
-            || (self.map.word32(OWNERS_AT + slot as usize * 4).load(Ordering::Acquire) == owner
-                && self.life.is_alive(slot))
+        self.life.is_alive(owner)
     }
 
     /// The mapping, for words that have no accessor.
@@ -134,8 +128,17 @@ impl Control {
     /// Announces what the coming append will occupy, so that a successor knows what to clear.
     #[inline]
     pub fn reserve(&self, end: u64, number: u64) {
-        self.word(at::RESERVED_NUMBER).store(number, Ordering::Relaxed);
+        // In this order: whoever dies in between has an end above the tail, and the old number.
         self.map.publish64(at::RESERVED_END, end);
+        self.word(at::RESERVED_NUMBER).store(number, Ordering::Release);
+    }
+
+    /// Whether a holder died (or failed) between `reserve` and the end of `advance`. The words
+    /// tell, not the lock: whoever inherits it may have to give it back before he can settle.
+    #[inline]
+    pub fn is_unfinished(&self) -> bool {
+        let (end, number) = self.unfinished();
+        end != self.tail() || number != self.next_number()
     }
 
     /// Moves the tail: readers see everything below it.
@@ -260,11 +263,10 @@ impl Shared {
                     map.word32(word).store(0, Ordering::SeqCst);
                 }
             }
-            let life = Life::new(lock)?;
-            let opening = map.word32(at::OPENINGS).fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-            let owner = (opening << 12 | life.slot()) & (u32::MAX >> 1);
-            map.word32(OWNERS_AT + life.slot() as usize * 4).store(owner, Ordering::Release);
-            let control = Control { map, life, owner, path: folder };
+            let opening = map.word32(at::OPENINGS).fetch_add(1, Ordering::AcqRel);
+            let map = Arc::new(map);
+            let life = Life::new(lock, Arc::clone(&map), opening)?;
+            let control = Control { map, life, path: folder };
             Ok(Self { control: control.into(), is_first: is_alone || !same_boot, is_new: fresh })
         })
     }
@@ -282,7 +284,7 @@ impl Shared {
     /// This opener's name in lease tables.
     #[getter]
     fn owner(&self) -> u32 {
-        self.control.owner
+        self.control.owner()
     }
 
     /// Lets other openers in.
@@ -442,7 +444,7 @@ impl Shared {
     /// With the append lock held. The segment first: a reader never goes past the old one's end.
     fn follow(&self, tail: u64, segment_base: u64) {
         let map = &self.control.map;
-        map.publish64(at::RESERVED_END, tail);
+        self.control.reserve(tail, self.control.next_number());
         map.publish64(at::SEGMENT_BASE, segment_base);
         self.control.advance(tail, self.control.next_number());
         self.control.announce_dirty();

@@ -1,14 +1,18 @@
 //! A lock word in shared memory whose holder's life is an open file description.
 //!
-//! The word is 0 (free) or the holder's slot + 1, with the top bit set while someone sleeps on it.
-//! Each opener of a queue holds one byte of the lock file for as long as it lives; when a holder
-//! is gone, the kernel has dropped its byte, and the next taker inherits the word and is told so.
+//! The word is 0 (free) or the holder's name, with the top bit set while someone sleeps on it.
+//! Each opener of a queue holds one byte of the lock file (its slot) for as long as it lives; when
+//! a holder is gone, the kernel has dropped its byte, and the next taker inherits the word and is
+//! told so. A name is a slot and how many openers there had been: a slot that was taken again by a
+//! later opener does not keep its dead predecessor's locks alive.
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::sys::mapping::Mapping;
 use crate::sys::{futex, lockfile};
 
 const SLEEPERS: u32 = 1 << 31;
@@ -18,6 +22,9 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// Byte 0 of the lock file guards opening; slot `i` is byte `i + 1`.
 const OPEN_BYTE: u64 = 0;
 const SLOTS: u32 = 4096;
+const SLOT_BITS: u32 = 12;
+/// Where the control block keeps the name of each slot's opener.
+pub const OWNERS_AT: usize = 4096;
 
 /// How the word was got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +39,8 @@ pub enum Got {
 pub struct Life {
     file: File,
     slot: u32,
+    name: u32,
+    owners: Arc<Mapping>,
 }
 
 impl Life {
@@ -55,11 +64,14 @@ impl Life {
         lockfile::any_held_elsewhere(file, OPEN_BYTE + 1, u64::from(SLOTS))
     }
 
-    /// Takes the first free slot.
-    pub fn new(file: File) -> io::Result<Self> {
+    /// Takes the first free slot and writes the opener's name there; `opening` counts openers.
+    pub fn new(file: File, owners: Arc<Mapping>, opening: u32) -> io::Result<Self> {
         for slot in 0..SLOTS {
             if lockfile::try_lock(&file, u64::from(slot) + 1)? {
-                return Ok(Self { file, slot });
+                let round = opening % (SLEEPERS >> SLOT_BITS).saturating_sub(1) + 1;
+                let name = round << SLOT_BITS | slot;
+                owners.word32(OWNERS_AT + slot as usize * 4).store(name, Ordering::Release);
+                return Ok(Self { file, slot, name, owners });
             }
         }
         Err(io::Error::other(format!("{SLOTS} processes have this queue open: no slot is left")))
@@ -70,21 +82,24 @@ impl Life {
         &self.file
     }
 
-    /// This opener's slot.
-    pub fn slot(&self) -> u32 {
-        self.slot
+    /// This opener's name.
+    pub fn name(&self) -> u32 {
+        self.name
     }
 
-    /// Whether the opener in `slot` is alive. An unreadable lock file counts as alive.
-    pub fn is_alive(&self, slot: u32) -> bool {
-        slot == self.slot
-            || lockfile::is_held_elsewhere(&self.file, u64::from(slot) + 1).unwrap_or(true)
+    /// Whether the opener of this name is alive. An unreadable lock file counts as alive.
+    pub fn is_alive(&self, name: u32) -> bool {
+        let slot = name & (SLOTS - 1);
+        let held = || lockfile::is_held_elsewhere(&self.file, u64::from(slot) + 1);
+        name == self.name
+            || (self.owners.word32(OWNERS_AT + slot as usize * 4).load(Ordering::Acquire) == name
+                && held().unwrap_or(true))
     }
 
     /// Takes the word without waiting.
     #[inline]
     pub fn try_take(&self, word: &AtomicU32) -> Option<Got> {
-        let mine = self.slot + 1;
+        let mine = self.name;
         word.compare_exchange(0, mine, Ordering::Acquire, Ordering::Relaxed)
             .ok()
             .map(|_| Got::Clean)
@@ -93,7 +108,7 @@ impl Life {
     /// Takes the word, waiting as long as its holder lives. None after `patience` rounds or on a
     /// signal: the caller looks around and comes back.
     pub fn take(&self, word: &AtomicU32) -> Option<Got> {
-        let mine = self.slot + 1;
+        let mine = self.name;
         for _ in 0..SPINS {
             if let Some(got) = self.try_take(word) {
                 return Some(got);
@@ -114,7 +129,7 @@ impl Life {
             return None;
         }
         if futex::wait(word, marked, Some(PATIENCE)) == futex::Woken::TimedOut {
-            let holder = (marked & !SLEEPERS) - 1;
+            let holder = marked & !SLEEPERS;
             if !self.is_alive(holder) {
                 return word
                     .compare_exchange(marked, mine | SLEEPERS, Ordering::AcqRel, Ordering::Relaxed)

@@ -16,13 +16,18 @@ use crate::sys::futex;
 
 impl Writer {
     /// Syncs `segments`, which hold everything from `durable` to the tail as it is now. With the
-    /// sync lock held and without the interpreter lock.
-    fn sync_segments(&self, segments: &[Arc<Segment>]) -> std::io::Result<()> {
+    /// sync lock held and without the interpreter lock. False: someone has begun another segment
+    /// since the list was made, and the tail is in that one.
+    fn sync_segments(&self, segments: &[Arc<Segment>]) -> std::io::Result<bool> {
         let control = &*self.control;
         // One consistent pair: under the append lock nobody is between tail and number.
         control.life().take_patiently(control.lock_word());
         let (tail, next_number) = (control.tail(), control.next_number());
+        let is_last = segments.last().map(|last| last.base()) == Some(control.segment_base());
         control.life().give(control.lock_word());
+        if !is_last {
+            return Ok(false);
+        }
         for segment in segments {
             if segment.map().is_none() {
                 continue;
@@ -52,7 +57,7 @@ impl Writer {
         control.set_durable(tail);
         futex::wake(control.map().word32(at::DURABLE), i32::MAX);
         control.wake();
-        Ok(())
+        Ok(true)
     }
 
     /// The segments between `durable` and the tail.
@@ -89,25 +94,22 @@ impl Writer {
                         Some(Duration::from_millis(20)),
                     );
                     let holder = word.load(Ordering::Relaxed) & (u32::MAX >> 1);
-                    if holder != 0 && !control.life().is_alive(holder - 1) {
+                    if holder != 0 && !control.life().is_alive(holder) {
                         let _ = control.life().take(word).map(|_| control.life().give(word));
                     }
                 });
                 py.check_signals()?;
                 continue;
             }
-            let outcome = match self.unsynced(py) {
-                Ok(segments) => py.detach(|| self.sync_segments(&segments)).map_err(PyErr::from),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = outcome {
+            let segments = self.unsynced(py).inspect_err(|_| control.life().give(word))?;
+            if let Err(error) = py.detach(|| self.sync_segments(&segments)) {
                 // What the kernel failed to write it may have forgotten: nobody may rely on a
                 // later sync that succeeds.
                 control.poison();
                 control.life().give(word);
                 futex::wake(control.map().word32(at::DURABLE), i32::MAX);
                 let poisoned = errors::plain(py, "PoisonedError");
-                poisoned.set_cause(py, Some(error));
+                poisoned.set_cause(py, Some(error.into()));
                 return Err(poisoned);
             }
             control.life().give(word);

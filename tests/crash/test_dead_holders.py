@@ -1,0 +1,242 @@
+"""What processes leave behind that died in the middle of something, with others still there."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import signal
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import PoisonedError, Queue, _core
+from penstock.disk.control import CONTROL
+
+SPAWN = multiprocessing.get_context("spawn")
+KEY = bytes(range(32))
+GROUP_LOCK_AT = 16
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "queue"
+
+
+@pytest.fixture
+def queue(path: Path) -> Iterator[Queue]:
+    with open_queue(path) as queue:
+        yield queue
+
+
+def open_queue(path: Path, **options: Any) -> Queue:
+    return Queue(path, **({"durability": "process", "segment_bytes": 16384} | options))
+
+
+def bodies(queue: Queue) -> list[bytes]:
+    return [message.body for message in queue.scan()]
+
+
+def hold_append_lock(path: Path, channel: Any) -> None:
+    queue = open_queue(path)
+    queue.store.need_shared().lock()
+    channel.send(queue.store.need_shared().owner)
+    signal.pause()
+
+
+def hold_group_lock(path: Path, channel: Any) -> None:
+    queue = open_queue(path)
+    queue.group()
+    owner = queue.store.need_shared().owner
+    with (path / ".penstock/groups/default/table").open("r+b") as table:
+        table.seek(GROUP_LOCK_AT)
+        table.write(struct.pack("<I", owner))
+    channel.send(owner)
+    signal.pause()
+
+
+def put_and_get(path: Path, channel: Any) -> None:
+    with open_queue(path) as queue:
+        queue.put(b"from a newcomer")
+        channel.send(queue.get(10).body)
+
+
+def die_holding(work: Callable[[Path, Any], None], path: Path) -> int:
+    here, there = SPAWN.Pipe()
+    process = SPAWN.Process(target=work, args=(path, there))
+    process.start()
+    assert here.poll(30)
+    owner: int = here.recv()
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join()
+    return owner
+
+
+def run(work: Callable[[Path, Any], None], path: Path) -> Any:
+    here, there = SPAWN.Pipe()
+    process = SPAWN.Process(target=work, args=(path, there), daemon=True)
+    process.start()
+    try:
+        return here.recv() if here.poll(15) else None
+    finally:
+        process.kill()
+        process.join()
+
+
+def set_control(path: Path, **words: int) -> None:
+    with (path / ".penstock/control").open("r+b") as block:
+        for name, value in words.items():
+            block.seek(CONTROL.offset_of(name))
+            block.write(value.to_bytes(4 if name == "lock" else 8, "little"))
+
+
+@pytest.mark.parametrize("work", [hold_append_lock, hold_group_lock])
+def test_a_newcomer_in_a_dead_holders_slot_does_not_keep_its_lock_alive(
+    path: Path, queue: Queue, work: Callable[[Path, Any], None]
+) -> None:
+    die_holding(work, path)
+    assert run(put_and_get, path) == b"from a newcomer"
+    queue.put(b"x")
+    assert len(queue.get_many(9)) == 2
+
+
+@pytest.mark.parametrize("work", [hold_append_lock, hold_group_lock])
+def test_the_next_opener_is_not_held_up_by_a_lock_of_the_last_one(
+    path: Path, work: Callable[[Path, Any], None]
+) -> None:
+    die_holding(work, path)
+    assert run(put_and_get, path) == b"from a newcomer"
+
+
+def half_appended(path: Path, queue: Queue, **words: int) -> None:
+    """As if someone had died after `reserve`, having copied half a frame."""
+    end = queue.end()
+    segment = queue.store.need_writer().segment
+    with segment.path.open("r+b") as file:
+        file.seek(segment.position(end.tail) + 4)
+        file.write(b"\x11" * 200)
+    lock = 1 << 12 | 77  # a name that nobody has
+    set_control(path, reserved_end=end.tail + 208, lock=lock, **words)
+
+
+def test_half_an_append_is_cleared_before_the_next(path: Path, queue: Queue) -> None:
+    queue.put(b"one")
+    half_appended(path, queue, reserved_number=2)
+    queue.put(b"two")
+    assert [(m.body, m.number) for m in queue.scan()] == [(b"one", 0), (b"two", 1)]
+    segment = queue.store.need_writer().segment
+    rest = segment.read(segment.position(queue.end().tail), 400)
+    assert rest == bytes(400)
+
+
+def test_half_an_append_is_cleared_also_by_one_who_must_first_find_the_segment(path: Path) -> None:
+    with open_queue(path) as stale, open_queue(path) as queue:
+        for _ in range(60):
+            queue.put(bytes(500))
+        half_appended(path, queue, reserved_number=61)
+        stale.put(b"last")
+        assert [m.number for m in queue.scan()] == list(range(61))
+        segment = queue.store.need_writer().segment
+        assert segment.read(segment.position(queue.end().tail), 400) == bytes(400)
+
+
+def test_a_tail_that_moved_without_its_number_gets_it(path: Path, queue: Queue) -> None:
+    queue.put(b"one")
+    queue.put(b"two")
+    set_control(path, next_number=1, lock=1 << 12 | 77)
+    queue.put(b"three")
+    assert [m.number for m in queue.scan()] == [0, 1, 2]
+
+
+def test_no_offset_is_sealed_twice_under_one_key(path: Path) -> None:
+    with open_queue(path, key=KEY) as queue:
+        queue.put(b"one")
+        base = queue.end().segment_base
+        half_appended(path, queue, reserved_number=2)
+        queue.put(b"two")
+        assert queue.end().segment_base != base
+        assert bodies(queue) == [b"one", b"two"]
+
+
+def test_a_roll_that_died_after_the_rename_is_done_again(path: Path, queue: Queue) -> None:
+    queue.put(b"one")
+    tail = queue.end().tail
+    prepared, new = queue.store.prepare_segment(tail, 1, 100)
+    prepared.rename(new.path)
+    set_control(path, reserved_end=2**64 - 1, lock=1 << 12 | 77)
+    queue.put(b"two")
+    assert queue.end().segment_base == tail
+    assert bodies(queue) == [b"one", b"two"]
+    queue.close()
+    with open_queue(path, create=False) as again:
+        assert bodies(again) == [b"one", b"two"]
+        assert again.verify().is_ok
+
+
+def test_rolling_works_for_one_who_has_not_noticed_the_last_roll(path: Path) -> None:
+    with open_queue(path) as one, open_queue(path) as other:
+        one.put(b"x")
+        for _ in range(60):
+            other.put(bytes(500))
+        one.purge()
+        assert bodies(one) == bodies(other) == []
+
+
+def test_a_sync_does_not_call_durable_what_is_in_a_segment_it_did_not_know(path: Path) -> None:
+    with open_queue(path) as one, open_queue(path) as other:
+        one.put(b"x")
+        other.store.roll(other.end().segment_base, 0)
+        store = one.store
+        listed = store.unsynced_segments
+
+        def roll_meanwhile(durable: int) -> list[_core.Segment]:
+            known = listed(durable)
+            store.unsynced_segments = listed  # type: ignore[method-assign]
+            other.store.roll(other.end().segment_base, 0)
+            other.put(b"in the newest")
+            return known
+
+        other.put(b"y")
+        store.unsynced_segments = roll_meanwhile  # type: ignore[method-assign]
+        _core.record_effects(True)
+        one.sync()
+        _core.record_effects(False)
+        synced = {effect[1] for effect in _core.take_effects() if effect[0] == "sync"}
+        assert one.end().durable == one.end().tail
+        newest = one.store.segments(fresh=True)[-1].path
+        assert newest.stat().st_ino in synced
+
+
+def test_a_failed_sync_poisons_everyone_and_reopening_rescues(path: Path) -> None:
+    with open_queue(path) as other:
+        queue = open_queue(path)
+        queue.put(b"synced")
+        queue.sync()
+        durable = queue.end().durable
+        put = [b"%03d" % number for number in range(20)]
+        queue.put_many(put)
+        _core.fail_syncs(errno.EIO)
+        try:
+            with pytest.raises(PoisonedError):
+                queue.sync()
+        finally:
+            _core.fail_syncs(0)
+        for one in (queue, other):
+            assert one.is_poisoned
+            for attempt in (lambda one=one: one.put(b"x"), lambda one=one: one.put_many([b"x"])):
+                with pytest.raises(PoisonedError):
+                    attempt()
+            with pytest.raises(PoisonedError):
+                one.sync()
+        queue.close()
+    with open_queue(path) as again:
+        assert not again.is_poisoned
+        assert bodies(again) == [b"synced", *put]
+        assert again.store.segments(fresh=True)[-1].base == durable
+        assert again.end().durable == again.end().tail
+        again.put(b"after")
+        assert [m.number for m in again.scan()] == list(range(22))
+        assert again.verify().is_ok

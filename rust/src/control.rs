@@ -38,6 +38,7 @@ pub mod at {
     pub const WAITERS: usize = 128;
     pub const EVENT: usize = 132;
     pub const DIRTY: usize = 136;
+    pub const ROOM_WANTED: usize = 144;
     pub const DURABLE: usize = 192;
     pub const NAMED_BASE: usize = 200;
     pub const GENERATION: usize = 208;
@@ -196,6 +197,19 @@ impl Control {
     /// One less.
     pub fn leave_waiters(&self) {
         self.map.word32(at::WAITERS).fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// A group's cursor has moved: wakes the puts that wait for it to get this far, once.
+    #[inline]
+    pub fn progressed(&self, cursor: u64) {
+        let word = self.word(at::ROOM_WANTED);
+        let wanted = word.load(Ordering::Relaxed);
+        if wanted != 0
+            && cursor >= wanted
+            && word.compare_exchange(wanted, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        {
+            self.signal();
+        }
     }
 
     /// Something is unsynced that was not before: whoever has the duty may wake up.
@@ -454,6 +468,7 @@ impl Shared {
     fn set_head(&self, head: u64, number: u64) {
         self.control.map.publish64(at::HEAD_NUMBER, number);
         self.control.map.publish64(at::HEAD, head);
+        self.control.signal();
     }
 
     /// Wakes every waiter in every process.
@@ -461,15 +476,24 @@ impl Shared {
         self.control.signal();
     }
 
-    /// Waits until the head is no longer `head`, a few milliseconds at most: an ack in another
-    /// process may make room without moving the head, and only Python can tell.
-    #[pyo3(signature = (head, seconds=None))]
-    fn wait_head(&self, py: Python<'_>, head: u64, seconds: Option<f64>) -> PyResult<bool> {
-        let limit = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
-        let nap = limit.unwrap_or(Duration::MAX).min(Duration::from_millis(10));
-        py.detach(|| self.control.wait(Some(nap), || self.control.head() != head));
+    /// Asks every group's acks for a signal once a cursor reaches `offset`. Look for room after
+    /// it, then give the answer to `wait_room`.
+    fn want_room(&self, offset: u64) -> u32 {
+        let seen = self.control.event_word().load(Ordering::SeqCst);
+        let word = self.control.word(at::ROOM_WANTED);
+        // Several may wait, each for its own offset: the lowest wakes all, who ask again.
+        let lowest = |now: u64| (now == 0 || now > offset).then_some(offset.max(1));
+        let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lowest);
+        seen
+    }
+
+    /// Sleeps until a signal came after `seen`; false when `seconds` are over before.
+    #[pyo3(signature = (seen, seconds=None))]
+    fn wait_room(&self, py: Python<'_>, seen: u32, seconds: Option<f64>) -> PyResult<bool> {
+        let limit = seconds.and_then(|s| Duration::try_from_secs_f64(s.max(0.0)).ok());
+        let woken = py.detach(|| futex::wait(self.control.event_word(), seen, limit));
         py.check_signals()?;
-        Ok(self.control.head() != head)
+        Ok(woken != futex::Woken::TimedOut)
     }
 
     /// A word of the format's own, in the second half of the block.

@@ -1,6 +1,6 @@
 //! `penstock.Message`: what a user puts and gets. Fields are read from the frame when asked for.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -31,13 +31,15 @@ pub struct Message {
     pub source: Source,
     /// Set when it was handed out and must be acked.
     pub receipt: Option<Receipt>,
+    /// What `value` decodes with.
+    pub codec: OnceLock<Py<PyAny>>,
 }
 
 impl Message {
     /// A message found at `offset` of `segment`.
     pub fn found(segment: &Arc<Segment>, offset: u64, frame_at: u64, view: FrameView) -> Self {
         let source = Source::Frame(Arc::clone(segment), frame_at);
-        Self { offset: Some(offset), view, source, receipt: None }
+        Self { offset: Some(offset), view, source, receipt: None, codec: OnceLock::new() }
     }
 
     #[inline]
@@ -152,7 +154,13 @@ impl Message {
             due_ns: due_ns.unwrap_or(0),
             ..FrameView::default()
         };
-        Ok(Self { offset: None, view, source: Source::Owned(owned.into()), receipt: None })
+        Ok(Self {
+            offset: None,
+            view,
+            source: Source::Owned(owned.into()),
+            receipt: None,
+            codec: OnceLock::new(),
+        })
     }
 
     /// Where it is in its queue.
@@ -211,6 +219,20 @@ impl Message {
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.bytes(self.view.body))
+    }
+
+    /// The object that was put, by the queue's codec; without one, the body.
+    #[getter]
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self.codec.get() {
+            None => Ok(self.body(py).into_any()),
+            Some(codec) => codec.bind(py).call_method1("decode", (self.body(py),)),
+        }
+    }
+
+    /// `value` decodes with this codec from now on, unless it has one.
+    fn use_codec(&self, codec: Py<PyAny>) {
+        let _ = self.codec.set(codec);
     }
 
     /// The bytes inside the frame, still encoded, compressed or encrypted.

@@ -15,6 +15,7 @@ from penstock.engine.group import Group as Group
 from penstock.engine.queue import Queue as Queue
 from penstock.engine.table import Scan as Scan
 from penstock.errors import ClosedError as ClosedError
+from penstock.errors import CodecError as CodecError
 from penstock.errors import CorruptError as CorruptError
 from penstock.errors import Empty as Empty
 from penstock.errors import FormatError as FormatError
@@ -33,6 +34,7 @@ from penstock.options import Durability as Durability
 
 __all__ = [
     "ClosedError",
+    "CodecError",
     "CorruptError",
     "Durability",
     "Empty",

@@ -281,8 +281,13 @@ class Shared:
     def signal(self) -> None:
         """Wakes every waiter in every process."""
 
-    def wait_head(self, head: int, seconds: float | None = None) -> bool:
-        """Waits until the head is no longer `head`; false when `seconds` are over before."""
+    def want_room(self, offset: int) -> int:
+        """Asks every group's acks for a signal once a cursor reaches `offset`. Look for room after
+        it, then give the answer to `wait_room`.
+        """
+
+    def wait_room(self, seen: int, seconds: float | None = None) -> bool:
+        """Sleeps until a signal came after `seen`; false when `seconds` are over before."""
 
     def user_word(self, index: int) -> int:
         """A word of the format's own, in the second half of the block."""
@@ -462,6 +467,13 @@ class Message:
         """The user's bytes."""
 
     @property
+    def value(self) -> Any:
+        """The object that was put, by the queue's codec; without one, the body."""
+
+    def use_codec(self, codec: object) -> None:
+        """`value` decodes with this codec from now on, unless it has one."""
+
+    @property
     def payload(self) -> bytes:
         """The bytes inside the frame, still encoded, compressed or encrypted."""
 
@@ -590,6 +602,20 @@ class Group:
     def bump_version(self) -> None:
         """The settings file was changed."""
 
+    def retire(self) -> None:
+        """The group is about to be deleted or renamed: every handle on it, in every process, is
+        done.
+        """
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the group was deleted or renamed."""
+
+    def copy_from(self, other: Group) -> None:
+        """Takes over another group's progress: what it has out, held back or waiting is waiting
+        here, what it has acked is done here.
+        """
+
     def sync(self) -> None:
         """Syncs the journal (and, for groups that ack by getting, the word)."""
 
@@ -606,6 +632,9 @@ class Group:
     def checkpoint(self) -> None:
         """Rewrites the journal as a checkpoint."""
 
+    def set_codec(self, codec: object) -> None:
+        """What `value` of its messages decodes with; set once."""
+
     def close(self) -> None:
         """Ends every wait of this handle."""
 
@@ -618,7 +647,7 @@ class Watch:
         """The eventfd: readable when there may be something new."""
 
     def arm(self) -> None:
-        """From now on every signal of the queue raises the eventfd. Look at the queue afterwards."""
+        """From now on every signal of the queue raises the eventfd. Look at the queue after it."""
 
     def disarm(self) -> None:
         """Nobody waits any more: producers need not wake us."""

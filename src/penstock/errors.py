@@ -1,20 +1,21 @@
 """Everything that penstock raises.
 
-    PenstockError
-    ├── OptionError(ValueError)            an option has a value it can't have
-    ├── FormatError(ValueError)            not a queue, not this format, not this version
-    ├── NoQueueError(FileNotFoundError)    nothing is there, and creating was not asked for
-    ├── RefusedError(ValueError)           the format has no place for what was put
-    ├── CorruptError(OSError)              bytes that no writer of the format could have written
-    ├── StorageError(OSError)              the disk, the file system or its rights are in the way
-    ├── PoisonedError(OSError)             a sync failed: nothing more is accepted
-    ├── KeyNeededError(PermissionError)    encrypted, and the key is missing or another one
-    ├── OffsetError(LookupError)           no message is at this offset, number or time
-    ├── ReceiptError(ValueError)           the lease that a receipt proves has ended
-    ├── GroupError(ValueError)             no such group, or one that is taken
-    ├── ClosedError(ValueError)            the queue was closed
-    ├── Empty(queue.Empty)                 no message came in time
-    └── Full(queue.Full)                   no room came in time
+PenstockError
+├── OptionError(ValueError)            an option has a value it can't have
+├── FormatError(ValueError)            not a queue, not this format, not this version
+├── NoQueueError(FileNotFoundError)    nothing is there, and creating was not asked for
+├── RefusedError(ValueError)           the format has no place for what was put
+├── CorruptError(OSError)              bytes that no writer of the format could have written
+├── StorageError(OSError)              the disk, the file system or its rights are in the way
+├── PoisonedError(OSError)             a sync failed: nothing more is accepted
+├── KeyNeededError(PermissionError)    encrypted, and the key is missing or another one
+├── OffsetError(LookupError)           no message is at this offset, number or time
+├── ReceiptError(ValueError)           the lease that a receipt proves has ended
+├── GroupError(ValueError)             no such group, or one that is taken
+├── ClosedError(ValueError)            the queue was closed
+├── CodecError(ValueError)             an object without bytes, or bytes without an object
+├── Empty(queue.Empty)                 no message came in time
+└── Full(queue.Full)                   no room came in time
 """
 
 from __future__ import annotations
@@ -111,6 +112,10 @@ class ClosedError(PenstockError, ValueError):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(args or ("the queue was closed; open it again with Queue(path)",)))
+
+
+class CodecError(PenstockError, ValueError):
+    """A codec can't encode the object, or can't decode the body. See `message.body`."""
 
 
 class Empty(PenstockError, queue.Empty):

@@ -9,7 +9,7 @@ use super::journal::Kind;
 use super::reader::{Found, Reader};
 use super::receipt::Receipt;
 use super::table::{Entry, NEVER, State, at};
-use super::{Group, PAUSED};
+use super::{GONE, Group, PAUSED};
 use crate::checksum::key_hash;
 use crate::errors;
 use crate::frame::{Fault, FrameView, NO_TIME};
@@ -128,7 +128,7 @@ impl Group {
             && self.mirror.is_none()
             && self.table.attention() == NEVER
             && self.table.small(at::READY_LEN) == 0
-            && self.table.small(at::FLAGS) & PAUSED == 0
+            && self.table.small(at::FLAGS) & (PAUSED | GONE) == 0
             && self.settings.expire_ns.load(Ordering::Relaxed) == 0
             && !self.is_always
     }
@@ -212,7 +212,7 @@ impl Group {
         out: &mut Vec<Claimed>,
     ) -> Result<Stop, Stop> {
         let limit = self.limit();
-        if self.table.small(at::FLAGS) & PAUSED != 0 {
+        if self.table.small(at::FLAGS) & (PAUSED | GONE) != 0 {
             return Ok(Stop::Enough);
         }
         let now = self.clock().boot();

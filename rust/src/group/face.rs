@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use pyo3::prelude::*;
 
@@ -11,7 +11,7 @@ use super::claim::Claimed;
 use super::journal::{self, Journal, Kind, Record};
 use super::reader::Reader;
 use super::table::{Entry, MAX_ENTRIES, NEVER, NONE, State, Table, at};
-use super::{Group, MAGIC, PAUSED, PyMirror, Receipt, Settings};
+use super::{GONE, Group, MAGIC, PAUSED, PyMirror, Receipt, Settings};
 use crate::append::seconds_to_ns;
 use crate::clock::Clock;
 use crate::control::Shared;
@@ -38,6 +38,9 @@ impl PyGroup {
         for one in claimed {
             let is_dead = one.is_dead;
             let message = one.into_message(&self.0);
+            if let Some(codec) = self.0.codec.get() {
+                let _ = message.codec.set(codec.clone_ref(py));
+            }
             if is_dead {
                 self.0.table.count(at::DEAD, 1);
                 self.0.host.call_method1(py, "dead_letter", (message,))?;
@@ -64,11 +67,17 @@ impl PyGroup {
             if group.is_closed.load(Ordering::Relaxed) {
                 return Err(errors::plain(py, "ClosedError"));
             }
+            if group.has_news() {
+                self.take_news(py)?;
+            }
             let limit = group.limit();
             group.claim(py, count, visibility_ns, &mut claimed)?;
             if !claimed.is_empty() {
                 let messages = self.deliver(py, std::mem::take(&mut claimed))?;
                 if !messages.is_empty() {
+                    if !group.is_lease {
+                        group.control.progressed(group.cursor());
+                    }
                     group.sync_if_acked(py)?;
                     return Ok(messages);
                 }
@@ -109,6 +118,18 @@ impl PyGroup {
                 py.check_signals()?;
             }
         }
+    }
+
+    /// Another process changed the group's settings, or removed it.
+    #[cold]
+    fn take_news(&self, py: Python<'_>) -> PyResult<()> {
+        if self.0.is_gone() {
+            let text = "the group was deleted or renamed; open it again with queue.group(name)";
+            return Err(errors::error(py, "GroupError", (text,)));
+        }
+        let version = self.0.table.small(at::VERSION);
+        self.0.settings.noticed_version.store(version, Ordering::Relaxed);
+        self.0.host.call_method0(py, "refresh").map(drop)
     }
 
     /// A very short spin: most waits between busy processes end within it. True: look again.
@@ -198,6 +219,7 @@ impl PyGroup {
             expire_ns: 0.into(),
             spin_ns: 2_000.into(),
             is_durable_only: false.into(),
+            noticed_version: table.small(at::VERSION).into(),
         };
         let owner = if bound { shared.control.owner() } else { NONE };
         let group = Group {
@@ -217,6 +239,7 @@ impl PyGroup {
             owner,
             is_closed: AtomicBool::new(false),
             looked_for_dead: AtomicI64::new(0),
+            codec: OnceLock::new(),
         };
         group.prepare(is_same_boot, is_first, boot_id)?;
         Ok(Self(Arc::new(group)))
@@ -296,6 +319,7 @@ impl PyGroup {
             self.0.mirror()?;
         }
         drop(held);
+        self.0.control.progressed(self.0.cursor());
         Ok(is_behind)
     }
 
@@ -423,6 +447,49 @@ impl PyGroup {
     /// The settings file was changed.
     fn bump_version(&self) {
         self.0.table.map().word32(at::VERSION).fetch_add(1, Ordering::AcqRel);
+        self.0.control.signal();
+    }
+
+    /// The group is about to be deleted or renamed: every handle on it, in every process, is done.
+    fn retire(&self, py: Python<'_>) -> PyResult<()> {
+        let held = self.0.take(py)?;
+        let flags = self.0.table.small(at::FLAGS);
+        self.0.table.set_small(at::FLAGS, flags | GONE);
+        drop(held);
+        self.0.control.signal();
+        Ok(())
+    }
+
+    /// Whether the group was deleted or renamed.
+    #[getter]
+    fn is_gone(&self) -> bool {
+        self.0.is_gone()
+    }
+
+    /// Takes over another group's progress: what it has out, held back or waiting is waiting
+    /// here, what it has acked is done here.
+    fn copy_from(&self, py: Python<'_>, other: &Self) -> PyResult<()> {
+        let held = other.0.take(py)?;
+        let table = &other.0.table;
+        let entries: Vec<Entry> =
+            table.outstanding().filter_map(|entry| table.entry(entry)).collect();
+        let next = table.wide(at::NEXT);
+        drop(held);
+        self.0.seek(py, next)?;
+        let held = self.0.take(py)?;
+        let now = self.0.clock().boot();
+        for mut entry in entries {
+            (entry.token, entry.owner, entry.receives) = (0, NONE, 0);
+            if entry.state != State::Delayed && entry.state != State::Blocked {
+                entry.state = State::Ready;
+            }
+            self.0.write(Kind::Enter, entry, now)?;
+            self.0.table.enter(&entry)?;
+        }
+        self.0.table.settle_cursor();
+        drop(held);
+        self.0.control.signal();
+        Ok(())
     }
 
     /// Syncs the journal (and, for groups that ack by getting, the word).
@@ -467,6 +534,11 @@ impl PyGroup {
         self.0.checkpoint()?;
         drop(held);
         Ok(())
+    }
+
+    /// What `value` of its messages decodes with; set once.
+    fn set_codec(&self, codec: Py<PyAny>) {
+        let _ = self.0.codec.set(codec);
     }
 
     /// Ends every wait of this handle.

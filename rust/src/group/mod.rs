@@ -13,7 +13,7 @@ pub mod table;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 use pyo3::prelude::*;
 
@@ -36,6 +36,8 @@ use table::{Entry, NEVER, NONE, State, Table, at};
 const MAGIC: u64 = u64::from_le_bytes(*b"PENSTGRP");
 /// The group hands nothing out.
 const PAUSED: u32 = 1;
+/// The group was deleted or renamed: every handle on it is done.
+const GONE: u32 = 2;
 
 /// Where a format keeps a group's progress itself (`.rdx`, `state.dat`, `consumer.offset`).
 pub trait Mirror: Send + Sync {
@@ -55,6 +57,7 @@ pub struct Settings {
     expire_ns: AtomicI64,
     spin_ns: AtomicI64,
     is_durable_only: AtomicBool,
+    noticed_version: AtomicU32,
 }
 
 /// One open group.
@@ -76,6 +79,7 @@ pub struct Group {
     owner: u32,
     is_closed: AtomicBool,
     looked_for_dead: AtomicI64,
+    codec: OnceLock<Py<PyAny>>,
 }
 
 /// The group's lock, held.
@@ -256,7 +260,7 @@ impl Group {
 
     /// The entry that a receipt names, if its lease still runs.
     fn leased(&self, entry: u32, token: u64, offset: u64) -> Result<Entry, Refusal> {
-        let found = self.table.entry(entry).ok_or(Refusal::Stale)?;
+        let found = self.table.entry(entry).filter(|_| !self.is_gone()).ok_or(Refusal::Stale)?;
         let is_same =
             found.token == token && found.offset == offset && found.state == State::Leased;
         if is_same { Ok(found) } else { Err(Refusal::Stale) }
@@ -296,6 +300,7 @@ impl Group {
         drop(held);
         match outcome {
             Ok(freed) => {
+                self.control.progressed(self.cursor());
                 // Another consumer may wait for the key, or for room in the window.
                 if freed || self.table.span() + 1 >= self.settings.window.load(Ordering::Relaxed) {
                     self.control.signal();
@@ -414,6 +419,7 @@ impl Group {
         self.table.clear(offset);
         self.mirror()?;
         drop(held);
+        self.control.progressed(offset);
         self.control.signal();
         if self.is_always {
             let end = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
@@ -473,9 +479,22 @@ impl Group {
         let ready = || {
             self.limit() != limit_seen
                 || self.table.small(at::READY_LEN) > 0
+                || self.has_news()
                 || self.is_closed.load(Ordering::Relaxed)
         };
         self.control.wait(timeout, ready)
+    }
+
+    /// Whether the group was deleted or renamed.
+    fn is_gone(&self) -> bool {
+        self.table.small(at::FLAGS) & GONE != 0
+    }
+
+    /// Whether its settings were changed, or it is gone.
+    #[inline]
+    fn has_news(&self) -> bool {
+        self.table.small(at::VERSION) != self.settings.noticed_version.load(Ordering::Relaxed)
+            || self.is_gone()
     }
 
     /// The end as the format's own file has it, where other programs may move it.

@@ -32,7 +32,9 @@ CONTROL = Layout(
     Field("waiters", "I", "how many sleep on `event`"),
     Field("event", "I", "raised to wake them"),
     Field("dirty", "I", "raised when something became unsynced"),
-    Field("pad2", "52x", ""),
+    Field("pad2", "4x", ""),
+    Field("room_wanted", "Q", "a put waits for a cursor to get this far; 0: none does"),
+    Field("pad2b", "40x", ""),
     Field("durable", "Q", "everything below has been synced"),
     Field("named_base", "Q", "newest segment whose name has been synced"),
     Field("generation", "Q", "raised when everyone must look at the files again"),
@@ -59,7 +61,9 @@ class Words:
     is_poisoned: bool
 
 
-def clean_check(tail: int, number: int, base: int, head: int, head_number: int, durable: int) -> int:
+def clean_check(
+    tail: int, number: int, base: int, head: int, head_number: int, durable: int
+) -> int:
     """What `clean` holds after an orderly close."""
     words = (tail, number, base, head, head_number, durable)
     return _core.crc32c(b"".join(word.to_bytes(8, "little") for word in words)) or 1

@@ -7,8 +7,7 @@ asyncio tasks or processes.
 
 from __future__ import annotations
 
-import secrets
-import shutil
+import os
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _core
 from penstock.disk import files
-from penstock.engine import deadletter, positions
+from penstock.engine import deadletter, exclusive, positions
 from penstock.errors import ClosedError, Empty, GroupError
 from penstock.options import Durability, GroupOptions
 
@@ -59,14 +58,19 @@ class Group:
         *,
         start: positions.Where | Group = "earliest",
         create: bool = True,
+        look: bool = False,
         **options: Any,
     ) -> None:
-        """Opens the group, or makes it: it then reads from `start` on."""
+        """Opens the group, or makes it: it then reads from `start` on.
+
+        With `look` nobody consumes through this handle, so it may be another one's own group.
+        """
         self.queue, self.name = queue, name
         self.folder = folder_of(queue, name)
         self._start: positions.Where | Group = start
         self._wanted = {key: value for key, value in options.items() if value is not None}
-        self._create = create
+        self._create, self._is_look = create, look
+        self._seat: int | None = None
         self._version = -1
         self.options = GroupOptions()
         self._open()
@@ -88,6 +92,8 @@ class Group:
             start = self._starting_offset(own)
             files.make_folder(self.folder)
         options = self.options
+        if options.exclusive and not self._is_look:
+            self._sit_down()
         self.core = _core.Group(
             self.queue.store.need_shared(), self.folder, self.queue.store.clock, self,
             start=start, lease=options.ack == "lease",
@@ -98,6 +104,10 @@ class Group:
             mirror=self.queue.store.mirror(self.name) if options.mirrored else None,
             publish=self.queue.store.publish,
         )  # fmt: skip
+        if stored is None and isinstance(self._start, Group):
+            self.core.copy_from(self._start.core)
+        if self.queue.codec is not None:
+            self.core.set_codec(self.queue.codec)
         if self.queue.options.retention_age_s:
             self.core.configure(expire_s=self.queue.options.retention_age_s)
         if stored != options:
@@ -109,6 +119,21 @@ class Group:
             self.core.release_dead()
         self.get = self.core.get  # type: ignore[method-assign]
         self.get_many = self.core.get_many  # type: ignore[method-assign]
+
+    def _sit_down(self) -> None:
+        """Keeps everyone else out for as long as this process has the group open."""
+        if self._seat is None:
+            self._seat = exclusive.take(self.folder)
+        if self._seat is None:
+            raise GroupError(
+                f"group {self.name!r} of {self.queue.path} is exclusive and another consumer has "
+                f"it; use queue.broadcast() for a group of your own"
+            )
+
+    def _stand_up(self) -> None:
+        if self._seat is not None:
+            os.close(self._seat)
+            self._seat = None
 
     def _starting_offset(self, own: int | None) -> int:
         if own is not None:
@@ -291,7 +316,7 @@ class Group:
         self.core.close()
         self.__dict__.pop("get", None)
         self.__dict__.pop("get_many", None)
-        if self.options.exclusive:
+        if self.options.exclusive and not self._is_look:
             self.delete()
             return
         self.core.give_back()
@@ -300,13 +325,40 @@ class Group:
         self.queue.forget_group(self.name)
 
     def delete(self) -> None:
-        """Removes the group and its progress."""
+        """Removes the group and its progress. Consumers in other processes get `GroupError`."""
         self.core.close()
         self.queue.forget_group(self.name)
-        doomed = self.folder.with_name(f".{self.name}.{secrets.token_hex(4)}")
-        if self.folder.exists():
-            _core.rename_file(self.folder, doomed)
-            shutil.rmtree(doomed)
+        # The name first: whoever comes now makes a new group, whoever is here is told below.
+        exclusive.remove(self.folder)
+        self.core.retire()
+        self._stand_up()
+
+    def rename(self, name: str) -> None:
+        """Gives the group another name. Leases end; other handles on it get `GroupError`."""
+        folder = folder_of(self.queue, name)
+        if self.queue.store.mirror(self.name) is not None:
+            raise GroupError(f"format {self.queue.store.format} itself keeps group {self.name!r}")
+        if name in names(self.queue):
+            raise GroupError(f"{self.queue.path}: there is a group {name!r} already")
+        _core.rename_file(self.folder, folder)
+        self.core.retire()
+        _core.unlink_file(folder / "table")  # A cache with the old handles' sign in it.
+        self.queue.forget_group(self.name)
+        self.name, self.folder = name, folder
+        self._open()
+        self.queue.keep_group(self)
+
+    def reset(self, where: positions.Where = "earliest") -> int:
+        """Forgets all progress: reads from the oldest message, or `where`, as if new."""
+        return self.seek(where)
+
+    def after_fork(self) -> None:
+        """In the child: nothing here is ours."""
+        self.__dict__.pop("get", None)
+        self.__dict__.pop("get_many", None)
+        self._stand_up()
+        if self.options.exclusive:
+            self.core.close()
 
     def __repr__(self) -> str:
         """Name, cursor, lag."""

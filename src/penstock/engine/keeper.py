@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING
 
+from penstock.engine import exclusive
 from penstock.errors import PenstockError
 from penstock.options import Durability
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
+
+SWEEP_S = 10.0
+"""How often groups of dead consumers are looked for."""
 
 log = logging.getLogger("penstock.keeper")
 
@@ -28,6 +33,7 @@ class Keeper:
         self._queue = queue
         self._writer = queue.store.need_writer()
         self._stop = threading.Event()
+        self._swept_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="penstock-keeper", daemon=True)
         self._thread.start()
 
@@ -64,4 +70,7 @@ class Keeper:
             self._writer.sync()
             queue.sync_groups()
         queue.store.tend()
+        if time.monotonic() - self._swept_at > SWEEP_S:
+            exclusive.sweep(queue)
+            self._swept_at = time.monotonic()
         queue.retain()

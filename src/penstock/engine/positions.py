@@ -12,7 +12,9 @@ from penstock.formats.base import Store
 Where = int | str | datetime
 AGO = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d|w)\Z")
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-EXPECTED = "an offset, earliest, latest, number:N, offset:N, a time like 2026-11-01T12:00 or 3d (ago)"
+EXPECTED = (
+    "an offset, earliest, latest, number:N, offset:N, a time like 2026-11-01T12:00 or 3d (ago)"
+)
 
 
 def seconds_of(text: str) -> float | None:
@@ -73,7 +75,9 @@ def check(store: Store, offset: int) -> int:
     segment = store.segment_at(offset)
     limit = segment.end if segment.end is not None else end.tail
     if not _core.is_boundary(segment, offset, limit):
-        raise OffsetError(f"{store.path}: no message begins at offset {offset}; use a message's own")
+        raise OffsetError(
+            f"{store.path}: no message begins at offset {offset}; use a message's own"
+        )
     return offset
 
 

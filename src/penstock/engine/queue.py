@@ -10,26 +10,35 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import time
-import weakref
-from collections.abc import Iterable, Iterator, Sequence
+import secrets
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock import _core
 from penstock import clock as clocks
-from penstock.engine import deadletter, intents, positions, retention
+from penstock.engine import (
+    codecs,
+    deadletter,
+    exclusive,
+    intents,
+    openings,
+    positions,
+    retention,
+    room,
+)
+from penstock.engine.codecs import Codec
 from penstock.engine.group import DEFAULT, Group, names
 from penstock.engine.keeper import Keeper
 from penstock.engine.table import Scan
-from penstock.errors import ClosedError, Full, NoQueueError, PenstockError
+from penstock.errors import ClosedError, GroupError, NoQueueError
 from penstock.formats import registry
 from penstock.formats.base import End, Store, Verdict
 from penstock.options import Durability, QueueOptions
-
-OPEN: weakref.WeakSet[Queue] = weakref.WeakSet()
 
 
 class Queue:
@@ -44,12 +53,14 @@ class Queue:
         create: bool = True,
         read_only: bool = False,
         clock: clocks.ManualClock | _core.Clock | None = None,
+        codec: str | Codec | None = None,
         **options: Any,
     ) -> None:
         """Opens the queue at `path`; creates it when nothing is there.
 
-        `create=False` never creates; `read_only=True` changes nothing on disk. The other options
-        are those of `QueueOptions`.
+        `create=False` never creates; `read_only=True` changes nothing on disk; with `codec`
+        (`bytes`, `str`, `json`, `cbor`, `logrecord`, or an object) `put` takes objects and
+        `message.value` gives them back. The other options are those of `QueueOptions`.
         """
         self.path = Path(path)
         self.options = QueueOptions.of(**options)
@@ -59,9 +70,13 @@ class Queue:
         self._groups: dict[str, Group] = {}
         self._graves: dict[Path, Queue] = {}
         self._keeper: Keeper | None = None
+        self._looked: dict[str, Group] = {}
+        self._patience = threading.local()
+        self.codec = codecs.find(codec)
+        self._codec_given = codec
         self._is_closed = False
         self._open()
-        OPEN.add(self)
+        openings.add(self)
 
     def _open(self) -> None:
         if not self._create and not self.path.exists():
@@ -73,8 +88,10 @@ class Queue:
         self._pid = os.getpid()
         if self._read_only:
             return
-        self.store.on_full = self._when_full
-        self.put = self.store.need_writer().put  # type: ignore[method-assign]
+        self.store.on_full = partial(room.make, self)
+        exclusive.sweep(self)
+        if self.codec is None:
+            self.put = self.store.need_writer().put  # type: ignore[method-assign]
         if self.store.was_first:
             intents.settle_all(self.store)
         if self.options.durability is not Durability.PROCESS or self._has_retention():
@@ -87,7 +104,7 @@ class Queue:
 
     def put(
         self,
-        body: bytes,
+        body: Any,
         *,
         tag: str | None = None,
         id: str | None = None,
@@ -102,6 +119,8 @@ class Queue:
         with the same key, `headers` are text, `delay` keeps it back for that many seconds.
         """
         self.ensure_open()
+        if self.codec is not None:
+            body = self.codec.encode(body)
         return self.store.need_writer().put(
             body, tag=tag, id=id, key=key, headers=headers, delay=delay, timestamp_ns=timestamp_ns
         )
@@ -118,55 +137,26 @@ class Queue:
         writer = self.store.need_writer()
         if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
             return writer.put_arrow(items, tag=tag, delay=delay)
+        if self.codec is not None:
+            encode = self.codec.encode
+            items = [one if isinstance(one, _core.Message) else encode(one) for one in items]
         return writer.put_list(items, tag=tag, delay=delay)
 
-    def _when_full(self, needed: int) -> None:
-        """`max_bytes` is reached: frees what every group has read, then as the options say.
-
-        Returns when something was freed; the put then looks again.
-        """
-        wait_s = self.options.put_timeout_s
-        until = None if wait_s is None else time.monotonic() + wait_s
-        while not self._free_read(needed):
-            if self.options.when_full == "drop-oldest":
-                self._drop_oldest(needed)
-                return
-            left = None if until is None else until - time.monotonic()
-            if self.options.when_full == "reject" or (left is not None and left <= 0):
-                raise Full(
-                    f"{self.path}: {needed} bytes do not fit into max_bytes={self.limit_bytes}"
-                )
-            self.ensure_open()
-            self.store.wait_for_room(left)
-
-    def _free_read(self, needed: int) -> bool:
-        """Deletes what every group has read; whether that makes room."""
-        end = self.store.end()
-        if self.limit_bytes == 0 or end.tail - end.head + needed <= self.limit_bytes:
-            return True
-        if self.store.free_consumed(self):
-            return True
-        cursors = [self.group(name, create=False).cursor for name in self.groups()]
-        if not cursors:
-            return False
-        read = min(cursors)
-        if read > end.segment_base:
-            # A segment goes as a whole: the part that was read must not wait for the rest.
-            self.store.roll(end.segment_base, needed)
-        return bool(self.store.trim(read))
-
-    def _drop_oldest(self, needed: int) -> None:
-        infos = self.store.segments(fresh=True)
-        if len(infos) > 1 and infos[0].end is not None:
-            gone = retention.Plan(infos[0].end, (infos[0],), "drop-oldest", "")
-            retention.apply(self, gone)
-            return
-        self.store.roll(self.store.end().segment_base, needed)
+    @contextmanager
+    def patience(self, seconds: float | None) -> Iterator[None]:
+        """Puts of this thread wait that long for room, whatever `put_timeout_s` says."""
+        before = self.patience_s
+        self._patience.seconds = seconds
+        try:
+            yield
+        finally:
+            self._patience.seconds = before
 
     @property
-    def limit_bytes(self) -> int:
-        """The most that the queue may hold; 0: no limit."""
-        return self.options.max_bytes
+    def patience_s(self) -> float | None:
+        """How long a put of this thread waits for room; none: for ever."""
+        found: float | None = getattr(self._patience, "seconds", self.options.put_timeout_s)
+        return found
 
     # ── getting ────────────────────────────────────────────────────────────────────────────
 
@@ -179,6 +169,9 @@ class Queue:
         self.ensure_open()
         self._need_live()
         found = self._groups.get(name)
+        if found is not None and found.core.is_gone:
+            self.forget_group(name)
+            found = None
         if found is None:
             found = self._groups[name] = Group(self, name, **options)
         elif options:
@@ -191,7 +184,7 @@ class Queue:
 
     def broadcast(self, **options: Any) -> Group:
         """A group for one consumer alone: it sees everything from now on, and goes with it."""
-        name = f"only-{os.getpid()}-{os.urandom(4).hex()}"
+        name = f"only-{os.getpid()}-{secrets.token_hex(4)}"
         options.setdefault("start", "latest")
         return self.group(name, exclusive=True, **options)
 
@@ -250,8 +243,9 @@ class Queue:
         first = positions.resolve(self.store, start)
         last = self.store.end().tail if end is None else positions.resolve(self.store, end)
         return Scan(
-            self.store, first, last, tags=tags, dialect=dialect, columns=columns, tolerant=tolerant
-        )
+            self.store, first, last, tags=tags, dialect=dialect, columns=columns,
+            tolerant=tolerant, codec=self.codec,
+        )  # fmt: skip
 
     def message_at(self, offset: int) -> _core.Message:
         """The message at an offset."""
@@ -335,16 +329,35 @@ class Queue:
     def holding_cursors(self) -> dict[str, int]:
         """The cursor of every group that retention waits for."""
         cursors = {}
+        exclusive.sweep(self)
         now = self._clock.wall_now_ns()
         for name in self.groups():
-            group = self.group(name, create=False)
-            if group.options.holds and group.idle_ns(now) <= self.options.hold_max_s * 1e9:
+            group = self._look(name)
+            if group is None or not group.options.holds:
+                continue
+            if group.idle_ns(now) <= self.options.hold_max_s * 1e9:
                 cursors[name] = group.cursor
         return cursors
+
+    def _look(self, name: str) -> Group | None:
+        """A group to look at: also one that another consumer has for itself."""
+        if name in self._groups:
+            return self._groups[name]
+        found = self._looked.get(name)
+        if found is None or found.core.is_gone:
+            try:
+                found = self._looked[name] = Group(self, name, create=False, look=True)
+            except (GroupError, FileNotFoundError):
+                return None  # It went meanwhile.
+        return found
 
     def open_groups(self) -> list[Group]:
         """The groups that this process has open."""
         return list(self._groups.values())
+
+    def keep_group(self, group: Group) -> None:
+        """A group got this name."""
+        self._groups[group.name] = group
 
     def forget_group(self, name: str) -> None:
         """A group was deleted."""
@@ -430,6 +443,7 @@ class Queue:
             raise ClosedError()
         if self._pid != os.getpid():
             self._open()
+            self._groups = {n: g for n, g in self._groups.items() if not g.options.exclusive}
             for group in self._groups.values():
                 group._open()
 
@@ -438,11 +452,13 @@ class Queue:
         if self._is_closed:
             return
         self._is_closed = True
-        OPEN.discard(self)
+        openings.discard(self)
         for name in ("put", "get"):
             self.__dict__.pop(name, None)
         if self._pid != os.getpid():
             return
+        if not self._read_only:
+            self.store.need_shared().signal()
         if self._keeper is not None:
             self._keeper.stop()
         if not self._read_only and not self.is_poisoned:
@@ -459,12 +475,13 @@ class Queue:
         for name in ("put", "get"):
             self.__dict__.pop(name, None)
         for group in self._groups.values():
-            group.__dict__.pop("get", None)
-            group.__dict__.pop("get_many", None)
+            group.after_fork()
+        self._looked.clear()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A handle travels between processes as its path."""
         options = {n: getattr(self.options, n) for n in self.options.__slots__}
+        options |= {"codec": self._codec_given}
         return _reopen, (str(self.path), self._format, self._read_only, options)
 
     def __enter__(self) -> Queue:
@@ -478,20 +495,3 @@ class Queue:
 
 def _reopen(path: str, format: str | None, read_only: bool, options: dict[str, Any]) -> Queue:
     return Queue(path, format=format, create=False, read_only=read_only, **options)
-
-
-def _after_fork() -> None:
-    for queue in list(OPEN):
-        queue.after_fork()
-
-
-def _close_all(queues: Iterable[Queue] = OPEN) -> None:
-    for queue in list(queues):
-        try:
-            queue.close()
-        except (PenstockError, OSError):
-            pass  # The interpreter is going: whoever opens the queue next recovers it.
-
-
-os.register_at_fork(after_in_child=_after_fork)
-atexit.register(_close_all)

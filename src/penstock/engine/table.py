@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock import _core
+from penstock.engine.codecs import Codec
 from penstock.formats import known_damage
 from penstock.formats.base import Damage, Store
 
@@ -27,9 +28,10 @@ class Scan:
         dialect: str = "modern",
         columns: Sequence[str] | None = None,
         tolerant: bool = False,
+        codec: Codec | None = None,
     ) -> None:
         """Reads `[start, end)`; with `tolerant`, damage is noted and passed over."""
-        self._store = store
+        self._store, self._codec = store, codec
         self._found: list[Damage] = []
         self._columns = list(columns) if columns is not None else None
         self._core = _core.Scan(
@@ -44,7 +46,10 @@ class Scan:
 
     def __iter__(self) -> Iterator[_core.Message]:
         """Message by message."""
-        return iter(self._core)
+        for message in self._core:
+            if self._codec is not None:
+                message.use_codec(self._codec)
+            yield message
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         """The Arrow C stream, in a capsule."""

@@ -408,9 +408,12 @@ class Store(ABC):
             raise RefusedError(f"the queue is full: {needed} bytes do not fit into max_bytes")
         self.on_full(needed)
 
-    def wait_for_room(self, timeout_s: float | None) -> None:
-        """Waits a moment for consumers to make room: until the head moves, or its time is over."""
-        self.need_shared().wait_head(self.end().head, timeout_s)
+    def used_bytes(self) -> int:
+        """What `max_bytes` limits: bytes of frames between head and tail."""
+        end = self.end()
+        if not self.capabilities.gaps:
+            return end.tail - end.head
+        return sum(last - first for _, first, last in self.ranges(end.head, end.tail))
 
     # ── walking ────────────────────────────────────────────────────────────────────────────
 

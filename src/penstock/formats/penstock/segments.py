@@ -12,6 +12,7 @@ from penstock.disk.layout import Layout
 from penstock.errors import CorruptError, FormatError
 from penstock.formats.base import SegmentInfo
 from penstock.formats.penstock import layouts
+from penstock.options import KIB, QueueOptions
 
 CRC_AT = layouts.HEADER.offset_of("crc")
 FIRST_BYTES = 1 << 20
@@ -21,6 +22,12 @@ GROWTH = 8
 def segment_path(folder: Path, base: int) -> Path:
     """The file of the segment that begins at `base`."""
     return folder / "log" / f"{base:020d}.seg"
+
+
+def limit_of(options: QueueOptions) -> int:
+    """How large a segment gets. A queue with a limit has at least eight: only whole ones go."""
+    most, total = options.segment_bytes, options.max_bytes
+    return most if total == 0 else min(most, max(16 * KIB, total // 8))
 
 
 def next_size(previous: int, needed: int, limit: int) -> int:

@@ -58,7 +58,7 @@ class PenstockStore(Store):
             if not segments.list_segments(path):
                 flags = layouts.ENCRYPTED if options.key else 0
                 flags |= layouts.COMPRESSED if options.compression == "lz4" else 0
-                size = segments.next_size(0, 0, options.segment_bytes)
+                size = segments.next_size(0, 0, segments.limit_of(options))
                 now = clock.wall_now_ns()
                 head = Header(
                     secrets.token_bytes(16), 0, 0, flags, secrets.token_bytes(16), now, size
@@ -305,7 +305,9 @@ class PenstockStore(Store):
     ) -> tuple[Path, NewSegment]:
         """The next file: one that was zeroed in the background, or a fresh one."""
         last = self.list_segments()[-1]
-        size = segments.next_size(last.size, max(needed, len(body)), self.options.segment_bytes)
+        size = segments.next_size(
+            last.size, max(needed, len(body)), segments.limit_of(self.options)
+        )
         if needed + HEADER_BYTES + 8 > 2**31 - 1:
             raise RefusedError(f"{needed} bytes do not fit into any segment")
         prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.seg"
@@ -350,7 +352,7 @@ class PenstockStore(Store):
         if ready.exists() or self.shared is None:
             return
         last = self.list_segments()[-1]
-        size = segments.next_size(last.size, 0, self.options.segment_bytes)
+        size = segments.next_size(last.size, 0, segments.limit_of(self.options))
         fresh = self.sidecar / f"zero-{os.getpid()}-{id(self):x}.seg"
         _core.unlink_file(fresh)
         _core.create_file(fresh, size, zeroed=True, synced=True)

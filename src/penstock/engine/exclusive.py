@@ -1,0 +1,62 @@
+"""Broadcast: a group that one consumer has for itself, and that goes with it.
+
+The consumer holds a lock on the group's folder; the kernel drops it when the process ends,
+however it ends. Whoever finds an exclusive group whose folder is not locked removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock import _core
+from penstock.disk import files
+
+if TYPE_CHECKING:
+    from penstock.engine.queue import Queue
+
+
+def take(folder: Path) -> int | None:
+    """A descriptor that holds the folder, or none when someone else has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Between opening and locking, the folder may have been removed and made again.
+        if os.fstat(descriptor).st_ino == folder.stat().st_ino:
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
+
+
+def is_exclusive(folder: Path) -> bool:
+    """Whether the group in `folder` is for one consumer."""
+    return bool((files.read_json(folder / "group.json") or {}).get("exclusive"))
+
+
+def remove(folder: Path) -> None:
+    """Takes the group's name away at once, then its files."""
+    doomed = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    if folder.exists():
+        _core.rename_file(folder, doomed)
+        shutil.rmtree(doomed)
+
+
+def sweep(queue: Queue) -> list[str]:
+    """Removes exclusive groups whose consumer is gone; answers their names."""
+    gone = []
+    groups = queue.store.sidecar / "groups"
+    for folder in list(groups.iterdir()) if groups.is_dir() else []:
+        if not files.is_name(folder.name) or not is_exclusive(folder):
+            continue
+        seat = take(folder)
+        if seat is not None:
+            remove(folder)
+            os.close(seat)
+            gone.append(folder.name)
+    return gone

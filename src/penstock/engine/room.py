@@ -1,0 +1,89 @@
+"""What a put does when `max_bytes` is reached: free, drop, refuse or wait.
+
+A put that waits leaves the offset that the slowest group must reach in a shared word; the ack
+that gets a cursor there wakes it, in whatever process either is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.engine import retention
+from penstock.errors import Full, RefusedError
+
+if TYPE_CHECKING:
+    from penstock.engine.queue import Queue
+
+MANUAL_NAP_S = 0.002
+"""With a clock that only a test moves, nobody may sleep until a deadline."""
+
+
+def has_room(queue: Queue, needed: int) -> bool:
+    """Whether `needed` bytes fit now."""
+    return queue.store.used_bytes() + needed <= queue.options.max_bytes
+
+
+def make(queue: Queue, needed: int) -> None:
+    """Called by the append that did not fit; returns when it is worth another try."""
+    options = queue.options
+    if needed > options.max_bytes:
+        raise RefusedError(f"{queue.path}: {needed} bytes never fit, max_bytes={options.max_bytes}")
+    while free(queue):
+        if has_room(queue, needed):
+            return
+    if options.when_full == "drop-oldest":
+        drop_oldest(queue, needed)
+    elif options.when_full == "reject":
+        raise Full(f"{queue.path}: {needed} bytes do not fit into max_bytes={options.max_bytes}")
+    else:
+        wait(queue, needed)
+
+
+def free(queue: Queue) -> bool:
+    """Deletes what every group has read, or what retention allows; whether anything went."""
+    store = queue.store
+    if store.free_consumed(queue) or queue.trim():
+        return True
+    cursors = queue.holding_cursors().values()
+    if not cursors or store.capabilities.deletes_consumed:
+        return False
+    done, end, infos = min(cursors), store.end(), store.segments(fresh=True)
+    if done >= end.tail > infos[-1].first or done > infos[-1].first == infos[0].first:
+        # The newest segment is read too, or all there is: with a new one begun, it can go.
+        store.roll(end.segment_base, 0)
+    return bool(retention.apply(queue, retention.plan(queue, done)))
+
+
+def drop_oldest(queue: Queue, needed: int) -> None:
+    """Deletes the oldest segments, read or not, until there is room."""
+    store = queue.store
+    while not has_room(queue, needed):
+        oldest = store.segments(fresh=True)[0]
+        if oldest.end is None:
+            store.roll(oldest.base, needed)
+            continue
+        plan = retention.Plan(oldest.end, (oldest,), "drop-oldest", "")
+        if not retention.apply(queue, plan):
+            raise Full(f"{queue.path}: nothing can be dropped to make room for {needed} bytes")
+
+
+def wanted(queue: Queue) -> int:
+    """How far the slowest group must get before anything can go."""
+    oldest = queue.store.segments(fresh=True)[0]
+    return oldest.end if oldest.end is not None else queue.store.end().tail
+
+
+def wait(queue: Queue, needed: int) -> None:
+    """Sleeps until groups have made room; `Full` when the put's patience is over."""
+    clock, patience = queue.store.clock, queue.patience_s
+    until = None if patience is None else clock.boot_now_ns() + int(patience * 1e9)
+    while not has_room(queue, needed):
+        queue.ensure_open()
+        shared = queue.store.need_shared()
+        seen = shared.want_room(wanted(queue))
+        if free(queue):
+            continue
+        left = None if until is None else (until - clock.boot_now_ns()) / 1e9
+        if left is not None and left <= 0:
+            raise Full(f"{queue.path}: still full after {patience} s")
+        shared.wait_room(seen, min(left or MANUAL_NAP_S, MANUAL_NAP_S) if clock.manual else left)

@@ -1,0 +1,117 @@
+"""Codecs: objects in, objects out, and nothing but an error for hostile bodies."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock
+from penstock.engine import codecs
+
+PLAIN: Any = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize(
+    ("codec", "value"),
+    [("bytes", b"\0a"), ("str", "ä"), ("json", {"a": [1, None]}), ("cbor", {"a": [1, b"b"]})],
+)
+def test_put_takes_an_object_and_value_gives_it_back(
+    tmp_path: Path, codec: str, value: object
+) -> None:
+    with penstock.Queue(tmp_path / "q", codec=codec) as queue:
+        queue.put(value, tag="t")
+        queue.put_many([value, value])
+        assert [message.value for message in queue.peek(3)] == [value] * 3
+        assert [message.value for message in queue.get_many(3)] == [value] * 3
+        assert [message.value for message in queue.scan()] == [value] * 3
+
+
+def test_without_a_codec_the_value_is_the_body(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as queue:
+        queue.put(b"a")
+        assert queue.get(0).value == b"a"
+
+
+class Doubler:
+    def encode(self, value: int) -> bytes:
+        return b"%d" % (value * 2)
+
+    def decode(self, body: bytes) -> int:
+        return int(body) // 2
+
+
+def test_a_codec_of_one_s_own_needs_two_methods_only(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q", codec=Doubler()) as queue:
+        queue.put(21)
+        message = queue.get(0)
+        assert (message.body, message.value) == (b"42", 21)
+
+
+@pytest.mark.parametrize("codec", ["pickle", object()])
+def test_what_is_no_codec_is_refused(tmp_path: Path, codec: Any) -> None:
+    with pytest.raises(penstock.OptionError, match="codec"):
+        penstock.Queue(tmp_path / "q", codec=codec)
+
+
+@pytest.mark.parametrize(
+    ("codec", "value"),
+    [("bytes", 1), ("str", b"a"), ("json", {1, 2}), ("json", float("nan")), ("cbor", object()),
+     ("logrecord", "a")],
+)  # fmt: skip
+def test_an_object_without_bytes_is_refused_before_anything_is_put(
+    tmp_path: Path, codec: str, value: object
+) -> None:
+    with penstock.Queue(tmp_path / "q", codec=codec) as queue:
+        with pytest.raises(penstock.CodecError, match=f"codec {codec}"):
+            queue.put(value)
+        assert len(queue) == 0
+
+
+@given(body=st.binary(max_size=200), name=st.sampled_from(sorted(codecs.BY_NAME)))
+def test_any_body_is_decoded_or_refused(body: bytes, name: str) -> None:
+    codec = codecs.BY_NAME[name]()
+    try:
+        codec.decode(body)
+    except penstock.CodecError as error:
+        assert str(error).startswith("codec ")
+
+
+@pytest.mark.parametrize(("name", "opening"), [("json", b"["), ("cbor", b"\x81")])
+def test_endless_nesting_is_refused(name: str, opening: bytes) -> None:
+    with pytest.raises(penstock.CodecError):
+        codecs.BY_NAME[name]().decode(opening * 100_000)
+
+
+@given(value=PLAIN, name=st.sampled_from(["json", "cbor"]))
+def test_plain_values_survive_the_journey(value: Any, name: str) -> None:
+    codec = codecs.BY_NAME[name]()
+    assert codec.decode(codec.encode(value)) == value
+
+
+def test_a_log_record_keeps_what_matters() -> None:
+    codec = codecs.LogRecordCodec()
+    try:
+        raise KeyError("k")
+    except KeyError:
+        record = logging.LogRecord("a.b", 30, "f.py", 7, "%s!", ("hi",), sys.exc_info())
+    record.custom = {"x": object()}
+    found = codec.decode(codec.encode(record))
+    assert found is not None
+    assert (found.name, found.levelno, found.getMessage(), found.lineno) == ("a.b", 30, "hi!", 7)
+    assert "KeyError" in (found.exc_text or "")
+
+
+def test_a_hostile_log_record_can_t_hide_methods() -> None:
+    found = codecs.LogRecordCodec().decode(b'{"getMessage": 1, "msg": "m", "args": null}')
+    assert found is not None
+    assert found.getMessage() == "m"

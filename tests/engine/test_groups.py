@@ -1,0 +1,131 @@
+"""Groups as things: copied, renamed, deleted, reset and reconfigured while others use them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+
+def bodies(group: penstock.Group) -> list[bytes]:
+    return [message.body for message in group.get_many(100)]
+
+
+def test_a_copied_group_begins_where_the_other_one_is(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as queue:
+        queue.put_many([b"a", b"b", b"c", b"d"])
+        source = queue.group("source")
+        leased, acked = source.get_many(2)
+        acked.ack()
+        copy = queue.group("copy", start=source)
+        assert bodies(copy) == [b"a", b"c", b"d"]
+        leased.ack()
+        assert bodies(source) == [b"c", b"d"]
+
+
+def test_a_copy_survives_a_restart(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as queue:
+        queue.put_many([b"a", b"b", b"c"])
+        source = queue.group("source")
+        source.get_many(2)[1].ack()
+        queue.group("copy", start=source)
+    with penstock.Queue(tmp_path / "q") as queue:
+        assert bodies(queue.group("copy", create=False)) == [b"a", b"c"]
+
+
+def test_a_renamed_group_keeps_its_progress(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as queue:
+        queue.put_many([b"a", b"b", b"c"])
+        group = queue.group("old", visibility_s=77)
+        group.get(0).ack()
+        group.rename("new")
+        assert queue.groups() == ["new"]
+        assert queue.group("new") is group
+        assert group.options.visibility_s == 77
+        assert bodies(group) == [b"b", b"c"]
+
+
+def test_a_group_can_t_take_the_name_of_another(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as queue:
+        queue.group("a")
+        with pytest.raises(penstock.GroupError, match="already"):
+            queue.group("b").rename("a")
+
+
+@pytest.mark.parametrize("how", ["delete", "rename"])
+def test_other_handles_on_a_removed_group_are_told(tmp_path: Path, how: str) -> None:
+    with penstock.Queue(tmp_path / "q") as queue, penstock.Queue(tmp_path / "q") as other:
+        queue.put_many([b"a", b"b"])
+        theirs = other.group("g")
+        leased = theirs.get(0)
+        group = queue.group("g")
+        group.delete() if how == "delete" else group.rename("h")
+        with pytest.raises(penstock.GroupError, match="deleted or renamed"):
+            theirs.get(0)
+        with pytest.raises(penstock.ReceiptError):
+            leased.ack()
+        assert bodies(other.group("g")) == [b"a", b"b"]
+
+
+def test_deleting_a_group_ends_the_wait_of_another_consumer(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as queue, penstock.Queue(tmp_path / "q") as other:
+        theirs = other.group("g")
+        seen: list[Exception] = []
+
+        def wait() -> None:
+            try:
+                theirs.get()
+            except penstock.PenstockError as error:
+                seen.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join(0.05)
+        queue.group("g").delete()
+        thread.join(10)
+        assert isinstance(seen[0], penstock.GroupError)
+
+
+def test_reset_reads_everything_again(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as queue:
+        queue.put_many([b"a", b"b"])
+        group = queue.group(ack="auto")
+        assert bodies(group) == [b"a", b"b"]
+        group.reset()
+        assert bodies(group) == [b"a", b"b"]
+
+
+def test_lag_is_told_in_messages_and_bytes(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as queue:
+        group = queue.group()
+        queue.put_many([bytes(1000)] * 3)
+        assert (group.lag, group.lag_bytes) == (3, queue.end().tail)
+        for message in group.get_many(3):
+            message.ack()
+        assert (group.lag, group.lag_bytes) == (0, 0)
+
+
+def test_changed_options_reach_another_opener_without_a_reopen(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as queue, penstock.Queue(tmp_path / "q") as other:
+        theirs = other.group("g")
+        queue.group("g").configure(tags="eu.#")
+        queue.put(b"us", tag="us.a")
+        queue.put(b"eu", tag="eu.a")
+        assert theirs.get(0).body == b"eu"
+        assert theirs.options.tags == "eu.#"
+
+
+def test_a_waiting_consumer_notices_changed_options(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as queue, penstock.Queue(tmp_path / "q") as other:
+        theirs = other.group("g", tags="us.#")
+        seen: list[bytes] = []
+        thread = threading.Thread(target=lambda: seen.append(theirs.get().body))
+        thread.start()
+        thread.join(0.05)
+        queue.group("g").configure(tags="eu.#")
+        queue.put(b"eu", tag="eu.a")
+        thread.join(10)
+        assert seen == [b"eu"]

@@ -1,0 +1,156 @@
+"""`max_bytes`: a full queue blocks, refuses or drops, and wakes a put when room comes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+BODY = bytes(1000)
+LIMIT = 200_000
+
+
+def fill(queue: penstock.Queue) -> int:
+    """Puts until it would have to wait; answers how many went in."""
+    count = 0
+    with queue.patience(0):
+        while True:
+            try:
+                queue.put(BODY)
+            except penstock.Full:
+                return count
+            count += 1
+
+
+def test_a_queue_that_rejects_says_full_at_its_limit(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q", max_bytes=LIMIT, when_full="reject") as queue:
+        queue.group()
+        with pytest.raises(penstock.Full, match="max_bytes=200000"):
+            for _ in range(1000):
+                queue.put(BODY)
+        end = queue.end()
+        assert 0.9 * LIMIT < end.tail - end.head <= LIMIT
+
+
+def test_a_put_that_can_never_fit_is_refused(tmp_path: Path) -> None:
+    queue = penstock.Queue(tmp_path / "q", max_bytes=LIMIT)
+    with queue, pytest.raises(penstock.RefusedError, match="never fit"):
+        queue.put(bytes(LIMIT + 1))
+
+
+def test_a_blocked_put_gives_up_after_its_timeout(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q", max_bytes=LIMIT, put_timeout_s=0.15) as queue:
+        queue.group()
+        fill(queue)
+        with pytest.raises(penstock.Full, match="still full after"):
+            queue.put(BODY)
+
+
+def test_a_blocked_put_counts_time_by_the_queue_s_clock(tmp_path: Path) -> None:
+    clock = penstock.ManualClock()
+    path = tmp_path / "q"
+    with penstock.Queue(path, clock=clock, max_bytes=LIMIT, put_timeout_s=3600) as queue:
+        queue.group()
+        fill(queue)
+        timer = threading.Timer(0.02, clock.advance, [3601])
+        timer.start()
+        with pytest.raises(penstock.Full):
+            queue.put(BODY)
+        timer.join()
+
+
+def test_what_every_group_has_read_makes_room(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q", max_bytes=LIMIT, when_full="reject") as queue:
+        group = queue.group(ack="auto")
+        for _ in range(2000):
+            queue.put(BODY)
+            assert group.get(0).body == BODY
+        end = queue.end()
+        assert end.tail > 5 * LIMIT
+        assert end.tail - end.head <= LIMIT
+
+
+def test_a_blocked_put_is_woken_by_an_ack_in_another_thread(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q", max_bytes=LIMIT) as queue:
+        group = queue.group()
+        count = fill(queue)
+        done = threading.Event()
+
+        def put_one() -> None:
+            queue.put(b"last" + BODY)
+            done.set()
+
+        thread = threading.Thread(target=put_one)
+        thread.start()
+        assert not done.wait(0.05)
+        for _ in range(count):
+            group.get(0).ack()
+            if done.is_set():
+                break
+        assert done.wait(10)
+        thread.join()
+        assert group.get_many(1000)[-1].body == b"last" + BODY
+
+
+def drain(path: Path, start: Event) -> None:
+    with penstock.Queue(path, max_bytes=LIMIT) as queue:
+        group = queue.group(create=False)
+        start.wait()
+        for message in group.messages(1):
+            if message.body == b"stop":
+                message.ack()
+                return
+
+
+def test_a_blocked_put_is_woken_by_a_consumer_in_another_process(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    start = context.Event()
+    with penstock.Queue(tmp_path / "q", max_bytes=LIMIT) as queue:
+        queue.group()
+        fill(queue)
+        consumer = context.Process(target=drain, args=(tmp_path / "q", start))
+        consumer.start()
+        start.set()
+        with queue.patience(60):
+            for _ in range(300):
+                queue.put(BODY)
+            queue.put(b"stop")
+        consumer.join(60)
+        assert consumer.exitcode == 0
+
+
+def test_dropping_the_oldest_keeps_the_newest_within_the_limit(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q", max_bytes=LIMIT, when_full="drop-oldest") as queue:
+        group = queue.group(ack="auto")
+        for number in range(1000):
+            queue.put(b"%d" % number + BODY)
+        end = queue.end()
+        assert end.tail - end.head <= LIMIT
+        bodies = [message.body[:3] for message in group.get_many(1000)]
+        assert bodies[-1] == b"999"
+        assert 100 < len(bodies) < 200
+
+
+def test_closing_ends_a_put_that_waits_for_room(tmp_path: Path) -> None:
+    queue = penstock.Queue(tmp_path / "q", max_bytes=LIMIT)
+    queue.group()
+    fill(queue)
+    seen: list[Exception] = []
+
+    def put_one() -> None:
+        try:
+            queue.put(BODY)
+        except penstock.PenstockError as error:
+            seen.append(error)
+
+    thread = threading.Thread(target=put_one)
+    thread.start()
+    thread.join(0.05)
+    queue.close()
+    thread.join(10)
+    assert isinstance(seen[0], penstock.ClosedError)

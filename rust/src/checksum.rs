@@ -1,15 +1,31 @@
 //! CRC-32C (ours) and CRC-32 (zbus, Beats), by libraries that use the processor's instructions.
 
-/// CRC-32C of `parts`, one after the other.
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// CRC-32C of `bytes`.
 #[inline]
-pub fn crc32c(parts: &[&[u8]]) -> u32 {
-    parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part))
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
+}
+
+/// CRC-32C of `bytes`, begun with `seed` in its register instead of all ones: what a frame's
+/// checksum is, so that it covers the size without a second pass.
+#[inline]
+pub fn crc32c_seeded(seed: u32, bytes: &[u8]) -> u32 {
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(seed));
+    digest.update(bytes);
+    u32::try_from(digest.finalize()).unwrap_or(0)
+}
+
+/// CRC-32C of what came before (`crc`) and then `bytes`.
+pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
+    crc32c_seeded(!crc, bytes)
 }
 
 /// CRC-32 (IEEE) of `bytes`.
 #[inline]
 pub fn crc32(bytes: &[u8]) -> u32 {
-    u32::try_from(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, bytes)).unwrap_or(0)
+    u32::try_from(crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, bytes)).unwrap_or(0)
 }
 
 /// A 64-bit name for a key, never 0. Two keys that share one merely wait for each other.
@@ -17,6 +33,6 @@ pub fn key_hash(key: &[u8]) -> u64 {
     if key.is_empty() {
         0
     } else {
-        crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, key).max(1)
+        crc_fast::checksum(CrcAlgorithm::Crc64Nvme, key).max(1)
     }
 }

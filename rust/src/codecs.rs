@@ -38,7 +38,7 @@ pub fn publish_size_word() -> PyPublish {
 /// CRC-32C of `data`.
 #[pyfunction]
 pub fn crc32c(data: &[u8]) -> u32 {
-    crate::checksum::crc32c(&[data])
+    crate::checksum::crc32c(data)
 }
 
 /// CRC-32 (IEEE) of `data`.

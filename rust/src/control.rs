@@ -228,7 +228,7 @@ impl Control {
             .iter()
             .flat_map(|word| self.word(*word).load(Ordering::Acquire).to_le_bytes())
             .collect();
-        crate::checksum::crc32c(&[&bytes]).max(1)
+        crate::checksum::crc32c(&bytes).max(1)
     }
 
     /// Records that everything below `offset` is on the disk.

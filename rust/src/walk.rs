@@ -84,7 +84,7 @@ impl Walker<'_> {
             seen.first_number.get_or_insert(view.number);
             seen.next_number = Some(view.number + i64::try_from(count).unwrap_or(0));
         }
-        seen.checksum = crc32c::crc32c_append(seen.checksum, bytes);
+        seen.checksum = crate::checksum::crc32c_append(seen.checksum, bytes);
         seen.end = offset + view.size as u64;
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0 size u32         whole frame without padding; 0 = nothing here yet, all ones = sealed here
-//!  4 crc u32          CRC-32C over the size and everything from byte 8 on
+//!  4 crc u32          CRC-32C of everything from byte 8 on, begun with the size in its register
 //!  8 flags u16        1 key, 2 due time, 4 producer, 8 compressed, 16 encrypted
 //! 10 id_len u16
 //! 12 tag_len u16
@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use crate::checksum::crc32c;
+use crate::checksum::crc32c_seeded;
 use crate::cipher::{SegmentCipher, TAG_BYTES};
 use crate::frame::{Batch, Draft, Fault, FrameView, Frames, Place, Publish, Span, Step};
 use crate::segment::Segment;
@@ -122,7 +122,7 @@ fn fill_header(
 fn finish(out: &mut [u8], size: usize, held: bool) -> Option<u32> {
     let size_word = u32::try_from(size).ok()?;
     out.get_mut(size..)?.fill(0);
-    let crc = crc32c(&[&size_word.to_le_bytes(), out.get(8..size)?]);
+    let crc = crc32c_seeded(size_word, out.get(8..size)?);
     words::put_u32_le(out, 4, crc)?;
     words::put_u32_le(out, 0, if held { 0 } else { size_word })?;
     Some(size_word)
@@ -307,8 +307,7 @@ impl Frames for PenstockFrames {
         let unknown = head.flags & !KNOWN_FLAGS;
         if verify {
             let stored = words::u32_le(frame, 4).unwrap_or(0);
-            let crc =
-                crc32c(&[frame.get(..4).unwrap_or_default(), frame.get(8..).unwrap_or_default()]);
+            let crc = crc32c_seeded(size_word, frame.get(8..).unwrap_or_default());
             if crc != stored {
                 return Step::Bad(Fault::new(
                     at,

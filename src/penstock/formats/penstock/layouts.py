@@ -57,7 +57,7 @@ SUMMARY = Layout(
 FRAME = Layout(
     "frame", "<", 36,
     Field("size", "I", "the whole frame without padding; 0: nothing here yet; all ones: sealed"),
-    Field("crc", "I", "CRC-32C of the size and of everything from byte 8 on"),
+    Field("crc", "I", "CRC-32C from byte 8 on, begun with the size in its register"),
     Field("flags", "H", "1 key, 2 due time, 4 producer, 8 compressed, 16 encrypted"),
     Field("id_len", "H", ""),
     Field("tag_len", "H", ""),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::atomic::Journal;
 use crate::clock::Clock;
@@ -280,21 +280,12 @@ impl Writer {
         Ok(word)
     }
 
-    /// A draft with its times set.
-    #[inline]
-    fn stamp<'a>(
-        &self,
-        draft: Draft<'a>,
-        now_ns: i64,
-        delay_s: Option<f64>,
-    ) -> PyResult<Draft<'a>> {
-        let delay_ns = match delay_s {
-            None => self.delay_ns.load(Ordering::Relaxed),
-            Some(seconds) => seconds_to_ns(seconds)?,
-        };
-        let due_ns = if delay_ns > 0 { now_ns.saturating_add(delay_ns) } else { draft.due_ns };
-        let timestamp_ns = if draft.timestamp_ns == 0 { now_ns } else { draft.timestamp_ns };
-        Ok(Draft { timestamp_ns, due_ns, ..draft })
+    /// How long a message is held back.
+    fn delay(&self, delay_s: Option<f64>) -> PyResult<i64> {
+        match delay_s {
+            None => Ok(self.delay_ns.load(Ordering::Relaxed)),
+            Some(seconds) => seconds_to_ns(seconds),
+        }
     }
 
     /// Appends a list too long for one segment in pieces, in order.
@@ -330,12 +321,20 @@ impl Writer {
 
     /// Sets the times of drafts that came from elsewhere.
     pub fn stamp_all(&self, drafts: &mut [Draft<'_>], delay_s: Option<f64>) -> PyResult<()> {
-        let now_ns = self.now();
+        let (now_ns, delay_ns) = (self.now(), self.delay(delay_s)?);
         for draft in drafts {
-            *draft = self.stamp(*draft, now_ns, delay_s)?;
+            *draft = stamp(*draft, now_ns, delay_ns);
         }
         Ok(())
     }
+}
+
+/// A draft with its times set.
+#[inline]
+fn stamp(draft: Draft<'_>, now_ns: i64, delay_ns: i64) -> Draft<'_> {
+    let due_ns = if delay_ns > 0 { now_ns.saturating_add(delay_ns) } else { draft.due_ns };
+    let timestamp_ns = if draft.timestamp_ns == 0 { now_ns } else { draft.timestamp_ns };
+    Draft { timestamp_ns, due_ns, ..draft }
 }
 
 /// `seconds` as nanoseconds.
@@ -473,7 +472,7 @@ impl Writer {
             timestamp_ns: timestamp_ns.unwrap_or(0),
             due_ns: 0,
         };
-        let draft = self.stamp(draft, self.clock.get().wall(), delay)?;
+        let draft = stamp(draft, self.clock.get().wall(), self.delay(delay)?);
         self.append(py, &[draft])
     }
 
@@ -489,27 +488,31 @@ impl Writer {
         delay: Option<f64>,
     ) -> PyResult<Option<u64>> {
         let tag = tag.map_or(Ok(&[][..]), |tag| tag.to_str().map(str::as_bytes))?;
-        let items: Vec<Bound<'py, PyAny>> = match (items.cast::<PyList>(), items.cast::<PyTuple>())
-        {
-            (Ok(list), _) => list.iter().collect(),
-            (_, Ok(tuple)) => tuple.iter().collect(),
-            _ => items.try_iter()?.collect::<PyResult<_>>()?,
+        // Own references: rolling calls back into Python, where the list may be changed.
+        let items: Vec<Bound<'py, PyAny>> = match items.cast::<PyList>() {
+            Ok(list) => list.iter().collect(),
+            Err(_) => items.try_iter()?.collect::<PyResult<_>>()?,
         };
-        enum Item<'a, 'py> {
-            Body(Body<'py>),
-            Message(&'a Bound<'py, Message>),
+        let (now_ns, delay_ns) = (self.now(), self.delay(delay)?);
+        let mut copies = Vec::new();
+        for item in &items {
+            if !item.is_instance_of::<PyBytes>() && !item.is_instance_of::<Message>() {
+                copies.push(Body::of(item)?);
+            }
         }
-        let parsed = items.iter().map(|item| match item.cast::<Message>() {
-            Ok(message) => Ok(Item::Message(message)),
-            Err(_) => Body::of(item).map(Item::Body),
+        let mut copied = copies.iter();
+        let drafts = items.iter().map(|item| {
+            let draft = if let Ok(bytes) = item.cast::<PyBytes>() {
+                Draft { body: bytes.as_bytes(), tag, ..Draft::default() }
+            } else if let Ok(message) = item.cast::<Message>() {
+                message.get().draft()
+            } else {
+                let body = copied.next().map_or(&[][..], Body::bytes);
+                Draft { body, tag, ..Draft::default() }
+            };
+            stamp(draft, now_ns, delay_ns)
         });
-        let parsed: Vec<Item<'_, 'py>> = parsed.collect::<PyResult<_>>()?;
-        let drafts = parsed.iter().map(|item| match item {
-            Item::Body(body) => Draft { body: body.bytes(), tag, ..Draft::default() },
-            Item::Message(message) => message.get().draft(),
-        });
-        let mut drafts: Vec<Draft<'_>> = drafts.collect();
-        self.stamp_all(&mut drafts, delay)?;
+        let drafts: Vec<Draft<'_>> = drafts.collect();
         self.append_many(py, &drafts)
     }
 

@@ -28,7 +28,7 @@ pub struct Journal {
 /// The bytes behind the first frame's held word, which alone differs before and after.
 fn check(segment: &Segment, first: u64, end: u64) -> u32 {
     let bytes = segment.frame_bytes(first, words::size(end.saturating_sub(first)));
-    crate::checksum::crc32c(&[bytes.get(4..).unwrap_or_default()])
+    crate::checksum::crc32c(bytes.get(4..).unwrap_or_default())
 }
 
 impl Journal {

@@ -30,9 +30,5 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 
 /// A 64-bit name for a key, never 0. Two keys that share one merely wait for each other.
 pub fn key_hash(key: &[u8]) -> u64 {
-    if key.is_empty() {
-        0
-    } else {
-        crc_fast::checksum(CrcAlgorithm::Crc64Nvme, key).max(1)
-    }
+    if key.is_empty() { 0 } else { crc_fast::checksum(CrcAlgorithm::Crc64Nvme, key).max(1) }
 }

@@ -41,7 +41,7 @@ pub struct Entry {
 impl Entry {
     /// The entry of a frame.
     pub fn of(offset: u64, frame: &[u8]) -> Self {
-        Self { offset, size: words::small(frame.len()), crc: crc32c(&[frame]) }
+        Self { offset, size: words::small(frame.len()), crc: crc32c(frame) }
     }
 
     fn end(&self) -> u64 {
@@ -192,7 +192,7 @@ impl Integrity {
                 format!("{} bytes, as when it was written", entry.size),
             )),
             Cover::Frame(entry) => {
-                let crc = crc32c(&[frame]);
+                let crc = crc32c(frame);
                 if crc == entry.crc {
                     return Ok(());
                 }

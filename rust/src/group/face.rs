@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 
 use super::claim::Claimed;
 use super::journal::{self, Journal, Kind, Record};
@@ -25,43 +26,44 @@ use crate::tags::{self, Filter};
 #[pyclass(frozen, module = "penstock._core", name = "Group")]
 pub struct PyGroup(pub Arc<Group>);
 
-fn parse_filter(text: &str, dialect: &str) -> PyResult<Arc<Filter>> {
+fn parse_filter(text: &str, dialect: &str) -> PyResult<Filter> {
     let unknown =
         || pyo3::exceptions::PyValueError::new_err(format!("no tag dialect is called {dialect}"));
-    Ok(Arc::new(Filter::new(text, tags::dialect(dialect).ok_or_else(unknown)?)))
+    Ok(Filter::new(text, tags::dialect(dialect).ok_or_else(unknown)?))
 }
 
 impl PyGroup {
-    /// Gives dead letters away and makes messages of the rest.
-    fn deliver(&self, py: Python<'_>, claimed: Vec<Claimed>) -> PyResult<Vec<Message>> {
-        let mut messages = Vec::with_capacity(claimed.len());
-        for one in claimed {
-            let is_dead = one.is_dead;
-            let message = one.into_message(&self.0);
-            if let Some(codec) = self.0.codec.get() {
-                let _ = message.codec.set(codec.clone_ref(py));
-            }
-            if is_dead {
-                self.0.table.count(at::DEAD, 1);
-                self.0.host.call_method1(py, "dead_letter", (message,))?;
-            } else {
-                messages.push(message);
-            }
+    fn message(&self, py: Python<'_>, one: Claimed) -> Message {
+        let message = one.into_message(&self.0);
+        if let Some(codec) = self.0.codec.get() {
+            let _ = message.codec.set(codec.clone_ref(py));
         }
-        Ok(messages)
+        message
     }
 
+    /// Gives dead letters away; the rest stays in `claimed`.
+    fn bury(&self, py: Python<'_>, claimed: &mut Vec<Claimed>) -> PyResult<()> {
+        while let Some(index) = claimed.iter().position(|one| one.is_dead) {
+            let message = self.message(py, claimed.remove(index));
+            self.0.table.count(at::DEAD, 1);
+            self.0.host.call_method1(py, "dead_letter", (message,))?;
+        }
+        Ok(())
+    }
+
+    /// Claims at least one message, waiting up to `timeout`; nothing when none came.
     fn claim_until(
         &self,
         py: Python<'_>,
         count: usize,
         timeout: Option<f64>,
         visibility: Option<f64>,
-    ) -> PyResult<Vec<Message>> {
+        claimed: &mut Vec<Claimed>,
+    ) -> PyResult<()> {
         let group = &*self.0;
         let visibility_ns = visibility.map(seconds_to_ns).transpose()?;
+        let is_patient = timeout.is_none_or(|seconds| seconds > 0.0);
         let mut until = None;
-        let mut claimed = Vec::new();
         let mut polls = 0;
         loop {
             if group.is_closed.load(Ordering::Relaxed) {
@@ -71,17 +73,16 @@ impl PyGroup {
                 self.take_news(py)?;
             }
             let limit = group.limit();
-            group.claim(py, count, visibility_ns, &mut claimed)?;
+            group.claim(py, count, visibility_ns, claimed)?;
             if !claimed.is_empty() {
-                let messages = self.deliver(py, std::mem::take(&mut claimed))?;
-                if !messages.is_empty() {
-                    if !group.is_lease {
-                        group.control.progressed(group.cursor());
-                    }
-                    group.sync_if_acked(py)?;
-                    return Ok(messages);
+                self.bury(py, claimed)?;
+                if claimed.is_empty() {
+                    continue;
                 }
-                continue;
+                if !group.is_lease {
+                    group.control.progressed(group.cursor());
+                }
+                return group.sync_if_acked(py);
             }
             if group.is_behind(polls) {
                 group.host.call_method0(py, "follow")?;
@@ -90,31 +91,26 @@ impl PyGroup {
                     continue;
                 }
             }
-            if timeout.is_some_and(|seconds| seconds <= 0.0) || self.pause_briefly(limit) {
-                if timeout.is_some_and(|seconds| seconds <= 0.0) {
-                    return Ok(Vec::new());
-                }
+            if !is_patient {
+                return Ok(());
+            }
+            if self.pause_briefly(limit) {
                 continue;
             }
-            let until = match until {
-                Some(until) => until,
-                None => {
-                    let end = match timeout {
-                        None => NEVER,
-                        Some(seconds) => {
-                            group.clock().boot().saturating_add(seconds_to_ns(seconds)?)
-                        }
-                    };
+            let until = match (until, timeout) {
+                (Some(until), _) => until,
+                (None, None) => *until.insert(NEVER),
+                (None, Some(seconds)) => {
+                    let end = group.clock().boot().saturating_add(seconds_to_ns(seconds)?);
                     *until.insert(end)
                 }
             };
             if group.clock().boot() >= until {
-                return Ok(Vec::new());
+                return Ok(());
             }
             polls += 1;
-            if py.detach(|| group.sleep(limit, until, polls)) == Woken::Interrupted {
-                py.check_signals()?;
-            } else if group.clock().is_manual() {
+            let woken = py.detach(|| group.sleep(limit, until, polls));
+            if woken == Woken::Interrupted || group.clock().is_manual() {
                 py.check_signals()?;
             }
         }
@@ -226,9 +222,9 @@ impl PyGroup {
             control: Arc::clone(&shared.control),
             table,
             folder,
-            journal: Mutex::new(Arc::new(opened)),
-            reader: Mutex::new(Reader::default()),
-            filter: RwLock::new(parse_filter(tags, dialect)?),
+            journal_name: opened.name().into(),
+            journal: Mutex::new(opened),
+            reader: Mutex::new(Reader::new(parse_filter(tags, dialect)?)),
             clock,
             host,
             mirror: mirror.map(|mirror| Arc::clone(&mirror.0)),
@@ -253,23 +249,36 @@ impl PyGroup {
         timeout: Option<f64>,
         visibility: Option<f64>,
     ) -> PyResult<Message> {
-        let mut found = self.claim_until(py, 1, timeout, visibility)?;
-        found.pop().ok_or_else(|| errors::plain(py, "Empty"))
+        if let Some(message) = self.0.claim_next(py) {
+            return Ok(message);
+        }
+        let mut claimed = std::mem::take(&mut self.0.reader(py).scratch);
+        let outcome = self.claim_until(py, 1, timeout, visibility, &mut claimed);
+        let found = claimed.pop();
+        self.0.reader(py).scratch = claimed;
+        outcome?;
+        let found = found.ok_or_else(|| errors::plain(py, "Empty"))?;
+        Ok(self.message(py, found))
     }
 
     /// Up to `count` messages: what is there after at most `timeout` seconds, `[]` if nothing.
     #[pyo3(signature = (count, timeout=Some(0.0), *, visibility=None))]
-    fn get_many(
+    fn get_many<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         count: usize,
         timeout: Option<f64>,
         visibility: Option<f64>,
-    ) -> PyResult<Vec<Message>> {
-        if count == 0 {
-            return Ok(Vec::new());
+    ) -> PyResult<Bound<'py, PyList>> {
+        let mut claimed = Vec::new();
+        if count > 0 {
+            self.claim_until(py, count, timeout, visibility, &mut claimed)?;
         }
-        self.claim_until(py, count, timeout, visibility)
+        let list = PyList::empty(py);
+        for one in claimed {
+            list.append(Bound::new(py, self.message(py, one))?)?;
+        }
+        Ok(list)
     }
 
     /// Acks by receipt text.
@@ -400,8 +409,8 @@ impl PyGroup {
 
     /// A new filter, for what is read from now on.
     #[pyo3(signature = (tags, dialect = "modern"))]
-    fn set_tags(&self, tags: &str, dialect: &str) -> PyResult<()> {
-        *self.0.filter.write().unwrap_or_else(|e| e.into_inner()) = parse_filter(tags, dialect)?;
+    fn set_tags(&self, py: Python<'_>, tags: &str, dialect: &str) -> PyResult<()> {
+        self.0.reader(py).filter = parse_filter(tags, dialect)?;
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //! the newest journal is read up to its first frame that does not check.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,6 +22,7 @@ const GROW_BYTES: u64 = 256 << 10;
 /// A journal smaller than this is never rewritten.
 pub const SMALL_BYTES: u64 = 4 << 20;
 const RECORD_BYTES: usize = 72;
+const SPARE: &str = "spare";
 
 /// What happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -191,6 +193,10 @@ impl Journal {
         while let Step::Frame(view) = FRAMES.step(bytes, at, 0, true) {
             let frame = bytes.get(at..at + view.size).unwrap_or_default();
             let Some(record) = Record::decode(view.body.of(frame)) else { break };
+            // A recycled file still has the records of an older journal behind ours.
+            if view.number != i64::try_from(self.name).unwrap_or(-1) {
+                break;
+            }
             replay.apply(&record, view.timestamp_ns);
             at += view.size;
         }
@@ -216,7 +222,7 @@ impl Journal {
         let filled = self.map.write_with(at, size + 8, |out| {
             let (frame, after) = out.split_at_mut(size);
             after.fill(0);
-            FRAMES.encode(&draft, Place::default(), true, frame)
+            FRAMES.encode(&draft, Place { offset: 0, number: self.name }, true, frame)
         });
         let word = filled
             .unwrap_or_else(|| Err("the journal is full".into()))
@@ -245,9 +251,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Syncs the file.
-    pub fn sync(&self) -> std::io::Result<()> {
-        region::sync(self.map.file())
+    /// Another handle of its file, to sync it without holding anything up.
+    pub fn file(&self) -> std::io::Result<File> {
+        self.map.file().try_clone()
     }
 
     /// Writes `records` as the start of journal `name`, synced and renamed in; answers it with
@@ -261,21 +267,32 @@ impl Journal {
         let mut bytes = Vec::new();
         for record in records {
             let body = record.encode();
-            let draft = Draft {
-                body: body.get(..record.len()).unwrap_or_default(),
-                timestamp_ns: wall_ns,
-                ..Draft::default()
-            };
+            let body = body.get(..record.len()).unwrap_or_default();
+            let draft = Draft { body, timestamp_ns: wall_ns, ..Draft::default() };
             let size = FRAMES.measure(&draft).map_err(std::io::Error::other)?;
             let at = bytes.len();
             bytes.resize(at + size, 0);
             let out = bytes.get_mut(at..).unwrap_or_default();
-            FRAMES.encode(&draft, Place::default(), false, out).map_err(std::io::Error::other)?;
+            let place = Place { offset: 0, number: name };
+            FRAMES.encode(&draft, place, false, out).map_err(std::io::Error::other)?;
         }
         let end = bytes.len() as u64;
-        bytes.resize(bytes.len() + 4096, 0);
-        region::replace(&path(folder, name), &bytes, true)?;
-        let journal = Self::open(folder, name)?;
-        Ok((journal, end))
+        bytes.resize(bytes.len() + 8, 0);
+        let spare = folder.join(SPARE);
+        if !spare.exists() {
+            region::create(&spare)?;
+        }
+        let file = region::open(&spare, true)?;
+        region::write_at(&file, 0, &bytes)?;
+        region::sync(&file)?;
+        region::rename(&spare, &path(folder, name))?;
+        region::sync_folder(folder)?;
+        Ok((Self::open(folder, name)?, end))
     }
+}
+
+/// The old journal becomes the file of the next one: its pages are there already, and records
+/// carry their journal's number, so what is left in it says nothing.
+pub fn retire(folder: &Path, name: u64) -> std::io::Result<()> {
+    region::rename(&path(folder, name), &folder.join(SPARE))
 }

@@ -13,7 +13,7 @@ pub mod table;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use pyo3::prelude::*;
 
@@ -28,7 +28,6 @@ use crate::frame::Publish;
 use crate::gate;
 use crate::lock::Got;
 use crate::sys::futex;
-use crate::tags::Filter;
 use journal::{Journal, Kind, Record};
 use reader::Reader;
 use table::{Entry, NEVER, NONE, State, Table, at};
@@ -65,9 +64,9 @@ pub struct Group {
     control: Arc<Control>,
     table: Table,
     folder: PathBuf,
-    journal: Mutex<Arc<Journal>>,
+    journal: Mutex<Journal>,
+    journal_name: AtomicU64,
     reader: Mutex<Reader>,
-    filter: RwLock<Arc<Filter>>,
     clock: Py<Clock>,
     host: Py<PyAny>,
     mirror: Option<Arc<dyn Mirror>>,
@@ -112,8 +111,14 @@ impl Group {
         gate::enter(py, &self.reader)
     }
 
-    fn journal(&self) -> Arc<Journal> {
-        Arc::clone(&self.journal.lock().unwrap_or_else(|e| e.into_inner()))
+    /// The journal. Written to only under the group's lock, so nobody waits here for long.
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn use_journal(&self, journal: Journal) {
+        self.journal_name.store(journal.name(), Ordering::Relaxed);
+        *self.journal() = journal;
     }
 
     /// Takes the lock; whoever inherits it rebuilds the table first.
@@ -130,7 +135,7 @@ impl Group {
         if got == Some(Got::Inherited) {
             self.rebuild(true)?;
         }
-        if self.journal().name() != self.table.wide(at::JOURNAL_NAME) {
+        if self.journal_name.load(Ordering::Relaxed) != self.table.wide(at::JOURNAL_NAME) {
             self.reopen_journal()?;
         }
         Ok(held)
@@ -138,7 +143,7 @@ impl Group {
 
     fn reopen_journal(&self) -> std::io::Result<()> {
         let journal = Journal::open(&self.folder, self.table.wide(at::JOURNAL_NAME))?;
-        *self.journal.lock().unwrap_or_else(|e| e.into_inner()) = Arc::new(journal);
+        self.use_journal(journal);
         Ok(())
     }
 
@@ -146,7 +151,7 @@ impl Group {
     /// restart of the machine every owner is gone and the wall clock tells what is left.
     fn rebuild(&self, same_boot: bool) -> std::io::Result<()> {
         let name = journal::newest(&self.folder)?.unwrap_or(0);
-        let journal = Arc::new(Journal::open(&self.folder, name)?);
+        let journal = Journal::open(&self.folder, name)?;
         let replay = journal.replay()?;
         journal.clear_after(replay.end)?;
         let (boot, wall) = (self.clock().boot(), self.clock().wall());
@@ -176,7 +181,7 @@ impl Group {
         self.table.set_wide(at::JOURNAL_NAME, name);
         self.table.set_wide(at::JOURNAL_END, replay.end);
         self.table.set_wide(at::JOURNAL_SYNCED, 0);
-        *self.journal.lock().unwrap_or_else(|e| e.into_inner()) = journal;
+        self.use_journal(journal);
         Ok(())
     }
 
@@ -185,9 +190,8 @@ impl Group {
     fn write(&self, kind: Kind, entry: Entry, now_boot: i64) -> std::io::Result<()> {
         let wall = self.wall_at(now_boot);
         let record = Record { kind, entry, next: self.table.wide(at::NEXT) };
-        let journal = self.journal();
         let before = self.table.wide(at::JOURNAL_END);
-        let end = journal.append(before, &record, wall)?;
+        let end = self.journal().append(before, &record, wall)?;
         if self.table.wide(at::JOURNAL_SYNCED) == before {
             self.control.announce_dirty();
         }
@@ -237,8 +241,8 @@ impl Group {
         self.table.set_wide(at::JOURNAL_NAME, old + 1);
         self.table.set_wide(at::JOURNAL_END, end);
         self.table.set_wide(at::JOURNAL_SYNCED, end);
-        *self.journal.lock().unwrap_or_else(|e| e.into_inner()) = Arc::new(journal);
-        crate::region::unlink(&journal::path(&self.folder, old))
+        self.use_journal(journal);
+        journal::retire(&self.folder, old)
     }
 
     /// Tells the format's own file.
@@ -387,14 +391,15 @@ impl Group {
 
     /// Syncs what there is. A checkpoint in between has synced it too.
     fn sync_now(&self) -> std::io::Result<()> {
+        let name = self.table.wide(at::JOURNAL_NAME);
         let (end, next) = (self.table.wide(at::JOURNAL_END), self.table.wide(at::NEXT));
-        let journal = self.journal();
-        journal.sync()?;
+        let file = self.journal().file()?;
+        crate::region::sync(&file)?;
         if !self.is_lease {
             crate::region::sync(self.table.map().file())?;
             self.table.set_wide(at::SYNCED_NEXT, next);
         }
-        if journal.name() == self.table.wide(at::JOURNAL_NAME) {
+        if self.table.wide(at::JOURNAL_NAME) == name {
             self.table.set_wide(at::JOURNAL_SYNCED, end);
         }
         Ok(())

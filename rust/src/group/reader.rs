@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::claim::{Claimed, tag_of};
 use crate::control::Control;
 use crate::frame::{Fault, FrameView, Step};
 use crate::segment::{LIVE, Segment};
+use crate::tags::Filter;
 
 /// What stands at an offset.
 pub enum Found {
@@ -21,14 +23,29 @@ pub enum Found {
 }
 
 /// One process's place in a queue.
-#[derive(Default)]
 pub struct Reader {
     /// The segment of the last read.
     pub segment: Option<Arc<Segment>>,
+    /// Which messages the group wants.
+    pub filter: Filter,
+    /// Room for what one call claims, kept between calls.
+    pub scratch: Vec<Claimed>,
     batch: Option<(u64, Vec<FrameView>)>,
 }
 
 impl Reader {
+    /// A reader that stands nowhere yet.
+    pub fn new(filter: Filter) -> Self {
+        Self { segment: None, filter, scratch: Vec::new(), batch: None }
+    }
+
+    /// Whether the group wants this message.
+    #[inline]
+    pub fn wants(&self, frame: u64, view: &FrameView) -> bool {
+        self.filter.is_open()
+            || self.segment.as_ref().is_some_and(|s| self.filter.matches(tag_of(s, frame, view)))
+    }
+
     /// The segment, if it holds `offset` and is known to; with the end of what may be read in it.
     #[inline]
     pub fn segment_for(

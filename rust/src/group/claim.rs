@@ -94,7 +94,9 @@ impl Group {
     fn fetch_segment(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
         let segment = self.host.call_method1(py, "segment_at", (offset,))?;
         let segment = segment.bind(py).cast::<crate::segment::PySegment>()?.get();
-        self.reader(py).segment = Some(Arc::clone(&segment.0));
+        let mut reader = self.reader(py);
+        reader.segment = Some(Arc::clone(&segment.0));
+        reader.wanted = offset;
         Ok(())
     }
 
@@ -482,10 +484,11 @@ impl Group {
     }
 }
 
-/// Where the reader's segment begins, if the wanted offset lies before it: what was there is
-/// gone, or the offset named the end of the segment before.
+/// Where the segment begins that was opened for `offset`, if `offset` lies before it: what was
+/// there is gone, or the offset named the end of the segment before.
 fn first_of(reader: &Reader, offset: u64) -> Option<u64> {
-    reader.segment.as_ref().map(|segment| segment.first()).filter(|first| *first > offset)
+    let segment = reader.segment.as_ref().filter(|_| reader.wanted == offset)?;
+    Some(segment.first()).filter(|first| *first > offset)
 }
 
 /// The tag of a message that was found.

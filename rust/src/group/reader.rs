@@ -26,6 +26,8 @@ pub enum Found {
 pub struct Reader {
     /// The segment of the last read.
     pub segment: Option<Arc<Segment>>,
+    /// The offset that the segment was opened for.
+    pub wanted: u64,
     /// Which messages the group wants.
     pub filter: Filter,
     /// Room for what one call claims, kept between calls.
@@ -36,7 +38,7 @@ pub struct Reader {
 impl Reader {
     /// A reader that stands nowhere yet.
     pub fn new(filter: Filter) -> Self {
-        Self { segment: None, filter, scratch: Vec::new(), batch: None }
+        Self { segment: None, wanted: 0, filter, scratch: Vec::new(), batch: None }
     }
 
     /// Whether the group wants this message.

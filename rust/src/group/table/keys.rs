@@ -1,0 +1,120 @@
+//! Keys: a hash table of chains, only the first of each may be out.
+
+use std::sync::atomic::Ordering;
+
+use super::{KEYS_AT, NONE, Table, at, field};
+
+impl Table {
+    pub(super) fn key_slots(&self) -> usize {
+        self.small(at::CAPACITY) as usize * 2
+    }
+
+    pub(super) fn key_slot(&self, key: u64) -> (usize, bool) {
+        let slots = self.key_slots().max(1);
+        let mut slot = crate::words::size(key) % slots;
+        loop {
+            match self.map.word64(KEYS_AT + slot * 16).load(Ordering::Relaxed) {
+                0 => return (slot, false),
+                found if found == key => return (slot, true),
+                _ => slot = (slot + 1) % slots,
+            }
+        }
+    }
+
+    pub(super) fn chain(&self, slot: usize) -> (u32, u32) {
+        let at = KEYS_AT + slot * 16 + 8;
+        (
+            self.map.word32(at).load(Ordering::Relaxed),
+            self.map.word32(at + 4).load(Ordering::Relaxed),
+        )
+    }
+
+    pub(super) fn set_chain(&self, slot: usize, key: u64, first: u32, last: u32) {
+        let at = KEYS_AT + slot * 16;
+        self.map.word64(at).store(key, Ordering::Relaxed);
+        self.map.word32(at + 8).store(first, Ordering::Relaxed);
+        self.map.word32(at + 12).store(last, Ordering::Relaxed);
+    }
+
+    /// Removes a key and moves back those that had stepped over its slot.
+    pub(super) fn drop_key(&self, slot: usize) {
+        let slots = self.key_slots();
+        let mut hole = slot;
+        let mut next = (slot + 1) % slots;
+        loop {
+            let key = self.map.word64(KEYS_AT + next * 16).load(Ordering::Relaxed);
+            if key == 0 {
+                break;
+            }
+            let home = crate::words::size(key) % slots;
+            let is_between = if hole <= next {
+                hole < home && home <= next
+            } else {
+                hole < home || home <= next
+            };
+            if !is_between {
+                let (first, last) = self.chain(next);
+                self.set_chain(hole, key, first, last);
+                hole = next;
+            }
+            next = (next + 1) % slots;
+        }
+        self.set_chain(hole, 0, NONE, NONE);
+    }
+
+    pub(super) fn rehash(&self, capacity: u32) {
+        let old = capacity as usize; // the table had half as many entries, so this many slots
+        let read = |slot: usize| {
+            (self.map.word64(KEYS_AT + slot * 16).load(Ordering::Relaxed), self.chain(slot))
+        };
+        let chains: Vec<_> = (0..old).map(read).filter(|(key, _)| *key != 0).collect();
+        for slot in 0..old * 2 {
+            self.set_chain(slot, 0, NONE, NONE);
+        }
+        for (key, (first, last)) in chains {
+            self.set_chain(self.key_slot(key).0, key, first, last);
+        }
+    }
+
+    /// Whether an earlier message with this key is not done.
+    pub fn is_key_busy(&self, key: u64) -> bool {
+        key != 0 && self.key_slots() > 0 && self.key_slot(key).1
+    }
+
+    pub(super) fn join_key(&self, key: u64, entry: u32) {
+        self.store32(entry, field::KEY_NEXT, NONE);
+        if key == 0 {
+            return;
+        }
+        match self.key_slot(key) {
+            (slot, false) => self.set_chain(slot, key, entry, entry),
+            (slot, true) => {
+                let (first, last) = self.chain(slot);
+                self.store32(last, field::KEY_NEXT, entry);
+                self.set_chain(slot, key, first, entry);
+            }
+        }
+    }
+
+    /// The next message with this key may go out.
+    pub(super) fn leave_key(&self, key: u64, entry: u32, now: i64) {
+        let (slot, found) = if key == 0 { return } else { self.key_slot(key) };
+        let (first, last) = self.chain(slot);
+        if !found || first != entry {
+            return;
+        }
+        let next = self.load32(entry, field::KEY_NEXT);
+        if next == NONE {
+            self.drop_key(slot);
+            return;
+        }
+        self.set_chain(slot, key, next, last);
+        self.set_small(at::BLOCKED, self.small(at::BLOCKED).saturating_sub(1));
+        let deadline = self.deadline(next);
+        if deadline > now {
+            self.set_delayed(next, deadline, self.load64(next, field::TIMEOUT).cast_signed());
+        } else {
+            self.make_ready(next);
+        }
+    }
+}

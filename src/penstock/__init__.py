@@ -11,6 +11,7 @@ if sys.platform != "linux":
 
 from penstock._core import Message as Message
 from penstock.clock import ManualClock as ManualClock
+from penstock.engine.aio import AsyncQueue as AsyncQueue
 from penstock.engine.group import Group as Group
 from penstock.engine.queue import Queue as Queue
 from penstock.engine.table import Scan as Scan
@@ -33,6 +34,7 @@ from penstock.errors import StorageError as StorageError
 from penstock.options import Durability as Durability
 
 __all__ = [
+    "AsyncQueue",
     "ClosedError",
     "CodecError",
     "CorruptError",

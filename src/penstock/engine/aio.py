@@ -1,0 +1,285 @@
+"""The queue for asyncio: the same verbs, awaited.
+
+    async with penstock.AsyncQueue("orders") as queue:
+        await queue.put(b"…", tag="eu.created")
+        async for message in queue.group("billing"):
+            handle(message.body)
+
+Nothing polls and no call has a thread. A call that finds nothing leaves a waiter; one native
+thread per process sleeps on the queues' own words and raises an eventfd that the loop watches
+(`_core.Watch`), and timers of the loop stand for leases and delays that run out. A waiter that is
+cancelled has taken nothing; a message that reached a cancelled waiter goes back.
+
+What waits for a disk goes to a thread: opening, closing, and the syncs of durability `always`,
+which all puts that wait at a time share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from penstock import _core
+from penstock.engine import room
+from penstock.engine.aio_group import AsyncGroup, Messages
+from penstock.engine.group import DEFAULT
+from penstock.engine.queue import Queue
+from penstock.errors import ClosedError, Full
+from penstock.options import Durability
+
+if TYPE_CHECKING:
+    from penstock.engine.table import Scan
+
+T = TypeVar("T")
+
+
+class AsyncQueue:
+    """A durable queue in a folder, for asyncio. Opened by `async with` or the first call."""
+
+    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Takes what `Queue` takes; nothing is opened yet."""
+        self.path = path
+        self._options = options
+        self._queue: Queue | None = None
+        self._opening = asyncio.Lock()
+        self._is_closed = False
+        self._watch: _core.Watch | None = None
+        self._groups: dict[str, AsyncGroup] = {}
+        self._putters: deque[asyncio.Future[None]] = deque()
+        self._unsynced: list[asyncio.Future[None]] = []
+        self._syncer: asyncio.Task[None] | None = None
+
+    # ── life ───────────────────────────────────────────────────────────────────────────────
+
+    async def open(self) -> Queue:
+        """Opens it, in a thread: recovery may read much. Answers the queue behind it."""
+        async with self._opening:
+            if self._is_closed:
+                raise ClosedError()
+            if self._queue is None:
+                queue = await asyncio.to_thread(Queue, self.path, **self._options)
+                self._watch = _core.Watch(queue.store.need_shared())
+                loop = asyncio.get_running_loop()
+                loop.add_reader(self._watch.fileno(), self._on_event)
+                self._queue = queue
+        return self._queue
+
+    async def close(self) -> None:
+        """Syncs and lets go; whoever waits gets `ClosedError`."""
+        self._is_closed = True
+        queue, self._queue = self._queue, None
+        if queue is None or self._watch is None:
+            return
+        for group in self._groups.values():
+            group.fail(ClosedError())
+        while self._putters:
+            wake(self._putters.popleft())
+        if self._syncer is not None:
+            await self._syncer
+        asyncio.get_running_loop().remove_reader(self._watch.fileno())
+        self._watch.close()
+        await asyncio.to_thread(queue.close)
+
+    async def __aenter__(self) -> Self:
+        """Opens."""
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Closes."""
+        await self.close()
+
+    def need_open(self) -> Queue:
+        """The queue behind this one, for what is not awaited: `stats`, `scan`, `groups`, …."""
+        if self._queue is None:
+            raise ClosedError("the queue is not open; use `async with`, or await queue.open()")
+        return self._queue
+
+    # ── waking ─────────────────────────────────────────────────────────────────────────────
+
+    def _on_event(self) -> None:
+        if self._watch is None:
+            return
+        try:
+            os.eventfd_read(self._watch.fileno())
+        except BlockingIOError:
+            return
+        for _ in range(len(self._putters)):
+            wake(self._putters.popleft())
+        for group in list(self._groups.values()):
+            group.pump()
+        self.rest()
+
+    def listen(self) -> None:
+        """Someone waits: signals of the queue come to the loop. Look again after it."""
+        if self._watch is not None:
+            self._watch.arm()
+
+    def rest(self) -> None:
+        """Nobody waits: producers need not wake this process."""
+        idle = not self._putters and not any(group.is_waiting for group in self._groups.values())
+        if idle and self._watch is not None:
+            self._watch.disarm()
+
+    # ── putting ────────────────────────────────────────────────────────────────────────────
+
+    async def put(
+        self,
+        body: Any,
+        *,
+        tag: str | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        delay: float | None = None,
+    ) -> int:
+        """Puts one message and returns its offset; waits for room, and for the sync at `always`."""
+        queue = self._queue or await self.open()
+        if queue.options.durability is Durability.ALWAYS:
+            body = queue.codec.encode(body) if queue.codec is not None else body
+            message = _core.Message(body, tag=tag, id=id, key=key, headers=headers)
+            writer = queue.store.need_writer()
+            offset = await self._with_room(queue, lambda: writer.put_unsynced(message, delay))
+            await self._synced(queue)
+            return offset
+        if not queue.options.max_bytes:
+            return queue.put(body, tag=tag, id=id, key=key, headers=headers, delay=delay)
+        return await self._with_room(
+            queue,
+            lambda: queue.put(body, tag=tag, id=id, key=key, headers=headers, delay=delay),
+        )
+
+    async def put_many(
+        self, items: Any, *, tag: str | None = None, delay: float | None = None
+    ) -> int | None:
+        """Puts many; see `Queue.put_many`."""
+        queue = self._queue or await self.open()
+        if queue.options.durability is Durability.ALWAYS:
+            return await asyncio.to_thread(queue.put_many, items, tag=tag, delay=delay)
+        items = items if hasattr(items, "__arrow_c_stream__") else list(items)
+        return await self._with_room(queue, lambda: queue.put_many(items, tag=tag, delay=delay))
+
+    async def _with_room(self, queue: Queue, attempt: Callable[[], T]) -> T:
+        """Tries, and waits for room between tries as long as the queue's options allow."""
+        try:
+            return at_once(queue, attempt)
+        except Full:
+            if queue.options.when_full != "block":
+                raise
+        clock, patience = queue.store.clock, queue.options.put_timeout_s
+        until = None if patience is None else clock.boot_now_ns() + int(patience * 1e9)
+        while True:
+            # Ask for a signal, try, wait: room that comes in between is not missed.
+            waiter = self._ask_for_room(queue)
+            try:
+                return at_once(queue, attempt)
+            except Full:
+                left = None if until is None else (until - clock.boot_now_ns()) / 1e9
+                if left is not None and left <= 0:
+                    raise
+                nap = min(left or room.MANUAL_NAP_S, room.MANUAL_NAP_S) if clock.manual else left
+                await asyncio.wait([waiter], timeout=nap)
+            finally:
+                if waiter in self._putters:
+                    self._putters.remove(waiter)
+                self.rest()
+
+    def _ask_for_room(self, queue: Queue) -> asyncio.Future[None]:
+        self.need_open()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._putters.append(waiter)
+        self.listen()
+        queue.store.need_shared().want_room(room.wanted(queue))
+        return waiter
+
+    async def _synced(self, queue: Queue) -> None:
+        """Returns after a sync that began after this call; all who wait by then share it."""
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._unsynced.append(waiter)
+        if self._syncer is None:
+            self._syncer = loop.create_task(self._sync_all(queue))
+        await waiter
+
+    async def _sync_all(self, queue: Queue) -> None:
+        writer = queue.store.need_writer()
+        while self._unsynced:
+            waiters, self._unsynced = self._unsynced, []
+            try:
+                await asyncio.to_thread(writer.sync)
+            except Exception as error:
+                for waiter in waiters:
+                    if not waiter.done():
+                        waiter.set_exception(error)
+            else:
+                for waiter in waiters:
+                    wake(waiter)
+        self._syncer = None
+
+    # ── getting ────────────────────────────────────────────────────────────────────────────
+
+    def group(self, name: str = DEFAULT, **options: Any) -> AsyncGroup:
+        """The group of this name, made when it is new. The queue is open."""
+        inner = self.need_open().group(name, **options)
+        found = self._groups.get(name)
+        if found is None or found.inner is not inner:
+            found = self._groups[name] = AsyncGroup(self, inner)
+        return found
+
+    def broadcast(self, **options: Any) -> AsyncGroup:
+        """A group for one consumer alone; see `Queue.broadcast`."""
+        inner = self.need_open().broadcast(**options)
+        found = self._groups[inner.name] = AsyncGroup(self, inner)
+        return found
+
+    async def get(
+        self, timeout: float | None = None, *, visibility: float | None = None
+    ) -> _core.Message:
+        """The next message of the default group; `Empty` when none comes in time."""
+        if self._queue is None:
+            await self.open()
+        return await self.group().get(timeout, visibility=visibility)
+
+    async def get_many(
+        self, count: int, timeout: float | None = 0.0, *, visibility: float | None = None
+    ) -> list[_core.Message]:
+        """Up to `count` messages of the default group; `[]` if none comes in time."""
+        if self._queue is None:
+            await self.open()
+        return await self.group().get_many(count, timeout, visibility=visibility)
+
+    def __aiter__(self) -> Messages:
+        """The messages of the default group."""
+        return aiter(self.group())
+
+    # ── the rest, as it is ─────────────────────────────────────────────────────────────────
+
+    def scan(self, **options: Any) -> Scan:
+        """A range as a table; see `Queue.scan`."""
+        return self.need_open().scan(**options)
+
+    async def sync(self) -> None:
+        """Returns when everything put and acked so far is on the disk."""
+        await asyncio.to_thread((self._queue or await self.open()).sync)
+
+    def __repr__(self) -> str:
+        """Path and state."""
+        return f"<AsyncQueue {str(self.path)!r}: {'open' if self._queue else 'not open'}>"
+
+
+def wake(waiter: asyncio.Future[None]) -> None:
+    """Lets it go on, if it still waits."""
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def at_once(queue: Queue, attempt: Callable[[], T]) -> T:
+    """Tries without waiting for room."""
+    with queue.patience(0):
+        return attempt()

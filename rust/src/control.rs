@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -155,11 +155,17 @@ impl Control {
         (reserved, self.word(at::RESERVED_NUMBER).load(Ordering::Relaxed))
     }
 
-    /// Wakes everyone who waits, if anyone does. Call it after the lock was given back: the
-    /// fence orders our stores before the look at `waiters`.
+    /// Wakes everyone who waits, if anyone does. Call it after the lock was given back: our
+    /// stores must be out before the look at `waiters`, or a waiter that looks at them just now
+    /// and we could miss each other. On x86-64 the exchange that gave the lock back has already
+    /// drained the stores; elsewhere it takes a fence.
     #[inline]
     pub fn wake(&self) {
-        fence(Ordering::SeqCst);
+        if cfg!(target_arch = "x86_64") {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
         if self.map.word32(at::WAITERS).load(Ordering::Relaxed) != 0 {
             self.signal();
         }

@@ -203,7 +203,7 @@ impl PyGroup {
                     owner: NONE,
                 };
                 let record = Record { kind: Kind::Seek, entry: nothing, next: start };
-                Journal::begin(&folder, 1, &[record], clock.get().wall())?;
+                Journal::begin(&folder, 1, &[record], clock.get().wall(), None)?;
                 1
             }
         };
@@ -224,6 +224,7 @@ impl PyGroup {
             folder,
             journal_name: opened.name().into(),
             journal: Mutex::new(opened),
+            spare: Mutex::new(None),
             reader: Mutex::new(Reader::new(parse_filter(tags, dialect)?)),
             clock,
             host,

@@ -257,12 +257,13 @@ impl Journal {
     }
 
     /// Writes `records` as the start of journal `name`, synced and renamed in; answers it with
-    /// its end.
+    /// its end. `before` is the journal before the last one, whose file this one takes over.
     pub fn begin(
         folder: &Path,
         name: u64,
         records: &[Record],
         wall_ns: i64,
+        before: Option<Self>,
     ) -> std::io::Result<(Self, u64)> {
         let mut bytes = Vec::new();
         for record in records {
@@ -278,6 +279,7 @@ impl Journal {
         }
         let end = bytes.len() as u64;
         bytes.resize(bytes.len() + 8, 0);
+        let path = path(folder, name);
         let spare = folder.join(SPARE);
         if !spare.exists() {
             region::create(&spare)?;
@@ -285,9 +287,16 @@ impl Journal {
         let file = region::open(&spare, true)?;
         region::write_at(&file, 0, &bytes)?;
         region::sync(&file)?;
-        region::rename(&spare, &path(folder, name))?;
+        region::rename(&spare, &path)?;
         region::sync_folder(folder)?;
-        Ok((Self::open(folder, name)?, end))
+        // Our own mapping of the same file saves a page fault per page.
+        let inode = region::inode(&file)?;
+        let kept = before.filter(|old| region::inode(old.map.file()).is_ok_and(|i| i == inode));
+        let journal = match kept {
+            Some(old) => Self { name, ..old },
+            None => Self::open(folder, name)?,
+        };
+        Ok((journal, end))
     }
 }
 

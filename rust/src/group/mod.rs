@@ -66,6 +66,8 @@ pub struct Group {
     folder: PathBuf,
     journal: Mutex<Journal>,
     journal_name: AtomicU64,
+    /// The journal before, whose file the next one takes over.
+    spare: Mutex<Option<Journal>>,
     reader: Mutex<Reader>,
     clock: Py<Clock>,
     host: Py<PyAny>,
@@ -116,9 +118,9 @@ impl Group {
         self.journal.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn use_journal(&self, journal: Journal) {
+    fn use_journal(&self, journal: Journal) -> Journal {
         self.journal_name.store(journal.name(), Ordering::Relaxed);
-        *self.journal() = journal;
+        std::mem::replace(&mut *self.journal(), journal)
     }
 
     /// Takes the lock; whoever inherits it rebuilds the table first.
@@ -237,11 +239,14 @@ impl Group {
         let outstanding = self.table.outstanding().filter_map(|entry| self.table.entry(entry));
         records.extend(outstanding.map(|entry| Record { kind: Kind::Enter, entry, next }));
         let old = self.table.wide(at::JOURNAL_NAME);
-        let (journal, end) = Journal::begin(&self.folder, old + 1, &records, self.clock().wall())?;
+        let before = self.spare.lock().unwrap_or_else(|e| e.into_inner()).take();
+        let wall = self.clock().wall();
+        let (journal, end) = Journal::begin(&self.folder, old + 1, &records, wall, before)?;
         self.table.set_wide(at::JOURNAL_NAME, old + 1);
         self.table.set_wide(at::JOURNAL_END, end);
         self.table.set_wide(at::JOURNAL_SYNCED, end);
-        self.use_journal(journal);
+        let last = self.use_journal(journal);
+        *self.spare.lock().unwrap_or_else(|e| e.into_inner()) = Some(last);
         journal::retire(&self.folder, old)
     }
 

@@ -5,7 +5,7 @@
 //! holder that dies anywhere leaves either the old tail and bytes that its successor clears, or
 //! the new tail with everything below it in place.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pyo3::prelude::*;
@@ -17,9 +17,12 @@ use crate::control::{Control, Shared};
 use crate::errors;
 use crate::frame::{Batch, Draft, Place, Publish};
 use crate::gate;
+pub use crate::limits::seconds_to_ns;
+use crate::limits::{batch_limit, measure, rough_size};
 use crate::message::{Body, Message, encode_headers};
 use crate::pack::{copy_packed, pack};
 use crate::region;
+use crate::ring::Ring;
 use crate::segment::{PyPublish, PySegment, Segment};
 
 /// Reserved while a new segment is named: until that is done nothing may be appended to the old.
@@ -55,7 +58,7 @@ pub struct Writer {
     pub(crate) is_always: bool,
     wants_sync: bool,
     is_sealing: bool,
-    pub(crate) max_message_bytes: usize,
+    pub(crate) max_message_bytes: AtomicUsize,
     max_bytes: AtomicU64,
     delay_ns: AtomicI64,
     is_closed: AtomicBool,
@@ -90,9 +93,8 @@ impl Writer {
 
     /// Clears what a dead holder left half done. With the lock held.
     fn settle(&self, segment: &Segment) -> std::io::Result<()> {
-        let (reserved, number) = self.control.unfinished();
-        let tail = self.control.tail();
-        let next_number = if tail == reserved { number } else { self.control.next_number() };
+        let (reserved, _) = self.control.unfinished();
+        let (tail, next_number) = self.control.settled();
         self.control.advance(tail, next_number);
         if reserved != ROLLING {
             let batch = Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: 0 };
@@ -177,14 +179,16 @@ impl Writer {
             return Err(Obstacle::Poisoned);
         }
         let State { segment, sizes, scratch } = state;
-        if control.segment_base() != segment.base() || segment.end() != crate::segment::LIVE {
+        let has_ended = segment.end() != crate::segment::LIVE || segment.is_stale();
+        if control.segment_base() != segment.base() || has_ended {
             return Err(Obstacle::Moved(control.segment_base()));
         }
         let tail = control.tail();
         if self.publish.foreign_end().is_some_and(|end| end > tail) {
             return Err(Obstacle::Moved(segment.base())); // Another program has appended.
         }
-        let total = measure(segment, drafts, sizes, self.max_message_bytes)?;
+        let most = self.max_message_bytes.load(Ordering::Relaxed);
+        let total = measure(segment, drafts, sizes, most).map_err(Obstacle::Refused)?;
         if control.is_unfinished() {
             if self.is_sealing || control.unfinished().0 == ROLLING {
                 // Ciphertext of a dead appender may be on the disk: its offsets must not be used
@@ -193,6 +197,9 @@ impl Writer {
                 return Err(Obstacle::SegmentFull(segment.base(), total));
             }
             self.settle(segment).map_err(Obstacle::Io)?;
+            if segment.is_stale() {
+                return Err(Obstacle::Moved(segment.base()));
+            }
         }
         if segment.is_spoiled() {
             return Err(Obstacle::SegmentFull(segment.base(), total));
@@ -205,7 +212,7 @@ impl Writer {
         }
         let trailing = segment.frames().trailing_zeros();
         if total.saturating_add(trailing) > segment.room(tail) {
-            return Err(Obstacle::SegmentFull(segment.base(), total));
+            return Err(full(segment, total));
         }
         let position = segment.position(tail);
         segment.ensure(position + total + trailing).map_err(Obstacle::Io)?;
@@ -262,7 +269,10 @@ impl Writer {
         let Some(map) = segment.map() else {
             return Err(Obstacle::Refused("the segment is read-only".into()));
         };
-        if !self.is_always && !segment.is_by_write() {
+        let ring = segment.ring();
+        let straight = ring.map_or(len, |ring| ring.straight(position, len));
+        let is_stored = !self.is_always && !segment.is_by_write();
+        if is_stored && straight == len {
             let filled = map.write_with(position, len, fill);
             return filled
                 .unwrap_or_else(|| Err("the segment is read-only".into()))
@@ -271,12 +281,19 @@ impl Writer {
         scratch.clear();
         scratch.resize(len, 0);
         let word = fill(scratch).map_err(Obstacle::Refused)?;
-        region::write_at(map.file(), position as u64, scratch).map_err(|error| {
-            if self.is_sealing {
-                segment.spoil();
+        let (before, behind) = scratch.split_at(straight);
+        for (at, part) in [(position, before), (ring.map_or(0, Ring::start), behind)] {
+            if is_stored {
+                map.store(at, part);
+            } else if !part.is_empty() {
+                region::write_at(map.file(), at as u64, part).map_err(|error| {
+                    if self.is_sealing {
+                        segment.spoil();
+                    }
+                    Obstacle::Io(error)
+                })?;
             }
-            Obstacle::Io(error)
-        })?;
+        }
         Ok(word)
     }
 
@@ -291,7 +308,7 @@ impl Writer {
     /// Appends a list too long for one segment in pieces, in order.
     pub fn append_many(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<Option<u64>> {
         let segment = self.current(py);
-        let limit = segment.frames().most_at_once(segment.map().map_or(0, |map| map.len()));
+        let limit = batch_limit(&segment);
         let mut first = None;
         let mut rest = drafts;
         while !rest.is_empty() {
@@ -337,45 +354,17 @@ fn stamp(draft: Draft<'_>, now_ns: i64, delay_ns: i64) -> Draft<'_> {
     Draft { timestamp_ns, due_ns, ..draft }
 }
 
-/// `seconds` as nanoseconds.
-pub fn seconds_to_ns(seconds: f64) -> PyResult<i64> {
-    if !seconds.is_finite() || !(0.0..=4e9).contains(&seconds) {
-        let text = format!("{seconds} is not a number of seconds from 0 to 4e9");
-        return Err(pyo3::exceptions::PyValueError::new_err(text));
+/// Why `needed` bytes do not fit: a ring waits for its consumers, other segments are followed by
+/// a new one.
+fn full(segment: &Segment, needed: usize) -> Obstacle {
+    match segment.ring() {
+        None => Obstacle::SegmentFull(segment.base(), needed),
+        Some(ring) if needed as u64 > ring.len() => Obstacle::Refused(format!(
+            "{needed} bytes never fit into the ring of {} bytes; resize the queue",
+            ring.len()
+        )),
+        Some(_) => Obstacle::QueueFull(needed),
     }
-    #[allow(clippy::cast_possible_truncation, reason = "in range: checked above")]
-    Ok((seconds * 1e9) as i64)
-}
-
-fn rough_size(draft: &Draft<'_>) -> usize {
-    256 + draft.body.len()
-        + draft.tag.len()
-        + draft.id.len()
-        + draft.key.len()
-        + draft.headers.len()
-}
-
-fn measure(
-    segment: &Segment,
-    drafts: &[Draft<'_>],
-    sizes: &mut Vec<usize>,
-    most: usize,
-) -> Result<usize, Obstacle> {
-    sizes.clear();
-    segment.frames().begin();
-    let mut total = 0usize;
-    for draft in drafts {
-        if draft.body.len() > most {
-            let len = draft.body.len();
-            return Err(Obstacle::Refused(format!(
-                "the body has {len} bytes, max_message_bytes is {most}"
-            )));
-        }
-        let size = segment.frames().measure(draft).map_err(Obstacle::Refused)?;
-        sizes.push(size);
-        total = total.saturating_add(size);
-    }
-    Ok(total)
 }
 
 #[inline]
@@ -434,7 +423,7 @@ impl Writer {
             is_always: always,
             wants_sync,
             is_sealing: sealing,
-            max_message_bytes,
+            max_message_bytes: max_message_bytes.into(),
             max_bytes: max_bytes.into(),
             delay_ns: delay_ns.into(),
             is_closed: AtomicBool::new(false),
@@ -578,8 +567,16 @@ impl Writer {
     }
 
     /// New limits, at once.
-    #[pyo3(signature = (*, max_bytes=None, delay_ns=None))]
-    fn set_limits(&self, max_bytes: Option<u64>, delay_ns: Option<i64>) {
+    #[pyo3(signature = (*, max_bytes=None, delay_ns=None, max_message_bytes=None))]
+    fn set_limits(
+        &self,
+        max_bytes: Option<u64>,
+        delay_ns: Option<i64>,
+        max_message_bytes: Option<usize>,
+    ) {
+        if let Some(bytes) = max_message_bytes {
+            self.max_message_bytes.store(bytes, Ordering::Relaxed);
+        }
         if let Some(bytes) = max_bytes {
             self.max_bytes.store(bytes, Ordering::Relaxed);
         }

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 
 use crate::cipher::SegmentCipher;
 use crate::frames::penstock::{PenstockFrames, SizeWord};
+use crate::frames::vqs::VqsFrames;
 use crate::segment::{PyFrames, PyPublish};
 
 /// The codec of a `penstock` segment; with `key` (32 bytes) and `salt` an encrypted one.
@@ -33,6 +34,13 @@ pub fn penstock_frames(
 #[pyfunction]
 pub fn publish_size_word() -> PyPublish {
     PyPublish(Arc::new(SizeWord))
+}
+
+/// The codec of a VQS ring; `gzip` for the stages that pack their records.
+#[pyfunction]
+#[pyo3(signature = (*, gzip=false))]
+pub fn vqs_frames(gzip: bool) -> PyFrames {
+    PyFrames(Arc::new(VqsFrames { is_gzip: gzip }))
 }
 
 /// CRC-32C of `data`.

@@ -155,6 +155,12 @@ impl Control {
         (reserved, self.word(at::RESERVED_NUMBER).load(Ordering::Relaxed))
     }
 
+    /// Tail and next number, also when an appender died between the two. Under the append lock.
+    pub fn settled(&self) -> (u64, u64) {
+        let (tail, (reserved, number)) = (self.tail(), self.unfinished());
+        (tail, if tail == reserved { number } else { self.next_number() })
+    }
+
     /// Wakes everyone who waits, if anyone does. Call it after the lock was given back: our
     /// stores must be out before the look at `waiters`, or a waiter that looks at them just now
     /// and we could miss each other. On x86-64 the exchange that gave the lock back has already

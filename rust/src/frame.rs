@@ -259,6 +259,12 @@ pub trait Publish: Send + Sync {
         None
     }
 
+    /// The frames below `batch.end` are on the disk: makes the format's own end durable too. Under
+    /// the sync lock.
+    fn synced(&self, _segment: &crate::segment::Segment, _batch: &Batch) -> std::io::Result<()> {
+        self.sync()
+    }
+
     /// An appender died: nothing at or above `batch.end` counts. Bytes up to `reserved` may have
     /// been touched.
     fn settle(

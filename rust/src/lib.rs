@@ -21,10 +21,12 @@ mod gate;
 mod group;
 mod headers;
 mod integrity;
+mod limits;
 mod lock;
 mod message;
 mod pack;
 mod region;
+mod ring;
 mod scan;
 mod segment;
 mod sides;
@@ -49,7 +51,9 @@ mod _core {
     #[pymodule_export]
     use super::clock::Clock;
     #[pymodule_export]
-    use super::codecs::{crc32, crc32c, penstock_frames, publish_size_word, tag_matches};
+    use super::codecs::{
+        crc32, crc32c, penstock_frames, publish_size_word, tag_matches, vqs_frames,
+    };
     #[pymodule_export]
     use super::control::Shared;
     #[pymodule_export]
@@ -57,6 +61,8 @@ mod _core {
         bus_errors, create_file, fail_syncs, file_system, mark_effect, record_effects, rename_file,
         replace_file, resize_file, sync_file, sync_folder, take_effects, unlink_file, write_file,
     };
+    #[pymodule_export]
+    use super::frames::vqs_header::PyRingHeader;
     #[pymodule_export]
     use super::group::{PyGroup, PyMirror};
     #[pymodule_export]

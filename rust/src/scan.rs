@@ -73,8 +73,10 @@ impl Place {
             if self.at >= self.end {
                 return Err(Halt::End);
             }
-            let Some(segment) =
-                self.segment.as_ref().filter(|s| self.at >= s.first() && self.at < s.end())
+            let Some(segment) = self
+                .segment
+                .as_ref()
+                .filter(|s| self.at >= s.first() && self.at < s.end() && !s.is_stale())
             else {
                 let first = self.segment.as_ref().map_or(0, |segment| segment.first());
                 if first > self.at {
@@ -84,7 +86,11 @@ impl Place {
                 return Err(Halt::NeedSegment(self.at));
             };
             let limit = segment.end().min(self.limit(segment));
-            match segment.step(self.at, limit, true) {
+            let step = segment.step(self.at, limit, true);
+            if self.at < segment.first() {
+                continue; // A ring's head went past it while it was read.
+            }
+            match step {
                 Step::Frame(view) if !view.sealed => {
                     let offset = self.at;
                     let row = Row { segment: Arc::clone(segment), offset, frame: offset, view };

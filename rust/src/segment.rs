@@ -11,6 +11,7 @@ use pyo3::types::PyBytes;
 
 use crate::frame::{Fault, FrameView, Frames, Step};
 use crate::region;
+use crate::ring::Ring;
 use crate::sides::Sides;
 use crate::sys::mapping::Mapping;
 use crate::words;
@@ -53,7 +54,7 @@ pub struct Segment {
     base: u64,
     first: u64,
     shift: usize,
-    ring_len: u64,
+    ring: Option<Ring>,
     end: AtomicU64,
     backing: Backing,
     allocated: AtomicU64,
@@ -71,9 +72,23 @@ impl Segment {
         self.base
     }
 
-    /// Offset of the first message it may hold.
+    /// Offset of the first message it may hold. In a ring that is the head, as it is now: what
+    /// was read before this call from an offset below does not count.
+    #[inline]
     pub fn first(&self) -> u64 {
-        self.first
+        self.ring.as_ref().map_or(self.first, |ring| ring.head().max(self.first))
+    }
+
+    /// Set in a ring.
+    #[inline]
+    pub fn ring(&self) -> Option<&Ring> {
+        self.ring.as_ref()
+    }
+
+    /// Whether it is a ring whose file was replaced.
+    #[inline]
+    pub fn is_stale(&self) -> bool {
+        self.ring.as_ref().is_some_and(Ring::is_stale)
     }
 
     /// The file.
@@ -97,7 +112,7 @@ impl Segment {
     #[inline]
     pub fn position(&self, offset: u64) -> usize {
         let relative = offset.wrapping_sub(self.base);
-        let relative = if self.ring_len == 0 { relative } else { relative % self.ring_len };
+        let relative = self.ring.as_ref().map_or(relative, |ring| relative % ring.len());
         words::size(relative).saturating_add(self.shift)
     }
 
@@ -236,17 +251,16 @@ impl Segment {
         let Backing::Mapped(map) = &self.backing else { return Ok(None) };
         let mut bytes = vec![0u8; words::size(end.saturating_sub(start))];
         let (at, len) = (self.position(start), bytes.len());
-        let ring_end = self.shift.saturating_add(words::size(self.ring_len));
-        let straight = if self.ring_len == 0 { len } else { len.min(ring_end.saturating_sub(at)) };
+        let straight = self.ring.as_ref().map_or(len, |ring| ring.straight(at, len));
         let (first, wrapped) = bytes.split_at_mut(straight);
         map.file().read_exact_at(first, at as u64)?;
         map.file().read_exact_at(wrapped, self.shift as u64)?;
         Ok(Some(Self {
             path: self.path.clone(),
             base: start,
-            first: start,
+            first: start.max(self.first()), // A ring's head may have gone past it meanwhile.
             shift: at,
-            ring_len: 0,
+            ring: None,
             end: end.into(),
             backing: Backing::Owned { bytes, at },
             allocated: 0.into(),
@@ -259,11 +273,16 @@ impl Segment {
         }))
     }
 
-    /// Bytes that frames may take from `offset` on.
+    /// Bytes that frames may take from `offset` on; in a ring what is not kept any more.
     #[inline]
     pub fn room(&self, offset: u64) -> usize {
         match &self.backing {
-            Backing::Mapped(map) => map.len().saturating_sub(self.position(offset)),
+            Backing::Mapped(map) => match &self.ring {
+                Some(ring) => {
+                    words::size(ring.len().saturating_sub(offset.saturating_sub(self.first())))
+                }
+                None => map.len().saturating_sub(self.position(offset)),
+            },
             Backing::Owned { .. } => 0,
         }
     }
@@ -271,8 +290,10 @@ impl Segment {
     /// Makes the file long enough for bytes up to `position`.
     #[inline]
     pub fn ensure(&self, position: usize) -> std::io::Result<()> {
-        // Write calls make the file longer themselves: it never has bytes of no frame.
-        if !self.by_write && position as u64 > self.allocated.load(Ordering::Relaxed) {
+        // Write calls make the file longer themselves: it never has bytes of no frame. A ring
+        // has its size from the start.
+        let is_fixed = self.by_write || self.ring.is_some();
+        if !is_fixed && position as u64 > self.allocated.load(Ordering::Relaxed) {
             self.grow(position as u64)
         } else {
             Ok(())
@@ -364,11 +385,13 @@ impl PySegment {
     /// Maps the file at `path`.
     ///
     /// `capacity` maps more than the file has: the file grows by `grow_step` before it is
-    /// stored to. `by_write` appends by write calls. `ring_len` makes it a ring. `extras` and
+    /// stored to. `by_write` appends by write calls. `ring_len` makes it a ring, of which
+    /// `ring_mirror` bytes are mapped again behind its end, and `control` is the control block
+    /// with its head; `side_span` bytes share one file beside it. `extras` and
     /// `integrity` are the folders of what its format has no place for; without `covers`,
     /// appended frames get no checksum there.
     #[new]
-    #[pyo3(signature = (path, base, shift, frames, *, first=None, end=None, writable=false, capacity=None, grow_step=0, by_write=false, ring_len=0, ring_mirror=0, extras=None, integrity=None, covers=true))]
+    #[pyo3(signature = (path, base, shift, frames, *, first=None, end=None, writable=false, capacity=None, grow_step=0, by_write=false, ring_len=0, ring_mirror=0, control=None, side_span=0, extras=None, integrity=None, covers=true))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         path: PathBuf,
@@ -383,27 +406,32 @@ impl PySegment {
         by_write: bool,
         ring_len: u64,
         ring_mirror: usize,
+        control: Option<PathBuf>,
+        side_span: u64,
         extras: Option<PathBuf>,
         integrity: Option<PathBuf>,
         covers: bool,
     ) -> PyResult<Self> {
         let sides = match (&extras, &integrity) {
             (None, None) => None,
-            _ => Some(Sides::new(extras, integrity, base, ring_len, writable, covers)?),
+            _ => Some(Sides::new(extras, integrity, base, side_span, writable, covers)?),
         };
         let file = region::open(&path, writable)?;
         let size = file.metadata()?.len();
         let len = capacity.unwrap_or_else(|| words::size(size));
-        let map = match ring_len {
-            0 => Mapping::new(file, len, writable)?,
-            _ => Mapping::ring(file, len, shift, ring_mirror, writable)?,
+        let (map, ring) = match ring_len {
+            0 => (Mapping::new(file, len, writable)?, None),
+            _ => (
+                Mapping::ring(file, len, shift, ring_mirror, writable)?,
+                Some(Ring::new(ring_len, shift, control.as_deref())?),
+            ),
         };
         Ok(Self(Arc::new(Segment {
             path,
             base,
             first: first.unwrap_or(base),
             shift,
-            ring_len,
+            ring,
             end: end.unwrap_or(LIVE).into(),
             backing: Backing::Mapped(map),
             allocated: size.into(),
@@ -440,7 +468,7 @@ impl PySegment {
             base,
             first: first.unwrap_or(base),
             shift,
-            ring_len: 0,
+            ring: None,
             end: end.unwrap_or(LIVE).into(),
             backing: Backing::Owned { bytes, at },
             allocated: 0.into(),
@@ -481,6 +509,12 @@ impl PySegment {
     #[getter]
     fn end(&self) -> Option<u64> {
         Some(self.0.end()).filter(|end| *end != LIVE)
+    }
+
+    /// Whether it is a ring whose file was replaced: open it again.
+    #[getter]
+    fn is_stale(&self) -> bool {
+        self.0.is_stale()
     }
 
     /// No more appends: it ends here.

@@ -85,6 +85,14 @@ impl<F: Side> Laps<F> {
         Ok(Some(file))
     }
 
+    /// Where the file ends that `offset` belongs to.
+    fn end_of(&self, offset: u64) -> u64 {
+        match offset.saturating_sub(self.base).checked_div(self.span) {
+            None => u64::MAX,
+            Some(lap) => self.base.saturating_add((lap + 1).saturating_mul(self.span)),
+        }
+    }
+
     fn each(&self, mut act: impl FnMut(&F) -> std::io::Result<()>) -> std::io::Result<()> {
         if let Some(only) = &self.only {
             act(only)?;
@@ -167,16 +175,25 @@ impl Sides {
         synced: bool,
     ) -> std::io::Result<()> {
         let Some(laps) = &self.extras else { return Ok(()) };
-        let needed = drafts.iter().any(|draft| !draft.key.is_empty() || draft.due_ns != 0);
-        let Some(extras) = laps.at(first.offset, needed)? else { return Ok(()) };
         let mut place = first;
-        let placed = drafts.iter().zip(sizes).map(|(draft, size)| {
-            let here = place;
-            place = Place { offset: here.offset + *size as u64, number: here.number + 1 };
-            (draft, here)
-        });
-        if extras.append(first.offset, placed)? && synced {
-            extras.sync()?;
+        let mut placed = drafts
+            .iter()
+            .zip(sizes)
+            .map(|(draft, size)| {
+                let here = place;
+                place = Place { offset: here.offset + *size as u64, number: here.number + 1 };
+                (draft, here)
+            })
+            .peekable();
+        // A list may go on in the next lap: each lap's file has what is in it.
+        while let Some(start) = placed.peek().map(|(_, place)| place.offset) {
+            let end = laps.end_of(start);
+            let lap = std::iter::from_fn(|| placed.next_if(|(_, place)| place.offset < end));
+            // A lap always has its file: readers then need no look at the folder.
+            let Some(extras) = laps.at(start, true)? else { return Ok(()) };
+            if extras.append(start, lap)? && synced {
+                extras.sync()?;
+            }
         }
         Ok(())
     }
@@ -190,14 +207,27 @@ impl Sides {
         first: u64,
     ) -> std::io::Result<()> {
         let Some(laps) = self.integrity.as_ref().filter(|_| self.covers) else { return Ok(()) };
-        let Some(integrity) = laps.at(first, true)? else { return Ok(()) };
         let mut offset = first;
-        let entries = sizes.iter().map(|size| {
-            let entry = Entry::of(offset, segment.frame_bytes(offset, *size));
-            offset += *size as u64;
-            entry
-        });
-        integrity.append(first, entries)
+        let mut rest = sizes;
+        while !rest.is_empty() {
+            let (start, end) = (offset, laps.end_of(offset));
+            let mut at = start;
+            let inside = rest.iter().take_while(|size| {
+                let is_inside = at < end;
+                at += **size as u64;
+                is_inside
+            });
+            let (lap, later) = rest.split_at(inside.count().max(1));
+            rest = later;
+            let Some(integrity) = laps.at(start, true)? else { return Ok(()) };
+            let entries = lap.iter().map(|size| {
+                let entry = Entry::of(offset, segment.frame_bytes(offset, *size));
+                offset += *size as u64;
+                entry
+            });
+            integrity.append(start, entries)?;
+        }
+        Ok(())
     }
 
     /// After an unclean end: nothing at or above `tail` counts.

@@ -22,8 +22,10 @@ impl Writer {
         let control = &*self.control;
         // One consistent pair: under the append lock nobody is between tail and number.
         control.life().take_patiently(control.lock_word());
-        let (tail, next_number) = (control.tail(), control.next_number());
-        let is_last = segments.last().map(|last| last.base()) == Some(control.segment_base());
+        let (tail, next_number) = control.settled();
+        let is_last = segments
+            .last()
+            .is_some_and(|last| last.base() == control.segment_base() && !last.is_stale());
         control.life().give(control.lock_word());
         if !is_last {
             return Ok(false);
@@ -42,17 +44,12 @@ impl Writer {
             }
         }
         if let (true, Some(last)) = (self.publish.is_word(), segments.last()) {
+            let now_ns = self.now();
+            let batch = Batch { first: tail, end: tail, first_word: 0, next_number, now_ns };
             if self.is_always {
-                let batch = Batch {
-                    first: tail,
-                    end: tail,
-                    first_word: 0,
-                    next_number,
-                    now_ns: self.now(),
-                };
                 self.publish.publish(last, &batch)?;
             }
-            self.publish.sync()?;
+            self.publish.synced(last, &batch)?;
         }
         control.set_durable(tail);
         futex::wake(control.map().word32(at::DURABLE), i32::MAX);
@@ -64,7 +61,8 @@ impl Writer {
     fn unsynced(&self, py: Python<'_>) -> PyResult<Vec<Arc<Segment>>> {
         let current = self.current(py);
         let control = &*self.control;
-        if current.base() == control.segment_base() && control.durable() >= current.first() {
+        let is_only = control.durable() >= current.first() && !current.is_stale();
+        if current.base() == control.segment_base() && is_only {
             return Ok(vec![current]);
         }
         let segments = self.host.call_method1(py, "unsynced_segments", (control.durable(),))?;

@@ -138,7 +138,12 @@ fn walk_segment(
     let mut walker = Walker { segment, seen, tags: BTreeSet::new() };
     let mut offset = start;
     while offset < limit {
-        let (fault, stop) = match segment.step(offset, limit, true) {
+        let step = segment.step(offset, limit, true);
+        if offset < segment.first() {
+            offset = segment.first(); // A ring's head went past it while it was read.
+            continue;
+        }
+        let (fault, stop) = match step {
             Step::Frame(view) => {
                 let broken = (unseal_check && view.sealed)
                     .then(|| segment.unseal(offset, limit, &view).err())

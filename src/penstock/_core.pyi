@@ -3,7 +3,7 @@
 Checked against the built module by `python -m mypy.stubtest penstock._core`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -19,6 +19,7 @@ __all__ = [
     "Scan",
     "Segment",
     "Shared",
+    "VqsHeader",
     "Walked",
     "Watch",
     "Writer",
@@ -43,6 +44,7 @@ __all__ = [
     "tag_matches",
     "take_effects",
     "unlink_file",
+    "vqs_frames",
     "walk",
     "write_file",
 ]
@@ -109,6 +111,8 @@ class Segment:
         by_write: bool = False,
         ring_len: int = 0,
         ring_mirror: int = 0,
+        control: Path | None = None,
+        side_span: int = 0,
         extras: Path | None = None,
         integrity: Path | None = None,
         covers: bool = True,
@@ -142,6 +146,10 @@ class Segment:
     @property
     def end(self) -> int | None:
         """First offset after it, none while it is written to."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it is a ring whose file was replaced: open it again."""
 
     def set_end(self, end: int) -> None:
         """No more appends: it ends here."""
@@ -387,10 +395,13 @@ class Writer:
         stored where the old one ends, if there is room.
         """
 
-    def refusal(self, message: Message) -> str | None:
-        """Why the queue can't hold `message`; none when it can."""
-
-    def set_limits(self, *, max_bytes: int | None = None, delay_ns: int | None = None) -> None:
+    def set_limits(
+        self,
+        *,
+        max_bytes: int | None = None,
+        delay_ns: int | None = None,
+        max_message_bytes: int | None = None,
+    ) -> None:
         """New limits, at once."""
 
     def refusal(self, message: Message) -> str | None:
@@ -760,6 +771,29 @@ def penstock_frames(
 
 def publish_size_word() -> Publish:
     """The end of a `penstock` segment: the first frame's size word."""
+
+def vqs_frames(*, gzip: bool = False) -> Frames:
+    """The codec of a VQS ring; `gzip` for the stages that pack their records."""
+
+@final
+class VqsHeader:
+    """The header of a VQS queue that is open for writing."""
+
+    def __new__(
+        cls, shared: Shared, intent: Path, *, always: bool, meta: Path | None = None
+    ) -> Self:
+        """`intent` is the file of the intent record; `meta` the one with the header, where that is
+        not the segment itself."""
+
+    def publish(self) -> Publish:
+        """How the end becomes visible."""
+
+    def free(self, segment: Segment, head: int, synced: bool) -> int:
+        """Gives everything before `head` back; answers how many messages that were. With `synced`
+        this survives a power loss before the space is used again."""
+
+    def exclusively(self, segment: Segment, action: Callable[[], object]) -> object:
+        """Calls `action` while nobody appends, frees or syncs."""
 
 def crc32(data: bytes) -> int:
     """CRC-32 (IEEE) of `data`."""

@@ -1,3 +1,6 @@
 //! One codec per format.
 
+pub mod gob;
 pub mod penstock;
+pub mod vqs;
+pub mod vqs_header;

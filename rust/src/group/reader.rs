@@ -57,7 +57,7 @@ impl Reader {
         limit: u64,
     ) -> Option<(&Arc<Segment>, u64)> {
         let segment = self.segment.as_ref()?;
-        if offset < segment.base() {
+        if offset < segment.base().max(segment.first()) || segment.is_stale() {
             return None;
         }
         let end = segment.end();
@@ -76,7 +76,11 @@ impl Reader {
         let Some((segment, limit)) = self.segment_for(control, offset, limit) else {
             return Found::NeedSegment;
         };
-        match segment.step(offset, limit, true) {
+        let step = segment.step(offset, limit, true);
+        if offset < segment.first() {
+            return Found::NeedSegment; // A ring's head went past it while it was read.
+        }
+        match step {
             Step::Frame(view) if !view.sealed => {
                 let next = offset + view.size as u64;
                 Found::Message { frame: offset, view, next }

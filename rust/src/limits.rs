@@ -1,0 +1,53 @@
+//! How much and how long: sizes of batches, seconds as nanoseconds.
+
+use pyo3::prelude::*;
+
+use crate::frame::Draft;
+use crate::segment::Segment;
+
+/// `seconds` as nanoseconds.
+pub fn seconds_to_ns(seconds: f64) -> PyResult<i64> {
+    if !seconds.is_finite() || !(0.0..=4e9).contains(&seconds) {
+        let text = format!("{seconds} is not a number of seconds from 0 to 4e9");
+        return Err(pyo3::exceptions::PyValueError::new_err(text));
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "in range: checked above")]
+    Ok((seconds * 1e9) as i64)
+}
+
+/// Bytes of a list that go in one piece.
+pub fn batch_limit(segment: &Segment) -> usize {
+    let limit = segment.frames().most_at_once(segment.map().map_or(0, |map| map.len()));
+    segment.ring().map_or(limit, |ring| limit.min(crate::words::size(ring.len() / 2)))
+}
+
+/// About how many bytes a draft takes.
+pub fn rough_size(draft: &Draft<'_>) -> usize {
+    256 + draft.body.len()
+        + draft.tag.len()
+        + draft.id.len()
+        + draft.key.len()
+        + draft.headers.len()
+}
+
+/// Bytes of the drafts' frames, each one's in `sizes`; or why one can't be held.
+pub fn measure(
+    segment: &Segment,
+    drafts: &[Draft<'_>],
+    sizes: &mut Vec<usize>,
+    most: usize,
+) -> Result<usize, String> {
+    sizes.clear();
+    segment.frames().begin();
+    let mut total = 0usize;
+    for draft in drafts {
+        if draft.body.len() > most {
+            let len = draft.body.len();
+            return Err(format!("the body has {len} bytes, max_message_bytes is {most}"));
+        }
+        let size = segment.frames().measure(draft)?;
+        sizes.push(size);
+        total = total.saturating_add(size);
+    }
+    Ok(total)
+}

@@ -1,0 +1,75 @@
+//! A segment that is a ring: how long it is, where it begins now, whether its file was replaced.
+//!
+//! Space before the head is used again. Whoever reads copies first and looks at the head
+//! afterwards: a copy from before the head may hold bytes of a later lap and does not count.
+
+use std::path::Path;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::control::{CONTROL_BYTES, at};
+use crate::region;
+use crate::sys::mapping::Mapping;
+use crate::words;
+
+/// The bytes of a file from `start` on, used again and again.
+pub struct Ring {
+    len: u64,
+    start: usize,
+    watch: Option<Watch>,
+}
+
+/// The control block, where the head and the count of replaced files are.
+struct Watch {
+    map: Mapping,
+    generation: u64,
+}
+
+impl Watch {
+    fn new(path: &Path) -> std::io::Result<Self> {
+        let file = region::open(path, false)?;
+        if file.metadata()?.len() < CONTROL_BYTES as u64 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let map = Mapping::new(file, CONTROL_BYTES, false)?;
+        let generation = map.word64(at::GENERATION).load(Ordering::Acquire);
+        Ok(Self { map, generation })
+    }
+}
+
+impl Ring {
+    /// A ring of `len` bytes; `control` is the path of the block, where there is one.
+    pub fn new(len: u64, start: usize, control: Option<&Path>) -> std::io::Result<Self> {
+        Ok(Self { len, start, watch: control.map(Watch::new).transpose()? })
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The byte of the file where it begins.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// The oldest kept offset, as it is after everything read so far.
+    #[inline]
+    pub fn head(&self) -> u64 {
+        fence(Ordering::Acquire);
+        self.watch.as_ref().map_or(0, |watch| watch.map.word64(at::HEAD).load(Ordering::Acquire))
+    }
+
+    /// Whether everyone was told to look at the files again since this was opened.
+    #[inline]
+    pub fn is_stale(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| {
+            watch.map.word64(at::GENERATION).load(Ordering::Acquire) != watch.generation
+        })
+    }
+
+    /// How many of `len` bytes at `position` lie before its end; the others go to its start.
+    #[inline]
+    pub fn straight(&self, position: usize, len: usize) -> usize {
+        len.min((self.start + words::size(self.len)).saturating_sub(position))
+    }
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,8 @@ def list_segments(folder: Path) -> list[SegmentInfo]:
     for entry in entries:
         stem, dot, suffix = entry.name.partition(".")
         if suffix == "seg" and dot and stem.isdigit() and entry.is_file(follow_symlinks=False):
-            found.append((int(stem), Path(entry.path), entry.stat().st_size))
+            with suppress(FileNotFoundError):  # Another process has just trimmed it.
+                found.append((int(stem), Path(entry.path), entry.stat().st_size))
     found.sort()
     ends: list[int | None] = [*(base for base, _, _ in found[1:]), None]
     return [

@@ -14,6 +14,7 @@ from penstock.clock import ManualClock as ManualClock
 from penstock.engine.aio import AsyncQueue as AsyncQueue
 from penstock.engine.group import Group as Group
 from penstock.engine.queue import Queue as Queue
+from penstock.engine.stdlib import DropIn as DropIn
 from penstock.engine.table import Scan as Scan
 from penstock.errors import ClosedError as ClosedError
 from penstock.errors import CodecError as CodecError
@@ -38,6 +39,7 @@ __all__ = [
     "ClosedError",
     "CodecError",
     "CorruptError",
+    "DropIn",
     "Durability",
     "Empty",
     "FormatError",

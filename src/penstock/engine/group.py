@@ -87,6 +87,10 @@ class Group:
             self.options = replace(base, **self._wanted)
         except TypeError as error:
             raise GroupError(f"group {self.name!r}: {error}") from error
+        if stored is not None and stored.ack != self.options.ack:
+            raise GroupError(
+                f"group {self.name!r} was made with ack={stored.ack!r}; delete it, or use another"
+            )
         start = own if own is not None else 0
         if stored is None:
             start = self._starting_offset(own)

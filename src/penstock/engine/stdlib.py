@@ -1,0 +1,238 @@
+"""The standard library's `queue.Queue`, on disk and between processes.
+
+    tasks = penstock.DropIn("tasks", codec="json")
+    tasks.put({"n": 1})
+    task = tasks.get()
+    …
+    tasks.task_done()
+
+`get` takes a lease and `task_done` acks the oldest one of this thread (or, when this thread has
+none, of this process). `join` returns when everything put by anyone was done by someone. What a
+process had not marked done when it ended goes to another one: whoever never calls `task_done`
+opens the queue with `ack="auto"`, where the get is the ack and `join` waits for gets alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from penstock import _core
+from penstock.engine.codecs import Codec
+from penstock.engine.group import DEFAULT, Group
+from penstock.engine.queue import Queue
+from penstock.engine.room import MANUAL_NAP_S
+from penstock.errors import Full, GroupError
+from penstock.options import MAX_WINDOW
+
+FOR_EVER_S = 4e9
+"""A task ends by `task_done` or with its process, not by the clock."""
+LOOK_S = 1.0
+"""How often a wait looks again where no signal may come."""
+
+
+class DropIn:
+    """`queue.Queue`, durable and shared by processes. Handles can be passed to `multiprocessing`."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        maxsize: int = 0,
+        *,
+        codec: str | Codec = "json",
+        group: str = DEFAULT,
+        ack: Literal["lease", "auto"] = "lease",
+        **options: Any,
+    ) -> None:
+        """Opens the queue at `path`; at most `maxsize` messages wait in it, 0: no limit.
+
+        Everyone who puts or gets must say the same `maxsize`. `options` are those of `Queue`.
+        """
+        if maxsize < 0:
+            maxsize = 0
+        self.maxsize = maxsize
+        self._given = {"codec": codec, "group": group, "ack": ack, **options}
+        self.queue = Queue(path, codec=codec, **options)
+        """The queue behind it, with everything that `queue.Queue` does not have."""
+        self._name, self._ack = group, ack
+        self._mutex = threading.Lock()
+        self._door: int | None = None
+        self._undone: deque[tuple[int, _core.Message]] = deque()
+        self._pid = os.getpid()
+        self.queue.group(group, ack=ack, visibility_s=FOR_EVER_S, window=MAX_WINDOW)
+
+    # ── putting ────────────────────────────────────────────────────────────────────────────
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Puts an item; `Full` when no room comes in time."""
+        if timeout is not None and timeout < 0:
+            raise ValueError("'timeout' must be a non-negative number")
+        patience = timeout if block else 0.0
+        if not self.maxsize:
+            with self.queue.patience(patience):
+                self.queue.put(item)
+            return
+        until = self._until(patience)
+        if not self._wait(until, lambda: self._put_if_room(item)):
+            raise Full(f"{self.queue.path}: {self.maxsize} messages wait already")
+
+    def _put_if_room(self, item: Any) -> bool:
+        # Count and put as one, for all processes: no two may take the last place.
+        with self._at_the_door():
+            if self.qsize() >= self.maxsize:
+                return False
+            with self.queue.patience(0):
+                self.queue.put(item)
+            return True
+
+    @contextmanager
+    def _at_the_door(self) -> Iterator[None]:
+        with self._mutex:
+            if self._door is None or self._pid != os.getpid():
+                self._forget_parent()
+                folder = self._group().folder
+                self._door = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._door, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._door, fcntl.LOCK_UN)
+
+    def put_nowait(self, item: Any) -> None:
+        """`put(item, block=False)`."""
+        self.put(item, block=False)
+
+    # ── getting ────────────────────────────────────────────────────────────────────────────
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """The next item; `Empty` when none comes in time."""
+        if timeout is not None and timeout < 0:
+            raise ValueError("'timeout' must be a non-negative number")
+        self._forget_parent()
+        if len(self._undone) >= MAX_WINDOW:
+            raise GroupError(
+                f"{self.queue.path}: {MAX_WINDOW} items were taken and not marked done; call "
+                f"task_done(), or open the queue with ack='auto'"
+            )
+        message = self._group().get(timeout if block else 0.0)
+        if message.receipt is not None:
+            self._undone.append((threading.get_ident(), message))
+        if self.maxsize:
+            self.queue.store.need_shared().signal()  # A put may wait for this place.
+        return message.value
+
+    def get_nowait(self) -> Any:
+        """`get(block=False)`."""
+        return self.get(block=False)
+
+    # ── tasks ──────────────────────────────────────────────────────────────────────────────
+
+    def task_done(self) -> None:
+        """The oldest item that this thread took (else: this process) is done."""
+        self._forget_parent()
+        with self._mutex:
+            message = self._oldest_undone()
+        if message is not None:
+            message.ack()
+
+    def _oldest_undone(self) -> _core.Message | None:
+        if not self._undone:
+            if self._ack == "auto":
+                return None
+            raise ValueError("task_done() called too many times")
+        me = threading.get_ident()
+        mine = next((pair for pair in self._undone if pair[0] == me), self._undone[0])
+        self._undone.remove(mine)
+        return mine[1]
+
+    def join(self) -> None:
+        """Returns when everything that was put, by anyone, is done."""
+        self._wait(None, lambda: self.unfinished == 0)
+
+    @property
+    def unfinished(self) -> int:
+        """Items that were put and are not done."""
+        counts = self._group().core.counts()
+        out = sum(counts[name] for name in ("leased", "delayed", "blocked", "ready"))
+        return self._group().lag + out
+
+    def _until(self, seconds: float | None) -> int | None:
+        clock = self.queue.store.clock
+        return None if seconds is None else clock.boot_now_ns() + int(seconds * 1e9)
+
+    def _wait(self, until: int | None, is_over: Callable[[], bool]) -> bool:
+        """Waits for signals of the queue until `is_over`; false when the time is over first."""
+        clock = self.queue.store.clock
+        while True:
+            self.queue.ensure_open()
+            shared = self.queue.store.need_shared()
+            seen = shared.want_room(self.queue.end().tail)
+            if is_over():
+                return True
+            nap = MANUAL_NAP_S if clock.manual else LOOK_S
+            if until is not None:
+                left = (until - clock.boot_now_ns()) / 1e9
+                if left <= 0:
+                    return False
+                nap = min(nap, left)
+            shared.wait_room(seen, nap)
+
+    # ── about it ───────────────────────────────────────────────────────────────────────────
+
+    def qsize(self) -> int:
+        """Items that nobody has taken yet."""
+        group = self._group()
+        counts = group.core.counts()
+        return group.lag + sum(counts[name] for name in ("delayed", "blocked", "ready"))
+
+    def empty(self) -> bool:
+        """Whether nothing waits."""
+        return self.qsize() == 0
+
+    def full(self) -> bool:
+        """Whether a put would wait."""
+        return 0 < self.maxsize <= self.qsize()
+
+    def close(self) -> None:
+        """Lets go; what this process had not marked done goes to another one."""
+        if self._door is not None:
+            os.close(self._door)
+            self._door = None
+        self.queue.close()
+
+    def _group(self) -> Group:
+        return self.queue.group(self._name)
+
+    def _forget_parent(self) -> None:
+        """In a forked child: the parent's items and its place at the door are not ours."""
+        if self._pid != os.getpid():
+            self._undone.clear()
+            if self._door is not None:
+                os.close(self._door)
+                self._door = None
+            self._pid = os.getpid()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A handle travels between processes as its path."""
+        return _reopen, (str(self.queue.path), self.maxsize, self._given)
+
+    def __enter__(self) -> DropIn:
+        """For `with`."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Path and size."""
+        return f"<DropIn {str(self.queue.path)!r}: {self.qsize()} waiting>"
+
+
+def _reopen(path: str, maxsize: int, given: dict[str, Any]) -> DropIn:
+    return DropIn(path, maxsize, **given)

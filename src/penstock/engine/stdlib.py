@@ -37,7 +37,7 @@ LOOK_S = 1.0
 
 
 class DropIn:
-    """`queue.Queue`, durable and shared by processes. Handles can be passed to `multiprocessing`."""
+    """`queue.Queue`, durable and shared by processes. Handles travel by `multiprocessing`."""
 
     def __init__(
         self,
@@ -121,7 +121,8 @@ class DropIn:
             )
         message = self._group().get(timeout if block else 0.0)
         if message.receipt is not None:
-            self._undone.append((threading.get_ident(), message))
+            with self._mutex:
+                self._undone.append((threading.get_ident(), message))
         if self.maxsize:
             self.queue.store.need_shared().signal()  # A put may wait for this place.
         return message.value

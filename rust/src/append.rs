@@ -225,7 +225,7 @@ impl Writer {
             end: tail + total as u64,
             first_word: 0,
             next_number: number + drafts.len() as u64,
-            now_ns: drafts.first().map_or(0, |draft| draft.timestamp_ns),
+            now_ns: drafts.iter().map(|draft| draft.timestamp_ns).max().unwrap_or(0),
         };
         control.reserve(batch.end, batch.next_number);
         let fill = |out: &mut [u8]| match &packed {
@@ -556,8 +556,12 @@ impl Writer {
                 map.store(state.segment.position(tail), closing);
             }
         }
+        let next_number = control.next_number();
+        let batch =
+            Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: self.now() };
+        self.publish.begin(&state.segment, &batch, base, self.is_always)?;
         if first != tail {
-            control.advance(first, control.next_number());
+            control.advance(first, next_number);
         }
         control.map().publish64(crate::control::at::SEGMENT_BASE, base);
         control.reserve(first, control.next_number());

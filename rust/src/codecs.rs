@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use crate::cipher::SegmentCipher;
 use crate::frames::penstock::{PenstockFrames, SizeWord};
 use crate::frames::vqs::VqsFrames;
+use crate::frames::zbus::ZbusFrames;
 use crate::segment::{PyFrames, PyPublish};
 
 /// The codec of a `penstock` segment; with `key` (32 bytes) and `salt` an encrypted one.
@@ -41,6 +42,13 @@ pub fn publish_size_word() -> PyPublish {
 #[pyo3(signature = (*, gzip=false))]
 pub fn vqs_frames(gzip: bool) -> PyFrames {
     PyFrames(Arc::new(VqsFrames { is_gzip: gzip }))
+}
+
+/// The codec of a `zbus` segment that begins at `base`.
+#[pyfunction]
+#[pyo3(signature = (base, *, absolute, crc))]
+pub fn zbus_frames(base: u64, absolute: bool, crc: bool) -> PyFrames {
+    PyFrames(Arc::new(ZbusFrames { base, is_absolute: absolute, has_crc: crc }))
 }
 
 /// CRC-32C of `data`.

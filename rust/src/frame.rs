@@ -253,6 +253,18 @@ pub trait Publish: Send + Sync {
         Ok(())
     }
 
+    /// A new segment begins at `base`, and `old` has ended at `batch.end`. Its name is in place and
+    /// nobody was told yet. With `synced`, nothing stored here may be ahead of the frames.
+    fn begin(
+        &self,
+        _old: &crate::segment::Segment,
+        _batch: &Batch,
+        _base: u64,
+        _synced: bool,
+    ) -> std::io::Result<()> {
+        Ok(())
+    }
+
     /// The end as the format's own file has it, where other programs may move it too: whoever
     /// appends or waits looks here, and the store follows (`Store.follow`).
     fn foreign_end(&self) -> Option<u64> {
@@ -286,6 +298,6 @@ pub struct Batch {
     pub first_word: u32,
     /// Number of the message after the last one.
     pub next_number: u64,
-    /// Wall time of the append.
+    /// The largest timestamp in it.
     pub now_ns: i64,
 }

@@ -52,7 +52,7 @@ mod _core {
     use super::clock::Clock;
     #[pymodule_export]
     use super::codecs::{
-        crc32, crc32c, penstock_frames, publish_size_word, tag_matches, vqs_frames,
+        crc32, crc32c, penstock_frames, publish_size_word, tag_matches, vqs_frames, zbus_frames,
     };
     #[pymodule_export]
     use super::control::Shared;
@@ -63,6 +63,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::frames::vqs_header::PyRingHeader;
+    #[pymodule_export]
+    use super::frames::zbus_files::ZbusIndex;
     #[pymodule_export]
     use super::group::{PyGroup, PyMirror};
     #[pymodule_export]

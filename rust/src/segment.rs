@@ -59,6 +59,8 @@ pub struct Segment {
     backing: Backing,
     allocated: AtomicU64,
     grow_step: u64,
+    /// From this byte on no more frames begin.
+    soft_bytes: usize,
     by_write: bool,
     is_spoiled: AtomicBool,
     frames: Arc<dyn Frames>,
@@ -265,6 +267,7 @@ impl Segment {
             backing: Backing::Owned { bytes, at },
             allocated: 0.into(),
             grow_step: 0,
+            soft_bytes: 0,
             by_write: false,
             is_spoiled: false.into(),
             frames: Arc::clone(&self.frames),
@@ -277,6 +280,7 @@ impl Segment {
     #[inline]
     pub fn room(&self, offset: u64) -> usize {
         match &self.backing {
+            Backing::Mapped(_) if self.position(offset) >= self.soft_bytes => 0,
             Backing::Mapped(map) => match &self.ring {
                 Some(ring) => {
                     words::size(ring.len().saturating_sub(offset.saturating_sub(self.first())))
@@ -389,9 +393,9 @@ impl PySegment {
     /// `ring_mirror` bytes are mapped again behind its end, and `control` is the control block
     /// with its head; `side_span` bytes share one file beside it. `extras` and
     /// `integrity` are the folders of what its format has no place for; without `covers`,
-    /// appended frames get no checksum there.
+    /// appended frames get no checksum there. No frame begins at or behind `soft_bytes`.
     #[new]
-    #[pyo3(signature = (path, base, shift, frames, *, first=None, end=None, writable=false, capacity=None, grow_step=0, by_write=false, ring_len=0, ring_mirror=0, control=None, side_span=0, extras=None, integrity=None, covers=true))]
+    #[pyo3(signature = (path, base, shift, frames, *, first=None, end=None, writable=false, capacity=None, grow_step=0, by_write=false, ring_len=0, ring_mirror=0, control=None, side_span=0, extras=None, integrity=None, covers=true, soft_bytes=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         path: PathBuf,
@@ -411,6 +415,7 @@ impl PySegment {
         extras: Option<PathBuf>,
         integrity: Option<PathBuf>,
         covers: bool,
+        soft_bytes: Option<usize>,
     ) -> PyResult<Self> {
         let sides = match (&extras, &integrity) {
             (None, None) => None,
@@ -436,6 +441,7 @@ impl PySegment {
             backing: Backing::Mapped(map),
             allocated: size.into(),
             grow_step,
+            soft_bytes: soft_bytes.unwrap_or(usize::MAX),
             by_write,
             is_spoiled: false.into(),
             frames: Arc::clone(&frames.0),
@@ -473,6 +479,7 @@ impl PySegment {
             backing: Backing::Owned { bytes, at },
             allocated: 0.into(),
             grow_step: 0,
+            soft_bytes: 0,
             by_write: false,
             is_spoiled: false.into(),
             frames: Arc::clone(&frames.0),

@@ -23,6 +23,7 @@ __all__ = [
     "Walked",
     "Watch",
     "Writer",
+    "ZbusIndex",
     "arrow_stream",
     "bus_errors",
     "crc32",
@@ -47,6 +48,7 @@ __all__ = [
     "vqs_frames",
     "walk",
     "write_file",
+    "zbus_frames",
 ]
 
 @final
@@ -116,6 +118,7 @@ class Segment:
         extras: Path | None = None,
         integrity: Path | None = None,
         covers: bool = True,
+        soft_bytes: int | None = None,
     ) -> Self: ...
     @staticmethod
     def over(
@@ -535,6 +538,7 @@ class Group:
         dialect: str,
         mirror: Mirror | None = None,
         publish: Publish | None = None,
+        entered: list[tuple[int, int]] = ...,
     ) -> Self: ...
     def get(self, timeout: float | None = None, *, visibility: float | None = None) -> Message:
         """The next message; `Empty` when none comes within `timeout` seconds (none: wait for
@@ -895,3 +899,32 @@ def fail_syncs(errno: int) -> None:
 
 def bus_errors() -> int:
     """How often a mapping was found cut short."""
+
+@final
+class ZbusIndex:
+    """The index of a zbus queue, mapped. Where the fields are is the layout's."""
+
+    def __new__(
+        cls,
+        path: Path,
+        *,
+        base_at: int,
+        end_at: int,
+        created_at: int,
+        updated_at: int,
+        count_at: int,
+        first_number: int,
+    ) -> Self: ...
+    def publish(self) -> Publish:
+        """How the queue's end becomes visible."""
+
+    def mirror(self, reader: Path, nak: Path | None = None, record_bytes: int = 21) -> Mirror:
+        """Where a group's progress is kept: its reader file, and its NAK file with records of
+        `record_bytes`.
+        """
+
+    def locate(self, offset: int) -> tuple[int, int]:
+        """The block that `offset` is in, and its place there."""
+
+def zbus_frames(base: int, *, absolute: bool, crc: bool) -> Frames:
+    """The codec of a `zbus` segment that begins at `base`."""

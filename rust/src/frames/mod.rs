@@ -4,3 +4,5 @@ pub mod gob;
 pub mod penstock;
 pub mod vqs;
 pub mod vqs_header;
+pub mod zbus;
+pub mod zbus_files;

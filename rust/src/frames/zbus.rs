@@ -55,7 +55,10 @@ fn corr_offset(wire: &[u8]) -> Result<i64, String> {
         }
         let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
         found = number.filter(|number: &i64| *number >= 0).ok_or_else(|| {
-            format!("header {name_text} is {:?}, expected an offset", String::from_utf8_lossy(value))
+            format!(
+                "header {name_text} is {:?}, expected an offset",
+                String::from_utf8_lossy(value)
+            )
         })?;
     }
     Ok(found)
@@ -72,11 +75,7 @@ impl ZbusFrames {
         let (head, body) = out.split_at_mut_checked(HEAD_BYTES)?;
         head.fill(0);
         words::put_u64_be(head, 0, shown)?;
-        words::put_i64_be(
-            head,
-            self.timestamp_at(),
-            draft.timestamp_ns.div_euclid(NS_PER_MS),
-        )?;
+        words::put_i64_be(head, self.timestamp_at(), draft.timestamp_ns.div_euclid(NS_PER_MS))?;
         put_slot(head, ID_AT, draft.id)?;
         put_slot(head, TAG_AT, draft.tag)?;
         words::put_u64_be(head, NUMBER_AT, place.number)?;
@@ -170,9 +169,8 @@ impl Frames for ZbusFrames {
             let found = format!("{} bytes", rest.len());
             return Step::CutShort(Fault::new(at, found, "a frame of at least 204"));
         };
-        let bad = |at: usize, found: String, expected: String| {
-            Step::Bad(Fault::new(at, found, expected))
-        };
+        let bad =
+            |at: usize, found: String, expected: String| Step::Bad(Fault::new(at, found, expected));
         let shown = words::u64_be(head, 0).unwrap_or(0);
         let relative = offset.wrapping_sub(self.base);
         if shown != offset && shown != relative {

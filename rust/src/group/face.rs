@@ -162,10 +162,11 @@ impl Group {
 
 #[pymethods]
 impl PyGroup {
-    /// Opens the group whose files are in `folder`; a new one reads from `start` on. `host` has
+    /// Opens the group whose files are in `folder`; a new one reads from `start` on, after the
+    /// `(offset, receives)` in `entered`. `host` has
     /// `segment_at(offset)` and `dead_letter(message)`.
     #[new]
-    #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, is_first, visibility_s, window, max_receives, tags, dialect, mirror=None, publish=None))]
+    #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, is_first, visibility_s, window, max_receives, tags, dialect, mirror=None, publish=None, entered=Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         shared: &Shared,
@@ -184,11 +185,13 @@ impl PyGroup {
         dialect: &str,
         mirror: Option<&PyMirror>,
         publish: Option<&PyPublish>,
+        entered: Vec<(u64, u32)>,
     ) -> PyResult<Self> {
         let boot_id = clock.get().boot_id_now();
         let table = Table::open(&folder.join("table"))?;
         let is_same_boot = table.wide(at::MAGIC) == MAGIC && table.wide(at::BOOT) == boot_id;
-        let name = match journal::newest(&folder)? {
+        let found = journal::newest(&folder)?;
+        let name = match found {
             Some(name) => name,
             None => {
                 let nothing = Entry {
@@ -202,8 +205,14 @@ impl PyGroup {
                     receives: 0,
                     owner: NONE,
                 };
-                let record = Record { kind: Kind::Seek, entry: nothing, next: start };
-                Journal::begin(&folder, 1, &[record], clock.get().wall(), None)?;
+                let mut records = vec![Record { kind: Kind::Seek, entry: nothing, next: start }];
+                records.extend(entered.iter().map(|(offset, receives)| {
+                    let (state, receives) = (State::Ready, *receives);
+                    let entry =
+                        Entry { offset: *offset, frame: *offset, state, receives, ..nothing };
+                    Record { kind: Kind::Enter, entry, next: start }
+                }));
+                Journal::begin(&folder, 1, &records, clock.get().wall(), None)?;
                 1
             }
         };
@@ -239,6 +248,9 @@ impl PyGroup {
             codec: OnceLock::new(),
         };
         group.prepare(is_same_boot, is_first, boot_id)?;
+        if found.is_none() {
+            group.mirror()?;
+        }
         Ok(Self(Arc::new(group)))
     }
 

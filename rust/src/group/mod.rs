@@ -42,6 +42,9 @@ const GONE: u32 = 2;
 pub trait Mirror: Send + Sync {
     /// Everything below `cursor` is done; reading goes on at `next`.
     fn store(&self, cursor: u64, next: u64) -> std::io::Result<()>;
+
+    /// Something happened to a message, for formats that keep leases themselves.
+    fn note(&self, _kind: Kind, _entry: &Entry, _wall_ns: i64) {}
 }
 
 /// A mirror, as Python hands it around.
@@ -198,6 +201,9 @@ impl Group {
             self.control.announce_dirty();
         }
         self.table.set_wide(at::JOURNAL_END, end);
+        if let Some(mirror) = &self.mirror {
+            mirror.note(kind, &entry, wall);
+        }
         Ok(())
     }
 

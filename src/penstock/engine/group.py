@@ -98,6 +98,9 @@ class Group:
         options = self.options
         if options.exclusive and not self._is_look:
             self._sit_down()
+        entered = self.queue.store.own_leases(self.name) if own is not None else []
+        if options.mirrored:
+            self.queue.store.note_group(self.name, options)
         self.core = _core.Group(
             self.queue.store.need_shared(), self.folder, self.queue.store.clock, self,
             start=start, lease=options.ack == "lease",
@@ -106,7 +109,7 @@ class Group:
             visibility_s=options.visibility_s, window=options.window,
             max_receives=options.max_receives, tags=options.tags, dialect=options.dialect,
             mirror=self.queue.store.mirror(self.name) if options.mirrored else None,
-            publish=self.queue.store.publish,
+            publish=self.queue.store.publish, entered=entered,
         )  # fmt: skip
         if stored is None and isinstance(self._start, Group):
             self.core.copy_from(self._start.core)
@@ -282,6 +285,8 @@ class Group:
         if changes.get("ack", self.options.ack) != self.options.ack:
             raise GroupError(f"group {self.name!r}: ack can't change; delete the group first")
         self.options = replace(self.options, **changes)
+        if self.options.mirrored:
+            self.queue.store.note_group(self.name, self.options)
         files.write_json(self.folder / "group.json", self.options.as_dict())
         self.core.bump_version()
         self._apply()
@@ -336,6 +341,8 @@ class Group:
         exclusive.remove(self.folder)
         self.core.retire()
         self._stand_up()
+        if self.options.mirrored:
+            self.queue.store.drop_group(self.name)
 
     def rename(self, name: str) -> None:
         """Gives the group another name. Leases end; other handles on it get `GroupError`."""

@@ -35,7 +35,7 @@ from penstock.formats.values import End as End
 from penstock.formats.values import NewSegment as NewSegment
 from penstock.formats.values import SegmentInfo as SegmentInfo
 from penstock.formats.values import Verdict as Verdict
-from penstock.options import Durability, QueueOptions
+from penstock.options import Durability, GroupOptions, QueueOptions
 
 OPEN_SEGMENTS = 16
 
@@ -137,6 +137,16 @@ class Store(ABC):
     def own_groups(self) -> dict[str, int]:
         """Groups that the format's own files know, with the offset each reads next."""
         return {}
+
+    def own_leases(self, group: str) -> list[tuple[int, int]]:
+        """What the format's own files say is out: offset, and how often it was handed out."""
+        return []
+
+    def note_group(self, group: str, options: GroupOptions) -> None:
+        """A group was opened or changed: formats that keep its options themselves do so here."""
+
+    def drop_group(self, group: str) -> None:
+        """A group was deleted: its files in the format go."""
 
     def group_defaults(self, group: str) -> dict[str, Any]:
         """Options of a new group that the format's own files or settings decide."""

@@ -11,6 +11,7 @@ from penstock.formats.base import Store
 from penstock.options import QueueOptions
 
 MODULES = {
+    "zbus": "penstock.formats.zbus.store:ZbusStore",
     "penstock": "penstock.formats.penstock.store:PenstockStore",
 }
 """Format → where its store is; imported when a queue of that format is opened."""

@@ -1,0 +1,271 @@
+"""Where a zbus queue ends, what a crash can have done to that, and how it is set right.
+
+The index says where every block ends; frames are the truth. On opening, the last block is walked
+up to its end word: what is no frame there is dropped and reported, the count follows from the last
+frame, bytes behind the end stay where they are until they are written over. A block that was
+counted and never entered is taken back, a block whose file is gone is reported, never made anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock import _core
+from penstock.disk import control
+from penstock.formats.values import Damage, End, SegmentInfo
+from penstock.formats.zbus.index import NS_PER_MS, Block, Index, slot_at
+from penstock.formats.zbus.readers import Place
+from penstock.formats.zbus.sniffing import segment_path
+
+if TYPE_CHECKING:
+    from penstock.formats.zbus.store import ZbusStore
+
+CHUNK = 1 << 20
+ANY_NUMBER = -(2**62)
+
+
+def born(found: Index) -> tuple[Block, ...]:
+    """The blocks without those at the end that were counted before their entry was written."""
+    blocks = found.blocks
+    while len(blocks) > 1 and blocks[-1].is_unborn:
+        blocks = blocks[:-1]
+    return blocks
+
+
+def fingerprint(found: Index) -> str:
+    """Tells a queue that we did not make from another one at the same path."""
+    created = found.header.get("created_ms") or (found.blocks[0].created_ms if found.blocks else 0)
+    return f"zbus-{found.layout.name}-{created:x}"
+
+
+def open_last(store: ZbusStore, block: Block, *, writable: bool) -> _core.Segment:
+    """The block that is appended to."""
+    path = segment_path(store.path, block.base)
+    info = SegmentInfo(path, block.base, block.base, None, 0)
+    return store.open_segment(info, writable=writable)
+
+
+# ── finding the end ────────────────────────────────────────────────────────────────────────
+
+
+def find_end(store: ZbusStore, known: control.Words | None) -> End:
+    """What the index says, as far as frames bear it out. Changes nothing."""
+    found = store.index()
+    blocks = born(found)
+    last, head = blocks[-1], blocks[0].base
+    path = segment_path(store.path, last.base)
+    said = last.base + last.end
+    dropped = [
+        Damage(found.path, block.slot_at, 28, "an entry of zeros", "a block")
+        for block in found.blocks[len(blocks) :]
+    ]
+    size = path.stat().st_size if path.exists() else 0
+    if known is not None and known.is_clean and not known.is_poisoned and not dropped:
+        is_same = known.tail == said and known.segment_base == last.base and size >= last.end
+        if is_same:
+            return replace(_end_of(store, blocks, said, known.next_number), durable=known.durable)
+    if last.end and not path.exists():
+        dropped.append(Damage(path, 0, last.end, "no file", f"a block of {last.end} bytes"))
+        number = found.message_count + store.found.first_number
+        lost = End(said, number, said, head, 0, 0, tuple(dropped))
+        return replace(lost, head_number=_head_number(store, blocks, number))
+    tail, number = said, found.message_count + store.found.first_number
+    if last.end:
+        tail, counted, fault = _walk(store, last, size, known)
+        number = number if counted is None else counted
+        if fault is not None:
+            dropped.append(replace(fault, path=path, length=said - tail))
+    if tail == last.base:
+        number = _number_before(store, blocks[:-1], number)
+    count = number - store.found.first_number
+    if count != found.message_count:
+        at = store.table.index.offset_of("message_count")
+        text = f"{count}, by the last frame"
+        dropped.append(Damage(found.path, at, 8, f"message count {found.message_count}", text))
+    stray = _stray(path, last.end, size)
+    if stray:
+        dropped.append(Damage(path, last.end, stray, "stray bytes after the end", "nothing"))
+    durable = min(known.durable, tail) if known is not None else 0
+    end = _end_of(store, blocks, tail, number)
+    return replace(end, durable=durable, dropped=tuple(dropped))
+
+
+def _walk(
+    store: ZbusStore, last: Block, size: int, known: control.Words | None
+) -> tuple[int, int | None, Damage | None]:
+    """Tail, next number and the fault that ended it before the index said."""
+    segment = open_last(store, last, writable=False)
+    limit = last.base + min(last.end, size)
+    durable = known.durable if known is not None else 0
+    start = durable if last.base < durable <= limit else last.base
+    # What was synced may be damaged, but it is not where the queue ends.
+    before = _core.walk(segment, last.base, start, past_damage=True)
+    seen = _core.walk(segment, start, limit, past_damage=known is None)
+    number = seen.next_number if seen.next_number is not None else before.next_number
+    if seen.end == last.base + last.end:
+        return seen.end, number, None
+    at, found, expected, _ = seen.faults[-1] if seen.stop else (seen.end - last.base, "", "", 0)
+    if size < last.end and not found:
+        found, expected = f"the end of the file at {size}", f"{last.end} bytes, as the index says"
+    return seen.end, number, Damage(segment.path, at, 0, found or "no frame", expected or "a frame")
+
+
+def _number_before(store: ZbusStore, blocks: tuple[Block, ...], fallback: int) -> int:
+    """The number after the last frame of `blocks`."""
+    for block in reversed(blocks):
+        end = block.base + block.end
+        path = segment_path(store.path, block.base)
+        info = SegmentInfo(path, block.base, block.base, end, 0)
+        seen = _core.walk(
+            store.open_segment(info, writable=False), block.base, end, past_damage=True
+        )
+        if seen.next_number is not None:
+            return seen.next_number
+    return fallback
+
+
+def _head_number(store: ZbusStore, blocks: tuple[Block, ...], fallback: int) -> int:
+    for block in blocks:
+        number = store.number_of(block)
+        if number is not None:
+            return number
+    return fallback
+
+
+def _end_of(store: ZbusStore, blocks: tuple[Block, ...], tail: int, number: int) -> End:
+    head_number = _head_number(store, blocks, number)
+    return End(tail, number, blocks[-1].base, blocks[0].base, head_number, tail)
+
+
+def _stray(path: Path, end: int, size: int) -> int:
+    """Bytes from `end` to the last one that is not zero: a write that was never published."""
+    if size <= end:
+        return 0
+    stray = 0
+    with path.open("rb") as stream:
+        stream.seek(end)
+        at = 0
+        while chunk := stream.read(CHUNK):
+            used = len(chunk.rstrip(b"\0"))
+            stray = at + used if used else stray
+            at += len(chunk)
+    return stray
+
+
+# ── setting it right ───────────────────────────────────────────────────────────────────────
+
+
+def recover(store: ZbusStore, end: End, *, clean: bool) -> End:
+    """Makes index and files agree with `end`; writes only what differs."""
+    found = store.index()
+    blocks = born(found)
+    last = blocks[-1]
+    if len(blocks) != len(found.blocks):
+        found.write_range(found.start, len(blocks))
+    path = segment_path(store.path, end.segment_base)
+    if not path.exists():
+        _core.create_file(path, 0, synced=True)
+        _core.sync_folder(path.parent)
+    if end.segment_base != last.base:
+        last = _begin_block(store, found, last.number + 1, end.segment_base, 0)
+    if last.base + last.end != end.tail:
+        found.write_end(last, end.tail - last.base)
+    count = end.next_number - store.found.first_number
+    if found.message_count != count:
+        found.write("message_count", count)
+    if clean and end.durable == end.tail:
+        return end
+    words = control.peek(store.sidecar)
+    if words is not None and words.is_poisoned:
+        return _move_on(store, found, last, end)
+    for block, following in itertools.pairwise(blocks):
+        older = segment_path(store.path, block.base)
+        length = following.base - block.base
+        if older.exists() and older.stat().st_size > length:
+            _core.resize_file(older, length)
+    segment = open_last(store, last, writable=True)
+    segment.recover_sides(end.tail, end.durable)
+    segment.sync()
+    _core.sync_file(store.index_path)
+    return replace(end, durable=end.tail)
+
+
+def _begin_block(store: ZbusStore, found: Index, number: int, base: int, end: int) -> Block:
+    now_ms = store.clock.wall_now_ns() // NS_PER_MS
+    block = Block(number, now_ms, base, end, now_ms)
+    found.write_block(block)
+    found.write_range(found.start, number - found.start + 1)
+    return block
+
+
+def _move_on(store: ZbusStore, found: Index, last: Block, end: End) -> End:
+    """After a failed sync: what was not known to be on the disk is written anew, elsewhere."""
+    start = max(end.durable, last.base)
+    segment = open_last(store, last, writable=False)
+    kept = bytearray(segment.read(start - last.base, end.tail - start))
+    if not store.found.is_absolute:
+        _rebase(store, kept)
+    path = segment_path(store.path, start)
+    prepared = store.sidecar / "moved.zbus"
+    _core.unlink_file(prepared)
+    _core.create_file(prepared, 0, head=bytes(kept), synced=True)
+    _core.rename_file(prepared, path)
+    _core.sync_folder(path.parent)
+    if start != last.base:
+        found.write_end(last, start - last.base)
+        _begin_block(store, found, last.number + 1, start, len(kept))
+    _core.sync_file(store.index_path)
+    return replace(end, segment_base=start, durable=end.tail)
+
+
+def _rebase(store: ZbusStore, frames: bytearray) -> None:
+    """Frames that name their place in a block get the one in their new block."""
+    table, at = store.table.frame, 0
+    while at + table.size <= len(frames):
+        frames[at : at + 8] = at.to_bytes(8, "big")
+        at += table.size + int(table.unpack_field("length", frames, at))
+
+
+# ── judging ────────────────────────────────────────────────────────────────────────────────
+
+
+def index_damage(store: ZbusStore) -> list[Damage]:
+    """Blocks that do not follow each other."""
+    found = store.index()
+    return [
+        Damage(
+            found.path, slot_at(block.number), 28,
+            f"block {block.number} ends at {block.base + block.end}",
+            f"{following.base}, where the next one begins",
+        )
+        for block, following in itertools.pairwise(born(found))
+        if block.base + block.end != following.base
+    ]  # fmt: skip
+
+
+def offset_of(store: ZbusStore, place: Place) -> int:
+    """The offset that a reader's place names.
+
+    Behind the oldest block it is the head, beyond the last one the tail; a place inside a frame is
+    that frame's beginning.
+    """
+    blocks, end = born(store.index()), store.end()
+    if place.block < blocks[0].number:
+        return end.head
+    if place.block > blocks[-1].number:
+        return end.tail
+    block = blocks[place.block - blocks[0].number]
+    is_last = block is blocks[-1]
+    limit = end.tail if is_last else blocks[place.block - blocks[0].number + 1].base
+    offset = block.base + max(place.offset, 0)
+    if offset >= limit:
+        return limit
+    if not segment_path(store.path, block.base).exists():
+        return block.base
+    segment = store.segment_at(block.base)
+    if _core.find_frame(segment, offset, limit, number=ANY_NUMBER) == (offset, True):
+        return offset
+    return max(_core.walk(segment, block.base, offset, past_damage=True).end, end.head)

@@ -1,0 +1,141 @@
+"""A group's own files in a zbus queue: `.rdx`, where it reads next, and `.nak`, what it owes.
+
+The originals move the place before the consumer sees the message, and only the NAK file knows
+what was not acked. So a group whose leases fit into a NAK file (layouts crc and corr-abs, a
+window of at most 999) keeps the next unread place in its `.rdx`, every other group the lowest
+unacked one: an original program that opens the folder then repeats messages and loses none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock import _core
+from penstock.disk import files
+from penstock.errors import RefusedError
+from penstock.formats.zbus import layouts
+from penstock.formats.zbus.layouts import NAK, NAK_RECORDS, NAK_WINDOW_MAX, ZbusLayout
+
+FILTER_BYTES = 127
+DEFAULT_WINDOW = 100
+DEFAULT_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a `.rdx` says."""
+
+    block: int
+    offset: int
+    filter: str
+
+
+@dataclass(frozen=True, slots=True)
+class Naks:
+    """What a `.nak` says."""
+
+    window: int
+    timeout_ms: int
+    out: tuple[tuple[int, int], ...]
+    """Offset and how often it was handed out, for every message that is out."""
+
+
+def rdx_path(queue: Path, group: str) -> Path:
+    """A group's reader file."""
+    return queue / "reader" / f"{group}.rdx"
+
+
+def nak_path(queue: Path, group: str) -> Path:
+    """A group's NAK file."""
+    return queue / "reader" / f"{group}.nak"
+
+
+def names(queue: Path) -> list[str]:
+    """Groups that have a reader file."""
+    try:
+        found = [path for path in (queue / "reader").iterdir() if path.suffix == ".rdx"]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(path.stem for path in found if path.is_file() and not path.is_symlink())
+
+
+def read_place(path: Path, layout: ZbusLayout) -> Place | None:
+    """Where the group is; none when the file is missing or too short to say."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    table = layouts.READER_FLAG  # Its fields are the beginning of every layout's.
+    if len(raw) < table.size:
+        return None
+    word = table.unpack(raw)
+    return Place(word["block"], word["offset"], word["filter"].decode("utf-8", "replace"))
+
+
+def read_naks(path: Path, layout: ZbusLayout) -> Naks | None:
+    """What is out; the status byte decides, which the original forgot when it read its file."""
+    table = layout.nak_record
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if table is None or len(raw) < NAK.size + NAK_RECORDS * table.size:
+        return None
+    head = NAK.unpack(raw)
+    out = []
+    for slot in range(NAK_RECORDS):
+        at = NAK.size + slot * table.size
+        if table.unpack_field("status", raw, at) == 1:
+            offset = table.unpack_field("offset", raw, at)
+            if offset >= 0:
+                out.append((offset, max(1, table.unpack_field("retries", raw, at))))
+    return Naks(head["window"], head["timeout_ms"], tuple(sorted(out)))
+
+
+def _common(now_ms: int) -> dict[str, Any]:
+    values: dict[str, Any] = {"mask": 0, "updated_ms": now_ms, "created_ms": now_ms, "creator": b""}
+    return values | dict.fromkeys((f"ext{n}" for n in (1, 2, 3, 4)), b"")
+
+
+def make_reader(path: Path, layout: ZbusLayout, now_ms: int) -> None:
+    """An `.rdx` at the beginning, if there is none yet."""
+    if path.exists():
+        return
+    values: dict[str, Any] = {"block": 0, "offset": 0, "filter": b""}
+    if layout.has_mask:
+        values |= _common(now_ms)
+    elif layout.reader is layouts.READER_FLAG_LATE:
+        values |= {"flag": 0}
+    files.make_folder(path.parent)
+    _core.replace_file(path, layout.reader.pack(**values))
+
+
+def make_naks(path: Path, layout: ZbusLayout, window: int, timeout_s: float, now_ms: int) -> None:
+    """A `.nak` with nothing out, if there is none yet."""
+    assert layout.nak_record is not None
+    if path.exists():
+        return
+    head = NAK.pack(window=window, timeout_ms=int(timeout_s * 1000), **_common(now_ms))
+    size = NAK.size + NAK_RECORDS * layout.nak_record.size
+    _core.replace_file(path, head.ljust(size, b"\0"))
+
+
+def write_filter(path: Path, layout: ZbusLayout, tags: str) -> None:
+    """Stores the group's filter where the originals look for it."""
+    raw = tags.encode()
+    if len(raw) > FILTER_BYTES:
+        raise RefusedError(
+            f"the filter has {len(raw)} bytes, format zbus holds {FILTER_BYTES}; "
+            f"format penstock holds 4096, or open the group with mirrored=False"
+        )
+    place = read_place(path, layout)
+    if place is None or place.filter != tags:
+        table = layout.reader
+        _core.write_file(path, table.offset_of("filter"), table.pack_field("filter", raw))
+
+
+def fits_naks(layout: ZbusLayout, window: int, is_lease: bool) -> bool:
+    """Whether a group's leases fit into a NAK file."""
+    return layout.nak_record is not None and is_lease and window <= NAK_WINDOW_MAX

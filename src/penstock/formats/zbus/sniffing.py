@@ -1,0 +1,227 @@
+"""Which layout a folder has. `Version` is 1 in all of them, so the bytes themselves must tell."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock import _core
+from penstock.disk import files
+from penstock.errors import CorruptError, FormatError
+from penstock.formats.zbus import index, layouts
+from penstock.formats.zbus.layouts import FRAME, INDEX_BYTES, TABLE
+
+PRE_RELEASE_BYTES = 205824
+HEAD_BYTES = FRAME.size
+ORDERS = {"code": layouts.ENTRY, "doc000": layouts.ENTRY_DOC000, "doc001": layouts.ENTRY_DOC001}
+"""Entry orders in the order in which they are tried; the originals wrote the first one only."""
+
+RECORD = "zbus.json"
+"""What we create or append to says its layout in this file of the sidecar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the bytes (or our own record) say."""
+
+    layout: str
+    is_absolute: bool
+    first_number: int
+    dialect: str
+
+
+def segment_path(folder: Path, base: int) -> Path:
+    """The file of the block that begins at `base`."""
+    return folder / "data" / f"{base:020d}.zbus"
+
+
+def recorded(folder: Path) -> Found | None:
+    """What `.penstock/` remembers of the queue's layout."""
+    known = files.read_json(folder / ".penstock" / RECORD)
+    if known is None or known.get("layout") not in TABLE:
+        return None
+    return Found(
+        known["layout"], bool(known.get("absolute")), int(known.get("first_number", 0)),
+        str(known.get("dialect", "modern")),
+    )  # fmt: skip
+
+
+def sniff(folder: Path) -> str | None:
+    """The layout's name; none when this is no zbus queue."""
+    path = index.find(folder)
+    if path is None or not (folder / "data").is_dir():
+        return None
+    size = path.stat().st_size
+    if size == PRE_RELEASE_BYTES:
+        raise FormatError(
+            path, f"an index of {size} bytes, as zbus snapshots before January 2017 wrote it",
+            "that layout was never released and is not supported",
+        )  # fmt: skip
+    if size != INDEX_BYTES:
+        return None
+    known = recorded(folder)
+    return known.layout if known is not None else examine(folder, None).layout
+
+
+def examine(folder: Path, wanted: str | None) -> Found:
+    """Looks at the bytes; `wanted` settles what they leave open and must not contradict them."""
+    path = index.find(folder)
+    assert path is not None
+    raw = path.read_bytes()
+    (version,) = struct.unpack_from(">i", raw)
+    if version != 1:
+        raise FormatError(path, f"version {version} at byte 0", "every zbus index has version 1")
+    era = header_era(path, raw)
+    order = entry_order(folder, path, raw)
+    seen = f"header of era {era}, entries in {order} order"
+    if order == "doc000" and era == "mask":
+        name = "doc000"
+    elif order == "doc001" and era == "flag":
+        name = "doc001"
+    elif order == "code":
+        name = _code_layout(folder, path, era, wanted)
+    else:
+        raise FormatError(path, seen, "no layout of zbus has both; say which with layout=")
+    if wanted is not None:
+        _check_wanted(path, name, wanted, seen)
+        name = wanted
+    layout = TABLE[name]
+    found = index.read(path, layout)
+    absolute = _offset_base(folder, found)
+    number = _first_number(folder, found) if not layout.has_mask else None
+    return Found(
+        name, layout.is_absolute if absolute is None else absolute,
+        layout.first_number if number is None else number, layout.dialect,
+    )  # fmt: skip
+
+
+def _check_wanted(path: Path, name: str, wanted: str, seen: str) -> None:
+    if wanted not in TABLE:
+        raise FormatError(path, f"layout {wanted!r} was asked for", f"there are {', '.join(TABLE)}")
+    same = ("index", "entry", "frame")
+    if any(getattr(TABLE[name], part) is not getattr(TABLE[wanted], part) for part in same):
+        advice = f"{wanted} has other tables; leave layout= out or say {name}"
+        raise FormatError(path, f"{seen}: that is layout {name}, not {wanted}", advice)
+
+
+def header_era(path: Path, raw: bytes) -> str:
+    """`mask` (common header), `flag-late` or `flag`."""
+    (created,) = struct.unpack_from(">q", raw, 376)
+    if created != 0:
+        if any(raw[24:32]):
+            (count,) = struct.unpack_from(">q", raw, 20)
+            raise FormatError(
+                path, f"bytes 24 to 31 are {raw[24:32].hex(' ')}: a snapshot of four days in April "
+                f"2017 (637bd13f) that wrote its count over itself; the true count is {count}",
+                "it was never released and is not supported",
+            )  # fmt: skip
+        return "mask"
+    (late,) = struct.unpack_from(">q", raw, 28)
+    return "flag-late" if late != 0 else "flag"
+
+
+def entry_order(folder: Path, path: Path, raw: bytes) -> str:
+    """In which order the last block's entry has its fields, judged by what they can be."""
+    count, start = struct.unpack_from(">iq", raw, 4)
+    if not 0 < count <= layouts.SLOTS or start < 0:
+        raise CorruptError(
+            path, 4, f"block count {count}, block start {start}", "1 to 10240 blocks"
+        )
+    tried = []
+    for number in range(start + count - 1, start - 1, -1):
+        at = index.slot_at(number)
+        if not any(raw[at : at + layouts.ENTRY_BYTES]):
+            continue  # Counted, and then the machine stopped.
+        for name, table in ORDERS.items():
+            word = table.unpack(raw, at)
+            times = (word["created_ms"], word["updated_ms"])
+            plausible = all(10**12 <= time <= 10**14 for time in times) and word["end"] >= 0
+            if plausible and word["base"] >= 0 and segment_path(folder, word["base"]).exists():
+                return name
+            tried.append(f"{name}: base {word['base']}, end {word['end']}, created {times[0]}")
+        if number < start + count - 2:
+            break
+    seen = "; ".join(tried[:3]) or "nothing but zeros"
+    raise FormatError(path, f"no entry order fits the last block ({seen})", "is data/ complete?")
+
+
+def _code_layout(folder: Path, path: Path, era: str, wanted: str | None) -> str:
+    """The layouts whose entries are in the order that zbus itself wrote."""
+    if era != "mask":
+        return era
+    found = index.read(path, TABLE["corr"])
+    for block in found.blocks:
+        head = first_head(folder, block)
+        if head is None:
+            continue
+        (check,) = struct.unpack_from(">Q", head, 8)
+        if check == _core.crc32(head[16:200]):
+            return "crc"
+        is_absolute = _offset_base(folder, found)
+        has_61 = any(size == 62024 for size in _nak_sizes(folder))
+        return "corr-abs" if is_absolute or has_61 else "corr"
+    sizes = _nak_sizes(folder)
+    if 62024 in sizes:
+        return "corr-abs"
+    if 22024 in sizes or wanted is None:
+        return "crc"  # Empty: nothing tells corr from crc, and crc is what was written last.
+    return wanted if wanted in ("corr", "corr-go", "corr-abs") else "crc"
+
+
+def _nak_sizes(folder: Path) -> set[int]:
+    return {path.stat().st_size for path in (folder / "reader").glob("*.nak")}
+
+
+def first_head(folder: Path, block: index.Block) -> bytes | None:
+    """The fixed part of a block's first frame."""
+    if block.end < HEAD_BYTES:
+        return None
+    try:
+        with segment_path(folder, block.base).open("rb") as stream:
+            head = stream.read(HEAD_BYTES)
+    except FileNotFoundError:
+        return None
+    return head if len(head) == HEAD_BYTES else None
+
+
+def _offset_base(folder: Path, found: index.Index) -> bool | None:
+    """Whether frames name their place in the queue; none when only the first block is there."""
+    for block in found.blocks:
+        head = first_head(folder, block) if block.base > 0 else None
+        if head is not None:
+            (offset,) = struct.unpack_from(">q", head)
+            if offset in (0, block.base):
+                return bool(offset == block.base)
+    return None
+
+
+def _first_number(folder: Path, found: index.Index) -> int | None:
+    """1 or 0, by the first frame of block 0."""
+    for block in found.blocks:
+        head = first_head(folder, block) if block.number == 0 else None
+        if head is not None:
+            number = FRAME.unpack_field("number", head)
+            if number in (0, 1):
+                return int(number)
+    last = _last_number(folder, found.blocks)
+    return None if last is None else int(last == found.message_count)
+
+
+def _last_number(folder: Path, blocks: tuple[index.Block, ...]) -> int | None:
+    """The number of the last frame there is, by the lengths of those before it."""
+    for block in reversed(blocks):
+        try:
+            raw = segment_path(folder, block.base).read_bytes()[: block.end]
+        except FileNotFoundError:
+            continue
+        at, number = 0, None
+        while at + HEAD_BYTES <= len(raw):
+            length = FRAME.unpack_field("length", raw, at)
+            if length < 0:
+                break
+            number = int(FRAME.unpack_field("number", raw, at))
+            at += HEAD_BYTES + length
+        if number is not None:
+            return number
+    return None

@@ -1,0 +1,346 @@
+"""A zbus queue, open: blocks, the end, recovery, rolling, retention, what it says about itself."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock import _core
+from penstock.disk import control, files
+from penstock.errors import FormatError, OptionError, RefusedError
+from penstock.formats.base import (
+    Capabilities,
+    End,
+    NewSegment,
+    SegmentInfo,
+    Store,
+    Verdict,
+)
+from penstock.formats.zbus import ending, index, layouts, readers, sniffing
+from penstock.formats.zbus.index import NS_PER_MS, Block, Index
+from penstock.formats.zbus.layouts import CREATED, MAX_SEGMENT_BYTES, TABLE, ZbusLayout
+from penstock.formats.zbus.sniffing import Found, segment_path
+from penstock.options import GroupOptions, QueueOptions
+
+GROW_BYTES = 1 << 20
+SETTABLE = ("mask", "creator", "ext1", "ext2", "ext3", "ext4")
+
+
+class ZbusStore(Store):
+    """A queue in one of zbus's layouts."""
+
+    format: ClassVar[str] = "zbus"
+    capabilities: ClassVar[Capabilities] = Capabilities(headers=False)
+
+    found: Found
+    table: ZbusLayout
+    index_path: Path
+    _identity: str
+    _native: _core.ZbusIndex | None = None
+
+    # ── opening ────────────────────────────────────────────────────────────────────────────
+
+    @classmethod
+    def sniff(cls, path: Path) -> str | None:
+        """One `.idx` of the right size beside a folder `data`; then its bytes tell the layout."""
+        return sniffing.sniff(path) if path.is_dir() else None
+
+    @classmethod
+    def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
+        """An empty queue: the index, one empty block, no readers."""
+        layout = layout or "doc000"
+        if layout not in CREATED:
+            raise OptionError("layout", layout, f"{', '.join(CREATED)} (format zbus)")
+        if options.key is not None:
+            raise OptionError("key", "…", "none: format zbus has no encryption, penstock has")
+        table, sidecar = TABLE[layout], path / ".penstock"
+        files.make_folder(sidecar)
+        files.refuse_network_file_system(path)
+        shared = _core.Shared(sidecar, clock.boot_id())
+        try:
+            if index.find(path) is None:
+                for folder in (path / "data", path / "reader"):
+                    files.make_folder(folder)
+                if not segment_path(path, 0).exists():
+                    _core.create_file(segment_path(path, 0), 0, synced=True)
+                found = Found(layout, table.is_absolute, table.first_number, table.dialect)
+                _record(sidecar, found, secrets.token_hex(16))
+                now_ms = clock.wall_now_ns() // NS_PER_MS
+                # Last: it is what makes the folder a queue.
+                name = path.resolve().name
+                _core.replace_file(path / f"{name}.idx", index.pack_new(table, now_ms))
+                for folder in (path / "data", path, path.parent):
+                    _core.sync_folder(folder)
+        finally:
+            shared.close()
+            shared.opened()
+
+    def load(self) -> None:
+        """Finds out the details of the layout, or takes them from our own record."""
+        path = index.find(self.path)
+        if path is None:
+            raise FormatError(self.path, "no .idx file", "is no zbus queue")
+        self.index_path = path
+        self._with_naks: set[str] = set()
+        known = sniffing.recorded(self.path)
+        if known is None or known.layout != self.layout:
+            known = sniffing.examine(self.path, self.layout)
+        self.found, self.table = known, TABLE[known.layout]
+        stored = files.read_json(self.sidecar / sniffing.RECORD) or {}
+        self._identity = str(stored.get("identity") or ending.fingerprint(self.index()))
+
+    @property
+    def identity(self) -> str:
+        """Drawn at creation; for a queue that was found, when and how it began."""
+        return self._identity
+
+    def index(self) -> Index:
+        """The index as it is now."""
+        return index.read(self.index_path, self.table)
+
+    def native(self) -> _core.ZbusIndex:
+        """The mapped index."""
+        if self._native is None:
+            entry, head = self.table.entry, self.table.index
+            self._native = _core.ZbusIndex(
+                self.index_path, base_at=entry.offset_of("base"), end_at=entry.offset_of("end"),
+                created_at=entry.offset_of("created_ms"), updated_at=entry.offset_of("updated_ms"),
+                count_at=head.offset_of("message_count"), first_number=self.found.first_number,
+            )  # fmt: skip
+        return self._native
+
+    # ── segments ───────────────────────────────────────────────────────────────────────────
+
+    def list_segments(self) -> list[SegmentInfo]:
+        """As the index has them; a block ends where the next one begins."""
+        blocks = ending.born(self.index())
+        ends: list[int | None] = [*(block.base for block in blocks[1:]), None]
+        return [
+            SegmentInfo(path, block.base, block.base, end, _size(path), is_sealed=end is not None)
+            for block, end in zip(blocks, ends[: len(blocks)], strict=True)
+            for path in (segment_path(self.path, block.base),)
+        ]
+
+    def describe(self, info: SegmentInfo) -> SegmentInfo:
+        """With numbers from the first frames, and the times of the block's entry."""
+        blocks = {block.base: block for block in self.index().blocks}
+        block = blocks.get(info.base)
+        if block is None:
+            return info
+        following = blocks.get(info.end) if info.end is not None else None
+        first = self.number_of(block)
+        after = self.number_of(following) if following is not None else None
+        return replace(
+            info, first_number=first, next_number=after,
+            messages=after - first if first is not None and after is not None else None,
+            first_ns=block.created_ms * NS_PER_MS, last_ns=(block.updated_ms + 1) * NS_PER_MS - 1,
+        )  # fmt: skip
+
+    def number_of(self, block: Block) -> int | None:
+        """The number of a block's first message, if it has one."""
+        head = sniffing.first_head(self.path, block)
+        return None if head is None else int(self.table.frame.unpack_field("number", head))
+
+    def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
+        """Maps a block. A file that is gone reads as one without a frame, and is reported so."""
+        frames = _core.zbus_frames(
+            info.base, absolute=self.found.is_absolute,
+            crc=self.table.frame is layouts.FRAME_CRC,
+        )  # fmt: skip
+        if not writable and not info.path.exists():
+            return _core.Segment.over(info.path, info.base, 0, frames, b"", end=info.end)
+        growing: dict[str, Any] = {
+            "capacity": MAX_SEGMENT_BYTES,
+            "grow_step": min(GROW_BYTES, self.options.segment_bytes),
+            "soft_bytes": self.options.segment_bytes,
+        }
+        return _core.Segment(
+            info.path, info.base, 0, frames, end=info.end, writable=writable,
+            **(growing if info.end is None else {}), **self.side_files(),
+        )  # fmt: skip
+
+    def publisher(self) -> _core.Publish:
+        """The last block's end, in the index."""
+        return self.native().publish()
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────
+
+    def find_end(self, known: control.Words | None) -> End:
+        """The last block's end as the index has it, checked frame by frame."""
+        return ending.find_end(self, known)
+
+    def recover(self, end: End, *, clean: bool) -> End:
+        """Makes the index agree with `end`, before the first append."""
+        _record(self.sidecar, self.found, self.identity)
+        return ending.recover(self, end, clean=clean)
+
+    def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
+        """An empty file; its entry in the index is made when it gets its name."""
+        if needed > MAX_SEGMENT_BYTES:
+            raise RefusedError(
+                f"{needed} bytes do not fit into any zbus block: its end is a signed 32-bit number"
+            )
+        found = self.index()
+        if len(found.blocks) >= layouts.SLOTS:
+            raise RefusedError(
+                f"{self.path}: the index has {layouts.SLOTS} blocks and no slot for another: "
+                f"trim the queue (`penstock trim`), or move to format penstock"
+            )
+        prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.zbus"
+        _core.unlink_file(prepared)
+        _core.create_file(prepared, 0)
+        return prepared, NewSegment(segment_path(self.path, tail), tail, tail)
+
+    def roll(self, base: int, needed: int) -> None:
+        """Begins a new block; the old file gets the size that its entry says."""
+        super().roll(base, needed)
+        self._cut(base)
+
+    def _cut(self, base: int) -> None:
+        """A block's file is as long as the index says: growth while open was ours."""
+        for block in ending.born(self.index())[-2:]:
+            path = segment_path(self.path, block.base)
+            if block.base == base and _size(path) > block.end:
+                _core.resize_file(path, block.end)
+
+    def leave(self, shared: _core.Shared) -> None:
+        """Cuts the last block to what was written, and drops what was only prepared."""
+        self._cut(shared.segment_base)
+        for entry in list(os.scandir(self.sidecar)):
+            if entry.name.endswith(".zbus"):
+                _core.unlink_file(Path(entry.path))
+
+    def after_trim(self, kept: SegmentInfo) -> None:
+        """BlockStart moves on disk, with the count, by one write; files go afterwards."""
+        shared = self.need_shared()
+        shared.lock()
+        try:
+            found = self.index()
+            block = next(b for b in found.blocks if b.base == kept.base)
+            count = found.header["block_count"] - (block.number - found.start)
+            found.write_range(block.number, count)
+            _core.sync_file(self.index_path)
+        finally:
+            shared.unlock()
+
+    def verify_extra(self, verdict: Verdict) -> None:
+        """The index: blocks that follow each other, files that are there, the count."""
+        verdict.corrupt.extend(ending.index_damage(self))
+
+    # ── groups ─────────────────────────────────────────────────────────────────────────────
+
+    def own_groups(self) -> dict[str, int]:
+        """Groups with a reader file, each with the offset it reads next."""
+        found = {name: self._place(name) for name in readers.names(self.path)}
+        return {name: offset for name, offset in found.items() if offset is not None}
+
+    def _place(self, group: str) -> int | None:
+        place = readers.read_place(readers.rdx_path(self.path, group), self.table)
+        return None if place is None else ending.offset_of(self, place)
+
+    def group_defaults(self, group: str) -> dict[str, Any]:
+        """The filter of the reader file in the layout's dialect; window and timeout of the NAK.
+
+        A group that is new has our own dialect unless its maker says otherwise.
+        """
+        values: dict[str, Any] = {}
+        place = readers.read_place(readers.rdx_path(self.path, group), self.table)
+        if place is not None:
+            values = {"dialect": self.found.dialect, "tags": place.filter}
+        naks = readers.read_naks(readers.nak_path(self.path, group), self.table)
+        if naks is not None:
+            values["window"] = min(max(naks.window, 1), layouts.NAK_WINDOW_MAX)
+            values["visibility_s"] = max(naks.timeout_ms, 0) / 1000
+        return values
+
+    def own_leases(self, group: str) -> list[tuple[int, int]]:
+        """What the NAK file says is out: handed out again, after how many times it already was."""
+        naks = readers.read_naks(readers.nak_path(self.path, group), self.table)
+        place, head = self._place(group), self.end().head
+        if naks is None or place is None:
+            return []
+        return [(offset, tries) for offset, tries in naks.out if head <= offset < place]
+
+    def note_group(self, group: str, options: GroupOptions) -> None:
+        """The reader file shows the group's filter."""
+        path = readers.rdx_path(self.path, group)
+        now_ms = self.clock.wall_now_ns() // NS_PER_MS
+        readers.make_reader(path, self.table, now_ms)
+        readers.write_filter(path, self.table, options.tags)
+        if readers.fits_naks(self.table, options.window, options.ack == "lease"):
+            nak, seconds = readers.nak_path(self.path, group), options.visibility_s
+            readers.make_naks(nak, self.table, options.window, seconds, now_ms)
+            self._with_naks.add(group)
+
+    def mirror(self, group: str) -> _core.Mirror | None:
+        """The reader file, and the NAK file where the group has one that suffices."""
+        nak, record = readers.nak_path(self.path, group), self.table.nak_record
+        rdx = readers.rdx_path(self.path, group)
+        if record is None or group not in self._with_naks:
+            return self.native().mirror(rdx)
+        return self.native().mirror(rdx, nak, record.size)
+
+    def drop_group(self, group: str) -> None:
+        """The group's own files go with it."""
+        for path in (readers.rdx_path(self.path, group), readers.nak_path(self.path, group)):
+            _core.unlink_file(path)
+
+    # ── about the queue ────────────────────────────────────────────────────────────────────
+
+    def meta(self) -> dict[str, Any]:
+        """Mask, creator and extensions, and what else the index says."""
+        found = self.index()
+        values = dict(found.header)
+        if "flag" in values:
+            values["mask"] = values.pop("flag")
+        for name, value in values.items():
+            if isinstance(value, bytes):
+                values[name] = value.decode("utf-8", "replace") or None
+        details = {
+            "offsets": "absolute" if self.found.is_absolute else "relative",
+            "first_number": self.found.first_number,
+            "dialect": self.found.dialect,
+        }
+        return values | details
+
+    def set_meta(self, **values: object) -> None:
+        """Sets mask (a number), creator, ext1 … ext4 (texts of at most 127 bytes; none: clear)."""
+        found, table = self.index(), self.table.index
+        known = {field.name for field in table.fields}
+        changes: dict[str, int | bytes] = {}
+        for name, value in values.items():
+            field = "flag" if name == "mask" and not self.table.has_mask else name
+            if name not in SETTABLE or field not in known:
+                raise RefusedError(
+                    f"layout {self.table.name} of format zbus has no place for {name!r}; "
+                    f"it has {', '.join(n for n in SETTABLE if n in known or n == 'mask')}"
+                )
+            raw = int(str(value)) if name == "mask" else str(value or "").encode()
+            try:
+                table.pack_field(field, raw)
+            except ValueError as error:
+                raise RefusedError(f"format zbus: {error}") from error
+            changes[field] = raw
+        self.need_shared()
+        for field, raw in changes.items():
+            found.write(field, raw)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _record(sidecar: Path, found: Found, identity: str) -> None:
+    """Notes what sniffing would have to find out again."""
+    value = {
+        "layout": found.layout, "absolute": found.is_absolute,
+        "first_number": found.first_number, "dialect": found.dialect, "identity": identity,
+    }  # fmt: skip
+    if files.read_json(sidecar / sniffing.RECORD) != value:
+        files.write_json(sidecar / sniffing.RECORD, value)

@@ -360,6 +360,7 @@ impl Shared {
         durable: u64,
     ) {
         let map = &self.control.map;
+        map.publish32(at::CLEAN, 0); // First: it vouches for the words below.
         for (word, value) in [
             (at::DURABLE, durable),
             (at::RESERVED_END, tail),
@@ -376,7 +377,6 @@ impl Shared {
             map.publish64(word, value);
         }
         map.publish32(at::POISON, 0);
-        map.publish32(at::CLEAN, 0);
     }
 
     /// Words by name, for `info` and tests.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import multiprocessing
 import os
 import signal
@@ -33,7 +34,8 @@ def queue(path: Path) -> Iterator[Queue]:
 
 
 def open_queue(path: Path, **options: Any) -> Queue:
-    return Queue(path, **({"durability": "process", "segment_bytes": 16384} | options))
+    given: dict[str, Any] = {"durability": "process", "segment_bytes": 16384} | options
+    return Queue(path, **given)
 
 
 def bodies(queue: Queue) -> list[bytes]:
@@ -226,9 +228,10 @@ def test_a_failed_sync_poisons_everyone_and_reopening_rescues(path: Path) -> Non
             _core.fail_syncs(0)
         for one in (queue, other):
             assert one.is_poisoned
-            for attempt in (lambda one=one: one.put(b"x"), lambda one=one: one.put_many([b"x"])):
-                with pytest.raises(PoisonedError):
-                    attempt()
+            with pytest.raises(PoisonedError):
+                one.put(b"x")
+            with pytest.raises(PoisonedError):
+                one.put_many([b"x"])
             with pytest.raises(PoisonedError):
                 one.sync()
         queue.close()
@@ -240,3 +243,23 @@ def test_a_failed_sync_poisons_everyone_and_reopening_rescues(path: Path) -> Non
         again.put(b"after")
         assert [m.number for m in again.scan()] == list(range(22))
         assert again.verify().is_ok
+
+
+@pytest.mark.parametrize("level", ["process", "interval", "always"])
+def test_a_closed_queue_keeps_no_file_open(path: Path, level: str) -> None:
+    def use() -> None:
+        with open_queue(path, durability=level) as queue:
+            queue.put(b"x")
+            for message in queue.group("some").get_many(1):
+                message.ack()
+            list(queue.scan())
+
+    use()
+    gc.disable()
+    try:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(5):
+            use()
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+    finally:
+        gc.enable()

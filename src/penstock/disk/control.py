@@ -57,6 +57,8 @@ class Words:
     head: int
     head_number: int
     durable: int
+    last_number: int
+    """The next number also when someone died between the tail and it."""
     is_clean: bool
     is_poisoned: bool
 
@@ -70,7 +72,10 @@ def clean_check(
 
 
 def peek(sidecar: Path) -> Words | None:
-    """The words as they are on disk; none without a valid block. Changes nothing."""
+    """The words as they are on disk; none without a valid block. Changes nothing.
+
+    A block that says it is clean and whose words say otherwise is damaged: none of them counts.
+    """
     try:
         raw = (sidecar / "control").read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -80,8 +85,13 @@ def peek(sidecar: Path) -> Words | None:
     word = CONTROL.unpack(raw)
     found = (word["tail"], word["next_number"], word["segment_base"])
     rest = (word["head"], word["head_number"], word["durable"])
+    is_clean = word["clean"] == clean_check(*found, *rest)
+    if word["clean"] != 0 and not is_clean:
+        return None
+    is_whole = word["reserved_end"] == word["tail"]
     return Words(
         word["boot"], *found, *rest,
-        is_clean=word["clean"] == clean_check(*found, *rest),
+        last_number=word["reserved_number"] if is_whole else word["next_number"],
+        is_clean=is_clean,
         is_poisoned=word["poison"] != 0,
     )  # fmt: skip

@@ -8,6 +8,7 @@ asyncio tasks or processes.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -101,8 +102,11 @@ class Group:
         entered = self.queue.store.own_leases(self.name) if own is not None else []
         if options.mirrored:
             self.queue.store.note_group(self.name, options)
+        # By a weak reference: the collector does not see into native objects, and a closed group
+        # would keep its files open for ever.
         self.core = _core.Group(
-            self.queue.store.need_shared(), self.folder, self.queue.store.clock, self,
+            self.queue.store.need_shared(), self.folder, self.queue.store.clock,
+            weakref.proxy(self),
             start=start, lease=options.ack == "lease",
             always=self.queue.options.durability is Durability.ALWAYS,
             bound=options.bound, is_first=self.queue.store.was_first,

@@ -461,11 +461,13 @@ class Queue:
             self.store.need_shared().signal()
         if self._keeper is not None:
             self._keeper.stop()
+            self._keeper = None
         if not self._read_only and not self.is_poisoned:
             for group in list(self._groups.values()):
                 group.close()
         for grave in self._graves.values():
             grave.close()
+        self.store.on_full = None  # It names this queue: together they would stay for ever.
         self.store.close()
 
     def after_fork(self) -> None:

@@ -242,6 +242,13 @@ class Store(ABC):
             boot=boot, tail=end.tail, next_number=end.next_number, segment_base=end.segment_base,
             head=end.head, head_number=end.head_number, durable=end.durable,
         )  # fmt: skip
+        if words is None or was_clean:
+            # The disk must not call it clean any more once something was appended: the old end
+            # would be taken for the true one after a power cut.
+            _core.sync_file(self.sidecar / "control")
+        if words is None:
+            _core.sync_folder(self.sidecar)
+            _core.sync_folder(self.sidecar.parent)
 
     def close(self) -> None:
         """Syncs, and leaves the queue clean if nobody else has it open."""

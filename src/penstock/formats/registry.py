@@ -61,10 +61,14 @@ def seen(path: Path) -> str:
 
 
 def is_empty(path: Path) -> bool:
-    """Whether a queue may be created here: nothing there, or only a folder of ours."""
+    """Whether a queue may be created here: nothing there, or only what a creation leaves that was
+    cut short: a folder of ours, folders without anything in them."""
     if not path.exists():
         return True
-    return path.is_dir() and all(entry.name == ".penstock" for entry in path.iterdir())
+    return path.is_dir() and all(
+        entry.name == ".penstock" or (entry.is_dir() and not any(entry.iterdir()))
+        for entry in path.iterdir()
+    )
 
 
 def open_store(

@@ -20,8 +20,7 @@ from penstock.formats.base import (
     Store,
     Verdict,
 )
-from penstock.formats import known_damage
-from penstock.formats.penstock import layouts, segments
+from penstock.formats.penstock import layouts, recovery, segments
 from penstock.formats.penstock.segments import Header, segment_path
 from penstock.options import QueueOptions
 
@@ -162,55 +161,16 @@ class PenstockStore(Store):
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
     def find_end(self, known: control.Words | None) -> End:
-        """Walks the last segment from what is known to be synced."""
-        infos = self.list_segments()
-        durable = known.durable if known is not None else 0
-        if known is not None and known.is_clean and not known.is_poisoned:
-            bases = {info.base for info in infos}
-            if known.segment_base in bases and known.head in bases:
-                return End(
-                    known.tail, known.next_number, known.segment_base, known.head,
-                    known.head_number, known.durable,
-                )  # fmt: skip
-        dropped: list[Damage] = []
-        while len(infos) > 1 and self._is_unborn(infos[-1], durable):
-            last = infos.pop()
-            infos[-1] = replace(infos[-1], end=None)
-            dropped.append(Damage(last.path, 0, last.size, "a segment without header", "a header"))
-        last = infos[-1]
-        segment, base_number = self._last_segment(replace(last, end=None))
-        limit = last.base + last.size - HEADER_BYTES
-        start = durable if last.base < durable <= limit else last.base
-        seen = _core.walk(segment, start, limit, past_damage=known is None)
-        tail = seen.end
-        if seen.stop in ("bad", "cut"):
-            at, found, expected, length = seen.faults[-1]
-            dropped.append(Damage(last.path, at, length, found, expected))
-        number = seen.next_number if seen.next_number is not None else base_number
-        if seen.next_number is None and start > last.base:
-            number = self._number_at(segment, last.base, start, base_number)
-        head = infos[0]
-        head_number = self._base_number(head)
-        return End(
-            tail, number, last.base, head.base, head_number, min(durable, tail), tuple(dropped)
-        )
+        """See `recovery`."""
+        return recovery.find_end(self, known)
 
-    def _last_segment(self, info: SegmentInfo) -> tuple[_core.Segment, int]:
-        """To look for the end: a reader can do without the header, a writer can't."""
-        try:
-            return self.open_whole(info, writable=False), self.header_of(info).base_number
-        except CorruptError:
-            segment = None if self.is_live else self.rescue_segment(info)
-            if segment is None:
-                raise
-            known_damage.mark(segment, self.set_aside)
-            return segment, self._base_number(info)
+    def recover(self, end: End, *, clean: bool) -> End:
+        """See `recovery`."""
+        return recovery.recover(self, end, clean=clean)
 
-    def _base_number(self, info: SegmentInfo) -> int:
-        try:
-            return self.header_of(info).base_number
-        except CorruptError:
-            return self.guess_header(info).base_number
+    def header_of_base(self, base: int) -> Header:
+        """The header of the segment that begins at `base`."""
+        return self.header_of(next(i for i in self.list_segments() if i.base == base))
 
     # ── without a header ───────────────────────────────────────────────────────────────────
 
@@ -240,74 +200,17 @@ class PenstockStore(Store):
         _core.write_file(info.path, 0, head, synced=True)
         return True
 
-    def _is_unborn(self, info: SegmentInfo, durable: int) -> bool:
-        """A name whose header never reached the disk: nothing in it was ever promised."""
-        if info.base < durable:
-            return False
-        return segments.read_page(info.path).strip(b"\0") == b""
-
-    def _number_at(self, segment: _core.Segment, first: int, offset: int, fallback: int) -> int:
-        seen = _core.walk(segment, first, offset, past_damage=True)
-        return seen.next_number if seen.next_number is not None else fallback
-
-    def recover(self, end: End, *, clean: bool) -> End:
-        """Clears what was dropped and begins a new segment where the old must not go on."""
-        for info in self.list_segments():
-            if info.base > end.segment_base:
-                self._set_aside(info.path)
-        if clean:
-            return end
-        self._seal_quietly()
-        info = next(i for i in self.list_segments() if i.base == end.segment_base)
-        segment = self.open_whole(replace(info, end=None), writable=True)
-        poisoned = (self.sidecar / "control").exists() and self._was_poisoned()
-        if self.is_encrypted and end.tail > end.segment_base or poisoned:
-            return self._move_on(segment, end, poisoned)
-        segment.scrub(end.tail)
-        segment.sync()
-        return replace(end, durable=end.tail)
-
-    def _was_poisoned(self) -> bool:
-        words = control.peek(self.sidecar)
-        return words is not None and words.is_poisoned
-
-    def _move_on(self, segment: _core.Segment, end: End, poisoned: bool) -> End:
-        """A new segment: at the tail, or (after a failed sync) from the last synced offset on."""
-        start = end.durable if poisoned else end.tail
-        if poisoned and (self.is_encrypted or start <= end.segment_base):
-            start = end.tail if self.is_encrypted else end.segment_base
-        kept = segment.read(segment.position(start), end.tail - start)
-        seen = _core.walk(segment, end.segment_base, start)
-        number = seen.next_number if seen.next_number is not None else self._first_number(end)
-        prepared, new = self.prepare_segment(start, number, len(kept), body=kept)
-        segment.sync()
-        if start != end.segment_base:
-            segment.store(segment.position(start), layouts.SEALED_WORD)
-            segment.sync()
-        _core.sync_file(prepared)
-        _core.rename_file(prepared, new.path)
-        _core.sync_folder(new.path.parent)
-        return replace(end, segment_base=new.base, durable=end.tail)
-
-    def _first_number(self, end: End) -> int:
-        info = next(i for i in self.list_segments() if i.base == end.segment_base)
-        return self.header_of(info).base_number
-
-    def _set_aside(self, path: Path) -> None:
-        folder = self.sidecar / "quarantine"
-        files.make_folder(folder)
-        _core.rename_file(path, folder / f"{path.name}.{self.clock.wall_now_ns()}")
-
     # ── rolling and sealing ────────────────────────────────────────────────────────────────
 
     def prepare_segment(
         self, tail: int, number: int, needed: int, *, body: bytes = b""
     ) -> tuple[Path, NewSegment]:
         """The next file: one that was zeroed in the background, or a fresh one."""
-        last = self.list_segments()[-1]
-        size = segments.next_size(
-            last.size, max(needed, len(body)), segments.limit_of(self.options)
-        )
+        infos = [info for info in self.list_segments() if info.base < tail]
+        last = infos[-1] if infos else None
+        before = last.size if last is not None else 0
+        most = segments.limit_of(self.options)
+        size = segments.next_size(before, max(needed, len(body)), most)
         if needed + HEADER_BYTES + 8 > 2**31 - 1:
             raise RefusedError(f"{needed} bytes do not fit into any segment")
         prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.seg"
@@ -323,7 +226,7 @@ class PenstockStore(Store):
         if not prepared.exists():
             _core.create_file(prepared, size)
         salt = secrets.token_bytes(16)
-        previous = self._check_of(last, tail)
+        previous = self._check_of(last, tail) if last is not None else 0
         header = Header(
             self.header.queue_id, tail, number, self.header.flags, salt,
             self.clock.wall_now_ns(), size, previous,
@@ -341,7 +244,7 @@ class PenstockStore(Store):
         shared, writer = self.shared, self.writer
         if shared is None or writer is None:
             return
-        self._seal_quietly()
+        self.seal_quietly()
         used = shared.tail - shared.segment_base
         if used * 2 > self.list_segments()[-1].size:
             self.zero_ahead()
@@ -372,7 +275,8 @@ class PenstockStore(Store):
             sealed += 1
         return sealed
 
-    def _seal_quietly(self) -> None:
+    def seal_quietly(self) -> None:
+        """The same; damage in it is not this call's business."""
         try:
             self.seal_full_segments()
         except (CorruptError, FormatError):
@@ -380,7 +284,7 @@ class PenstockStore(Store):
 
     def leave(self, shared: _core.Shared) -> None:
         """Seals what is full and drops files that were only prepared."""
-        self._seal_quietly()
+        self.seal_quietly()
         for entry in list(os.scandir(self.sidecar)):
             if entry.name.endswith(".seg"):
                 _core.unlink_file(Path(entry.path))

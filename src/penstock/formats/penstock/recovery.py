@@ -1,0 +1,214 @@
+"""Where a `penstock` queue ends after an unclean end, and making its files agree with that.
+
+Within one boot the shared words are the truth: no page is lost when a process dies. After a
+restart of the machine only what lies below `durable` is known to be there. Everything above is
+walked, segment by segment, up to the first frame that is not whole: later frames and segments may
+have reached the disk before it, and a queue has no holes. They are set aside, not deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from penstock import _core
+from penstock.disk import control, files
+from penstock.errors import CorruptError
+from penstock.formats import known_damage
+from penstock.formats.penstock import layouts, segments
+from penstock.formats.values import Damage, End, SegmentInfo
+
+if TYPE_CHECKING:
+    from penstock.formats.penstock.store import PenstockStore
+
+HEADER_BYTES = layouts.HEADER_BYTES
+
+
+@dataclass(slots=True)
+class Walk:
+    """How far the frames of one segment go."""
+
+    info: SegmentInfo
+    end: int
+    number: int
+    fault: Damage | None = None
+
+
+def find_end(store: PenstockStore, known: control.Words | None) -> End:
+    """From the words where they can be trusted, else from the frames above `durable`."""
+    infos = store.list_segments()
+    bases = {info.base for info in infos}
+    if known is not None and known.segment_base in bases and known.head in bases:
+        clean = known.is_clean and not known.is_poisoned
+        if clean or known.boot == store.clock.boot_id():
+            return End(
+                known.tail, known.last_number, known.segment_base, known.head,
+                known.head_number, min(known.durable, known.tail),
+            )  # fmt: skip
+    durable = known.durable if known is not None else 0
+    last, dropped = walk_up(store, infos, durable, past_damage=known is None)
+    head = infos[0]
+    return End(
+        last.end, last.number, last.info.base, head.base, base_number(store, head),
+        min(durable, last.end), tuple(dropped),
+    )  # fmt: skip
+
+
+def walk_up(
+    store: PenstockStore, infos: list[SegmentInfo], durable: int, *, past_damage: bool
+) -> tuple[Walk, list[Damage]]:
+    """From the segment that holds `durable` to the first one whose frames do not reach its end."""
+    first = max((i for i, info in enumerate(infos) if info.base < durable), default=0)
+    if past_damage:
+        first = len(infos) - 1
+    last: Walk | None = None
+    for at, info in enumerate(infos[first:], first):
+        if last is not None and is_unborn(info, durable):
+            return last, [*aside(infos[at:], "a segment without header")]
+        last = walk(store, info, durable, past_damage=past_damage)
+        is_cut = info.end is not None and last.end < info.end
+        if is_cut and not past_damage:
+            faults = [last.fault] if last.fault is not None else []
+            return last, [*faults, *aside(infos[at + 1 :], "a segment behind a gap")]
+    assert last is not None
+    return last, [last.fault] if last.fault is not None else []
+
+
+def aside(infos: list[SegmentInfo], what: str) -> list[Damage]:
+    """What is said about segments that do not count."""
+    return [Damage(info.path, 0, info.size, what, "the frames before it") for info in infos]
+
+
+def is_unborn(info: SegmentInfo, durable: int) -> bool:
+    """A name whose header never reached the disk: nothing in it was ever promised."""
+    return info.base >= durable and not segments.read_page(info.path).strip(b"\0")
+
+
+def walk(store: PenstockStore, info: SegmentInfo, durable: int, *, past_damage: bool) -> Walk:
+    """The frames of one segment that count."""
+    segment, number = last_segment(store, replace(info, end=None))
+    limit = info.base + info.size - HEADER_BYTES
+    if info.end is not None:
+        limit = min(limit, info.end)
+    start = info.base
+    if info.base < durable <= limit and _core.is_boundary(segment, durable, limit):
+        start = durable
+        before = _core.walk(segment, info.base, durable, past_damage=True)
+        number = before.next_number if before.next_number is not None else number
+    seen = _core.walk(segment, start, limit, past_damage=past_damage)
+    fault = None
+    if seen.stop in ("bad", "cut"):
+        at, found, expected, length = seen.faults[-1]
+        fault = Damage(info.path, at, length, found, expected)
+    return Walk(info, seen.end, number if seen.next_number is None else seen.next_number, fault)
+
+
+def last_segment(store: PenstockStore, info: SegmentInfo) -> tuple[_core.Segment, int]:
+    """To look for the end: a reader can do without the header, a writer can't."""
+    try:
+        return store.open_whole(info, writable=False), store.header_of(info).base_number
+    except CorruptError:
+        segment = None if store.is_live else store.rescue_segment(info)
+        if segment is None:
+            raise
+        known_damage.mark(segment, store.set_aside)
+        return segment, base_number(store, info)
+
+
+def base_number(store: PenstockStore, info: SegmentInfo) -> int:
+    """From the header, or guessed."""
+    try:
+        return store.header_of(info).base_number
+    except CorruptError:
+        return store.guess_header(info).base_number
+
+
+# ── making it so ───────────────────────────────────────────────────────────────────────────────
+
+
+def recover(store: PenstockStore, end: End, *, clean: bool) -> End:
+    """Clears what was dropped and begins a new segment where the old must not go on."""
+    later = [info for info in store.list_segments() if info.base > end.segment_base]
+    for info in later:
+        set_aside(store, info)
+    if later:
+        _core.sync_folder(store.path / "log")
+    if clean:
+        return end
+    words = control.peek(store.sidecar)
+    poisoned = words is not None and words.is_poisoned
+    make_durable(store, end, poisoned=poisoned)
+    store.seal_quietly()
+    if store.is_encrypted or poisoned:
+        return move_on(store, end, poisoned=poisoned)
+    segment = live_segment(store, end)
+    segment.scrub(end.tail)
+    segment.sync()
+    return replace(end, durable=end.tail)
+
+
+def make_durable(store: PenstockStore, end: End, *, poisoned: bool) -> None:
+    """Full segments above `durable`, and all names: nobody may have synced them yet.
+
+    After a failed sync the kernel may hold pages for clean that never reached the disk: then a
+    copy is synced and takes the segment's place.
+    """
+    for info in store.list_segments():
+        if info.end is None or info.end <= end.durable:
+            continue
+        if poisoned:
+            copy = store.sidecar / f"copy-{info.path.name}"
+            _core.unlink_file(copy)
+            _core.create_file(copy, info.size, head=info.path.read_bytes(), synced=True)
+            _core.rename_file(copy, info.path)
+        else:
+            _core.sync_file(info.path)
+    _core.sync_folder(store.path / "log")
+
+
+def live_segment(store: PenstockStore, end: End) -> _core.Segment:
+    """The segment that holds the tail, to write to."""
+    info = next(i for i in store.list_segments() if i.base == end.segment_base)
+    return store.open_whole(replace(info, end=None), writable=True)
+
+
+def move_on(store: PenstockStore, end: End, *, poisoned: bool) -> End:
+    """A new segment: at the tail, or (after a failed sync) from the last synced offset on.
+
+    Sealed frames are bound to their segment, so those of an encrypted queue stay where they are
+    and the whole file is copied. A segment that holds nothing yet is replaced: what a dead
+    appender sealed in it under this salt may be on the disk.
+    """
+    base, start = end.segment_base, end.tail
+    segment = live_segment(store, end)
+    if poisoned and store.is_encrypted and end.tail > base:
+        copy = store.sidecar / f"copy-{segment.path.name}"
+        _core.unlink_file(copy)
+        content = segment.read(0, segment.position(end.tail))
+        _core.create_file(copy, segment.path.stat().st_size, head=content, synced=True)
+        _core.rename_file(copy, segment.path)
+        segment = live_segment(store, end)
+    elif poisoned:
+        start = max(end.durable, base)
+    kept = segment.read(segment.position(start), end.tail - start)
+    number = end.next_number
+    if start < end.tail:
+        seen = _core.walk(segment, base, start, past_damage=True)
+        known = seen.next_number
+        number = known if known is not None else store.header_of_base(base).base_number
+    prepared, new = store.prepare_segment(start, number, len(kept), body=kept)
+    _core.sync_file(prepared)
+    if start != base:
+        segment.scrub(start)
+        segment.store(segment.position(start), layouts.SEALED_WORD)
+        segment.sync()
+    _core.rename_file(prepared, new.path)
+    _core.sync_folder(new.path.parent)
+    return replace(end, segment_base=new.base, durable=end.tail)
+
+
+def set_aside(store: PenstockStore, info: SegmentInfo) -> None:
+    """Moves a file to the quarantine, where nothing reads it and nothing deletes it."""
+    folder = store.sidecar / "quarantine"
+    files.make_folder(folder)
+    _core.rename_file(info.path, folder / f"{info.path.name}.{store.clock.wall_now_ns()}")

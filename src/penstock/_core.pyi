@@ -28,10 +28,12 @@ __all__ = [
     "bus_errors",
     "crc32",
     "crc32c",
+    "check_range",
     "create_file",
     "fail_syncs",
     "file_system",
     "find_frame",
+    "frame_cuts",
     "is_boundary",
     "mark_effect",
     "penstock_frames",
@@ -40,6 +42,7 @@ __all__ = [
     "rename_file",
     "replace_file",
     "resize_file",
+    "skip_frames",
     "sync_file",
     "sync_folder",
     "tag_matches",
@@ -406,9 +409,6 @@ class Writer:
         max_message_bytes: int | None = None,
     ) -> None:
         """New limits, at once."""
-
-    def refusal(self, message: Message) -> str | None:
-        """Why the queue can't hold `message`; none when it can."""
 
     def sync(self) -> None:
         """Syncs everything put so far."""

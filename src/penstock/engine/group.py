@@ -288,7 +288,10 @@ class Group:
         """Changes options at run time, also in the group's file. `ack` can't change."""
         if changes.get("ack", self.options.ack) != self.options.ack:
             raise GroupError(f"group {self.name!r}: ack can't change; delete the group first")
-        self.options = replace(self.options, **changes)
+        try:
+            self.options = replace(self.options, **changes)
+        except TypeError as error:
+            raise GroupError(f"group {self.name!r}: {error}") from error
         if self.options.mirrored:
             self.queue.store.note_group(self.name, self.options)
         files.write_json(self.folder / "group.json", self.options.as_dict())

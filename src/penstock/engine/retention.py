@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.engine import intents
+from penstock.engine import glance, intents
 from penstock.formats.base import SegmentInfo
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def plan(queue: Queue, before: int | None = None) -> Plan:
                 wanted, reason = info.end or 0, f"older than {options.retention_age_s} s"
     kept = "the newest segment always stays"
     if options.hold_for_groups:
-        for name, cursor in queue.holding_cursors().items():
+        is_live = store.is_live
+        cursors = queue.holding_cursors() if is_live else glance.holding_cursors(queue)
+        for name, cursor in cursors.items():
             if cursor < wanted:
                 wanted, kept = cursor, f"group {name!r} has read up to {cursor}"
     for note in intents.open_notes(store):

@@ -168,6 +168,10 @@ class Store(ABC):
     def follow(self) -> None:
         """Another program may have appended: where the format allows that, the tail moves on."""
 
+    def resize(self, size: int) -> None:
+        """Changes the size of a queue whose format has a fixed one."""
+        raise RefusedError(f"format {self.format} has no fixed size; max_bytes limits a queue")
+
     def tend(self) -> None:
         """Background work of the format: preparing and sealing segments."""
 

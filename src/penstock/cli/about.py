@@ -1,0 +1,122 @@
+"""`ls`, `info`: which queues there are and what they hold. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import opening, show
+from penstock.cli.opening import Format, Json, KeyEnv, KeyFile, LayoutName, QueuePath, command
+from penstock.engine import glance
+from penstock.engine.queue import Queue
+from penstock.errors import PenstockError
+
+MAX_DEPTH = 3
+SHOWN_SEGMENTS = 12
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    command(app, "ls", "penstock ls", "penstock ls /var/spool --json")(ls)
+    command(
+        app, "info", "penstock info orders", "penstock info orders --json | jq '.groups[].lag'"
+    )(info)
+
+
+def ls(
+    folder: Annotated[Path, typer.Argument(help="Look here and below.")] = Path(),
+    json: Json = None,
+) -> None:
+    """List the queues in a folder, three levels deep."""
+    if not folder.is_dir():
+        raise typer.BadParameter(f"{folder} is no folder")
+    rows = []
+    for path in find(folder):
+        try:
+            with Queue(path, read_only=True) as queue:
+                facts = _short(queue)
+        except (PenstockError, OSError) as error:
+            facts = {"path": str(path), "error": str(error)}
+        if show.wants_json(json):
+            show.emit(facts)
+        rows.append(facts)
+    if not show.wants_json(json):
+        columns = ("path", "format", "layout", "messages", "bytes", "groups", "error")
+        show.table(columns, ([row.get(name, "") for name in columns] for row in rows))
+
+
+def find(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
+    """Everything in `folder` that looks like a queue, in order of names; nothing in a queue."""
+    from penstock.formats import registry
+
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith(".") or entry.is_symlink():
+            continue
+        if not entry.is_dir() and entry.suffix != ".bin":
+            continue
+        try:
+            registry.sniff(entry)
+        except (PenstockError, OSError):
+            if entry.is_dir() and depth > 1:
+                yield from find(entry, depth - 1)
+            continue
+        yield entry
+
+
+def _short(queue: Queue) -> dict[str, Any]:
+    store, end = queue.store, queue.end()
+    return {
+        "path": str(queue.path),
+        "format": store.format,
+        "layout": store.layout,
+        "messages": glance.count_from(store, end.head),
+        "bytes": store.bytes_between(end.head, end.tail),
+        "groups": len(queue.groups()),
+    }
+
+
+def info(
+    path: QueuePath,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> None:
+    """Show format, ends, segments and groups of a queue; changes nothing."""
+    with opening.reading(path, format, layout, key_file, key_env) as queue:
+        facts = glance.queue_facts(queue)
+        if show.wants_json(json):
+            show.emit(facts)
+        else:
+            draw(facts)
+
+
+def draw(facts: dict[str, Any]) -> None:
+    """For people."""
+    single = {k: v for k, v in facts.items() if k not in ("segments", "groups", "meta", "dropped")}
+    single["bytes"] = f"{facts['bytes']} ({show.size(facts['bytes'])})"
+    single["disk_bytes"] = f"{facts['disk_bytes']} ({show.size(facts['disk_bytes'])})"
+    show.facts(single | {f"meta.{k}": v for k, v in facts["meta"].items()})
+    segments = facts["segments"]
+    shown = segments[-SHOWN_SEGMENTS:]
+    title = f"{len(segments)} segments" + (", the newest:" if len(shown) < len(segments) else "")
+    rows = (
+        (Path(s["path"]).name, s["first"], s["messages"], show.size(s["bytes"]),
+         show.moment(s["first_ns"]), show.moment(s["last_ns"]))
+        for s in shown
+    )  # fmt: skip
+    show.table((">segment", ">first", ">messages", ">size", "from", "to"), rows, title)
+    draw_groups(facts["groups"])
+
+
+def draw_groups(groups: list[dict[str, Any]]) -> None:
+    """A table of groups."""
+    names = ("name", "ack", "tags", "cursor", "lag", "leased", "ready", "delayed", "paused")
+    right = {"cursor", "lag", "leased", "ready", "delayed"}
+    columns = [f">{name}" if name in right else name for name in names]
+    rows = ([group.get(name) for name in names] for group in groups)
+    show.table(columns, rows, f"{len(groups)} groups")

@@ -1,0 +1,204 @@
+"""`demo`: two producers fill a queue, consumers drain it, two of them are killed on the way.
+
+Everything is real: separate processes, `kill -9` in mid-work, then a check that every message whose
+`put` had returned is there once and in order, and that every message was handled.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from ctypes import c_uint64
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import show
+from penstock.cli.opening import Json, command
+from penstock.engine.queue import Queue
+
+GROUP = "workers"
+BATCH = 100
+DEADLINE_S = 25.0
+COUNTERS = 3
+PUT, ACKED, AGAIN = range(COUNTERS)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    command(app, "demo", "penstock demo", "penstock demo --messages 100000 --json")(demo)
+
+
+def demo(
+    messages: Annotated[
+        int, typer.Option("--messages", "-n", min=1000, help="How many each producer puts.")
+    ] = 500_000,
+    json: Json = None,
+) -> int:
+    """See a queue work, and survive kill -9, in a temporary folder. Takes a few seconds."""
+    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
+        facts = _Demo(Path(folder) / "queue", messages).run()
+    if show.wants_json(json):
+        show.emit(facts)
+    else:
+        _draw(facts)
+    return 0 if facts["ok"] else 1
+
+
+def produce(path: str, who: int, limit: int, counters: Any) -> None:  # noqa: ANN401
+    """A producer: counts a message once its `put` has returned."""
+    with Queue(path) as queue:
+        for number in range(limit):
+            queue.put(b"%d %d" % (who, number), tag=f"producer.{who}")
+            counters[PUT] = number + 1
+
+
+def consume(path: str, stop: Any, counters: Any) -> None:  # noqa: ANN401
+    """A consumer: acks what it was given until nothing more comes."""
+    with Queue(path) as queue:
+        group = queue.group(GROUP)
+        while True:
+            found = group.get_many(BATCH, 0.1)
+            if not found and stop.value:
+                return
+            for message in found:
+                counters[AGAIN] += message.receives > 1
+                message.ack()
+                counters[ACKED] += 1
+
+
+@dataclass(slots=True)
+class Worker:
+    """A process and what it counted, which outlives it."""
+
+    name: str
+    process: BaseProcess
+    counters: Any
+    fate: str = "finished"
+
+    def kill(self) -> None:
+        """As the kernel's out-of-memory killer would."""
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.join()
+        self.fate = "kill -9"
+
+
+class _Demo:
+    """One run."""
+
+    def __init__(self, path: Path, messages: int) -> None:
+        self.path, self.messages = path, messages
+        self.context = multiprocessing.get_context("spawn")
+        self.stop = self.context.RawValue(c_uint64, 0)
+        self.workers: list[Worker] = []
+        self.until = time.monotonic() + DEADLINE_S
+
+    def start(self, name: str, work: Callable[..., None], *arguments: object) -> Worker:
+        """A new process."""
+        counters = self.context.RawArray(c_uint64, COUNTERS)
+        process = self.context.Process(
+            target=work, args=(str(self.path), *arguments, counters), name=name
+        )
+        process.start()
+        self.workers.append(Worker(name, process, counters))
+        return self.workers[-1]
+
+    def wait(self, is_there: Callable[[], bool]) -> None:
+        """Until it is so, or it has taken too long."""
+        while not is_there() and time.monotonic() < self.until:
+            time.sleep(0.005)
+
+    def run(self) -> dict[str, Any]:
+        """The whole story."""
+        try:
+            with Queue(self.path) as queue:
+                return self.play(queue)
+        finally:
+            for worker in self.workers:
+                if worker.process.is_alive():
+                    worker.kill()
+
+    def play(self, queue: Queue) -> dict[str, Any]:
+        """Fill, kill, verify, drain, check."""
+        group, say = queue.group(GROUP), show.note
+        say(f"two producers put {self.messages} messages each, two consumers take them")
+        producers = [self.start(f"producer {n}", produce, n, self.messages) for n in (1, 2)]
+        consumers = [self.start(f"consumer {n}", consume, self.stop) for n in (1, 2)]
+        self.wait(lambda: all(p.counters[PUT] > 0 for p in producers))
+        begun = time.monotonic()
+        self.wait(lambda: producers[0].counters[PUT] > self.messages // 3)
+        self.wait(lambda: consumers[0].counters[ACKED] > 10 * BATCH)
+        producers[0].kill()
+        consumers[0].kill()
+        say("kill -9: producer 1 and consumer 1, in the middle of their work")
+        verdict = queue.verify()
+        say(f"verify: {verdict.frames} frames, {'clean' if verdict.is_ok else 'DAMAGED'}")
+        self.start("consumer 3", consume, self.stop)
+        say("consumer 3 joins; it is handed what the dead one had")
+        producers[1].process.join(max(0.0, self.until - time.monotonic()))
+        put_s = time.monotonic() - begun
+        self.wait(lambda: group.lag == 0 and not group.core.outstanding())
+        drain_s = time.monotonic() - begun
+        self.stop.value = 1
+        for worker in self.workers:
+            worker.process.join(max(0.0, self.until - time.monotonic()))
+        return self.report(queue, verdict.is_ok, put_s, drain_s)
+
+    def report(self, queue: Queue, is_clean: bool, put_s: float, drain_s: float) -> dict[str, Any]:
+        """What happened, as plain values."""
+        seen, wrong = count_bodies(queue)
+        promised = {w.name: w.counters[PUT] for w in self.workers if w.name.startswith("producer")}
+        missing = sum(max(0, count - seen.get(int(n[-1]), 0)) for n, count in promised.items())
+        kept = sum(seen.values())
+        left = kept - queue.group(GROUP).stats()["acked"]
+        return {
+            "ok": is_clean and not missing and not wrong and not left,
+            "messages": kept,
+            "missing": missing,
+            "out_of_order": wrong,
+            "unhandled": left,
+            "clean_after_kill": is_clean,
+            "put_per_second": kept / put_s if put_s else 0.0,
+            "handled_per_second": kept / drain_s if drain_s else 0.0,
+            "workers": [
+                {"name": w.name, "fate": w.fate, "put": w.counters[PUT],
+                 "acked": w.counters[ACKED], "given_again": w.counters[AGAIN]}
+                for w in self.workers
+            ],
+        }  # fmt: skip
+
+
+def count_bodies(queue: Queue) -> tuple[dict[int, int], int]:
+    """Messages per producer, and how many are not the next one of their producer."""
+    seen: dict[int, int] = {}
+    wrong = 0
+    for message in queue.scan():
+        who, number = map(int, message.body.split())
+        wrong += number != seen.get(who, 0)
+        seen[who] = seen.get(who, 0) + 1
+    return seen, wrong
+
+
+def _draw(facts: dict[str, Any]) -> None:
+    names = ("name", "fate", "put", "acked", "given_again")
+    rows = ([worker[name] or "" for name in names] for worker in facts["workers"])
+    show.table(("process", "end", ">put", ">acked", ">given again"), rows)
+    show.facts(
+        {
+            "messages in the queue": f"{facts['messages']:,}",
+            "lost": facts["missing"],
+            "out of order or twice": facts["out_of_order"],
+            "not handled": facts["unhandled"],
+            "clean after kill -9": "yes" if facts["clean_after_kill"] else "no",
+            "put": f"{facts['put_per_second']:,.0f} messages/s by two processes",
+            "put, taken and acked": f"{facts['handled_per_second']:,.0f} messages/s",
+        }
+    )

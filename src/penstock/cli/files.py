@@ -1,0 +1,164 @@
+"""`export`, `import`, `convert`: queues to files, files to queues, one format to another."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+
+from penstock.cli import opening, show
+from penstock.cli.opening import (
+    DryRun,
+    Format,
+    Json,
+    KeyEnv,
+    KeyFile,
+    LayoutName,
+    QueuePath,
+    Tags,
+    command,
+)
+from penstock.cli.read import From, To
+from penstock.engine import convert as converts
+from penstock.engine import exchange
+from penstock.engine.convert import OnProgress, Progress
+from penstock.engine.queue import Queue
+from penstock.options import key_from
+
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(help=f"Leave this out where it does not fit: {', '.join(converts.FIELDS)}."),
+]
+FileKind = Annotated[
+    str | None, typer.Option("--to", help="jsonl, parquet or arrow; else by the file's suffix.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    command(
+        app,
+        "export",
+        "penstock export orders orders.parquet",
+        "penstock export orders - --to jsonl --since 1d | gzip > day.jsonl.gz",
+    )(export)
+    command(
+        app,
+        "import",
+        "penstock import orders.parquet orders",
+        "zcat day.jsonl.gz | penstock import - orders --from jsonl",
+    )(import_file)
+    command(
+        app,
+        "convert",
+        "penstock convert /var/lib/filebeat/diskqueue rescued --to penstock --tolerant",
+        "penstock convert orders topic --to zbus --to-layout crc --dry-run",
+        "penstock convert orders bare --to mfq --drop tag --drop timestamp",
+    )(convert)
+
+
+def export(
+    path: QueuePath,
+    file: Annotated[str, typer.Argument(help="Write here; `-`: stdout.")],
+    to: FileKind = None,
+    start: From = "earliest",
+    end: To = None,
+    tags: Tags = "",
+    tolerant: Annotated[bool, typer.Option(help="Pass over damage and report it.")] = True,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+) -> int:
+    """Write messages to a file that other tools read; changes nothing in the queue."""
+    target: str | IO[bytes] = sys.stdout.buffer if file == "-" else file
+    kind = to or ("jsonl" if file == "-" else None)
+    with (
+        opening.reading(path, format, layout, key_file, key_env) as queue,
+        show.progress(f"exporting {path}") as advance,
+    ):
+        done = exchange.export_messages(
+            queue, target, kind=kind, start=start, end=None if end == "now" else end, tags=tags,
+            tolerant=tolerant, on_progress=_shown(advance),
+        )  # fmt: skip
+    show.note(f"{done.messages} messages, {show.size(done.bytes)} of bodies")
+    return 1 if show.damage(done.damage) else 0
+
+
+def import_file(
+    file: Annotated[str, typer.Argument(help="Read this; `-`: stdin.")],
+    path: QueuePath,
+    kind: Annotated[
+        str | None, typer.Option("--from", help="jsonl, parquet or arrow; else by the suffix.")
+    ] = None,
+    drop: Drop = None,
+    create: Annotated[bool, typer.Option(help="Make the queue when there is none.")] = True,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Put what a file holds into a queue, in order. Offsets and numbers are the queue's own."""
+    source: str | IO[bytes] = sys.stdin.buffer if file == "-" else file
+    with (
+        opening.writing(path, format, layout, key_file, key_env, create=create) as queue,
+        show.progress(f"importing {file}") as advance,
+    ):
+        done = exchange.import_messages(
+            source, queue, kind=kind or ("jsonl" if file == "-" else None), drop=drop or (),
+            on_progress=_shown(advance),
+        )  # fmt: skip
+    show.note(f"{done.messages} messages, {show.size(done.bytes)} of bodies")
+
+
+def convert(
+    path: QueuePath,
+    target: Annotated[Path, typer.Argument(help="The new queue, or one to add to.")],
+    to: Annotated[str | None, typer.Option("--to", help="Format of the new queue.")] = None,
+    to_layout: Annotated[str | None, typer.Option(help="Its layout.")] = None,
+    to_key_file: Annotated[str | None, typer.Option(help="File with its key.")] = None,
+    start: From = "earliest",
+    end: To = None,
+    tags: Tags = "",
+    drop: Drop = None,
+    tolerant: Annotated[bool, typer.Option(help="Pass over damage and report it.")] = False,
+    verify: Annotated[bool, typer.Option(help="Read both again and compare.")] = True,
+    dry_run: DryRun = False,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> int:
+    """Copy every message of a queue to one of another format.
+
+    What the target can't hold is refused, with a count, before anything is written; --drop says
+    what may be left out. The copy is read again and compared.
+    """
+    with (
+        opening.reading(path, format, layout, key_file, key_env) as source,
+        Queue(target, format=to, layout=to_layout, key=key_from(file=to_key_file)) as goal,
+        show.progress(f"converting {path}") as advance,
+    ):
+        report = converts.convert(
+            source, goal, drop=drop or (), start=start, end=None if end == "now" else end,
+            tags=tags, tolerant=tolerant, verify=verify, dry_run=dry_run,
+            on_progress=_shown(advance),
+        )  # fmt: skip
+    if show.wants_json(json):
+        show.emit(report.as_dict())
+    else:
+        lost = ", ".join(f"{count} lost {name}" for name, count in report.lost.items())
+        show.line(f"{report.messages} messages copied, {report.verified} compared")
+        show.line(f"{lost or 'nothing was lost'}; {report.left_out} left out")
+        show.line(f"{report.renumbered} have another number, {report.rounded} a rounded time")
+    return 1 if show.damage(report.damage) else 0
+
+
+def _shown(advance: show.Advance) -> OnProgress:
+    def tell(at: Progress) -> None:
+        advance(at.offset, at.end, f"{at.phase}: {at.messages} messages")
+
+    return tell

@@ -1,0 +1,197 @@
+"""`groups` and `seek`: who reads a queue, how far they are, and setting them elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import about, opening, show
+from penstock.cli.opening import (
+    DryRun,
+    Format,
+    GroupName,
+    Json,
+    KeyEnv,
+    KeyFile,
+    LayoutName,
+    QueuePath,
+    command,
+)
+from penstock.engine import glance, positions
+from penstock.engine.group import Group
+from penstock.errors import GroupError
+
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    groups = typer.Typer(
+        help="List, make, delete, pause and resume groups.",
+        no_args_is_help=True,
+        epilog=opening.EXIT_CODES,
+    )
+    app.add_typer(groups, name="groups")
+    command(groups, "list", "penstock groups list orders", "penstock groups list orders --json")(
+        list_groups
+    )
+    command(groups, "lag", "penstock groups lag orders", "penstock groups lag orders billing")(lag)
+    command(
+        groups,
+        "create",
+        "penstock groups create orders billing --tags 'eu.*;us.#'",
+        "penstock groups create orders audit --start latest --max-receives 5",
+    )(create)
+    command(groups, "delete", "penstock groups delete orders billing")(delete)
+    command(groups, "pause", "penstock groups pause orders billing")(pause)
+    command(groups, "resume", "penstock groups resume orders billing")(resume)
+    command(
+        app,
+        "seek",
+        "penstock seek orders earliest --group billing",
+        "penstock seek orders 2026-11-01T12:00 --group billing",
+        "penstock seek orders number:1000 --dry-run",
+    )(seek)
+
+
+def list_groups(
+    path: QueuePath,
+    format: Format = None,
+    layout: LayoutName = None,
+    json: Json = None,
+) -> None:
+    """Show every group with its cursor, lag and what is out; changes nothing."""
+    with opening.reading(path, format, layout, None, None) as queue:
+        found = [glance.group_facts(queue, name) for name in queue.groups()]
+    if show.wants_json(json):
+        for facts in found:
+            show.emit(facts)
+    else:
+        about.draw_groups(found)
+
+
+def lag(
+    path: QueuePath,
+    name: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="One group.")] = None,
+    format: Format = None,
+    layout: LayoutName = None,
+    json: Json = None,
+) -> None:
+    """Show how many messages each group has not read yet; changes nothing."""
+    with opening.reading(path, format, layout, None, None) as queue:
+        for one in [name] if name else queue.groups():
+            facts = glance.group_facts(queue, one)
+            if show.wants_json(json):
+                show.emit({key: facts[key] for key in ("name", "lag", "lag_bytes")})
+            else:
+                show.line(f"{facts['lag']:>12}  {one}")
+
+
+def create(
+    path: QueuePath,
+    name: Name,
+    start: Annotated[str, typer.Option(help=f"Where it begins: {opening.Where}.")] = "earliest",
+    tags: Annotated[str, typer.Option(help="Only these tags: `eu.*;us.#`.")] = "",
+    ack: Annotated[str, typer.Option(help="lease, or auto: the get is the ack.")] = "lease",
+    visibility: Annotated[float, typer.Option(help="Seconds that a lease lasts.")] = 30.0,
+    max_receives: Annotated[
+        int, typer.Option(help="Handed out this often, then to the dead letters; 0: never.")
+    ] = 0,
+    dead_letter: Annotated[str | None, typer.Option(help="Path of their queue.")] = None,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Make a group; an existing one is an error."""
+    with opening.writing(path, format, layout, key_file, key_env) as queue:
+        if name in queue.groups():
+            raise GroupError(f"{path}: group {name!r} is there already; `penstock set` changes it")
+        queue.group(
+            name, start=start, tags=tags, ack=ack, visibility_s=visibility,
+            max_receives=max_receives, dead_letter=dead_letter,
+        )  # fmt: skip
+
+
+@contextmanager
+def _open_group(path: Path, name: str, *access: str | None) -> Iterator[Group]:
+    format, layout, key_file, key_env = access
+    with opening.writing(path, format, layout, key_file, key_env) as queue:
+        yield queue.group(name, create=False)
+
+
+def delete(
+    path: QueuePath,
+    name: Name,
+    dry_run: DryRun = False,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Delete a group and its progress; the messages stay."""
+    if dry_run:
+        with opening.reading(path, format, layout, key_file, key_env) as queue:
+            facts = glance.group_facts(queue, name)
+        show.line(f"would delete group {name!r}, which has {facts['lag']} messages to read")
+        return
+    with _open_group(path, name, format, layout, key_file, key_env) as group:
+        group.delete()
+
+
+def pause(
+    path: QueuePath,
+    name: Name,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Hand nothing out to a group, in any process, until `resume`."""
+    with _open_group(path, name, format, layout, key_file, key_env) as group:
+        group.pause()
+
+
+def resume(
+    path: QueuePath,
+    name: Name,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Hand messages out to a group again."""
+    with _open_group(path, name, format, layout, key_file, key_env) as group:
+        group.resume()
+
+
+def seek(
+    path: QueuePath,
+    where: Annotated[str, typer.Argument(metavar="WHERE", help=opening.Where + ".")],
+    group: GroupName = "default",
+    dry_run: DryRun = False,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> None:
+    """Set where a group reads on; what it had leased is forgotten."""
+    if dry_run:
+        with opening.reading(path, format, layout, key_file, key_env) as queue:
+            offset = positions.resolve(queue.store, where)
+            facts: dict[str, Any] = {"group": group, "offset": offset, "dry_run": True}
+            facts["before"] = glance.progress(queue, group).next
+    else:
+        with _open_group(path, group, format, layout, key_file, key_env) as found:
+            before = found.core.next
+            facts = {"group": group, "offset": found.seek(where), "before": before}
+    if show.wants_json(json):
+        show.emit(facts)
+    else:
+        verb = "would read" if dry_run else "reads"
+        show.line(f"group {group!r} {verb} on at {facts['offset']}; it was at {facts['before']}")

@@ -1,0 +1,100 @@
+"""`verify`, `repair`: what is damaged, and setting it aside."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock.cli import opening, show
+from penstock.cli.opening import (
+    DryRun,
+    Format,
+    Json,
+    KeyEnv,
+    KeyFile,
+    LayoutName,
+    QueuePath,
+    command,
+)
+from penstock.engine import repair as repairs
+from penstock.options import QueueOptions, key_from
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    command(app, "verify", "penstock verify orders", "penstock verify orders --json")(verify)
+    command(app, "repair", "penstock repair orders --dry-run", "penstock repair orders --json")(
+        repair
+    )
+
+
+def verify(
+    path: QueuePath,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> int:
+    """Check every frame; changes nothing. Exit code 0 clean, 1 damaged, 2 unreadable.
+
+    Torn: cut short at the tail by a crash, expected, dropped by the next opening for writing.
+    Corrupt: wrong anywhere else. Unchecked: frames that no checksum covers.
+    """
+    with opening.reading(path, format, layout, key_file, key_env) as queue:
+        verdict, known = queue.verify(), queue.store.set_aside
+    if show.wants_json(json):
+        show.emit(
+            {
+                "ok": verdict.is_ok,
+                "frames": verdict.frames,
+                "messages": verdict.messages,
+                "torn": [damage.as_dict() for damage in verdict.torn],
+                "corrupt": [damage.as_dict() for damage in verdict.corrupt],
+                "unchecked": verdict.unchecked,
+                "set_aside": len(known),
+            }
+        )
+    else:
+        show.line(f"{verdict.frames} whole frames, {verdict.messages} messages")
+        if verdict.unchecked:
+            show.line(f"{verdict.unchecked} frames have no checksum")
+        if known:
+            show.line(f"{len(known)} faults were set aside by a repair")
+        show.damage(verdict.torn, "torn")
+        show.damage(verdict.corrupt, "corrupt")
+        show.line("clean" if verdict.is_ok else "damaged; `penstock repair` sets damage aside")
+    return 0 if verdict.is_ok else 1
+
+
+def repair(
+    path: QueuePath,
+    dry_run: DryRun = False,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> int:
+    """Set damage aside so that readers go on; every whole message stays where it is.
+
+    Bad bytes are copied to `.penstock/quarantine/` and noted in `.penstock/known-damage.json`.
+    Nobody else may have the queue open. Exit code 1: something could not be repaired.
+    """
+    options = QueueOptions.of(key=key_from(file=key_file, env=key_env))
+    report = repairs.repair(path, format=format, layout=layout, options=options, dry_run=dry_run)
+    if show.wants_json(json):
+        show.emit(report.as_dict())
+        return 1 if report.left else 0
+    would = "would be " if dry_run else ""
+    for entry in report.set_aside:
+        show.line(
+            f"{entry.segment}:{entry.at}: {entry.length} bytes {would}set aside: {entry.found}"
+        )
+    for damage in report.rebuilt:
+        show.line(f"{damage.path}: its header {would}written anew")
+    for damage in report.torn:
+        show.line(f"{damage.path}:{damage.at}: {damage.length} torn bytes {would}dropped")
+    show.damage(report.left, "can't be repaired in place; `penstock convert` saves the rest")
+    if report.is_clean:
+        show.line("nothing to repair")
+    return 1 if report.left else 0

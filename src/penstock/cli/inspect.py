@@ -1,0 +1,164 @@
+"""`inspect`: any file of a queue as named fields with their bytes.
+
+A format says which layout stands at which byte of its files by a function `places` in its module
+`layouts`: `places(path, data)` yields `(byte, Layout)` in rising order and stops where it can't
+go on. Our own shared files (control block, group tables, journals) are known here. Without
+`places`, or behind damage, `--as NAME` lays any known layout over any byte.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli import show
+from penstock.cli.opening import Format, Json, command
+from penstock.disk import control, groups
+from penstock.disk.layout import Buffer, Layout, Row
+from penstock.errors import FormatError, NoQueueError, OptionError, PenstockError
+from penstock.formats import registry
+
+Places = Callable[[Path, Buffer], Iterator[tuple[int, Layout]]]
+DUMP_BYTES = 64
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    command(
+        app,
+        "inspect",
+        "penstock inspect orders/log/00000000000000000000.seg",
+        "penstock inspect orders/log/00000000000000000000.seg --at 4096",
+        "penstock inspect orders/.penstock/control",
+        "penstock inspect topic/data --as 'zbus frame' --at 204",
+    )(inspect)
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(help="Any file of a queue.")],
+    at: Annotated[int | None, typer.Option(min=0, help="What is at this byte.")] = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many structures.")] = 4,
+    name: Annotated[str | None, typer.Option("--as", help="Lay this layout over the byte.")] = None,
+    format: Format = None,
+    json: Json = None,
+) -> None:
+    """Show a file of a queue field by field, with the bytes; changes nothing."""
+    if not file.is_file():
+        raise NoQueueError(file)
+    with file.open("rb") as stream, _view(stream.fileno(), file.stat().st_size) as data:
+        if name is not None:
+            found = [(at or 0, layout_named(name))]
+        else:
+            found = list(_find(file, data, format, at, count))
+        for place, layout in found:
+            _print(place, layout, layout.describe(data, place), json)
+        if at is not None and not show.wants_json(json):
+            show.line(f"bytes from {at} on: {bytes(data[at : at + DUMP_BYTES]).hex(' ')}")
+        data.release()
+
+
+class _view:
+    """A file's bytes, mapped for reading; an empty file can't be mapped."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self.map = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) if size else None
+
+    def __enter__(self) -> memoryview:
+        return memoryview(self.map) if self.map is not None else memoryview(b"")
+
+    def __exit__(self, *_: object) -> None:
+        if self.map is not None:
+            self.map.close()
+
+
+def _find(
+    file: Path, data: Buffer, format: str | None, at: int | None, count: int
+) -> Iterator[tuple[int, Layout]]:
+    """The first structures, or from the one that holds byte `at` on."""
+    places = places_of(file, data, format)(file, data)
+    if at is None:
+        yield from islice(places, count)
+        return
+    last: tuple[int, Layout] | None = None
+    for found in places:
+        if found[0] > at:
+            break
+        last = found
+    if last is not None:
+        yield last
+
+
+def places_of(file: Path, data: Buffer, format: str | None) -> Places:
+    """Who knows the file: we, by its first bytes or its name, or its queue's format."""
+    magic = bytes(data[:8])
+    if magic == b"PENSTCTL":
+        return lambda *_: iter([(0, control.CONTROL)])
+    if magic == groups.MAGIC:
+        return lambda *_: iter([(0, groups.TABLE)])
+    if file.name.startswith("journal-"):
+        return _journal
+    for name in [format] if format else _formats_of(file):
+        found = getattr(import_module(f"penstock.formats.{name}.layouts"), "places", None)
+        if found is not None:
+            places: Places = found
+            return places
+    raise FormatError(file, f"begins with {magic.hex(' ')}", "say what it is with --format or --as")
+
+
+def _formats_of(file: Path) -> list[str]:
+    for folder in (file, *file.absolute().parents[:3]):
+        try:
+            return [registry.sniff(folder)[0].format]
+        except (PenstockError, OSError):
+            continue
+    return []
+
+
+def _journal(_: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+    from penstock.formats.penstock.layouts import FRAME, frames
+
+    for at, layout in frames(data, 0):
+        yield at, layout
+        if layout is FRAME and FRAME.unpack_field("size", data, at) > FRAME.size:
+            yield at + FRAME.size, groups.RECORD
+
+
+def every_layout() -> dict[str, Layout]:
+    """All layouts by name."""
+    found = {layout.name: layout for layout in (*control.LAYOUTS, *groups.LAYOUTS)}
+    for name in registry.MODULES:
+        try:
+            module = import_module(f"penstock.formats.{name}.layouts")
+        except ModuleNotFoundError:
+            continue
+        found |= {layout.name: layout for layout in getattr(module, "LAYOUTS", ())}
+    return found
+
+
+def layout_named(name: str) -> Layout:
+    """The layout, or an error that lists them."""
+    known = every_layout()
+    if name not in known:
+        raise OptionError("--as", name, "one of " + ", ".join(sorted(known)))
+    return known[name]
+
+
+def _print(at: int, layout: Layout, rows: list[Row], json: bool | None) -> None:
+    if show.wants_json(json):
+        fields = {row.name: _plain(row.value) for row in rows}
+        show.emit({"at": at, "layout": layout.name, "bytes": layout.size, "fields": fields})
+        return
+    cells = (
+        (row.offset, row.size, row.name, _plain(row.value), row.raw, row.meaning) for row in rows
+    )
+    show.table((">byte", ">size", "field", "value", "bytes", "meaning"), cells, layout.name)
+
+
+def _plain(value: int | float | bytes | str) -> int | float | str:
+    return show.preview(value.rstrip(b"\0"), 40) if isinstance(value, bytes) else value

@@ -1,0 +1,115 @@
+"""`put`: messages into a queue."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli import opening, show
+from penstock.cli.opening import Format, Json, KeyEnv, KeyFile, LayoutName, QueuePath, command
+from penstock.engine.queue import Queue
+from penstock.errors import OptionError
+
+BATCH_LINES = 1000
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    command(
+        app,
+        "put",
+        "penstock put orders 'hello' --tag eu.created",
+        "penstock put orders --header trace=17 --delay 60 < order.json",
+        "seq 1000 | penstock put orders --lines -",
+        "penstock put queue.bin hello --format vqs",
+    )(put)
+
+
+def put(
+    path: QueuePath,
+    bodies: Annotated[
+        list[str] | None, typer.Argument(metavar="[BODY]...", help="Bodies; `-` or none: stdin.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option(help="What groups filter on: `eu.created`.")] = None,
+    id: Annotated[str | None, typer.Option(help="Your own name for the message.")] = None,
+    key: Annotated[str | None, typer.Option(help="One at a time, in order, per key.")] = None,
+    header: Annotated[list[str] | None, typer.Option(help="`name=value`; repeat it.")] = None,
+    delay: Annotated[float | None, typer.Option(help="Keep it back this many seconds.")] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Each line is a message.")] = False,
+    file: Annotated[list[Path] | None, typer.Option(help="Each file is a body.")] = None,
+    durability: Annotated[
+        str, typer.Option(envvar="PENSTOCK_DURABILITY", help="process, interval or always.")
+    ] = "interval",
+    create: Annotated[bool, typer.Option(help="Make the queue when there is none.")] = True,
+    compression: Annotated[str, typer.Option(help="none or lz4, where the format can.")] = "none",
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> None:
+    """Put messages: arguments, files or stdin. Prints each one's offset."""
+    with opening.writing(
+        path, format, layout, key_file, key_env,
+        create=create, durability=durability, compression=compression,
+    ) as queue:  # fmt: skip
+        common = {"tag": tag, "id": id, "key": key, "headers": headers_of(header or [])}
+        if lines:
+            found = (item for source in bodies or ["-"] for item in _lines(source))
+            _put_lines(queue, found, tag, delay, json)
+            return
+        for body in _bodies(bodies or [], file or []):
+            offset = queue.put(body, delay=delay, **common)  # type: ignore[arg-type]
+            _tell(offset, json)
+
+
+def headers_of(pairs: Iterable[str]) -> dict[str, str] | None:
+    """`name=value` texts as headers."""
+    headers = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise OptionError("--header", pair, "name=value")
+        headers[name] = value
+    return headers or None
+
+
+def _bodies(texts: list[str], files: list[Path]) -> Iterator[bytes]:
+    for text in texts or ([] if files else ["-"]):
+        yield sys.stdin.buffer.read() if text == "-" else text.encode("utf-8", "surrogateescape")
+    for path in files:
+        yield path.read_bytes()
+
+
+def _lines(source: str) -> Iterator[bytes]:
+    if source == "-":
+        for line in sys.stdin.buffer:
+            yield line.removesuffix(b"\n")
+    else:
+        yield from source.encode("utf-8", "surrogateescape").splitlines()
+
+
+def _put_lines(
+    queue: Queue, found: Iterator[bytes], tag: str | None, delay: float | None, json: bool | None
+) -> None:
+    count, first = 0, None
+    while batch := list(islice(found, BATCH_LINES)):
+        offset = queue.put_many(batch, tag=tag, delay=delay)
+        first = offset if first is None else first
+        count += len(batch)
+    if show.wants_json(json):
+        show.emit({"messages": count, "offset": first})
+    else:
+        show.line(f"{count} messages from offset {first} on")
+
+
+def _tell(offset: int, json: bool | None) -> None:
+    if show.wants_json(json):
+        show.emit({"offset": offset})
+    else:
+        show.line(str(offset))

@@ -1,0 +1,231 @@
+"""`cat`, `peek`, `tail`: looking at messages. Only `tail --group` takes any."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from penstock import _core
+from penstock.cli import opening, show
+from penstock.cli.opening import (
+    Format,
+    Json,
+    KeyEnv,
+    KeyFile,
+    LayoutName,
+    QueuePath,
+    Tags,
+    command,
+)
+from penstock.cli.take import print_message
+from penstock.engine import glance, positions
+from penstock.engine import group as groups
+from penstock.engine.queue import Queue
+from penstock.engine.table import Scan
+from penstock.options import GroupOptions
+
+POLL_S = (0.005, 0.1)
+
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        "--since",
+        metavar="WHERE",
+        envvar="PENSTOCK_FROM",
+        help=f"Begin here: {opening.Where}.",
+    ),
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        "--until",
+        metavar="WHERE",
+        envvar="PENSTOCK_TO",
+        help="End before this; `now`: the tail.",
+    ),
+]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most this many.")]
+MaybeGroup = Annotated[
+    str | None,
+    typer.Option("--group", "-g", envvar="PENSTOCK_GROUP", help="Only what this group has to do."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    command(
+        app,
+        "cat",
+        "penstock cat orders --json | jq -r '.body | @base64d'",
+        "penstock cat orders --since 3d --until now --tags 'eu.#'",
+        "penstock cat orders --from number:1000 --limit 10",
+        "penstock cat /var/lib/filebeat/diskqueue --key-file key.hex",
+    )(cat)
+    command(app, "peek", "penstock peek orders", "penstock peek orders --group billing --count 5")(
+        peek
+    )
+    command(
+        app,
+        "tail",
+        "penstock tail orders",
+        "penstock tail orders -n 100 --json",
+        "penstock tail orders --follow --tags 'eu.*'",
+        "penstock tail orders --follow --group audit",
+    )(tail)
+
+
+def cat(
+    path: QueuePath,
+    start: From = "earliest",
+    end: To = None,
+    group: MaybeGroup = None,
+    tags: Tags = "",
+    limit: Limit = None,
+    payload: Annotated[
+        bool, typer.Option("--payload", help="Also the bytes inside the frame, as they are.")
+    ] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Bodies only, each with a newline.")] = False,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> int:
+    """Print messages without taking them; changes nothing.
+
+    Every whole message is printed, also behind damage; damage goes to stderr and makes the exit
+    code 1. With --json one object per line: offset, number, timestamp_ns, id, tag, headers, body
+    (base64), and key and due_ns where the message has them.
+    """
+    with opening.reading(path, format, layout, key_file, key_env) as queue:
+        reader = _Reader(queue, start, end, group, tags)
+        for count, message in enumerate(reader, 1):
+            if limit is not None and count > limit:
+                break
+            print_message(message, json=json, raw=raw, payload=payload)
+            if count == limit:
+                break
+        sys.stdout.flush()
+        return 1 if reader.report() else 0
+
+
+class _Reader:
+    """A tolerant scan of a range, or of what a group has still to do."""
+
+    def __init__(
+        self, queue: Queue, start: str, end: str | None, group: str | None, tags: str
+    ) -> None:
+        self.queue, self.group = queue, group
+        store, dialect = queue.store, "modern"
+        if group is not None:
+            options = groups.load_options(groups.folder_of(queue, group)) or GroupOptions()
+            tags, dialect = tags or options.tags, options.dialect
+            self.at = glance.progress(queue, group)
+        if group is not None and start == "earliest":
+            first = max(self.at.cursor, store.end().head)
+        else:
+            first = positions.resolve(store, start)
+        is_open = end is None or end == "now"
+        last = store.end().tail if is_open else positions.resolve(store, str(end))
+        self.scan = Scan(store, first, last, tags=tags, dialect=dialect, tolerant=True)
+
+    def __iter__(self) -> Iterator[_core.Message]:
+        for message in self.scan:
+            offset = message.offset or 0
+            if self.group is None or offset >= self.at.next or offset in self.at.outstanding:
+                yield message
+
+    def report(self) -> int:
+        """Lists damage; how much there was."""
+        found = show.damage(self.scan.damage)
+        return found + show.damage(self.queue.store.dropped, "torn")
+
+
+def peek(
+    path: QueuePath,
+    group: MaybeGroup = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many.")] = 1,
+    tags: Tags = "",
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> int:
+    """Print the next messages of a group, or the oldest, without taking them; changes nothing."""
+    return cat(
+        path, group=group, tags=tags, limit=count, format=format, layout=layout,
+        key_file=key_file, key_env=key_env, json=json,
+    )  # fmt: skip
+
+
+def tail(
+    path: QueuePath,
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="How many of the last.")] = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", envvar="PENSTOCK_GROUP", help="Take them, for this group."),
+    ] = None,
+    tags: Tags = "",
+    timeout: Annotated[
+        float | None, typer.Option(help="With --follow: end when nothing came this long.")
+    ] = None,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> int:
+    """Print the last messages, and with --follow what comes after them.
+
+    Without --group nothing is changed. With it the messages are taken for that group and acked
+    once they are printed.
+    """
+    if group is not None:
+        with opening.writing(path, format, layout, key_file, key_env) as queue:
+            wait = (timeout if follow else 0.0) if timeout is not None or not follow else None
+            options = {"tags": tags} if tags else {}
+            for message in queue.group(group, **options).messages(wait):
+                print_message(message, json=json)
+                sys.stdout.flush()
+        return 0
+    with opening.reading(path, format, layout, key_file, key_env) as queue:
+        scan = queue.scan(start=_back(queue, count), tags=tags, tolerant=True)
+        for message in deque(scan, maxlen=count):
+            print_message(message, json=json)
+        sys.stdout.flush()
+        found = show.damage(scan.damage)
+        if follow:
+            _follow(queue, tags, timeout, json)
+    return 1 if found else 0
+
+
+def _back(queue: Queue, count: int) -> positions.Where:
+    """Where the last `count` messages begin, or earlier."""
+    end = queue.end()
+    if not queue.store.capabilities.numbers or end.next_number <= count:
+        return "earliest"
+    return f"number:{end.next_number - count}"
+
+
+def _follow(queue: Queue, tags: str, timeout: float | None, json: bool | None) -> None:
+    """A reader may not write, so nobody wakes it: it looks again, ever more slowly."""
+    at, nap, idle = queue.end().tail, POLL_S[0], 0.0
+    while timeout is None or idle < timeout:
+        end = queue.end().tail
+        if end == at:
+            time.sleep(nap)
+            idle, nap = idle + nap, min(nap * 2, POLL_S[1])
+            continue
+        for message in queue.scan(start=at, end=end, tags=tags):
+            print_message(message, json=json)
+        sys.stdout.flush()
+        at, nap, idle = end, POLL_S[0], 0.0

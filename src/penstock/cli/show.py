@@ -1,0 +1,165 @@
+"""Drawing: JSON Lines for programs, tables for people, progress and complaints on stderr.
+
+Bytes of messages come from strangers: on a terminal every control character is shown, not sent.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from penstock import _core
+from penstock.formats.base import Damage
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PREVIEW_CHARS = 120
+PATIENCE_S = 1.0
+FILE_WIDTH = 160
+
+
+def wants_json(flag: bool | None) -> bool:
+    """As asked for; else whenever nobody looks at a terminal."""
+    return flag if flag is not None else not sys.stdout.isatty()
+
+
+def emit(value: Mapping[str, Any]) -> None:
+    """One object on one line."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+
+
+def line(text: str = "") -> None:
+    """One line for people."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """A remark that is no output."""
+    print(text, file=sys.stderr)
+
+
+def error(text: str) -> None:
+    """What went wrong, in one sentence."""
+    print(f"penstock: {text}", file=sys.stderr)
+
+
+def damage(found: Iterable[Damage], word: str = "damaged") -> int:
+    """Lists damage on stderr with file and byte; how much there was."""
+    listed = list(found)
+    for one in listed:
+        where = f"{one.path}:{one.at}"
+        note(f"{word}: {where}: found {one.found}, expected {one.expected} ({one.length} bytes)")
+    return len(listed)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
+    """A table for people; a column named `>x` is aligned to the right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in columns:
+        right = column.startswith(">")
+        justify: Literal["left", "right"] = "right" if right else "left"
+        drawn.add_column(column.removeprefix(">"), justify=justify, overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+    console().print(drawn)
+
+
+def console() -> Console:
+    """For drawing on stdout; a file is as wide as it needs to be."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+
+
+def facts(pairs: Mapping[str, object]) -> None:
+    """Names and values, one pair per line."""
+    width = max(map(len, pairs), default=0)
+    for name, value in pairs.items():
+        line(f"{name:<{width}}  {value}")
+
+
+def printable(text: str) -> str:
+    """Without anything that a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def preview(body: bytes, limit: int = PREVIEW_CHARS) -> str:
+    """The beginning of a body: as text where it is text, else in hex."""
+    try:
+        text = printable(body[: limit * 4].decode("utf-8"))
+    except UnicodeDecodeError:
+        text = body[: limit // 3].hex(" ")
+        return f"{text} …" if len(body) > limit // 3 else text
+    return f"{text[:limit]} …" if len(text) > limit else text
+
+
+def moment(ns: int | None) -> str:
+    """A time in UTC."""
+    if ns is None:
+        return "-"
+    try:
+        return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    except (OverflowError, ValueError, OSError):
+        return f"{ns} ns"
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def message_line(message: _core.Message) -> str:
+    """One message for people."""
+    tag = printable(message.tag or "-")
+    time_shown = moment(message.timestamp_ns)
+    return f"{message.offset:>12}  {time_shown}  {tag:<16}  {preview(message.body)}"
+
+
+class Advance(Protocol):
+    """Tells how far something is."""
+
+    def __call__(self, done: int, total: int, text: str = "") -> None:
+        """`done` of `total`; 0: nobody knows how much it is."""
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Advance]:
+    """A bar on stderr once it has taken a second, and only for someone who looks."""
+    if not sys.stderr.isatty():
+        yield lambda done, total, text="": None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"),
+        TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+    )  # fmt: skip
+    task, begun, is_shown = bar.add_task(label, text=""), time.monotonic(), False
+
+    def advance(done: int, total: int, text: str = "") -> None:
+        nonlocal is_shown
+        if not is_shown and time.monotonic() - begun > PATIENCE_S:
+            bar.start()
+            is_shown = True
+        bar.update(task, completed=done, total=total or None, text=text)
+
+    try:
+        yield advance
+    finally:
+        if is_shown:
+            bar.stop()

@@ -1,0 +1,100 @@
+"""`get`: messages out of a queue, as a member of a group."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from penstock import _core
+from penstock.cli import opening, show
+from penstock.cli.opening import (
+    Format,
+    GroupName,
+    Json,
+    KeyEnv,
+    KeyFile,
+    LayoutName,
+    QueuePath,
+    Tags,
+    command,
+)
+from penstock.engine.exchange import as_object
+from penstock.errors import Empty
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    command(
+        app,
+        "get",
+        "penstock get orders",
+        "penstock get orders --group billing --count 10 --timeout 5 --json",
+        "penstock get orders --no-ack",
+        "penstock get orders --all --raw > bodies.txt",
+    )(get)
+
+
+def get(
+    path: QueuePath,
+    group: GroupName = "default",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many at most.")] = 1,
+    all: Annotated[bool, typer.Option("--all", help="Everything that is there.")] = False,
+    timeout: Annotated[float, typer.Option(help="Wait this many seconds for the first.")] = 0.0,
+    ack: Annotated[bool, typer.Option(help="Done with it; --no-ack gives it back.")] = True,
+    tags: Tags = "",
+    raw: Annotated[bool, typer.Option("--raw", help="Bodies only, each with a newline.")] = False,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> None:
+    """Get messages for a group and ack them once they are printed. Exit code 3: none came."""
+    with opening.writing(path, format, layout, key_file, key_env) as queue:
+        options: dict[str, Any] = {"tags": tags} if tags else {}
+        members, held, got = queue.group(group, **options), [], 0
+        while all or got < count:
+            wanted = 100 if all else min(100, count - got)
+            found = members.get_many(wanted, timeout if got == 0 else 0)
+            if not found:
+                break
+            for message in found:
+                print_message(message, json=json, raw=raw)
+                got += 1
+                if not ack:
+                    held.append(message)
+            sys.stdout.flush()  # Printed first, acked afterwards: a crash in between repeats it.
+            for message in found if ack else []:
+                message.settle(True)
+        for message in held:
+            message.settle(False)
+        if got == 0:
+            raise Empty("no message came in time")
+
+
+def print_message(
+    message: _core.Message, *, json: bool | None, raw: bool = False, payload: bool = False
+) -> None:
+    """As bytes, as an object, or for people."""
+    if raw:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(message.body + b"\n")
+        sys.stdout.buffer.flush()
+    elif show.wants_json(json):
+        show.emit(object_of(message, payload=payload))
+    else:
+        show.line(show.message_line(message))
+
+
+def object_of(message: _core.Message, *, payload: bool = False) -> dict[str, Any]:
+    """The message as `cat --json` prints it."""
+    item = as_object(message)
+    if message.receives:
+        item["receives"] = message.receives
+    if payload:
+        import base64
+
+        item["payload"] = base64.b64encode(message.payload).decode("ascii")
+    return item

@@ -1,0 +1,154 @@
+"""`top`: rates, lag and leases of queues, live."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import about, show
+from penstock.cli.opening import Json, command
+from penstock.engine import glance
+from penstock.engine.queue import Queue
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    command(
+        app,
+        "top",
+        "penstock top orders",
+        "penstock top /var/spool --interval 5",
+        "penstock top orders --once --json",
+    )(top)
+
+
+def top(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Queues, or folders of them.")
+    ] = None,
+    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="One look, then end.")] = False,
+    json: Json = None,
+) -> None:
+    """Watch rates, lag and leases of queues; changes nothing. Ctrl-C ends it."""
+    watch = _Watch(paths or [Path()])
+    if once:
+        watch.look()
+        if show.wants_json(json):
+            for facts in watch.facts:
+                show.emit(facts)
+        else:
+            show.console().print(watch.draw())
+        return
+    from rich.live import Live
+
+    with Live(auto_refresh=False) as live:
+        while True:
+            watch.look()
+            live.update(watch.draw(), refresh=True)
+            time.sleep(interval)
+
+
+class _Watch:
+    """What was seen last time, to tell rates."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.queues = list(_open(paths))
+        self.facts: list[dict[str, Any]] = []
+        self.before: dict[str, tuple[float, int]] = {}
+
+    def look(self) -> None:
+        """Takes the facts anew."""
+        self.facts = []
+        for queue in self.queues:
+            try:
+                self.facts += self.rows(queue)
+            except (PenstockError, OSError) as error:
+                self.facts.append({"queue": str(queue.path), "error": str(error)})
+
+    def rows(self, queue: Queue) -> list[dict[str, Any]]:
+        """One row for the queue, one per group."""
+        end, name = queue.end(), str(queue.path)
+        first = {
+            "queue": name,
+            "group": None,
+            "messages": glance.count_from(queue.store, end.head),
+            "bytes": queue.store.bytes_between(end.head, end.tail),
+            "unsynced_bytes": max(0, end.tail - end.durable),
+            "per_second": self.rate(name, end.next_number),
+        }
+        rows = [first]
+        for group in queue.groups():
+            facts = glance.group_facts(queue, group)
+            done = facts.get("acked") or facts.get("delivered") or 0
+            rows.append(
+                {
+                    "queue": name,
+                    "group": group,
+                    "lag": facts["lag"],
+                    "leased": facts["leased"],
+                    "ready": facts["ready"],
+                    "paused": facts["paused"],
+                    "per_second": self.rate(f"{name}\0{group}", done),
+                }
+            )
+        return rows
+
+    def rate(self, name: str, count: int) -> float | None:
+        """Per second since the last look; none at the first."""
+        now = time.monotonic()
+        before = self.before.get(name)
+        self.before[name] = (now, count)
+        return None if before is None else max(0, count - before[1]) / max(now - before[0], 1e-9)
+
+    def draw(self) -> Table:
+        """For a terminal."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for name in ("queue", "group"):
+            table.add_column(name)
+        for name in ("messages", "lag", "per second", "leased", "ready", "size", "unsynced"):
+            table.add_column(name, justify="right")
+        table.add_column("")
+        for facts in self.facts:
+            remark = facts.get("error") or ("paused" if facts.get("paused") else "")
+            cells = (
+                facts["queue"] if facts.get("group") is None else "", facts.get("group") or "",
+                _count(facts.get("messages")), _count(facts.get("lag")),
+                _count(facts.get("per_second")), _count(facts.get("leased")),
+                _count(facts.get("ready")), _size(facts.get("bytes")),
+                _size(facts.get("unsynced_bytes")), remark,
+            )  # fmt: skip
+            table.add_row(*(Text(str(cell)) for cell in cells))
+        return table
+
+
+def _open(paths: list[Path]) -> list[Queue]:
+    found = []
+    for path in paths:
+        try:
+            found.append(Queue(path, read_only=True))
+        except PenstockError:
+            inside = list(about.find(path)) if path.is_dir() else []
+            if not inside:
+                raise
+            found += [Queue(one, read_only=True) for one in inside]
+    return found
+
+
+def _count(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _size(value: int | None) -> str:
+    return "" if value is None else show.size(value)

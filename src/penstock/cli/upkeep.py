@@ -1,0 +1,218 @@
+"""`move`, `purge`, `trim`, `set`, `resize`: keeping queues in order."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import opening, show
+from penstock.cli.opening import (
+    DryRun,
+    Format,
+    Json,
+    KeyEnv,
+    KeyFile,
+    LayoutName,
+    QueuePath,
+    command,
+)
+from penstock.engine import deadletter, glance, positions, retention
+from penstock.engine.queue import Queue
+from penstock.errors import GroupError, OptionError
+from penstock.options import key_from
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    command(
+        app,
+        "move",
+        "penstock move orders.dead --to-origin",
+        "penstock move orders.dead --to orders --limit 10",
+        "penstock move orders.dead --to-origin --dry-run",
+    )(move)
+    command(app, "purge", "penstock purge orders --dry-run", "penstock purge orders")(purge)
+    command(
+        app,
+        "trim",
+        "penstock trim orders --age 7d --dry-run",
+        "penstock trim orders --bytes 1000000000",
+        "penstock trim orders --before 2026-11-01",
+    )(trim)
+    command(
+        app,
+        "set",
+        "penstock set orders --group billing visibility_s=60 max_receives=5",
+        "penstock set topic creator=alice mask=64",
+    )(set_values)
+    command(app, "resize", "penstock resize queue.bin 268435456")(resize)
+
+
+def move(
+    path: QueuePath,
+    to: Annotated[Path | None, typer.Option("--to", help="Move to this queue.")] = None,
+    to_origin: Annotated[
+        bool, typer.Option("--to-origin", help="Back to the queues they came from.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many.")] = None,
+    dry_run: DryRun = False,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> None:
+    """Move dead letters back to where they came from, or any messages to another queue.
+
+    Each is put there first and acked here afterwards: a crash in between leaves it in both.
+    """
+    if (to is None) == (not to_origin):
+        raise OptionError("--to", to, "either --to QUEUE or --to-origin")
+    if dry_run:
+        with opening.reading(path, format, layout, key_file, key_env) as queue:
+            _say_move(queue, to, limit, json)
+        return
+    with ExitStack() as stack:
+        queue = stack.enter_context(opening.writing(path, format, layout, key_file, key_env))
+        target = stack.enter_context(Queue(to, create=False)) if to else None
+        moved = queue.redrive(target, limit=limit)
+    _result({"moved": moved}, f"{moved} messages moved", json)
+
+
+def _say_move(queue: Queue, to: Path | None, limit: int | None, json: bool | None) -> None:
+    try:
+        at = glance.progress(queue, "redrive")
+        start = max(at.cursor, queue.end().head)
+    except GroupError:
+        start = queue.end().head
+    goals: dict[str, int] = {}
+    for count, message in enumerate(queue.scan(start=start), 1):
+        goal = str(to or message.headers.get(deadletter.SOURCE, "nowhere: no origin is noted"))
+        goals[goal] = goals.get(goal, 0) + 1
+        if count == limit:
+            break
+    for goal, count in goals.items():
+        _result({"would_move": count, "to": goal}, f"{count} messages would go to {goal}", json)
+
+
+def purge(
+    path: QueuePath,
+    dry_run: DryRun = False,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> None:
+    """Every group is done with everything, and what that frees is deleted."""
+    if dry_run:
+        with opening.reading(path, format, layout, key_file, key_env) as queue:
+            count = glance.count_from(queue.store, queue.end().head)
+        _result({"would_purge": count}, f"{count} messages would be deleted", json)
+        return
+    with opening.writing(path, format, layout, key_file, key_env) as queue:
+        count = glance.count_from(queue.store, queue.end().head)
+        queue.purge()
+    _result({"purged": count}, f"{count} messages deleted", json)
+
+
+def trim(
+    path: QueuePath,
+    before: Annotated[
+        str | None, typer.Option(metavar="WHERE", help=f"Everything before {opening.Where}.")
+    ] = None,
+    age: Annotated[str | None, typer.Option(help="What is older: `7d`, `12h`.")] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option("--bytes", min=1, help="The oldest until this much is left.")
+    ] = None,
+    hold: Annotated[bool, typer.Option(help="Wait for groups that have not read it.")] = True,
+    dry_run: DryRun = False,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> None:
+    """Delete whole segments: say what would go, and why not more, with --dry-run."""
+    seconds = positions.seconds_of(age) if age else None
+    if age and seconds is None:
+        raise OptionError("--age", age, "an age like 7d, 12h or 90s")
+    with Queue(
+        path, format=format, layout=layout, create=False, read_only=dry_run,
+        key=key_from(file=key_file, env=key_env),
+        retention_age_s=seconds, retention_bytes=max_bytes, hold_for_groups=hold,
+    ) as queue:  # fmt: skip
+        offset = None if before is None else positions.resolve(queue.store, before)
+        plan = retention.plan(queue, offset)
+        gone = list(plan.segments) if dry_run else retention.apply(queue, plan)
+    facts: dict[str, Any] = {
+        "dry_run": dry_run,
+        "segments": [str(info.path) for info in gone],
+        "bytes": sum(info.size for info in gone),
+        "before": plan.before,
+        "reason": plan.reason,
+        "kept_because": plan.kept_because,
+    }
+    verb = "would be deleted" if dry_run else "deleted"
+    text = f"{len(gone)} segments, {show.size(facts['bytes'])} {verb}: {plan.reason}"
+    _result(facts, f"{text}\nnot more because {plan.kept_because}", json)
+
+
+def set_values(
+    path: QueuePath,
+    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="What to set.")],
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="An option of this group, not the queue.")
+    ] = None,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Change what the format keeps about a queue, or a group's options."""
+    pairs: dict[str, Any] = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise OptionError("NAME=VALUE", text, "a name, =, and a value")
+        pairs[name] = parse(value)
+    with opening.writing(path, format, layout, key_file, key_env) as queue:
+        if group is None:
+            queue.set_meta(**pairs)
+        else:
+            queue.group(group, create=False).configure(**pairs)
+
+
+def parse(text: str) -> str | int | float | bool:
+    """A value as people write it."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def resize(
+    path: QueuePath,
+    size: Annotated[int, typer.Argument(metavar="BYTES", min=1, help="New size of the file.")],
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Change the size of a queue whose format has a fixed one (vqs)."""
+    with opening.writing(path, format, layout, key_file, key_env) as queue:
+        queue.store.resize(size)
+
+
+def _result(facts: dict[str, Any], text: str, json: bool | None) -> None:
+    if show.wants_json(json):
+        show.emit(facts)
+    else:
+        show.line(text)

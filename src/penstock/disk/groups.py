@@ -1,0 +1,154 @@
+"""The files of a group as data, and a look at them that changes nothing.
+
+.penstock/groups/<name>/group.json       its options
+.penstock/groups/<name>/journal-NNNNNN   what happened, in frames of our own format: the truth
+.penstock/groups/<name>/table            what is out now: a cache of this boot
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock import _core
+from penstock.disk.layout import Field, Layout
+
+MAGIC = b"PENSTGRP"
+PAUSED = 1
+
+TABLE = Layout(
+    "group table", "<", 232,
+    Field("magic", "8s", "PENSTGRP"),
+    Field("boot", "Q", "which run of the machine wrote the words below"),
+    Field("lock", "I", "the group's lock: 0, or the holder's slot + 1"),
+    Field("flags", "I", "1 paused"),
+    Field("sync_lock", "I", "held by the one who syncs the journal"),
+    Field("version", "I", "raised when group.json was changed"),
+    Field("next", "Q", "next unread offset"),
+    Field("cursor", "Q", "lowest unacked offset"),
+    Field("attention", "q", "boot time at which the next lease ends or message is due"),
+    Field("token", "Q", "newest proof of a lease"),
+    Field("journal_end", "Q", "bytes of the journal that hold whole records"),
+    Field("journal_synced", "Q", "bytes of the journal that were synced"),
+    Field("journal_name", "Q", "number of the journal"),
+    Field("skew", "q", "wall time minus boot time, ns"),
+    Field("synced_next", "Q", "`next` when it was last synced"),
+    Field("pad0", "24x", ""),
+    Field("capacity", "I", "entries that the file has room for"),
+    Field("used", "I", "entries ever used"),
+    Field("free", "I", "first free entry"),
+    Field("lane_first", "I", "entry with the first deadline"),
+    Field("lane_last", "I", "entry with the last deadline of the lane"),
+    Field("heap_len", "I", "deadlines that came out of order"),
+    Field("ready_len", "I", "messages that may be handed out again"),
+    Field("gaps", "I", "done entries that are still in the ring"),
+    Field("order_first", "Q", "front of the ring of entries by offset"),
+    Field("order_len", "Q", "entries in the ring"),
+    Field("leased", "I", "messages handed out"),
+    Field("delayed", "I", "messages not due yet"),
+    Field("blocked", "I", "messages that wait for one with the same key"),
+    Field("pad1", "4x", ""),
+    Field("delivered", "Q", "handed out since the group was made"),
+    Field("acked", "Q", "acked since the group was made"),
+    Field("expired", "Q", "leases that ran out"),
+    Field("dead", "Q", "messages that went to the dead letters"),
+    Field("skipped", "Q", "messages that were gone before they were read"),
+)  # fmt: skip
+
+RECORD = Layout(
+    "group journal record", "<", 72,
+    Field("kind", "B", "1 enter, 2 lease, 3 ready, 4 delay, 5 extend, 6 done, 7 seek"),
+    Field("state", "B", "1 leased, 2 delayed, 3 ready, 4 blocked, 5 done"),
+    Field("pad", "2x", ""),
+    Field("owner", "I", "opener that has it; all ones: nobody in particular"),
+    Field("offset", "Q", "the message"),
+    Field("next", "Q", "where reading goes on; records of kind 3, 6 and 7 end here"),
+    Field("frame", "Q", "its frame"),
+    Field("deadline", "q", "boot time"),
+    Field("timeout", "q", "ns"),
+    Field("token", "Q", "proof of the lease"),
+    Field("key", "Q", "hash of its key; 0: none"),
+    Field("receives", "I", "how often it was handed out"),
+    Field("pad2", "4x", ""),
+)  # fmt: skip
+
+LAYOUTS = (TABLE, RECORD)
+STATES = {1: "leased", 2: "delayed", 3: "ready", 4: "blocked"}
+ENTER, LEASE, READY, DELAY, EXTEND, DONE, SEEK = range(1, 8)
+COUNTS = ("delivered", "acked", "expired", "dead", "skipped")
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a group stands, by its files alone."""
+
+    next: int
+    outstanding: dict[int, str] = field(default_factory=dict)
+    """Offset → state, of messages that were read and are not done."""
+    is_paused: bool = False
+    counts: dict[str, int] = field(default_factory=dict)
+    """Since the group was made; empty after a restart of the machine."""
+
+    @property
+    def cursor(self) -> int:
+        """The lowest unacked offset."""
+        return min(self.outstanding, default=self.next)
+
+
+def peek(folder: Path, boot: int, *, is_auto: bool = False) -> Progress | None:
+    """What the group's files say; none when there is no group. Changes nothing."""
+    journals = sorted(folder.glob("journal-??????"))
+    if not journals:
+        return None
+    progress = _replay(journals[-1])
+    words = _table(folder / "table")
+    if words is None:
+        return progress
+    if words["boot"] == boot:
+        progress.is_paused = bool(words["flags"] & PAUSED)
+        progress.counts = {name: words[name] for name in COUNTS}
+        progress.next = words["next"]  # What a filter passed over is in no record.
+    elif is_auto:
+        progress.next = max(progress.next, words["next"])  # A get that is its ack has no record.
+    return progress
+
+
+def _table(path: Path) -> dict[str, int] | None:
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(TABLE.size)
+    except FileNotFoundError:
+        return None
+    return TABLE.unpack(raw) if len(raw) == TABLE.size and raw[:8] == MAGIC else None
+
+
+class _OneSegment:
+    """What a native scan asks for its segments."""
+
+    def __init__(self, segment: _core.Segment) -> None:
+        self.segment = segment
+
+    def segment_at(self, _: int) -> _core.Segment:
+        return self.segment
+
+
+def _replay(path: Path) -> Progress:
+    raw = path.read_bytes()
+    segment = _core.Segment.over(path, 0, 0, _core.penstock_frames(bytes(16), 0), raw)
+    end = _core.walk(segment, 0, len(raw)).end
+    progress = Progress(0)
+    for message in _core.Scan(_OneSegment(segment), 0, end):
+        record = RECORD.unpack(message.body.ljust(RECORD.size, b"\0"))
+        _apply(progress, record)
+    return progress
+
+
+def _apply(progress: Progress, record: dict[str, int]) -> None:
+    kind, offset = record["kind"], record["offset"]
+    progress.next = record["next"]
+    if kind == SEEK:
+        progress.outstanding.clear()
+    elif kind == DONE:
+        progress.outstanding.pop(offset, None)
+    elif kind == ENTER or offset in progress.outstanding:
+        progress.outstanding[offset] = STATES.get(record["state"], "ready")

@@ -265,6 +265,16 @@ pub fn frame_cuts(
     })
 }
 
+/// Where the frame begins that the message at `offset` is in: `offset` itself, unless it is inside
+/// a compressed one.
+#[pyfunction]
+pub fn frame_start(py: Python<'_>, segment: &PySegment, offset: u64, limit: u64) -> u64 {
+    py.detach(|| match segment.0.step(offset, limit, true) {
+        Step::Frame(_) => offset,
+        _ => segment.0.frame_around(offset, limit).map_or(offset, |(frame, _)| frame),
+    })
+}
+
 /// As many whole frames from `start` on as hold at most `rows` messages and `bytes` bytes, but at
 /// least one: `(offset behind them, messages)`. Damage counts as the end of the range, so that
 /// whoever reads it finds it.

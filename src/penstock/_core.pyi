@@ -835,6 +835,11 @@ def frame_cuts(segment: Segment, start: int, limit: int, every: int) -> list[int
     where a range may be cut. Damage ends the list; what is behind it stays in one piece.
     """
 
+def frame_start(segment: Segment, offset: int, limit: int) -> int:
+    """Where the frame begins that the message at `offset` is in: `offset` itself, unless it is
+    inside a compressed one.
+    """
+
 def skip_frames(segment: Segment, start: int, limit: int, rows: int, bytes: int) -> tuple[int, int]:
     """As many whole frames from `start` on as hold at most `rows` messages and `bytes` bytes, but at
     least one: `(offset behind them, messages)`. Damage counts as the end of the range, so that

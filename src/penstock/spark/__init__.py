@@ -1,0 +1,27 @@
+"""Queues as Spark tables, batch and streaming, and ready pipelines on them.
+
+    import penstock.spark
+
+    spark = penstock.spark.session("orders")
+    spark.read.format("penstock").load("/data/orders").groupBy("tag").count().show()
+
+The format registers itself; `register` is for sessions whose search is switched off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.spark.session import session as session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register", "session"]
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format "penstock" known to a session that does not look for it by itself."""
+    from pyspark_penstock import DefaultSource
+
+    spark.dataSource.register(DefaultSource)

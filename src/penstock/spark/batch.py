@@ -1,0 +1,168 @@
+"""Reading a batch: which range, which tasks, which rows never leave the core."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+from penstock.engine import positions
+from penstock.errors import OptionError
+from penstock.spark import queues, reading, spans, tables
+from penstock.spark.options import SourceOptions
+from penstock.spark.queues import Source
+from penstock.spark.reading import TagFilter
+from penstock.spark.schema import Shape
+from penstock.spark.spans import Span, Task
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+FAR = 2**63 - 1
+
+
+@dataclass
+class Bounds:
+    """What the filters leave over; only ever narrower than the query."""
+
+    first_offset: int = 0
+    last_offset: int = FAR
+    first_ns: int = -FAR
+    last_ns: int = FAR
+    tags: TagFilter = TagFilter()
+
+    def leaves(self, span: Span) -> bool:
+        """Whether the span may hold a row that passes."""
+        if span.end <= self.first_offset or span.start > self.last_offset:
+            return False
+        if span.first_ns is None or span.last_ns is None:
+            return True
+        return span.first_ns <= self.last_ns and span.last_ns >= self.first_ns
+
+
+class BatchReader(DataSourceReader):
+    """One query's look at some queues."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        """For the columns of `schema`."""
+        self.options, self.schema = options, schema
+        self.bounds = Bounds(tags=TagFilter(options.tags))
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks, with absolute offsets."""
+        if self.options.table in ("segments", "groups"):
+            return []
+        found = []
+        for name, where in queues.find(self.options).items():
+            queue = queues.open_queue(name, where, self.options)
+            start, end = limits(queue, self.options)
+            whole = spans.whole_spans(queue, start, end)
+            found.append((queue, [span for span in whole if self.bounds.leaves(span)]))
+        return list(spans.tasks(self.options, found))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """One task's rows."""
+        if self.options.table in ("segments", "groups"):
+            return iter([tables.read(self.options, self.schema)])
+        if not isinstance(partition, Task):
+            return iter(())
+        shape = Shape(self.options, self.schema)
+        return reading.read(self.options, shape, partition.spans, self.bounds.tags)
+
+
+class PushdownReader(BatchReader):
+    """The same, for sessions that hand filters over.
+
+    Spark fails a reader that takes filters in a session that gives none, so there are two.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Takes what it can; what it does not take over completely Spark checks again."""
+        return [one for one in filters if not self._take(one)]
+
+    def _take(self, one: Filter) -> bool:
+        """Whether no row that fails the filter will be given out."""
+        column = getattr(one, "attribute", ())
+        value = getattr(one, "value", None)
+        bounds = self.bounds
+        if self.options.layout == "kafka":
+            return False
+        if column == ("tag",):
+            return self._take_tag(one)
+        if column == ("offset",) and isinstance(value, int):
+            if isinstance(one, GreaterThan | GreaterThanOrEqual | EqualTo):
+                bounds.first_offset = max(bounds.first_offset, value)
+            if isinstance(one, LessThan | LessThanOrEqual | EqualTo):
+                bounds.last_offset = min(bounds.last_offset, value)
+        if column == ("timestamp",) and isinstance(value, datetime):
+            ns = positions.datetime_ns(value)
+            if isinstance(one, GreaterThan | GreaterThanOrEqual | EqualTo):
+                bounds.first_ns = max(bounds.first_ns, ns)
+            if isinstance(one, LessThan | LessThanOrEqual | EqualTo):
+                bounds.last_ns = min(bounds.last_ns, ns + 999)
+        return False
+
+    def _take_tag(self, one: Filter) -> bool:
+        """One filter on tags goes to the core, where a rejected message is never built."""
+        if self.bounds.tags != TagFilter():
+            return False
+        if isinstance(one, EqualTo | In):
+            wanted = one.value if isinstance(one, In) else (one.value,)
+            texts, dialect = [text for text in wanted if text], "exact"
+        elif isinstance(one, StringStartsWith) and one.value:
+            texts, dialect = [one.value], "prefix"
+        else:
+            return False
+        if not texts or any(";" in text or text.strip() != text for text in texts):
+            return False
+        self.bounds.tags = TagFilter(";".join(texts), dialect)
+        return True
+
+
+def limits(queue: Source, options: SourceOptions) -> tuple[int, int]:
+    """The range of a batch."""
+    start = starting(queue, options)
+    end = queue.end
+    if options.ending_timestamp:
+        end = queue.by_time("endingTimestamp", options.ending_timestamp)
+    else:
+        text = per_queue("endingOffsets", options.ending_offsets, queue.name)
+        end = queue.end if text in ("", "latest", "-1") else queue.resolve(text)
+    if options.view == "pending":
+        start = max(start, queue.pending(options.group))
+    return start, max(start, end)
+
+
+def starting(queue: Source, options: SourceOptions) -> int:
+    """Where reading begins."""
+    if options.starting_timestamp:
+        return queue.by_time("startingTimestamp", options.starting_timestamp)
+    text = per_queue("startingOffsets", options.starting_offsets, queue.name)
+    return queue.head if text in ("", "earliest", "-2") else queue.resolve(text)
+
+
+def per_queue(option: str, text: str, name: str) -> str:
+    """One queue's part of an offsets option: a word for all, or JSON by name."""
+    if not text.startswith("{"):
+        return text
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except ValueError:
+        raise OptionError(option, text, 'a word, or JSON like {"orders": 4096}') from None
+    return str(found.get(name, ""))

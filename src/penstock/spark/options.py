@@ -1,0 +1,183 @@
+"""The options of the source, from Spark's texts: checked here and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Literal, TypeVar, get_args
+
+from penstock.engine import positions
+from penstock.errors import OptionError
+from penstock.options import MIB, QueueOptions, key_from
+
+Table = Literal["messages", "segments", "groups", "frames"]
+T = TypeVar("T", bound=str)
+SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode", "mergeschema", "encoding"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """How a queue is read. Keys are never among them: options are shown in plans."""
+
+    paths: tuple[str, ...]
+    """Queues: folders, files, globs, URLs of shipped queues."""
+    queue_format: str | None = None
+    """The queue's format; none: found out."""
+    queue_layout: str | None = None
+    """The layout inside the format; none: found out."""
+    table: Table = "messages"
+    """What the rows are."""
+    layout: Literal["penstock", "kafka"] = "penstock"
+    """Whose column names."""
+    columns: tuple[str, ...] = ()
+    """Only these columns; none: all that are usual."""
+    include_headers: bool = True
+    """Whether `headers` is among the columns."""
+    view: Literal["all", "pending"] = "all"
+    """`pending`: only what the format's own cursor (or `group`) has not passed."""
+    tags: str = ""
+    """Only messages whose tag matches."""
+    starting_offsets: str = ""
+    """Where reading begins; empty: the default."""
+    ending_offsets: str = "latest"
+    """Where a batch ends."""
+    starting_timestamp: str = ""
+    """Reading begins at this time: ms since 1970, or like 2026-11-01T12:00."""
+    ending_timestamp: str = ""
+    """A batch ends at this time."""
+    max_rows: int = 0
+    """Rows of a micro-batch at most; 0: no limit. (maxOffsetsPerTrigger)"""
+    max_bytes: int = 0
+    """Bytes of a micro-batch at most; 0: no limit. (maxBytesPerTrigger)"""
+    min_rows: int = 0
+    """A micro-batch waits for this many rows. (minOffsetsPerTrigger)"""
+    max_delay_s: float = 900.0
+    """… but not longer than this. (maxTriggerDelay)"""
+    partition_bytes: int = 64 * MIB
+    """What one task reads, about. (targetPartitionBytes)"""
+    min_partitions: int = 0
+    """Tasks at least, if there is enough to cut."""
+    fail_on_data_loss: bool = True
+    """Whether lost or damaged data fails the query, or is logged and passed over."""
+    group: str = ""
+    """The group whose cursor follows a stream."""
+    hold: bool = True
+    """Whether retention waits for that group."""
+    key_file: str = ""
+    """The file that holds the queue's key, on every machine that reads."""
+    key_env: str = ""
+    """The environment variable that holds the queue's key, on every machine that reads."""
+
+    def queue_options(self) -> QueueOptions:
+        """For opening; the key is looked up where this runs."""
+        key = key_from(file=self.key_file or None, env=self.key_env or None)
+        return QueueOptions.of(key=key)
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> SourceOptions:
+        """From Spark's options, whose names come in lower case."""
+        values: dict[str, object] = {"paths": _paths(given)}
+        kinds = {field.name: str(field.type) for field in fields(cls)}
+        for name, text in given.items():
+            field = NAMES.get(name.lower())
+            if field is not None:
+                values[field] = _parse(name, text, kinds[field])
+            elif name.lower() not in SPARKS_OWN | {"path", "paths"}:
+                raise OptionError(name, text, f"one of {', '.join(sorted(SPELLED))}")
+        options = cls(**values)  # type: ignore[arg-type]
+        _one_of("table", options.table, Table)
+        _one_of("layout", options.layout, Literal["penstock", "kafka"])
+        _one_of("view", options.view, Literal["all", "pending"])
+        return options
+
+
+SPELLED = {
+    "queueFormat": "queue_format",
+    "queueLayout": "queue_layout",
+    "table": "table",
+    "layout": "layout",
+    "columns": "columns",
+    "includeHeaders": "include_headers",
+    "view": "view",
+    "tags": "tags",
+    "startingOffsets": "starting_offsets",
+    "endingOffsets": "ending_offsets",
+    "startingTimestamp": "starting_timestamp",
+    "endingTimestamp": "ending_timestamp",
+    "maxOffsetsPerTrigger": "max_rows",
+    "maxBytesPerTrigger": "max_bytes",
+    "minOffsetsPerTrigger": "min_rows",
+    "maxTriggerDelay": "max_delay_s",
+    "targetPartitionBytes": "partition_bytes",
+    "minPartitions": "min_partitions",
+    "failOnDataLoss": "fail_on_data_loss",
+    "group": "group",
+    "hold": "hold",
+    "keyFile": "key_file",
+    "keyEnv": "key_env",
+}
+"""Option as a user writes it → field."""
+
+NAMES = {name.lower(): field for name, field in SPELLED.items()}
+
+
+def _one_of(name: str, value: str, kind: object) -> None:
+    if value not in get_args(kind):
+        raise OptionError(name, value, " or ".join(get_args(kind)))
+
+
+def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
+    lower = {name.lower(): text for name, text in given.items()}
+    found: list[str] = []
+    if lower.get("paths"):
+        found += json.loads(lower["paths"])
+    text = lower.get("path", "")
+    if text.startswith("["):
+        found += json.loads(text)
+    elif text:
+        found.append(text)
+    if not found:
+        raise OptionError("path", text, 'a queue: .load("PATH"), a list of them, or a glob')
+    return tuple(path.removeprefix("file://").removeprefix("file:") for path in found)
+
+
+def _parse(name: str, text: str, kind: str) -> object:
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise OptionError(name, text, "true or false")
+        return text.lower() == "true"
+    if kind == "int":
+        return size_of(name, text)
+    if kind == "float":
+        seconds = positions.seconds_of(text)
+        if seconds is None:
+            raise OptionError(name, text, "a time like 30s, 15m, 2h")
+        return seconds
+    if kind.startswith("tuple"):
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    return text
+
+
+UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def size_of(name: str, text: str) -> int:
+    """A count, or a size like `64m`."""
+    digits, unit = text.strip().lower().removesuffix("b").removesuffix("i"), 1
+    if digits[-1:] in UNITS:
+        digits, unit = digits[:-1], UNITS[digits[-1]]
+    if not digits.isdigit():
+        raise OptionError(name, text, "a number, or a size like 64m")
+    return int(digits) * unit
+
+
+def timestamp_ns(name: str, text: str) -> int:
+    """A time as Kafka's options have it (ms since 1970), or as people write it."""
+    if text.isdigit():
+        return int(text) * 1_000_000
+    try:
+        return positions.datetime_ns(datetime.fromisoformat(text))
+    except ValueError:
+        raise OptionError(name, text, "ms since 1970, or like 2026-11-01T12:00") from None

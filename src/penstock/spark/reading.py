@@ -1,0 +1,195 @@
+"""What a task does: reads its spans by calls, never through a mapping, and yields Arrow.
+
+A span is read to its very end or an error says where that failed: never fewer rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock import _core
+from penstock.errors import CorruptError, PenstockError
+from penstock.formats.base import Damage, SegmentInfo, Store
+from penstock.spark import queues, shipped
+from penstock.spark.options import SourceOptions
+from penstock.spark.schema import Shape
+from penstock.spark.spans import Span
+
+log = logging.getLogger("penstock.spark")
+
+
+@dataclass(frozen=True)
+class TagFilter:
+    """Tags that pass, and how they are compared."""
+
+    text: str = ""
+    dialect: str = "modern"
+
+
+class DataLoss(PenstockError, OSError):
+    """What a query was to read is no longer there, or can't be read."""
+
+
+class _Copied:
+    """Gives the one segment that was read to the native scan."""
+
+    def __init__(self, segment: _core.Segment) -> None:
+        self._segment = segment
+
+    def segment_at(self, offset: int) -> _core.Segment:
+        return self._segment
+
+
+class Stream:
+    """A native scan with its columns, for `pyarrow.RecordBatchReader.from_stream`."""
+
+    def __init__(self, scan: _core.Scan, columns: list[str]) -> None:
+        """Reads it once."""
+        self._scan, self._columns = scan, columns
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow C stream, in a capsule."""
+        return _core.arrow_stream(self._scan, self._columns)
+
+
+def read(
+    options: SourceOptions, shape: Shape, spans: tuple[Span, ...], tags: TagFilter
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the spans."""
+    for span in spans:
+        try:
+            yield from _read_span(options, shape, span, tags)
+        except (DataLoss, CorruptError) as error:
+            if options.fail_on_data_loss:
+                raise
+            log.warning("queue %s: %s", span.queue, error)
+
+
+def _read_span(
+    options: SourceOptions, shape: Shape, span: Span, tags: TagFilter
+) -> Iterator[pa.RecordBatch]:
+    with ExitStack() as stack:
+        store, info = _open(options, span, stack)
+        segment, damage = _segment(options, store, info, span)
+        faults = [] if damage is None else [damage]
+        if segment is not None:
+            copied = _copy(segment, span)
+            _still_there(options, store, span)
+            scan = _core.Scan(
+                _Copied(copied), span.start, span.end, tags=tags.text, dialect=tags.dialect,
+                tolerant=not options.fail_on_data_loss,
+            )  # fmt: skip
+            constants = _constants(store, span)
+            for batch in _batches(scan, shape, span):
+                yield shape.batch(batch, constants)
+            if scan.at < span.end:
+                raise DataLoss(f"{span.where}/{span.file}: reading stopped at offset {scan.at} "
+                               f"of {span.start} to {span.end}")  # fmt: skip
+            faults += [Damage(p, at, n, found, want) for p, at, found, want, n in scan.faults]
+        if faults:
+            yield from _report(shape, span, info, segment, faults)
+
+
+def _open(options: SourceOptions, span: Span, stack: ExitStack) -> tuple[Store, SegmentInfo]:
+    path, opening = Path(span.where), options
+    end: int | None = None
+    if span.is_shipped:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))  # type: ignore[assignment]
+        holder = tempfile.TemporaryDirectory(prefix="penstock-", dir=str(folder))
+        stack.callback(holder.cleanup)
+        path, manifest = shipped.fetch(span.where, span.base, holder)
+        opening = replace(options, queue_format=manifest.format, queue_layout=manifest.layout)
+        end = next(s.end for s in manifest.segments if s.base == span.base)
+    try:
+        store = queues.open_store(path, opening)
+    except FileNotFoundError as error:
+        raise DataLoss(f"queue {span.queue}: {span.where} is gone: {error}") from error
+    if not span.is_shipped and store.identity != span.identity:
+        raise DataLoss(
+            f"queue {span.queue}: {span.where} is another queue now ({store.identity}) than when "
+            f"the query was planned ({span.identity})"
+        )
+    for info in store.segments(fresh=True):
+        if info.base == span.base:
+            return store, replace(info, end=end if end is not None else info.end)
+    raise DataLoss(f"queue {span.queue}: retention removed {span.where}/{span.file} "
+                   f"(offsets {span.start} to {span.end})")  # fmt: skip
+
+
+def _segment(
+    options: SourceOptions, store: Store, info: SegmentInfo, span: Span
+) -> tuple[_core.Segment | None, Damage | None]:
+    try:
+        if not options.fail_on_data_loss:
+            return store.open_tolerantly(info)
+        return store.open_whole(info, writable=False), None
+    except FileNotFoundError as error:
+        raise DataLoss(f"queue {span.queue}: {info.path} is gone: {error}") from error
+
+
+def _copy(segment: _core.Segment, span: Span) -> _core.Segment:
+    try:
+        return segment.copy_range(span.read_from, span.end)
+    except EOFError as error:
+        raise DataLoss(
+            f"{segment.path}: the file ends before byte {segment.position(span.end)}, where offset "
+            f"{span.end} is: it was cut short"
+        ) from error
+
+
+def _still_there(options: SourceOptions, store: Store, span: Span) -> None:
+    """In a ring the bytes may have been overwritten while they were read."""
+    if not store.capabilities.deletes_consumed or span.is_shipped:
+        return
+    now = queues.open_store(span.where, options)
+    if now.identity != span.identity or now.end().head > span.start:
+        raise DataLoss(
+            f"queue {span.queue}: offsets from {span.start} on were freed while they were read; "
+            f"the queue now begins at {now.end().head}"
+        )
+
+
+def _batches(scan: _core.Scan, shape: Shape, span: Span) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from pa.RecordBatchReader.from_stream(Stream(scan, shape.core_columns))
+    except (pa.ArrowException, OSError) as error:
+        # Through the C stream an error arrives as text, which has the file and the byte.
+        raise DataLoss(f"queue {span.queue}: {error}") from error
+
+
+def _constants(store: Store, span: Span) -> dict[str, object]:
+    is_checked = True if store.format in ("penstock", "beats") else None
+    return {
+        "queue": span.queue, "topic": span.queue, "partition": 0, "timestampType": 0,
+        "checksum_ok": is_checked, "error": None,
+    }  # fmt: skip
+
+
+def _report(
+    shape: Shape,
+    span: Span,
+    info: SegmentInfo,
+    segment: _core.Segment | None,
+    faults: list[Damage],
+) -> Iterator[pa.RecordBatch]:
+    rows = []
+    for fault in faults:
+        log.warning("queue %s: %s:%d: found %s, expected %s; %d bytes passed over",
+                    span.queue, fault.path, fault.at, fault.found, fault.expected, fault.length)  # fmt: skip
+        shift = segment.position(info.base) if segment is not None else 0
+        rows.append({
+            "queue": span.queue, "offset": max(info.base, info.base + fault.at - shift),
+            "segment": info.path.name, "position": fault.at, "length": fault.length,
+            "checksum_ok": False, "error": f"found {fault.found}, expected {fault.expected}",
+        })  # fmt: skip
+    if shape.wants_errors:
+        yield shape.damage(rows)
+
+

@@ -1,0 +1,188 @@
+"""The columns: their Spark types, and how each is made from what the core gives.
+
+The core's batches become Spark's without a row ever being a Python object: constant columns are
+repeated, the others are handed through, and the whole gets exactly the schema that Spark expects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from penstock.errors import OptionError
+
+if TYPE_CHECKING:
+    from penstock.spark.options import SourceOptions
+
+TEXT_MAP = MapType(StringType(), StringType())
+KAFKA_HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its type, and the core's column it is made from ("": a constant)."""
+
+    type: DataType
+    core: str = ""
+
+
+MESSAGES = {
+    "queue": Column(StringType()),
+    "offset": Column(LongType(), "offset"),
+    "number": Column(LongType(), "number"),
+    "timestamp": Column(TimestampType(), "timestamp_us"),
+    "id": Column(StringType(), "id"),
+    "key": Column(StringType(), "key"),
+    "tag": Column(StringType(), "tag"),
+    "headers": Column(TEXT_MAP, "headers"),
+    "body": Column(BinaryType(), "body"),
+}
+ON_REQUEST = {
+    "timestamp_ns": Column(LongType(), "timestamp_ns"),
+    "payload": Column(BinaryType(), "payload"),
+    "segment": Column(StringType(), "segment"),
+    "position": Column(LongType(), "position"),
+    "length": Column(LongType(), "length"),
+    "corr_offset": Column(LongType(), "corr_offset"),
+    "checksum_ok": Column(BooleanType()),
+    "error": Column(StringType()),
+}
+FRAMES = ("queue", "segment", "position", "length", "offset", "number", "checksum_ok", "error")
+KAFKA = {
+    "key": Column(BinaryType(), "key"),
+    "value": Column(BinaryType(), "body"),
+    "topic": Column(StringType()),
+    "partition": Column(IntegerType()),
+    "offset": Column(LongType(), "offset"),
+    "timestamp": Column(TimestampType(), "timestamp_us"),
+    "timestampType": Column(IntegerType()),
+    "headers": Column(KAFKA_HEADERS, "headers"),
+}
+SEGMENTS = {
+    "queue": StringType(),
+    "format": StringType(),
+    "layout": StringType(),
+    "segment": StringType(),
+    "base": LongType(),
+    "end": LongType(),
+    "bytes": LongType(),
+    "messages": LongType(),
+    "first_number": LongType(),
+    "first_timestamp": TimestampType(),
+    "last_timestamp": TimestampType(),
+    "sealed": BooleanType(),
+}
+GROUPS = {
+    "queue": StringType(),
+    "group": StringType(),
+    "cursor": LongType(),
+    "tail": LongType(),
+    "lag": LongType(),
+    "lag_bytes": LongType(),
+}
+
+
+def known_columns(options: SourceOptions) -> dict[str, Column]:
+    """Every column that a reader with these options may be asked for."""
+    return KAFKA if options.layout == "kafka" else MESSAGES | ON_REQUEST
+
+
+def default_schema(options: SourceOptions) -> StructType:
+    """What a reader has unless `.schema()` asks for something else."""
+    if options.table == "segments":
+        return _struct(SEGMENTS)
+    if options.table == "groups":
+        return _struct(GROUPS)
+    known = known_columns(options)
+    names = list(options.columns)
+    if not names and options.table == "frames":
+        names = list(FRAMES)
+    if not names:
+        names = [*(KAFKA if options.layout == "kafka" else MESSAGES)]
+        if not options.include_headers:
+            names.remove("headers")
+    for name in names:
+        if name not in known:
+            raise OptionError("columns", name, f"some of {', '.join(known)}")
+    return _struct({name: known[name].type for name in names})
+
+
+def _struct(types: dict[str, DataType]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+def check(options: SourceOptions, schema: StructType) -> None:
+    """Refuses columns that do not exist or have another type, before anything is read."""
+    if options.table in ("segments", "groups"):
+        types = SEGMENTS if options.table == "segments" else GROUPS
+    else:
+        types = {name: column.type for name, column in known_columns(options).items()}
+    for field in schema.fields:
+        if field.name not in types:
+            raise OptionError("schema", field.name, f"some of {', '.join(types)}")
+        expected = types[field.name]
+        if field.dataType.simpleString() != expected.simpleString():
+            found = f"{field.name} {field.dataType.simpleString()}"
+            raise OptionError("schema", found, f"{field.name} {expected.simpleString()}")
+
+
+class Shape:
+    """From the core's batches to Spark's."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        """For the columns of `schema`."""
+        self._known = known_columns(options)
+        self._is_kafka = options.layout == "kafka"
+        self._names = schema.fieldNames()
+        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        needed = dict.fromkeys(self._known[name].core for name in self._names)
+        self.core_columns = [name for name in needed if name] or ["offset"]
+        self.wants_errors = bool({"error", "checksum_ok"} & set(self._names))
+
+    def batch(self, found: pa.RecordBatch, constants: dict[str, Any]) -> pa.RecordBatch:
+        """The rows of `found` as Spark wants them."""
+        arrays = [
+            self._array(found, name, field.type, constants)
+            for name, field in zip(self._names, self.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _array(
+        self, found: pa.RecordBatch, name: str, kind: pa.DataType, constants: dict[str, Any]
+    ) -> pa.Array:
+        core = self._known[name].core
+        if not core:
+            return pa.repeat(pa.scalar(constants.get(name), kind), found.num_rows)
+        array = found.column(core)
+        if self._is_kafka and name == "headers":
+            return _kafka_headers(array)
+        return array if array.type.equals(kind) else array.cast(kind)
+
+    def damage(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+        """Rows for what could not be read."""
+        return pa.RecordBatch.from_pylist(rows, schema=self.schema)
+
+
+def _kafka_headers(array: pa.MapArray) -> pa.Array:
+    pair = pa.StructArray.from_arrays(
+        [array.keys, array.items.cast(pa.binary())], ["key", "value"]
+    )
+    return pa.ListArray.from_arrays(array.offsets, pair)

@@ -1,0 +1,181 @@
+"""Queues that were shipped: sealed segments and a manifest under any URL that fsspec knows.
+
+    <url>/manifest.json      which queue, which format, and every segment with its offsets
+    <url>/<file>             segments and what else the format needs to read them, as they were
+
+The manifest is replaced as a whole, so a reader sees a prefix of the queue, never a mixture.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import FormatError, NoQueueError, OptionError
+
+if TYPE_CHECKING:
+    from penstock.spark.queues import Piece
+
+MANIFEST = "manifest.json"
+VERSION = 1
+
+
+def is_url(path: str) -> bool:
+    """Whether it names something elsewhere."""
+    return "://" in path
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """fsspec's view of a URL, or an error that says what to install."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise OptionError("path", url, "fsspec, which URLs need: pip install fsspec") from error
+    system, path = fsspec.core.url_to_fs(url)
+    return system, path.rstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedSegment:
+    """One segment in a manifest."""
+
+    file: str
+    base: int
+    first: int
+    end: int
+    size: int
+    crc32c: int
+    messages: int | None = None
+    first_number: int | None = None
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is there."""
+
+    format: str
+    layout: str
+    identity: str
+    segments: tuple[ShippedSegment, ...]
+    extras: tuple[str, ...] = ()
+    """Small files that the format needs, besides its segments."""
+
+    def json(self) -> str:
+        """As it is stored."""
+        segments = [{k: getattr(s, k) for k in s.__slots__} for s in self.segments]
+        value = {
+            "v": VERSION, "format": self.format, "layout": self.layout, "identity": self.identity,
+            "segments": segments, "extras": list(self.extras),
+        }  # fmt: skip
+        return json.dumps(value, indent=1)
+
+    @classmethod
+    def load(cls, url: str) -> Manifest | None:
+        """The manifest at a URL; none if there is none."""
+        system, path = file_system(url)
+        try:
+            value = json.loads(system.cat_file(f"{path}/{MANIFEST}"))
+        except FileNotFoundError:
+            return None
+        if value.get("v") != VERSION:
+            raise FormatError(url, f"manifest version {value.get('v')!r}", "use a newer penstock")
+        segments = tuple(ShippedSegment(**segment) for segment in value["segments"])
+        return cls(
+            value["format"], value["layout"], value["identity"], segments, tuple(value["extras"])
+        )
+
+
+class ShippedQueue:
+    """A shipped queue, as its manifest says."""
+
+    is_shipped = True
+
+    def __init__(self, name: str, url: str) -> None:
+        """Reads the manifest."""
+        manifest = Manifest.load(url)
+        if manifest is None:
+            raise NoQueueError(f"{url}/{MANIFEST}")
+        self.name, self.where, self.manifest = name, url, manifest
+        self.identity = manifest.identity
+        self.head = manifest.segments[0].first if manifest.segments else 0
+        self.end = manifest.segments[-1].end if manifest.segments else 0
+
+    def pieces(self, start: int, end: int) -> list[Piece]:
+        """The range, segment by segment."""
+        from penstock.spark.queues import Piece
+
+        found = []
+        for one in self.manifest.segments:
+            first, last = max(one.first, start), min(one.end, end)
+            if first < last:
+                # The task has the whole segment: it finds the frame around `first` itself.
+                found.append(
+                    Piece(one.base, first, last, one.first, one.first_ns, one.last_ns, one.file)
+                )
+        return found
+
+    def cuts(self, piece: Piece, every: int) -> list[int]:
+        """Nowhere: a task fetches whole segments."""
+        return []
+
+    def limited(self, start: int, end: int, rows: int, most_bytes: int) -> tuple[int, int]:
+        """Whole segments, at least one."""
+        at, seen, taken = start, 0, 0
+        for piece in self.pieces(start, end):
+            one = next(s for s in self.manifest.segments if s.base == piece.base)
+            if at > start and (seen + (one.messages or 0) > rows or taken + piece.bytes > most_bytes):
+                break
+            at, seen, taken = piece.last, seen + (one.messages or 1), taken + piece.bytes
+        return at, seen
+
+    def resolve(self, where: str) -> int:
+        """`earliest`, `latest` or the offset of a message."""
+        if where == "earliest":
+            return self.head
+        if where == "latest":
+            return self.end
+        if where.isdigit() and self.head <= int(where) <= self.end:
+            return int(where)
+        raise OptionError("startingOffsets", where, f"earliest, latest, or {self.head} to {self.end}")
+
+    def by_time(self, name: str, text: str) -> int:
+        """The first segment that has something at or after the time."""
+        from penstock.spark.options import timestamp_ns
+
+        wanted = timestamp_ns(name, text)
+        later = (s.first for s in self.manifest.segments if s.last_ns is None or s.last_ns >= wanted)
+        return next(later, self.end)
+
+    def pending(self, group: str) -> int:
+        """A shipped queue has no cursors."""
+        raise OptionError("view", "pending", "a queue that is not shipped")
+
+
+def fetch(url: str, base: int, to: tempfile.TemporaryDirectory[str]) -> tuple[Path, Manifest]:
+    """Fetches one segment and what is needed to read it; answers where the queue now is."""
+    from penstock import _core
+
+    manifest = Manifest.load(url)
+    if manifest is None:
+        raise NoQueueError(f"{url}/{MANIFEST}")
+    system, path = file_system(url)
+    root = Path(to.name) / path.rsplit("/", 1)[-1]
+    one = next((s for s in manifest.segments if s.base == base), None)
+    if one is None:
+        raise NoQueueError(f"{url}: segment {base}")
+    for file in (one.file, *manifest.extras):
+        if ".." in Path(file).parts or Path(file).is_absolute():
+            raise FormatError(url, f"a file named {file!r} in the manifest", "ship the queue again")
+        target = root / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        system.get_file(f"{path}/{file}", str(target))
+    raw = (root / one.file).read_bytes()
+    if len(raw) != one.size or _core.crc32c(raw) != one.crc32c:
+        found = f"{one.file}: {len(raw)} bytes that check as {_core.crc32c(raw):08x}"
+        raise FormatError(url, found, f"expected {one.size}, {one.crc32c:08x}; ship the queue again")
+    return root, manifest

@@ -1,0 +1,283 @@
+"""Reading a stream: what is new, how much of it, and what happens when something went away.
+
+Spark reads as a multicast group: a cursor, and replay from it. Only what is durable is offered,
+so a power loss never takes back what a query has seen.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from penstock.errors import OptionError, RefusedError
+from penstock.spark import batch, queues, reading, spans
+from penstock.spark.follow import Follower
+from penstock.spark.offsets import Offsets, Position
+from penstock.spark.options import SourceOptions
+from penstock.spark.queues import LocalQueue, Source
+from penstock.spark.reading import DataLoss, TagFilter
+from penstock.spark.schema import Shape
+from penstock.spark.spans import Span, Task
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("penstock.spark")
+ALL = 2**62
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query's source. Lives in one process of the driver; tasks get a copy."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        """For the columns of `schema`."""
+        if options.starting_offsets in ("latest", "-1", "group") and not options.group:
+            raise OptionError(
+                "startingOffsets", options.starting_offsets,
+                "a group with it: Spark asks again where the stream began when its first batch is "
+                "repeated, and the group remembers",
+            )  # fmt: skip
+        self.options, self.schema = options, schema
+        self._target: Offsets | None = None
+        self._waiting_since: float | None = None
+        self._followers: dict[str, Follower] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a task needs: no open queue."""
+        return {**self.__dict__, "_followers": {}, "_target": None}
+
+    # ── where it begins ────────────────────────────────────────────────────────────────────
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where the stream begins. Asked twice at first, and again if batch 0 is repeated."""
+        return Offsets({queue.name: self._begin(queue) for queue in self._queues()}).json()
+
+    def _begin(self, queue: Source) -> Position:
+        follower = self._follower(queue)
+        if follower is None:
+            return Position(queue.identity, batch.starting(queue, self.options))
+        if follower.start is not None and not follower.has_advanced:
+            return Position(queue.identity, follower.start)
+        if self.options.starting_offsets == "group":
+            start = follower.cursor if follower.cursor is not None else queue.head
+        else:
+            start = batch.starting(queue, self.options)
+        follower.begin(start)
+        return Position(queue.identity, start)
+
+    def _queues(self) -> list[Source]:
+        found = []
+        for name, where in queues.find(self.options).items():
+            queue = queues.open_queue(name, where, self.options)
+            refuse_what_frees(queue, self.options)
+            found.append(queue)
+        return found
+
+    def _follower(self, queue: Source) -> Follower | None:
+        if not self.options.group:
+            return None
+        if not isinstance(queue, LocalQueue):
+            raise OptionError("group", self.options.group, "no group: a shipped queue has none")
+        if queue.name not in self._followers:
+            self._followers[queue.name] = Follower(queue.where, self.options)
+        return self._followers[queue.name]
+
+    # ── how far it goes ────────────────────────────────────────────────────────────────────
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """What the options say; Spark hands it back to `latestOffset`."""
+        if self.options.max_rows:
+            return ReadMaxRows(self.options.max_rows)
+        if self.options.max_bytes:
+            return ReadMaxBytes(self.options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fixes the end of this run."""
+        self._target = Offsets({q.name: Position(q.identity, q.end) for q in self._queues()})
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """For lag in Spark's own progress reports."""
+        return Offsets({q.name: Position(q.identity, q.end) for q in self._queues()}).json()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """The end of the next micro-batch. That `start` is given means it was processed."""
+        before = Offsets.from_json(start)
+        found = {queue.name: queue for queue in self._queues()}
+        self._advance(before, found)
+        self._missing(before, found)
+        after = Offsets()
+        for name, queue in found.items():
+            known = before.get(name) or self._begin(queue)
+            after[name] = Position(queue.identity, self._checked(queue, known))
+        ends = {name: self._end_of(found[name]) for name in found}
+        rows = self._limit(after, found, ends, limit)
+        if self._is_too_little(rows):
+            return start
+        for name in before.keys() - after.keys():
+            after[name] = before[name]
+        return after.json()
+
+    def _end_of(self, queue: Source) -> int:
+        if self._target is None:
+            return queue.end
+        known = self._target.get(queue.name)
+        return queue.head if known is None else min(known.next, queue.end)
+
+    def _limit(
+        self, after: Offsets, found: dict[str, Source], ends: dict[str, int], limit: ReadLimit
+    ) -> int:
+        """Moves `after` on, each queue by its share; answers the rows, as far as counted."""
+        is_all = isinstance(limit, ReadAllAvailable)
+        rows = ALL if is_all or not self.options.max_rows else self.options.max_rows
+        size = ALL if is_all or not self.options.max_bytes else self.options.max_bytes
+        if isinstance(limit, ReadMaxRows):
+            rows = limit.max_rows
+        if isinstance(limit, ReadMaxBytes):
+            size = limit.max_bytes
+        open_ended = rows == ALL and size == ALL
+        taken = 0
+        waiting = [name for name in sorted(found) if after[name].next < ends[name]]
+        for index, name in enumerate(waiting):
+            start, end = after[name].next, ends[name]
+            share = len(waiting) - index
+            if not open_ended or self.options.min_rows:
+                most = ALL if open_ended else max(1, size // share)
+                end, seen = found[name].limited(start, end, max(1, rows // share), most)
+                rows, size, taken = max(rows - seen, 1), max(size - (end - start), 1), taken + seen
+            after[name] = Position(after[name].identity, max(start, end))
+        return taken
+
+    def _is_too_little(self, rows: int) -> bool:
+        """Whether to wait for more; never when the end of the run is fixed."""
+        if not self.options.min_rows or self._target is not None or rows >= self.options.min_rows:
+            self._waiting_since = None
+            return False
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if now - self._waiting_since < self.options.max_delay_s:
+            return True
+        self._waiting_since = None
+        return False
+
+    # ── what went away ─────────────────────────────────────────────────────────────────────
+
+    def _lost(self, text: str) -> None:
+        if self.options.fail_on_data_loss:
+            advice = "set failOnDataLoss to false to go on without it"
+            raise DataLoss(f"{text}; {advice}")
+        log.warning("%s", text)
+
+    def _missing(self, before: Offsets, found: dict[str, Source]) -> None:
+        for name in before.keys() - found.keys():
+            self._lost(f"queue {name}: it is gone; the stream had read up to {before[name].next}")
+
+    def _checked(self, queue: Source, known: Position) -> int:
+        """Where to go on in the queue."""
+        if known.identity != queue.identity:
+            self._lost(
+                f"queue {queue.name}: {queue.where} was made anew (it is {queue.identity}, the "
+                f"checkpoint knows {known.identity}); what the old one held after {known.next} is lost"
+            )
+            return queue.head
+        if queue.end < known.next:
+            self._lost(
+                f"queue {queue.name}: it ends at {queue.end}, before offset {known.next} that the "
+                f"checkpoint knows; {queue.where} was cut back or restored from a copy"
+            )
+            return queue.end
+        if queue.head > known.next:
+            self._lost(removed(queue, known.next))
+        return known.next
+
+    # ── the micro-batch ────────────────────────────────────────────────────────────────────
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks between two offsets: the same ones every time."""
+        before, after = Offsets.from_json(start), Offsets.from_json(end)
+        found = {queue.name: queue for queue in self._queues()}
+        self._missing(Offsets({n: p for n, p in after.items() if before.get(n) != p}), found)
+        ranges: list[tuple[Source, list[Span]]] = []
+        for name in sorted(after.keys() & found.keys()):
+            queue, last = found[name], after[name]
+            first = before.get(name)
+            if last.identity != queue.identity:
+                self._checked(queue, last)
+                continue
+            if first is None:
+                first = self._begin(queue)
+            next_offset = first.next if first.identity == last.identity else queue.head
+            if next_offset < queue.head and next_offset < last.next:
+                self._lost(removed(queue, next_offset))
+            if last.next > queue.end:
+                self._checked(queue, last)
+            begin = max(next_offset, queue.head)
+            ranges.append((queue, spans.whole_spans(queue, begin, min(last.next, queue.end))))
+        return list(spans.tasks(self.options, ranges))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """One task's rows."""
+        if not isinstance(partition, Task):
+            return iter(())
+        shape = Shape(self.options, self.schema)
+        return reading.read(self.options, shape, partition.spans, TagFilter(self.options.tags))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark has finished everything below `end`."""
+        if self.options.group:
+            self._advance(Offsets.from_json(end), {queue.name: queue for queue in self._queues()})
+
+    def _advance(self, done: Offsets, found: dict[str, Source]) -> None:
+        for name, position in done.items():
+            queue = found.get(name)
+            if queue is None or queue.identity != position.identity:
+                continue
+            follower = self._follower(queue)
+            if follower is not None:
+                follower.advance(min(position.next, queue.end))
+
+    def stop(self) -> None:
+        """The query has ended."""
+        for follower in self._followers.values():
+            follower.close()
+        self._followers = {}
+
+
+def removed(queue: Source, next_offset: int) -> str:
+    """What retention took from under a stream, in words."""
+    return (
+        f"queue {queue.name}: retention removed offsets {next_offset} to {queue.head} "
+        f"({queue.head - next_offset} bytes) of {queue.where} before the stream had read them; "
+        f"a group (option group) makes retention wait"
+    )
+
+
+def refuse_what_frees(queue: Source, options: SourceOptions) -> None:
+    """Formats that delete what was acked can be streamed only if our group holds them back."""
+    if not isinstance(queue, LocalQueue) or not queue.store.capabilities.deletes_consumed:
+        return
+    kind = queue.store.format
+    if not (queue.store.sidecar / "control").exists():
+        raise RefusedError(
+            f"{queue.where}: a {kind} queue deletes what was read, and another program owns this "
+            f"one: it would not wait for the stream. Read it as a batch (spark.read), or copy it "
+            f"with `penstock convert` and stream the copy"
+        )
+    if not options.group:
+        raise RefusedError(
+            f"{queue.where}: a {kind} queue deletes what every group has read; give the stream a "
+            f"group (option group), so that it is waited for"
+        )

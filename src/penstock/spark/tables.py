@@ -1,0 +1,88 @@
+"""The small tables beside the messages: segments for audits, groups for lag."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from penstock.engine.queue import Queue
+from penstock.errors import PenstockError
+from penstock.spark import queues, shipped
+from penstock.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def read(options: SourceOptions, schema: StructType) -> pa.RecordBatch:
+    """All rows, which are few."""
+    rows: list[dict[str, Any]] = []
+    for name, where in queues.find(options).items():
+        if options.table == "segments":
+            rows += _segments(name, where, options)
+        else:
+            rows += _groups(name, where, options)
+    return pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(schema, timezone="UTC"))
+
+
+def _segments(name: str, where: str, options: SourceOptions) -> list[dict[str, Any]]:
+    queue = queues.open_queue(name, where, options)
+    if isinstance(queue, shipped.ShippedQueue):
+        manifest = queue.manifest
+        return [
+            _segment(name, manifest.format, manifest.layout, one, one.file, one.end, is_sealed=True)
+            for one in manifest.segments
+        ]
+    store, found = queue.store, []
+    for info in store.segments(fresh=True):
+        known = store.describe(info)
+        end = info.end if info.end is not None else queue.end
+        found.append(
+            _segment(name, store.format, store.layout, known, info.path.name, end,
+                     is_sealed=info.end is not None)
+        )  # fmt: skip
+    return found
+
+
+def _segment(
+    name: str, format: str, layout: str, known: Any, file: str, end: int, *, is_sealed: bool
+) -> dict[str, Any]:
+    def us(ns: int | None) -> int | None:
+        return None if ns is None else ns // 1000
+
+    return {
+        "queue": name, "format": format, "layout": layout, "segment": file, "base": known.base,
+        "end": end, "bytes": known.size, "messages": known.messages,
+        "first_number": known.first_number, "first_timestamp": us(known.first_ns),
+        "last_timestamp": us(known.last_ns), "sealed": is_sealed,
+    }  # fmt: skip
+
+
+def _groups(name: str, where: str, options: SourceOptions) -> list[dict[str, Any]]:
+    """Cursors are in shared memory and journals: the queue is opened as its users open it.
+
+    Where that can't be (a read-only disk, a shipped queue), what the format itself keeps is told.
+    """
+    if shipped.is_url(where):
+        return []
+    try:
+        key = options.queue_options().key
+        with Queue(where, format=options.queue_format, create=False, key=key) as queue:
+            found = []
+            tail = queue.end().tail
+            for group in queue.groups():
+                one = queue.group(group, create=False)
+                found.append({
+                    "queue": name, "group": group, "cursor": one.cursor, "tail": tail,
+                    "lag": one.lag, "lag_bytes": one.lag_bytes,
+                })  # fmt: skip
+            return found
+    except (PenstockError, OSError):
+        store = queues.open_store(where, options)
+        tail = store.end().tail
+        return [
+            {"queue": name, "group": group, "cursor": at, "tail": tail, "lag_bytes": tail - at}
+            for group, at in store.own_groups().items()
+        ]

@@ -7,6 +7,8 @@
 use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
 use aes_gcm_siv::{Aes256GcmSiv, Nonce};
 use hkdf::Hkdf;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use sha2::Sha256;
 use zeroize::Zeroize;
 
@@ -14,6 +16,7 @@ use zeroize::Zeroize;
 pub const TAG_BYTES: usize = 16;
 /// Length of a queue's key.
 pub const KEY_BYTES: usize = 32;
+const SALT_BYTES: usize = 16;
 
 /// The cipher of one segment.
 pub struct SegmentCipher {
@@ -62,4 +65,46 @@ impl SegmentCipher {
         let aad = self.associated(offset, header);
         self.aead.decrypt(&Self::nonce(offset), Payload { msg: sealed, aad: &aad }).ok()
     }
+}
+
+/// Encrypts `data` under a key of its own, derived from `key` and a fresh salt that goes first.
+/// `context` must be the same when it is opened.
+#[pyfunction]
+pub fn seal_bytes<'py>(
+    py: Python<'py>,
+    key: &[u8],
+    data: &[u8],
+    context: &[u8],
+) -> PyResult<Bound<'py, PyBytes>> {
+    let mut salt = [0u8; SALT_BYTES];
+    let failed = |_| pyo3::exceptions::PyOSError::new_err("no random bytes");
+    getrandom::fill(&mut salt).map_err(failed)?;
+    let sealed = one_off(key, &salt).and_then(|cipher| cipher.seal(0, context, data));
+    let sealed = sealed.ok_or_else(|| pyo3::exceptions::PyValueError::new_err("no such key"))?;
+    Ok(PyBytes::new(py, &[&salt, sealed.as_slice()].concat()))
+}
+
+/// What `seal_bytes` sealed; `ValueError` when the key is another one or anything was changed.
+#[pyfunction]
+pub fn unseal_bytes<'py>(
+    py: Python<'py>,
+    key: &[u8],
+    data: &[u8],
+    context: &[u8],
+) -> PyResult<Bound<'py, PyBytes>> {
+    let opened = data.split_at_checked(SALT_BYTES).and_then(|(salt, sealed)| {
+        one_off(key, salt).and_then(|cipher| cipher.open(0, context, sealed))
+    });
+    let text = "another key sealed this, or it was changed";
+    let opened = opened.ok_or_else(|| pyo3::exceptions::PyValueError::new_err(text))?;
+    Ok(PyBytes::new(py, &opened))
+}
+
+/// A key for one use: 16-byte keys (Beats) are stretched to the length that the cipher has.
+fn one_off(key: &[u8], salt: &[u8]) -> Option<SegmentCipher> {
+    let mut stretched = [0u8; KEY_BYTES];
+    Hkdf::<Sha256>::new(Some(salt), key).expand(b"penstock staging", &mut stretched).ok()?;
+    let cipher = SegmentCipher::new(&stretched, &[0; 16], 0, salt);
+    stretched.zeroize();
+    cipher
 }

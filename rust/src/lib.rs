@@ -49,6 +49,8 @@ mod _core {
     #[pymodule_export]
     use super::atomic::check_range;
     #[pymodule_export]
+    use super::cipher::{seal_bytes, unseal_bytes};
+    #[pymodule_export]
     use super::clock::Clock;
     #[pymodule_export]
     use super::codecs::{

@@ -149,12 +149,31 @@ impl Segment {
             return Step::Hole(next);
         }
         let (bytes, at) = self.window(offset, limit);
-        let step = self.frames.step(bytes, at, offset, verify);
+        let step = self.in_file(self.frames.step(bytes, at, offset, verify));
         match (&self.sides, step) {
             (Some(sides), Step::Frame(view)) if verify => {
                 sides.judge(self, offset, view).map_or_else(Step::Bad, Step::Frame)
             }
             (_, step) => step,
+        }
+    }
+
+    /// Bytes of the file before those that `window` gives.
+    fn skipped(&self) -> usize {
+        match &self.backing {
+            Backing::Mapped(_) => 0,
+            Backing::Owned { at, .. } => *at,
+        }
+    }
+
+    /// Codecs see bytes, faults are in files.
+    #[inline]
+    fn in_file(&self, step: Step) -> Step {
+        let shifted = |fault: Fault| Fault { at: fault.at.saturating_add(self.skipped()), ..fault };
+        match step {
+            Step::CutShort(fault) => Step::CutShort(shifted(fault)),
+            Step::Bad(fault) => Step::Bad(shifted(fault)),
+            whole => whole,
         }
     }
 
@@ -178,10 +197,7 @@ impl Segment {
             }
         }
         let (bytes, at) = self.window(offset, limit);
-        let base_at = match &self.backing {
-            Backing::Mapped(_) => self.position(self.base),
-            Backing::Owned { at, .. } => self.position(self.base).wrapping_sub(*at),
-        };
+        let base_at = self.position(self.base).wrapping_sub(self.skipped());
         let next = self.frames.resync(bytes, at, self.base, base_at)?;
         Some(offset + (next - at) as u64)
     }
@@ -211,7 +227,8 @@ impl Segment {
         frame: &FrameView,
     ) -> Result<Vec<FrameView>, Fault> {
         let (bytes, at) = self.window(offset, limit);
-        self.frames.unseal(bytes, at, offset, frame)
+        let opened = self.frames.unseal(bytes, at, offset, frame);
+        opened.map_err(|fault| Fault { at: fault.at.saturating_add(self.skipped()), ..fault })
     }
 
     /// The payload of a frame, for those who ask for it raw.

@@ -846,6 +846,14 @@ def skip_frames(segment: Segment, start: int, limit: int, rows: int, bytes: int)
     whoever reads it finds it.
     """
 
+def seal_bytes(key: bytes, data: bytes, context: bytes) -> bytes:
+    """Encrypts `data` under a key of its own, derived from `key` and a fresh salt that goes first.
+    `context` must be the same when it is opened.
+    """
+
+def unseal_bytes(key: bytes, data: bytes, context: bytes) -> bytes:
+    """What `seal_bytes` sealed; `ValueError` when the key is another one or anything was changed."""
+
 def check_range(segment: Segment, first: int, end: int) -> int | None:
     """The check of the frames in `[first, end)`, as a note has it; none if they are not all there."""
 

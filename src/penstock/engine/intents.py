@@ -102,6 +102,11 @@ class Ledger:
             self._record(note.batch, note.first, note.end)
         _core.unlink_file(self.note)
 
+    def drop(self) -> None:
+        """The application will never come again."""
+        for path in (self.note, self.path, self._lock):
+            _core.unlink_file(path)
+
     def _record(self, batch: int, first: int, end: int) -> None:
         value = {"app": self.app, "batch": batch, "first": first, "end": end}
         files.write_json(self.path, value)

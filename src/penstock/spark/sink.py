@@ -1,0 +1,234 @@
+"""Writing to a queue, batch and streaming: each micro-batch lands whole and once.
+
+Tasks stage their rows (`staging.py`); the commit, which runs where the queue folder is local,
+appends all of them under one publication and remembers the batch (`engine/intents.py`). Spark may
+ask for a commit again after a crash: a batch that is in the ledger is not put a second time.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from penstock.engine.intents import Ledger, file_name
+from penstock.engine.queue import Queue
+from penstock.errors import OptionError, RefusedError
+from penstock.options import key_from
+from penstock.spark import shipped, staging
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+COLUMNS = {
+    "body": ("binary", "string"),
+    "tag": ("string",),
+    "id": ("string",),
+    "key": ("string",),
+    "headers": ("map<string,string>",),
+    "timestamp": ("timestamp",),
+    "timestamp_ns": ("bigint",),
+}
+ASSIGNED = {"queue", "offset", "number"}
+"""Columns of our own source that the queue gives anew: dropped, so that a table can go round."""
+
+KNOWN = {
+    "path", "queueformat", "queuelayout", "create", "delivery", "txnappid", "txnversion",
+    "stagingdir", "keyfile", "keyenv", "tag", "durability", "checkpointlocation", "queryname",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """How a queue is written."""
+
+    path: str
+    app: str
+    """Whose ledger; empty when nobody can tell the batches of two runs apart."""
+    version: int
+    staging: str
+    delivery: Literal["exactly-once", "at-least-once"]
+    queue_format: str | None
+    queue_layout: str | None
+    create: bool
+    key_file: str | None
+    key_env: str | None
+
+    def key(self) -> bytes | None:
+        """The queue's key, looked up where this runs."""
+        return key_from(file=self.key_file, env=self.key_env)
+
+    def open(self) -> Queue:
+        """The queue, for appending."""
+        return Queue(
+            self.path, format=self.queue_format, layout=self.queue_layout, create=self.create,
+            key=self.key(),
+        )  # fmt: skip
+
+
+def options_of(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """From Spark's options."""
+    lower = {name.lower(): text for name, text in given.items()}
+    for name in lower:
+        if name not in KNOWN:
+            raise OptionError(name, lower[name], f"one of {', '.join(sorted(KNOWN))}")
+    path = lower.get("path", "").removeprefix("file://").removeprefix("file:")
+    if not path or shipped.is_url(path):
+        raise OptionError("path", path, "a folder on a local disk: queues are written there only")
+    delivery = lower.get("delivery", "exactly-once")
+    if delivery not in ("exactly-once", "at-least-once"):
+        raise OptionError("delivery", delivery, "exactly-once or at-least-once")
+    app = lower.get("txnappid", "") or (_query_id(lower.get("checkpointlocation", "")) or "")
+    version = lower.get("txnversion", "")
+    if not streaming:
+        if bool(lower.get("txnappid")) != bool(version):
+            raise OptionError("txnVersion", version, "both txnAppId and txnVersion, or none")
+        app = app if version else ""
+    elif not app and delivery == "exactly-once":
+        raise OptionError(
+            "txnAppId", "", "a name for this query that stays the same when it restarts: its "
+            "checkpoint is not given as an option, or is not a local folder (or say "
+            "delivery=at-least-once)",
+        )  # fmt: skip
+    name = file_name(app) if app else f"job-{uuid.uuid4().hex}"
+    folder = lower.get("stagingdir", "") or str(_sidecar(Path(path)) / "staging")
+    return SinkOptions(
+        str(Path(path).absolute()), app, int(version or 0), f"{folder.rstrip('/')}/{name}",
+        delivery,  # type: ignore[arg-type]
+        lower.get("queueformat"), lower.get("queuelayout"), lower.get("create", "true") == "true",
+        lower.get("keyfile"), lower.get("keyenv"),
+    )  # fmt: skip
+
+
+def _sidecar(path: Path) -> Path:
+    is_file = path.is_file() or path.suffix == ".bin"
+    return path.absolute().with_name(path.name + ".penstock") if is_file else path.absolute() / ".penstock"
+
+
+def _query_id(checkpoint: str) -> str | None:
+    """The query's id, which survives restarts: Spark keeps it in the checkpoint."""
+    folder = checkpoint.removeprefix("file://").removeprefix("file:")
+    if not folder or shipped.is_url(folder):
+        return None
+    try:
+        return str(json.loads((Path(folder) / "metadata").read_text())["id"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+
+
+def check_schema(schema: StructType) -> None:
+    """Refuses what a message has no place for."""
+    names = schema.fieldNames()
+    if "body" not in names:
+        found = ", ".join(names) or "none"
+        raise RefusedError(f"the table has no column body (it has {found}): select one AS body")
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if field.name in ASSIGNED:
+            continue
+        if field.name not in COLUMNS:
+            known = ", ".join(COLUMNS)
+            raise RefusedError(f"a message has no place for column {field.name}; it has {known}")
+        if kind not in COLUMNS[field.name]:
+            wanted = " or ".join(COLUMNS[field.name])
+            raise RefusedError(f"column {field.name} is {kind}; it must be {wanted}")
+
+
+class _Sink:
+    """What both kinds of writer do."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        """Nothing is opened yet: tasks get a copy."""
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: stages the rows."""
+        batches = iter(iterator)
+        first = next(batches, None)
+        if first is None:
+            return staging.Staged("", 0, 0, 0, 0, 0)
+        kept = [name for name in first.schema.names if name not in ASSIGNED]
+        schema = first.select(kept).schema
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            yield first.select(kept)
+            for batch in batches:
+                yield batch.select(kept)
+
+        return staging.write(self.options.staging, rows(), schema, self.options.key())
+
+    def put(self, messages: Iterable[WriterCommitMessage | None], app: str, version: int) -> None:
+        """On the driver: all rows of all tasks, once."""
+        key = self.options.key()
+        staged = [one for one in staging.staged_of(messages) if one.rows]
+        with self.options.open() as queue:
+            ledger = Ledger(queue.store, app)
+            if ledger.last < version or ledger.note.exists():
+                tables = [staging.read(one, key) for one in staged]
+                ledger.commit(version, pa.concat_tables(tables) if tables else _nothing())
+        staging.sweep(self.options.staging)
+
+
+def _nothing() -> pa.Table:
+    return pa.table({"body": pa.array([], pa.binary())})
+
+
+class BatchWriter(_Sink, DataSourceArrowWriter):
+    """`df.write.format("penstock").mode("append")`."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks are done."""
+        if self.options.app:
+            self.put(messages, self.options.app, self.options.version)
+            return
+        app = self.options.staging.rsplit("/", 1)[-1]
+        self.put(messages, app, 0)
+        with self.options.open() as queue:
+            Ledger(queue.store, app).drop()
+        staging.drop(self.options.staging)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A task failed: nothing was put."""
+        staging.forget(messages)
+
+
+class StreamWriter(_Sink, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("penstock")`."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """A micro-batch is done; may come again with the same rows."""
+        app = self.options.app or f"once-{uuid.uuid4().hex}"
+        self.put(messages, app, batchId)
+        if not self.options.app:
+            with self.options.open() as queue:
+                Ledger(queue.store, app).drop()
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Comes also after a commit that failed half-way: what was published stays."""
+        staging.forget(messages)
+
+
+def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
+    """A batch writer."""
+    if overwrite:
+        raise RefusedError('a queue is only ever appended to: use .mode("append")')
+    check_schema(schema)
+    return BatchWriter(options_of(given, streaming=False))
+
+
+def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> StreamWriter:
+    """A stream writer."""
+    if overwrite:
+        raise RefusedError('a queue is only ever appended to: use .outputMode("append")')
+    check_schema(schema)
+    return StreamWriter(options_of(given, streaming=True))

@@ -1,0 +1,137 @@
+"""What tasks of a sink leave for its commit: rows as Arrow files, synced, each with its check.
+
+A task that runs twice leaves two files; only the one whose message arrives is committed, the
+others are swept away by the next commit or abort. When the queue is encrypted so are they.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from penstock import _core
+from penstock.disk import files
+from penstock.errors import CorruptError, StorageError
+from penstock.spark import shipped
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """One task's rows."""
+
+    path: str
+    partition: int
+    attempt: int
+    rows: int
+    bytes: int
+    crc32c: int
+
+
+def write(
+    folder: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, key: bytes | None
+) -> Staged:
+    """Writes rows to a new file and returns when they are on the disk."""
+    partition, attempt = _task()
+    name = f"{partition:06d}-{attempt}-{secrets.token_hex(4)}.arrow"
+    sink, rows = io.BytesIO(), 0
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    data = bytes(sink.getbuffer())
+    if key is not None:
+        data = _core.seal_bytes(key, data, name.encode())
+    path = f"{folder}/{name}"
+    _store(path, data)
+    return Staged(path, partition, attempt, rows, len(data), _core.crc32c(data))
+
+
+def read(staged: Staged, key: bytes | None) -> pa.Table:
+    """The rows of a file, checked."""
+    data = _load(staged.path)
+    if _core.crc32c(data) != staged.crc32c or len(data) != staged.bytes:
+        found = f"{len(data)} bytes that check as {_core.crc32c(data):08x}"
+        raise CorruptError(staged.path, 0, found, f"{staged.bytes}, {staged.crc32c:08x}")
+    if key is not None:
+        data = _core.unseal_bytes(key, data, staged.path.rsplit("/", 1)[-1].encode())
+    return pa.ipc.open_stream(data).read_all()
+
+
+def sweep(folder: str) -> None:
+    """Removes everything that tasks left in the folder."""
+    if shipped.is_url(folder):
+        system, path = shipped.file_system(folder)
+        if system.exists(path):
+            system.rm(path, recursive=True)
+        return
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.name.endswith((".arrow", ".tmp")):
+            _core.unlink_file(Path(entry.path))
+
+
+def drop(folder: str) -> None:
+    """Removes the folder of a job that is over."""
+    if not shipped.is_url(folder):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+
+
+def forget(messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Removes the files of tasks whose rows will not be committed."""
+    for one in staged_of(messages):
+        if not one.path:
+            continue
+        if shipped.is_url(one.path):
+            system, path = shipped.file_system(one.path)
+            if system.exists(path):
+                system.rm_file(path)
+        else:
+            _core.unlink_file(Path(one.path))
+
+
+def staged_of(messages: Iterable[WriterCommitMessage | None]) -> Iterator[Staged]:
+    """The messages that are ours, by partition."""
+    found = [one for one in messages if isinstance(one, Staged)]
+    yield from sorted(found, key=lambda one: one.partition)
+
+
+def _store(path: str, data: bytes) -> None:
+    if shipped.is_url(path):
+        system, inner = shipped.file_system(path)
+        system.makedirs(inner.rsplit("/", 1)[0], exist_ok=True)
+        system.pipe_file(inner, data)
+        return
+    files.make_folder(Path(path).parent)
+    _core.replace_file(Path(path), data)
+
+
+def _load(path: str) -> bytes:
+    if shipped.is_url(path):
+        system, inner = shipped.file_system(path)
+        found: bytes = system.cat_file(inner)
+        return found
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        advice = "on a cluster, stagingDir must be a place that driver and executors share"
+        raise StorageError(path, f"a task's rows are not here; {advice}") from None
+
+
+def _task() -> tuple[int, int]:
+    from pyspark import TaskContext
+
+    context: Any = TaskContext.get()
+    return (0, 0) if context is None else (context.partitionId(), context.attemptNumber())

@@ -1,0 +1,201 @@
+"""The sink, by calling the writer as Spark does: staging, commits that come twice, kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from penstock import OptionError, Queue, RefusedError
+from penstock.spark import sink, staging
+from tests.spark.helpers import batch_writer, bodies, options_of, schema_of, stream_writer, table
+
+
+def test_a_batch_write_puts_all_rows(tmp_path: Path) -> None:
+    writer = batch_writer(tmp_path / "q")
+    first = writer.write(iter([table(b"a", b"b")]))
+    second = writer.write(iter([table(b"c")]))
+    assert not (tmp_path / "q" / "log").exists()
+    writer.commit([first, second, None])
+    assert sorted(bodies(tmp_path / "q")) == [b"a", b"b", b"c"]
+    assert not list((tmp_path / "q").rglob("*.arrow"))
+
+
+def test_a_batch_with_a_version_is_written_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        writer = batch_writer(tmp_path / "q", txnAppId="load", txnVersion=7)
+        writer.commit([writer.write(iter([table(b"a")]))])
+    assert bodies(tmp_path / "q") == [b"a"]
+    writer = batch_writer(tmp_path / "q", txnAppId="load", txnVersion=8)
+    writer.commit([writer.write(iter([table(b"b")]))])
+    assert bodies(tmp_path / "q") == [b"a", b"b"]
+
+
+def test_a_repeated_micro_batch_is_put_once(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    writer = stream_writer(path)
+    writer.commit([writer.write(iter([table(b"a")]))], 0)
+    again = stream_writer(path)
+    staged = again.write(iter([table(b"a")]))
+    again.commit([staged], 0)
+    again.abort([staged], 0)
+    again.commit([again.write(iter([table(b"b")]))], 1)
+    assert bodies(path) == [b"a", b"b"]
+
+
+def test_a_task_that_ran_twice_counts_once(tmp_path: Path) -> None:
+    writer = stream_writer(tmp_path / "q")
+    writer.write(iter([table(b"a")]))
+    staged = writer.write(iter([table(b"a")]))
+    writer.commit([staged], 0)
+    assert bodies(tmp_path / "q") == [b"a"]
+    assert not list((tmp_path / "q").rglob("*.arrow"))
+
+
+def test_an_empty_micro_batch_is_fine(tmp_path: Path) -> None:
+    writer = stream_writer(tmp_path / "q")
+    writer.commit([writer.write(iter([])), None], 0)
+    assert bodies(tmp_path / "q") == []
+
+
+def test_others_may_put_while_batches_are_committed(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    writer = stream_writer(path)
+    with Queue(path) as queue:
+        for number in range(5):
+            queue.put(b"other")
+            writer.commit([writer.write(iter([table(b"%d" % number)]))], number)
+        assert queue.verify().is_ok
+    assert bodies(path) == [x for n in range(5) for x in (b"other", b"%d" % n)]
+
+
+def test_staged_rows_of_an_encrypted_queue_are_encrypted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THE_KEY", "ab" * 32)
+    writer = stream_writer(tmp_path / "q", keyEnv="THE_KEY")
+    staged = writer.write(iter([table(b"a secret body")]))
+    assert isinstance(staged, staging.Staged)
+    assert b"secret" not in Path(staged.path).read_bytes()
+    writer.commit([staged], 0)
+    assert bodies(tmp_path / "q", key=bytes.fromhex("ab" * 32)) == [b"a secret body"]
+
+
+def test_staged_rows_may_lie_anywhere_that_fsspec_knows(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    writer = stream_writer(tmp_path / "q", stagingDir="memory://staging")
+    writer.commit([writer.write(iter([table(b"a")]))], 0)
+    assert bodies(tmp_path / "q") == [b"a"]
+
+
+def test_damaged_staging_is_refused(tmp_path: Path) -> None:
+    writer = stream_writer(tmp_path / "q")
+    staged = writer.write(iter([table(b"a")]))
+    assert isinstance(staged, staging.Staged)
+    path = Path(staged.path)
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    with pytest.raises(OSError, match=path.name):
+        writer.commit([staged], 0)
+    assert not (tmp_path / "q").joinpath("log").exists() or bodies(tmp_path / "q") == []
+
+
+def test_the_query_id_names_the_ledger(tmp_path: Path) -> None:
+    (tmp_path / "ck").mkdir()
+    (tmp_path / "ck" / "metadata").write_text('{"id":"11111111-2222-3333-4444-555555555555"}')
+    given = options_of(tmp_path / "q", checkpointLocation=f"file:{tmp_path}/ck")
+    writer = sink.stream_writer(given, schema_of("body binary"), overwrite=False)
+    assert writer.options.app == "11111111-2222-3333-4444-555555555555"
+
+
+def test_a_stream_that_nobody_can_recognise_is_refused(tmp_path: Path) -> None:
+    given = options_of(tmp_path / "q", checkpointLocation="s3://bucket/ck")
+    with pytest.raises(OptionError, match="txnAppId"):
+        sink.stream_writer(given, schema_of("body binary"), overwrite=False)
+    given["delivery"] = "at-least-once"
+    writer = sink.stream_writer(given, schema_of("body binary"), overwrite=False)
+    for _ in range(2):
+        writer.commit([writer.write(iter([table(b"a")]))], 0)
+    assert bodies(tmp_path / "q") == [b"a", b"a"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ("value binary", "no column body"),
+        ("body binary,colour string", "no place for column colour"),
+        ("body long", "column body is bigint"),
+    ],
+)
+def test_columns_that_no_message_has_are_refused(tmp_path: Path, columns: str, text: str) -> None:
+    with pytest.raises(RefusedError, match=text):
+        sink.writer(options_of(tmp_path / "q"), schema_of(columns), overwrite=False)
+
+
+def test_a_queue_is_never_overwritten(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="append"):
+        sink.writer(options_of(tmp_path / "q"), schema_of("body binary"), overwrite=True)
+
+
+def test_a_url_is_no_place_for_a_queue(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="local disk"):
+        sink.writer(options_of("s3://bucket/q"), schema_of("body binary"), overwrite=False)
+
+
+def commit_and_die(path: Path, number: int, after: int) -> None:
+    """In a child: commits a batch and dies at the `after`-th call into the core's file effects."""
+    from penstock import _core
+
+    left = after
+
+    def counted(name: str) -> None:
+        real = getattr(_core, name)
+
+        def call(*arguments: object, **named: object) -> object:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments, **named)
+
+        setattr(_core, name, call)
+
+    for name in ("replace_file", "unlink_file", "rename_file", "sync_file", "crc32c"):
+        counted(name)
+    writer = stream_writer(path)
+    writer.commit([writer.write(iter([table(b"%d-0" % number, b"%d-1" % number)]))], number)
+
+
+def kills(tmp_path: Path, count: int) -> None:
+    """Every batch is killed at some step, then comes again, as Spark repeats it."""
+    path, seed = tmp_path / "q", random.Random(17)
+    Queue(path).close()
+    died = 0
+    for number in range(count):
+        child = os.fork()
+        if child == 0:
+            try:
+                commit_and_die(path, number, seed.randrange(14) if number else 0)
+            finally:
+                os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        seed.random()
+        died += status == -signal.SIGKILL
+        writer = stream_writer(path)
+        writer.commit([writer.write(iter([table(b"%d-0" % number, b"%d-1" % number)]))], number)
+    found = bodies(path)
+    assert found == [b"%d-%d" % (number, row) for number in range(count) for row in range(2)]
+    assert died > count // 4
+
+
+@pytest.mark.crash
+def test_commits_killed_at_any_step_land_once(tmp_path: Path) -> None:
+    kills(tmp_path, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.crash
+def test_two_thousand_killed_commits_land_once(tmp_path: Path) -> None:
+    kills(tmp_path, 2000)

@@ -1,0 +1,269 @@
+"""Batch reads, by calling the reader as Spark does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock import NoQueueError, OptionError, Queue
+from penstock.formats import registry
+from penstock.spark import source
+from penstock.spark.options import SourceOptions
+from penstock.spark.reading import DataLoss
+from tests import golden_data
+from tests.spark.helpers import MESSAGE, batch, collect, fill, options_of, scanned
+
+COLUMNS = ",".join(MESSAGE)
+
+
+def test_a_batch_equals_a_scan(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 500)
+    assert batch(path, columns=COLUMNS) == scanned(path)
+
+
+@pytest.mark.parametrize("size", [1, 100, 2000])
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_small_splits_lose_and_repeat_nothing(tmp_path: Path, size: int, compression: str) -> None:
+    path = tmp_path / "q"
+    with Queue(path, compression=compression, segment_bytes=16384) as queue:
+        for first in range(0, 300, 30):
+            queue.put_many([b"x" * 100 + b"%d" % n for n in range(first, first + 30)])
+            queue.put(b"alone")
+    given = options_of(path, columns=COLUMNS, targetPartitionBytes=size)
+    reader = source.reader(given, source.schema(given))
+    tasks = reader.partitions()
+    assert len(tasks) > 1
+    assert collect(reader, tasks) == scanned(path)
+
+
+def golden() -> list[golden_data.GoldenCase]:
+    formats = [name for name in golden_data.FORMATS if name in registry.MODULES]
+    return [case for name in formats for case in golden_data.golden_cases(name)]
+
+
+@pytest.mark.parametrize("case", golden(), ids=lambda case: f"{case.format}/{case.id}")
+def test_every_golden_queue_reads_as_the_engine_reads_it(
+    tmp_path: Path, case: golden_data.GoldenCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = case.copy(tmp_path)
+    options: dict[str, str] = {}
+    if case.key is not None:
+        monkeypatch.setenv("GOLDEN_KEY", case.key.hex())
+        options["keyEnv"] = "GOLDEN_KEY"
+    with Queue(path, read_only=True, key=case.key) as queue:
+        scan = queue.scan(tolerant=True)
+        wanted = [{name: getattr(m, name) for name in MESSAGE} for m in scan]
+    found = batch(
+        path, columns=COLUMNS, targetPartitionBytes=512, failOnDataLoss="false", **options
+    )
+    for row in wanted + found:
+        row["headers"] = row["headers"] or {}
+    assert found == wanted
+
+
+def test_a_subset_of_columns_is_all_that_is_read(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 3)
+    assert batch(path, columns="tag,queue") == [
+        {"tag": f"t.{n}", "queue": "q"} for n in range(3)
+    ]
+
+
+def test_a_list_and_a_glob_name_their_queues(tmp_path: Path) -> None:
+    fill(tmp_path / "eu" / "orders", 2)
+    fill(tmp_path / "us" / "orders", 1)
+    found = batch(f"{tmp_path}/*/orders", columns="queue")
+    assert [row["queue"] for row in found] == ["eu/orders"] * 2 + ["us/orders"]
+    fill(tmp_path / "bills", 1)
+    found = batch([tmp_path / "bills", tmp_path / "eu" / "orders"], columns="queue")
+    assert [row["queue"] for row in found] == ["bills", "orders", "orders"]
+
+
+def test_offsets_and_times_bound_a_batch(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    with Queue(path) as queue:
+        offsets = [queue.put(b"x", timestamp_ns=n * 1_000_000_000) for n in range(1, 11)]
+    found = batch(path, columns="offset", startingOffsets=offsets[3], endingOffsets=offsets[6])
+    assert [row["offset"] for row in found] == offsets[3:6]
+    found = batch(path, columns="offset", startingTimestamp="3000", endingTimestamp="5000")
+    assert [row["offset"] for row in found] == offsets[2:4]
+    by_name = '{"q": %d}' % offsets[8]
+    assert len(batch(path, columns="offset", startingOffsets=by_name)) == 2
+
+
+def test_a_batch_may_begin_inside_a_compressed_frame(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    with Queue(path, compression="lz4") as queue:
+        queue.put_many([b"a" * 200] * 50)
+    offsets = [row["offset"] for row in scanned(path)]
+    found = batch(path, columns="offset", startingOffsets=offsets[20])
+    assert [row["offset"] for row in found] == offsets[20:]
+
+
+def test_only_what_is_durable_is_read(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q", durability="process") as queue:
+        queue.put(b"synced")
+        queue.sync()
+        queue.put(b"not yet")
+        assert [row["body"] for row in batch(tmp_path / "q", columns="body")] == [b"synced"]
+
+
+def test_the_kafka_layout_has_kafkas_columns(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 1)
+    (row,) = batch(path, layout="kafka")
+    assert row["value"] == b"body-0"
+    assert (row["topic"], row["partition"], row["timestampType"]) == ("q", 0, 0)
+    assert row["headers"] == [{"key": "n", "value": b"0"}]
+
+
+def test_frames_say_where_they_are(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 2)
+    first, second = batch(path, table="frames")
+    assert first["position"] + first["length"] == second["position"]
+    assert first["checksum_ok"] is True
+    assert first["segment"].endswith(".seg")
+
+
+def test_segments_and_groups_are_tables(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 20)
+    with Queue(path) as queue:
+        queue.group("billing").get_many(5)
+    (segment,) = batch(path, table="segments")
+    assert (segment["format"], segment["base"], segment["sealed"]) == ("penstock", 0, False)
+    (group,) = batch(path, table="groups")
+    assert (group["group"], group["lag_bytes"] > 0) == ("billing", True)
+
+
+def damage(path: Path) -> tuple[Path, int]:
+    """Turns a byte in the middle of a queue's only segment."""
+    (segment,) = path.glob("log/*.seg")
+    raw = bytearray(segment.read_bytes())
+    at = raw.index(b"body-50")
+    raw[at] ^= 1
+    segment.write_bytes(bytes(raw))
+    return segment, at
+
+
+def test_damage_fails_the_query_with_file_and_byte(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 100)
+    segment, _ = damage(path)
+    with pytest.raises(DataLoss, match=rf"queue q: .*{segment.name}:\d+: found"):
+        batch(path)
+
+
+def test_damage_may_be_passed_over_and_shown(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 100)
+    segment, at = damage(path)
+    found = batch(path, columns="body,error,position,checksum_ok", failOnDataLoss="false")
+    assert len([row for row in found if row["error"] is None]) == 99
+    (bad,) = [row for row in found if row["error"] is not None]
+    assert bad["checksum_ok"] is False
+    assert 0 <= at - bad["position"] < 200
+
+
+def test_a_segment_that_was_cut_short_fails_the_query(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 100)
+    given = options_of(path)
+    reader = source.reader(given, source.schema(given))
+    tasks = reader.partitions()
+    (segment,) = path.glob("log/*.seg")
+    segment.write_bytes(segment.read_bytes()[:6000])
+    with pytest.raises(DataLoss, match="cut short"):
+        collect(reader, tasks)
+
+
+def test_a_queue_that_was_made_anew_fails_the_planned_query(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    given = options_of(path)
+    reader = source.reader(given, source.schema(given))
+    tasks = reader.partitions()
+    path.rename(tmp_path / "old")
+    fill(path, 10)
+    with pytest.raises(DataLoss, match="another queue now"):
+        collect(reader, tasks)
+
+
+def test_an_encrypted_queue_needs_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fill(tmp_path / "q", 5, key=bytes(range(32)))
+    monkeypatch.setenv("THE_KEY", bytes(range(32)).hex())
+    assert len(batch(path, keyEnv="THE_KEY")) == 5
+    with pytest.raises(OSError, match="key"):
+        batch(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"columns": "bodi"}, "expected some of queue, offset"),
+        ({"table": "rows"}, "messages or segments or groups or frames"),
+        ({"startingOfsets": "1"}, "startingOffsets"),
+        ({"failOnDataLoss": "maybe"}, "true or false"),
+        ({"targetPartitionBytes": "much"}, "a size like 64m"),
+    ],
+)
+def test_a_wrong_option_is_named(tmp_path: Path, options: dict[str, str], text: str) -> None:
+    path = fill(tmp_path / "q", 1)
+    with pytest.raises(OptionError, match=text):
+        batch(path, **options)
+
+
+def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    given = options_of(fill(tmp_path / "q", 1))
+    with pytest.raises(OptionError, match="tag string"):
+        source.reader(given, StructType([StructField("tag", LongType())]))
+
+
+def test_a_missing_path_and_an_empty_folder_say_so(tmp_path: Path) -> None:
+    with pytest.raises(NoQueueError, match="nothing"):
+        batch(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NoQueueError, match="empty"):
+        batch(tmp_path / "empty")
+
+
+def test_a_glob_without_a_match_is_an_empty_table(tmp_path: Path) -> None:
+    assert batch(f"{tmp_path}/*") == []
+
+
+def test_sizes_and_lists_are_read_as_people_write_them() -> None:
+    given = {"path": "/q", "targetpartitionbytes": "8m", "columns": "tag, id", "hold": "FALSE"}
+    options = SourceOptions.of(given)
+    assert (options.partition_bytes, options.columns, options.hold) == (8 << 20, ("tag", "id"), False)
+
+
+def filtered(path: Path, *filters: object) -> tuple[list[dict[str, object]], list[object]]:
+    from penstock.spark.batch import PushdownReader
+
+    given = options_of(path, columns="offset,tag,timestamp", targetPartitionBytes=1)
+    reader = PushdownReader(SourceOptions.of(given), source.schema(given))
+    left = list(reader.pushFilters(list(filters)))  # type: ignore[arg-type]
+    return collect(reader, reader.partitions()), left
+
+
+def test_filters_on_tags_are_answered_by_the_core(tmp_path: Path) -> None:
+    from pyspark.sql.datasource import EqualTo, In, StringStartsWith
+
+    path = fill(tmp_path / "q", 30)
+    rows, left = filtered(path, EqualTo(("tag",), "t.1"))
+    assert ({row["tag"] for row in rows}, len(rows), left) == ({"t.1"}, 10, [])
+    rows, left = filtered(path, In(("tag",), ("t.1", "t.2")))
+    assert (len(rows), left) == (20, [])
+    rows, left = filtered(path, StringStartsWith(("tag",), "t"))
+    assert (len(rows), left) == (30, [])
+    odd = EqualTo(("tag",), "t.1;t.2")
+    rows, left = filtered(path, odd)
+    assert (len(rows), left) == (30, [odd])
+
+
+def test_filters_on_offsets_leave_tasks_out_and_go_back_to_spark(tmp_path: Path) -> None:
+    from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
+
+    path = fill(tmp_path / "q", 30)
+    offsets = [row["offset"] for row in scanned(path)]
+    wanted = [GreaterThanOrEqual(("offset",), 0), LessThan(("offset",), -1)]
+    rows, left = filtered(path, *wanted)
+    assert (rows, left) == ([], wanted)
+    rows, _ = filtered(path, GreaterThanOrEqual(("offset",), offsets[-1] + 1))
+    assert len(rows) in (0, 30)

@@ -1,0 +1,258 @@
+"""Streams, by calling the reader as Spark does: beginnings, limits, restarts, losses."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from penstock import GroupError, OptionError, Queue
+from penstock.spark import follow
+from penstock.spark.offsets import Offsets, Position
+from penstock.spark.reading import DataLoss
+from tests.spark.helpers import batch, drain, fill, scanned, stream
+
+
+def flat(batches: list[list[dict[str, object]]]) -> list[object]:
+    return [row["body"] for rows in batches for row in rows]
+
+
+def expected(path: Path) -> list[object]:
+    return [row["body"] for row in scanned(path)]
+
+
+def test_a_stream_gives_everything_once(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 100)
+    reader = stream(path)
+    batches, at = drain(reader)
+    assert flat(batches) == expected(path)
+    fill(path, 50, first=100)
+    more, _ = drain(reader, at)
+    assert flat(batches) + flat(more) == expected(path)
+
+
+def test_row_limits_cut_micro_batches_at_frames(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 100)
+    batches, _ = drain(stream(path, maxOffsetsPerTrigger=30, targetPartitionBytes=200))
+    assert [len(rows) for rows in batches] == [30, 30, 30, 10]
+    assert flat(batches) == expected(path)
+
+
+def test_byte_limits_cut_micro_batches_and_always_move_on(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 20)
+    batches, _ = drain(stream(path, maxBytesPerTrigger=1))
+    assert [len(rows) for rows in batches] == [1] * 20
+    batches, _ = drain(stream(path, maxBytesPerTrigger="1k"))
+    assert 1 < len(batches) < 20
+    assert flat(batches) == expected(path)
+
+
+def test_limits_reach_across_segments(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    with Queue(path, segment_bytes=16384) as queue:
+        for number in range(3000):
+            queue.put(b"%d" % number + bytes(1000))
+        assert len(queue.store.segments(fresh=True)) > 1
+    batches, _ = drain(stream(path, maxOffsetsPerTrigger=700))
+    assert [len(rows) for rows in batches] == [700, 700, 700, 700, 200]
+    assert flat(batches) == expected(path)
+
+
+def test_read_all_overrules_the_options(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 100)
+    batches, _ = drain(stream(path, maxOffsetsPerTrigger=30), limit=ReadAllAvailable())
+    assert [len(rows) for rows in batches] == [100]
+
+
+def test_available_now_stops_at_what_was_there(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    reader = stream(path, maxOffsetsPerTrigger=4)
+    reader.prepareForTriggerAvailableNow()
+    fill(path, 10, first=10)
+    batches, at = drain(reader)
+    assert len(flat(batches)) == 10
+    later = stream(path)
+    assert len(flat(drain(later, at)[0])) == 10
+
+
+def test_several_queues_share_the_limit_and_a_new_one_joins(tmp_path: Path) -> None:
+    fill(tmp_path / "a", 50)
+    fill(tmp_path / "b", 10)
+    reader = stream(f"{tmp_path}/*", maxOffsetsPerTrigger=20)
+    batches, at = drain(reader)
+    assert max(len(rows) for rows in batches) <= 20
+    assert len(flat(batches)) == 60
+    fill(tmp_path / "c", 5)
+    more, at = drain(reader, at)
+    assert {row["queue"] for row in more[0]} == {"c"}
+    assert sorted(at["q"]) == ["a", "b", "c"]
+
+
+def test_a_micro_batch_waits_for_enough_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("penstock.spark.stream.time.monotonic", lambda: now[0])
+    path = fill(tmp_path / "q", 5)
+    reader = stream(path, minOffsetsPerTrigger=10, maxTriggerDelay="60s")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    now[0] = 61.0
+    assert reader.latestOffset(start, ReadAllAvailable()) != start
+    fill(path, 5, first=5)
+    reader = stream(path, minOffsetsPerTrigger=10)
+    assert reader.latestOffset(start, ReadAllAvailable()) != start
+
+
+def test_partitions_of_a_repeated_batch_are_the_same(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 40)
+    reader = stream(path, targetPartitionBytes=300)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(25))
+    fill(path, 40, first=40)
+    again = stream(path, targetPartitionBytes=300)
+    assert reader.partitions(start, end) == again.partitions(start, end)
+
+
+def test_offsets_are_text_with_fixed_order_and_a_version() -> None:
+    offsets = Offsets({"b": Position("2", 7), "a": Position("1", 3)})
+    assert list(offsets.json()["q"]) == ["a", "b"]
+    assert Offsets.from_json(offsets.json()) == offsets
+    with pytest.raises(ValueError, match="version 2"):
+        Offsets.from_json({"v": 2, "q": {}})
+
+
+# The group that follows
+
+
+def test_latest_needs_a_group_that_remembers_it(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    with pytest.raises(OptionError, match="group"):
+        stream(path, startingOffsets="latest")
+    reader = stream(path, startingOffsets="latest", group="g")
+    start = reader.initialOffset()
+    fill(path, 3, first=10)
+    assert reader.initialOffset() == start
+    reader.stop()
+    # The driver dies before batch 0 is done: the new one must begin at the same place.
+    again = stream(path, startingOffsets="latest", group="g")
+    assert again.initialOffset() == start
+    batches, _ = drain(again, start)
+    assert flat(batches) == [b"body-10", b"body-11", b"body-12"]
+    again.stop()
+
+
+def test_a_new_checkpoint_obeys_its_start_or_goes_on_where_the_group_is(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    first = stream(path, group="g")
+    drain(first)
+    first.stop()
+    fill(path, 2, first=10)
+    second = stream(path, group="g", startingOffsets="group")
+    assert len(flat(drain(second)[0])) == 2
+    second.stop()
+    third = stream(path, group="g", startingOffsets="earliest")
+    assert len(flat(drain(third)[0])) == 12
+    third.stop()
+
+
+def test_the_cursor_follows_commits_and_never_leads(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    reader = stream(path, group="g", maxOffsetsPerTrigger=4)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(4))
+    assert batch(path, table="groups")[0]["lag"] == 10
+    # Asking for the next batch with `end` as its start says that the first one was committed,
+    # also when Spark never says so: the last batch of an AvailableNow run.
+    reader.latestOffset(end, ReadMaxRows(4))
+    assert batch(path, table="groups")[0]["lag"] == 6
+    reader.stop()
+
+
+def test_a_second_query_on_the_same_group_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "PATIENCE_S", 0.0)
+    path = fill(tmp_path / "q", 1)
+    first = stream(path, group="g")
+    first.initialOffset()
+    with pytest.raises(GroupError, match="another query follows"):
+        stream(path, group="g").initialOffset()
+    first.stop()
+    second = stream(path, group="g")
+    second.initialOffset()
+    second.stop()
+
+
+def test_retention_waits_for_the_group_that_follows(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    with Queue(path, segment_bytes=16384) as queue:
+        for _ in range(1500):
+            queue.put(bytes(1000))
+        reader = stream(path, group="g", maxOffsetsPerTrigger=1200)
+        start = reader.initialOffset()
+        assert queue.trim("latest", dry_run=True) == 0
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        reader.commit(end)
+        assert queue.trim("latest", dry_run=True) > 0
+        reader.stop()
+
+
+# What goes away
+
+
+def trimmed(path: Path) -> int:
+    """Rolls and trims, so that the head moves; answers the new head."""
+    with Queue(path, segment_bytes=16384) as queue:
+        for _ in range(1500):
+            queue.put(bytes(1000))
+        queue.trim("latest")
+        return queue.end().head
+
+
+def test_a_trimmed_queue_fails_the_stream_and_says_what_went(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    reader = stream(path)
+    start = reader.initialOffset()
+    head = trimmed(path)
+    with pytest.raises(DataLoss, match=f"retention removed offsets 0 to {head}"):
+        reader.latestOffset(start, ReadAllAvailable())
+    lenient = stream(path, failOnDataLoss="false")
+    batches, _ = drain(lenient, start)
+    assert flat(batches) == expected(path)
+
+
+def test_a_queue_made_anew_under_a_checkpoint_is_noticed(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    _, at = drain(stream(path))
+    shutil.rmtree(path)
+    fill(path, 20)
+    with pytest.raises(DataLoss, match="was made anew"):
+        stream(path).latestOffset(at, ReadAllAvailable())
+    batches, _ = drain(stream(path, failOnDataLoss="false"), at)
+    assert len(flat(batches)) == 20
+
+
+def test_a_queue_that_lost_its_end_is_noticed(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    shutil.copytree(path, tmp_path / "backup")
+    fill(path, 10, first=10)
+    _, at = drain(stream(path))
+    shutil.rmtree(path)
+    (tmp_path / "backup").rename(path)
+    with pytest.raises(DataLoss, match="restored from a copy"):
+        stream(path).latestOffset(at, ReadAllAvailable())
+
+
+def test_a_vanished_queue_is_data_loss(tmp_path: Path) -> None:
+    fill(tmp_path / "a", 5)
+    fill(tmp_path / "b", 5)
+    reader = stream(f"{tmp_path}/*")
+    _, at = drain(reader)
+    shutil.rmtree(tmp_path / "a")
+    with pytest.raises(DataLoss, match="queue a: it is gone"):
+        reader.latestOffset(at, ReadAllAvailable())
+    lenient = stream(f"{tmp_path}/*", failOnDataLoss="false")
+    assert lenient.latestOffset(at, ReadAllAvailable()) == at

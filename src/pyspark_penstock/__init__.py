@@ -28,31 +28,31 @@ class DefaultSource(DataSource):
         """What `format()` is given."""
         return "penstock"
 
-    def schema(self) -> Any:  # noqa: ANN401  (a StructType; pyspark ships no types)
+    def schema(self) -> Any:
         """The default columns, those of `columns`, or those of `layout` and `table`."""
         from penstock.spark import source
 
         return source.schema(self.options)
 
-    def reader(self, schema: Any) -> Any:  # noqa: ANN401
+    def reader(self, schema: Any) -> Any:
         """Reads a batch."""
         from penstock.spark import source
 
         return source.reader(self.options, schema)
 
-    def streamReader(self, schema: Any) -> Any:  # noqa: ANN401, N802
+    def streamReader(self, schema: Any) -> Any:
         """Reads a stream."""
         from penstock.spark import source
 
         return source.stream_reader(self.options, schema)
 
-    def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: ANN401
+    def writer(self, schema: Any, overwrite: bool) -> Any:
         """Writes a batch."""
         from penstock.spark import sink
 
         return sink.writer(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: ANN401, N802
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
         """Writes a stream."""
         from penstock.spark import sink
 

@@ -18,7 +18,7 @@ from penstock.spark.stream import StreamReader
 MESSAGE = ("offset", "number", "timestamp_ns", "id", "key", "tag", "headers", "body")
 
 
-def fill(path: Path, count: int, *, first: int = 0, **options: Any) -> Path:  # noqa: ANN401
+def fill(path: Path, count: int, *, first: int = 0, **options: Any) -> Path:
     """A queue of that many messages."""
     with Queue(path, **options) as queue:
         for number in range(first, first + count):
@@ -32,7 +32,7 @@ def options_of(path: object, **options: object) -> dict[str, str]:
     return {"path": text, **{name.lower(): str(value) for name, value in options.items()}}
 
 
-def collect(reader: Any, tasks: Iterable[Any]) -> list[dict[str, Any]]:  # noqa: ANN401
+def collect(reader: Any, tasks: Iterable[Any]) -> list[dict[str, Any]]:
     """The rows of all tasks, in their order; every batch has Spark's very schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -62,7 +62,7 @@ def drain(
 ) -> tuple[list[list[dict[str, Any]]], dict[str, Any]]:
     """Micro-batches until nothing is new, as Spark would run them, and the last offset."""
     at = start if start is not None else reader.initialOffset()
-    batches = []
+    batches: list[list[dict[str, Any]]] = []
     while True:
         end = reader.latestOffset(at, limit or reader.getDefaultReadLimit() or ReadAllAvailable())
         if end == at:
@@ -72,15 +72,13 @@ def drain(
         at = end
 
 
-def scanned(path: Path, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401
+def scanned(path: Path, **options: Any) -> list[dict[str, Any]]:
     """What `cat` would give: the queue read by the engine."""
     with Queue(path, read_only=True, **options) as queue:
-        return [
-            {name: getattr(message, name) for name in MESSAGE} for message in queue.scan()
-        ]
+        return [{name: getattr(message, name) for name in MESSAGE} for message in queue.scan()]
 
 
-def bodies(path: Path, **options: Any) -> list[bytes]:  # noqa: ANN401
+def bodies(path: Path, **options: Any) -> list[bytes]:
     with Queue(path, read_only=True, **options) as queue:
         return [message.body for message in queue.scan()]
 
@@ -92,7 +90,7 @@ def table(*found: bytes, tag: str | None = None) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def schema_of(text: str) -> Any:  # noqa: ANN401
+def schema_of(text: str) -> Any:
     from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
     kinds = {"binary": BinaryType(), "string": StringType(), "long": LongType()}

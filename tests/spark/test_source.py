@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,9 +65,7 @@ def test_every_golden_queue_reads_as_the_engine_reads_it(
 
 def test_a_subset_of_columns_is_all_that_is_read(tmp_path: Path) -> None:
     path = fill(tmp_path / "q", 3)
-    assert batch(path, columns="tag,queue") == [
-        {"tag": f"t.{n}", "queue": "q"} for n in range(3)
-    ]
+    assert batch(path, columns="tag,queue") == [{"tag": f"t.{n}", "queue": "q"} for n in range(3)]
 
 
 def test_a_list_and_a_glob_name_their_queues(tmp_path: Path) -> None:
@@ -87,7 +86,7 @@ def test_offsets_and_times_bound_a_batch(tmp_path: Path) -> None:
     assert [row["offset"] for row in found] == offsets[3:6]
     found = batch(path, columns="offset", startingTimestamp="3000", endingTimestamp="5000")
     assert [row["offset"] for row in found] == offsets[2:4]
-    by_name = '{"q": %d}' % offsets[8]
+    by_name = f'{{"q": {offsets[8]}}}'
     assert len(batch(path, columns="offset", startingOffsets=by_name)) == 2
 
 
@@ -153,7 +152,7 @@ def test_damage_fails_the_query_with_file_and_byte(tmp_path: Path) -> None:
 
 def test_damage_may_be_passed_over_and_shown(tmp_path: Path) -> None:
     path = fill(tmp_path / "q", 100)
-    segment, at = damage(path)
+    _, at = damage(path)
     found = batch(path, columns="body,error,position,checksum_ok", failOnDataLoss="false")
     assert len([row for row in found if row["error"] is None]) == 99
     (bad,) = [row for row in found if row["error"] is not None]
@@ -230,10 +229,14 @@ def test_a_glob_without_a_match_is_an_empty_table(tmp_path: Path) -> None:
 def test_sizes_and_lists_are_read_as_people_write_them() -> None:
     given = {"path": "/q", "targetpartitionbytes": "8m", "columns": "tag, id", "hold": "FALSE"}
     options = SourceOptions.of(given)
-    assert (options.partition_bytes, options.columns, options.hold) == (8 << 20, ("tag", "id"), False)
+    assert (options.partition_bytes, options.columns, options.hold) == (
+        8 << 20,
+        ("tag", "id"),
+        False,
+    )
 
 
-def filtered(path: Path, *filters: object) -> tuple[list[dict[str, object]], list[object]]:
+def filtered(path: Path, *filters: object) -> tuple[list[dict[str, Any]], list[Any]]:
     from penstock.spark.batch import PushdownReader
 
     given = options_of(path, columns="offset,tag,timestamp", targetPartitionBytes=1)

@@ -24,7 +24,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from penstock import _core
 from penstock.disk import files
@@ -80,7 +79,7 @@ class Ledger:
         found = files.read_json(self.path)
         return -1 if found is None else int(found["batch"])
 
-    def commit(self, batch: int, table: Any) -> tuple[int, int, int] | None:
+    def commit(self, batch: int, table: object) -> tuple[int, int, int] | None:
         """Puts the table's rows as batch number `batch`; none if that is there already.
 
         The rows are visible together. Answers the first offset, the one behind the last, rows.

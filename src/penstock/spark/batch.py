@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FAR = 2**63 - 1
+EVERY_TAG = TagFilter()
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Bounds:
     last_offset: int = FAR
     first_ns: int = -FAR
     last_ns: int = FAR
-    tags: TagFilter = TagFilter()
+    tags: TagFilter = EVERY_TAG
 
     def leaves(self, span: Span) -> bool:
         """Whether the span may hold a row that passes."""
@@ -76,7 +77,7 @@ class BatchReader(DataSourceReader):
             found.append((queue, [span for span in whole if self.bounds.leaves(span)]))
         return list(spans.tasks(self.options, found))
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
         if self.options.table in ("segments", "groups"):
             return iter([tables.read(self.options, self.schema)])
@@ -87,12 +88,14 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownReader(BatchReader):
-    """The same, for sessions that hand filters over.
+    """The same with filters taken over, for those who ask for it (option `pushdown`).
 
-    Spark fails a reader that takes filters in a session that gives none, so there are two.
+    Spark fails a reader that takes filters in a session that gives none, so there are two. And
+    Spark keeps what was planned with filters for the next query on the same DataFrame, even for
+    one without filters: nobody gets this who does not ask for it.
     """
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Takes what it can; what it does not take over completely Spark checks again."""
         return [one for one in filters if not self._take(one)]
 
@@ -120,7 +123,7 @@ class PushdownReader(BatchReader):
 
     def _take_tag(self, one: Filter) -> bool:
         """One filter on tags goes to the core, where a rejected message is never built."""
-        if self.bounds.tags != TagFilter():
+        if self.bounds.tags != EVERY_TAG:
             return False
         if isinstance(one, EqualTo | In):
             wanted = one.value if isinstance(one, In) else (one.value,)

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from penstock.disk import files
-from penstock.engine.group import folder_of
+from penstock.engine.group import Group, folder_of
 from penstock.engine.queue import Queue
 from penstock.errors import GroupError
 from penstock.spark.options import SourceOptions
@@ -67,7 +67,7 @@ class Follower:
             return None
         return self._group(self.start).cursor
 
-    def _group(self, start: int):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def _group(self, start: int) -> Group:
         return self.queue.group(
             self._options.group, start=start, mirrored=False, holds=self._options.hold
         )

@@ -30,7 +30,9 @@ class Offsets(dict[str, Position]):
 
     def json(self) -> dict[str, Any]:
         """As Spark stores it."""
-        queues = {name: {"id": self[name].identity, "next": self[name].next} for name in sorted(self)}
+        queues = {
+            name: {"id": self[name].identity, "next": self[name].next} for name in sorted(self)
+        }
         return {"v": VERSION, "q": queues}
 
     @classmethod

@@ -61,6 +61,9 @@ class SourceOptions:
     """Tasks at least, if there is enough to cut."""
     fail_on_data_loss: bool = True
     """Whether lost or damaged data fails the query, or is logged and passed over."""
+    pushdown: bool = False
+    """Take filters over from Spark. Only for a table that is used in one query alone: Spark 4.3
+    keeps the filters of one query for the next one on the same DataFrame, which then lacks rows."""
     group: str = ""
     """The group whose cursor follows a stream."""
     hold: bool = True
@@ -113,6 +116,7 @@ SPELLED = {
     "targetPartitionBytes": "partition_bytes",
     "minPartitions": "min_partitions",
     "failOnDataLoss": "fail_on_data_loss",
+    "pushdown": "pushdown",
     "group": "group",
     "hold": "hold",
     "keyFile": "key_file",

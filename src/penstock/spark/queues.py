@@ -7,7 +7,6 @@ facts (names, offsets, identities); tasks open the queues again where they run.
 from __future__ import annotations
 
 import glob
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +42,9 @@ class Piece:
         return self.last - self.read_from
 
 
-def open_store(path: str | Path, options: SourceOptions, opening: QueueOptions | None = None) -> Store:
+def open_store(
+    path: str | Path, options: SourceOptions, opening: QueueOptions | None = None
+) -> Store:
     """Opens for reading only: nothing on disk changes."""
     return registry.open_store(
         Path(path), format=options.queue_format, layout=options.queue_layout,
@@ -121,7 +122,9 @@ class LocalQueue:
         if not group and len(own) == 1:
             return next(iter(own.values()))
         known = ", ".join(own) or "none"
-        raise OptionError("view", "pending", f"a group that the format itself keeps; it has {known}")
+        raise OptionError(
+            "view", "pending", f"a group that the format itself keeps; it has {known}"
+        )
 
 
 Source = LocalQueue | shipped.ShippedQueue
@@ -153,7 +156,9 @@ def find(options: SourceOptions) -> dict[str, str]:
     for path in options.paths:
         for name, where in _matches(path):
             if name in found and found[name] != where:
-                raise OptionError("path", where, f"another name than {found[name]}: both are {name!r}")
+                raise OptionError(
+                    "path", where, f"another name than {found[name]}: both are {name!r}"
+                )
             found[name] = where
     return found
 
@@ -162,16 +167,18 @@ def _matches(path: str) -> Iterator[tuple[str, str]]:
     if shipped.is_url(path):
         yield path.rstrip("/").rsplit("/", 1)[-1], path
     elif glob.has_magic(path):
-        fixed = path
-        while glob.has_magic(fixed):
-            fixed = os.path.dirname(fixed)
-        for where in sorted(glob.glob(path)):
-            if is_queue(Path(where)):
-                yield os.path.relpath(where, fixed or "."), os.path.abspath(where)
+        fixed = Path(path).absolute()
+        while glob.has_magic(str(fixed)):
+            fixed = fixed.parent
+        pattern = str(Path(path).absolute().relative_to(fixed))
+        for where in sorted(fixed.glob(pattern)):
+            if is_queue(where):
+                yield str(where.relative_to(fixed)), str(where)
     else:
-        if not os.path.exists(path):
+        where = Path(path).absolute()
+        if not where.exists():
             raise NoQueueError(path)
-        yield os.path.basename(os.path.abspath(path)), os.path.abspath(path)
+        yield where.name, str(where)
 
 
 def is_queue(path: Path) -> bool:
@@ -182,7 +189,7 @@ def is_queue(path: Path) -> bool:
         registry.sniff(path)
     except NoQueueError:
         return False
-    except Exception:  # noqa: BLE001  (an unclear folder is reported when it is opened)
+    except Exception:  # an unclear folder is reported when it is opened
         return path.is_dir() and any(path.iterdir())
     return True
 

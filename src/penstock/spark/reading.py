@@ -101,10 +101,8 @@ def _open(options: SourceOptions, span: Span, stack: ExitStack) -> tuple[Store, 
     path, opening = Path(span.where), options
     end: int | None = None
     if span.is_shipped:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))  # type: ignore[assignment]
-        holder = tempfile.TemporaryDirectory(prefix="penstock-", dir=str(folder))
-        stack.callback(holder.cleanup)
-        path, manifest = shipped.fetch(span.where, span.base, holder)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))
+        path, manifest = shipped.fetch(span.where, span.base, Path(folder))
         opening = replace(options, queue_format=manifest.format, queue_layout=manifest.layout)
         end = next(s.end for s in manifest.segments if s.base == span.base)
     try:
@@ -181,8 +179,10 @@ def _report(
 ) -> Iterator[pa.RecordBatch]:
     rows = []
     for fault in faults:
-        log.warning("queue %s: %s:%d: found %s, expected %s; %d bytes passed over",
-                    span.queue, fault.path, fault.at, fault.found, fault.expected, fault.length)  # fmt: skip
+        log.warning(
+            "queue %s: %s:%d: found %s, expected %s; %d bytes passed over",
+            span.queue, fault.path, fault.at, fault.found, fault.expected, fault.length,
+        )  # fmt: skip
         shift = segment.position(info.base) if segment is not None else 0
         rows.append({
             "queue": span.queue, "offset": max(info.base, info.base + fault.at - shift),
@@ -191,5 +191,3 @@ def _report(
         })  # fmt: skip
     if shape.wants_errors:
         yield shape.damage(rows)
-
-

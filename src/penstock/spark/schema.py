@@ -76,7 +76,7 @@ KAFKA = {
     "timestampType": Column(IntegerType()),
     "headers": Column(KAFKA_HEADERS, "headers"),
 }
-SEGMENTS = {
+SEGMENTS: dict[str, DataType] = {
     "queue": StringType(),
     "format": StringType(),
     "layout": StringType(),
@@ -90,7 +90,7 @@ SEGMENTS = {
     "last_timestamp": TimestampType(),
     "sealed": BooleanType(),
 }
-GROUPS = {
+GROUPS: dict[str, DataType] = {
     "queue": StringType(),
     "group": StringType(),
     "cursor": LongType(),
@@ -182,7 +182,5 @@ class Shape:
 
 
 def _kafka_headers(array: pa.MapArray) -> pa.Array:
-    pair = pa.StructArray.from_arrays(
-        [array.keys, array.items.cast(pa.binary())], ["key", "value"]
-    )
+    pair = pa.StructArray.from_arrays([array.keys, array.items.cast(pa.binary())], ["key", "value"])
     return pa.ListArray.from_arrays(array.offsets, pair)

@@ -19,7 +19,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
-    # Rows that a filter rejects never leave the core.
+    # For tables with the option `pushdown`: rows that a filter rejects never leave the core.
     "spark.sql.python.filterPushdown.enabled": "true",
     # Small batches cost most when queues are written.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",

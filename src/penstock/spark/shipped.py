@@ -9,7 +9,6 @@ The manifest is replaced as a whole, so a reader sees a prefix of the queue, nev
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ def is_url(path: str) -> bool:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """fsspec's view of a URL, or an error that says what to install."""
+    """The file system of a URL, by fsspec, or an error that says what to install."""
     try:
         import fsspec
     except ImportError as error:
@@ -128,7 +127,9 @@ class ShippedQueue:
         at, seen, taken = start, 0, 0
         for piece in self.pieces(start, end):
             one = next(s for s in self.manifest.segments if s.base == piece.base)
-            if at > start and (seen + (one.messages or 0) > rows or taken + piece.bytes > most_bytes):
+            if at > start and (
+                seen + (one.messages or 0) > rows or taken + piece.bytes > most_bytes
+            ):
                 break
             at, seen, taken = piece.last, seen + (one.messages or 1), taken + piece.bytes
         return at, seen
@@ -141,14 +142,18 @@ class ShippedQueue:
             return self.end
         if where.isdigit() and self.head <= int(where) <= self.end:
             return int(where)
-        raise OptionError("startingOffsets", where, f"earliest, latest, or {self.head} to {self.end}")
+        raise OptionError(
+            "startingOffsets", where, f"earliest, latest, or {self.head} to {self.end}"
+        )
 
     def by_time(self, name: str, text: str) -> int:
         """The first segment that has something at or after the time."""
         from penstock.spark.options import timestamp_ns
 
         wanted = timestamp_ns(name, text)
-        later = (s.first for s in self.manifest.segments if s.last_ns is None or s.last_ns >= wanted)
+        later = (
+            s.first for s in self.manifest.segments if s.last_ns is None or s.last_ns >= wanted
+        )
         return next(later, self.end)
 
     def pending(self, group: str) -> int:
@@ -156,7 +161,7 @@ class ShippedQueue:
         raise OptionError("view", "pending", "a queue that is not shipped")
 
 
-def fetch(url: str, base: int, to: tempfile.TemporaryDirectory[str]) -> tuple[Path, Manifest]:
+def fetch(url: str, base: int, to: Path) -> tuple[Path, Manifest]:
     """Fetches one segment and what is needed to read it; answers where the queue now is."""
     from penstock import _core
 
@@ -164,7 +169,7 @@ def fetch(url: str, base: int, to: tempfile.TemporaryDirectory[str]) -> tuple[Pa
     if manifest is None:
         raise NoQueueError(f"{url}/{MANIFEST}")
     system, path = file_system(url)
-    root = Path(to.name) / path.rsplit("/", 1)[-1]
+    root = to / path.rsplit("/", 1)[-1]
     one = next((s for s in manifest.segments if s.base == base), None)
     if one is None:
         raise NoQueueError(f"{url}: segment {base}")
@@ -177,5 +182,7 @@ def fetch(url: str, base: int, to: tempfile.TemporaryDirectory[str]) -> tuple[Pa
     raw = (root / one.file).read_bytes()
     if len(raw) != one.size or _core.crc32c(raw) != one.crc32c:
         found = f"{one.file}: {len(raw)} bytes that check as {_core.crc32c(raw):08x}"
-        raise FormatError(url, found, f"expected {one.size}, {one.crc32c:08x}; ship the queue again")
+        raise FormatError(
+            url, found, f"expected {one.size}, {one.crc32c:08x}; ship the queue again"
+        )
     return root, manifest

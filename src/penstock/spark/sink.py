@@ -112,7 +112,11 @@ def options_of(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
 
 def _sidecar(path: Path) -> Path:
     is_file = path.is_file() or path.suffix == ".bin"
-    return path.absolute().with_name(path.name + ".penstock") if is_file else path.absolute() / ".penstock"
+    return (
+        path.absolute().with_name(path.name + ".penstock")
+        if is_file
+        else path.absolute() / ".penstock"
+    )
 
 
 def _query_id(checkpoint: str) -> str | None:
@@ -205,7 +209,7 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
 class StreamWriter(_Sink, DataSourceStreamArrowWriter):
     """`df.writeStream.format("penstock")`."""
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A micro-batch is done; may come again with the same rows."""
         app = self.options.app or f"once-{uuid.uuid4().hex}"
         self.put(messages, app, batchId)
@@ -213,7 +217,7 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
             with self.options.open() as queue:
                 Ledger(queue.store, app).drop()
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Comes also after a commit that failed half-way: what was published stays."""
         staging.forget(messages)
 

@@ -25,7 +25,8 @@ def reader(options: Mapping[str, str], wanted: StructType) -> BatchReader:
     """A batch reader for the columns that are asked for."""
     parsed = SourceOptions.of(options)
     schemas.check(parsed, wanted)
-    takes_filters = _caller_hands_filters_over() and parsed.table == "messages"
+    is_taken = parsed.pushdown and parsed.table == "messages"
+    takes_filters = is_taken and _caller_hands_filters_over()
     return (PushdownReader if takes_filters else BatchReader)(parsed, wanted)
 
 

@@ -86,7 +86,7 @@ def drop(folder: str) -> None:
     """Removes the folder of a job that is over."""
     if not shipped.is_url(folder):
         with contextlib.suppress(OSError):
-            os.rmdir(folder)
+            Path(folder).rmdir()
 
 
 def forget(messages: Iterable[WriterCommitMessage | None]) -> None:

@@ -60,7 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ── where it begins ────────────────────────────────────────────────────────────────────
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:
         """Where the stream begins. Asked twice at first, and again if batch 0 is repeated."""
         return Offsets({queue.name: self._begin(queue) for queue in self._queues()}).json()
 
@@ -96,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ── how far it goes ────────────────────────────────────────────────────────────────────
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         """What the options say; Spark hands it back to `latestOffset`."""
         if self.options.max_rows:
             return ReadMaxRows(self.options.max_rows)
@@ -104,15 +104,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self.options.max_bytes)
         return ReadAllAvailable()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         """Fixes the end of this run."""
         self._target = Offsets({q.name: Position(q.identity, q.end) for q in self._queues()})
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, Any] | None:
         """For lag in Spark's own progress reports."""
         return Offsets({q.name: Position(q.identity, q.end) for q in self._queues()}).json()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch. That `start` is given means it was processed."""
         before = Offsets.from_json(start)
         found = {queue.name: queue for queue in self._queues()}
@@ -190,7 +190,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if known.identity != queue.identity:
             self._lost(
                 f"queue {queue.name}: {queue.where} was made anew (it is {queue.identity}, the "
-                f"checkpoint knows {known.identity}); what the old one held after {known.next} is lost"
+                f"checkpoint knows {known.identity}); it is lost from {known.next} on"
             )
             return queue.head
         if queue.end < known.next:
@@ -228,7 +228,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges.append((queue, spans.whole_spans(queue, begin, min(last.next, queue.end))))
         return list(spans.tasks(self.options, ranges))
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
         if not isinstance(partition, Task):
             return iter(())

@@ -9,6 +9,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.engine.queue import Queue
 from penstock.errors import PenstockError
+from penstock.formats.base import SegmentInfo
 from penstock.spark import queues, shipped
 from penstock.spark.options import SourceOptions
 
@@ -47,7 +48,14 @@ def _segments(name: str, where: str, options: SourceOptions) -> list[dict[str, A
 
 
 def _segment(
-    name: str, format: str, layout: str, known: Any, file: str, end: int, *, is_sealed: bool
+    name: str,
+    format: str,
+    layout: str,
+    known: SegmentInfo | shipped.ShippedSegment,
+    file: str,
+    end: int,
+    *,
+    is_sealed: bool,
 ) -> dict[str, Any]:
     def us(ns: int | None) -> int | None:
         return None if ns is None else ns // 1000

@@ -1,0 +1,145 @@
+"""Two processes: how many messages pass between them, and how long one takes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import penstock
+from benches.harness import percentile
+
+CONTEXT = multiprocessing.get_context("spawn")
+NOW = time.perf_counter_ns  # The monotonic clock: the same in every process.
+
+
+def _produce(path: str, body: bytes, count: int, batch: int, ready: Connection) -> None:
+    with penstock.Queue(path) as queue:
+        ready.send(True)
+        ready.recv()
+        if batch == 1:
+            put = queue.put
+            for _ in range(count):
+                put(body)
+        else:
+            bodies = [body] * batch
+            for _ in range(count // batch):
+                queue.put_many(bodies)
+        ready.recv()
+
+
+def passed_us(path: Path, size: int, count: int, batch: int) -> float:
+    """Wall time per message from a producer in another process to bodies read here."""
+    ours, theirs = CONTEXT.Pipe()
+    with penstock.Queue(path) as queue:
+        group = queue.group(ack="auto")
+        args = (str(path), bytes(size), count, batch, theirs)
+        producer = CONTEXT.Process(target=_produce, args=args)
+        producer.start()
+        ours.recv()
+        got, start = 0, NOW()
+        ours.send(True)
+        if batch == 1:
+            get = group.get
+            while got < count:
+                _ = get(10).body
+                got += 1
+        else:
+            while got < count:
+                got += len([message.body for message in group.get_many(batch, 10)])
+        taken = NOW() - start
+        ours.send(True)
+        producer.join()
+    return taken / count / 1000
+
+
+def _send(pipe: Connection, body: bytes, count: int) -> None:
+    for _ in range(count):
+        pipe.send_bytes(body)
+
+
+def pipe_passed_us(size: int, count: int) -> float:
+    """The same through `multiprocessing.Pipe`."""
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    producer = CONTEXT.Process(target=_send, args=(theirs, bytes(size), count))
+    producer.start()
+    ours.recv_bytes()
+    start = NOW()
+    for _ in range(count - 1):
+        ours.recv_bytes()
+    taken = NOW() - start
+    producer.join()
+    return taken / (count - 1) / 1000
+
+
+def _pace(count: int) -> None:
+    """Between two messages at 2500 a second, without hogging a core."""
+    time.sleep(0.0004)
+
+
+def _tick(path: str, count: int, ready: Connection) -> None:
+    with penstock.Queue(path) as queue:
+        ready.send(True)
+        ready.recv()
+        put = queue.put
+        for _ in range(count):
+            put(NOW().to_bytes(8, "little") + bytes(92))
+            _pace(count)
+        ready.recv()
+
+
+def latencies_us(path: Path, count: int, *, spinning: bool) -> tuple[float, float]:
+    """One-way p50 and p99 of 100-byte messages at about 2500 a second."""
+    ours, theirs = CONTEXT.Pipe()
+    found: list[float] = []
+    with penstock.Queue(path) as queue:
+        group = queue.group(ack="auto")
+        producer = CONTEXT.Process(target=_tick, args=(str(path), count, theirs))
+        producer.start()
+        ours.recv()
+        ours.send(True)
+        while len(found) < count:
+            got = group.get_many(1, 0 if spinning else 10)
+            found += [(NOW() - int.from_bytes(one.body[:8], "little")) / 1000 for one in got]
+        ours.send(True)
+        producer.join()
+    found = found[len(found) // 10 :]
+    return percentile(found, 50), percentile(found, 99)
+
+
+def _tick_pipe(pipe: Connection, count: int) -> None:
+    for _ in range(count):
+        pipe.send_bytes(NOW().to_bytes(8, "little") + bytes(92))
+        _pace(count)
+
+
+def pipe_latencies_us(count: int) -> tuple[float, float]:
+    """The same through `multiprocessing.Pipe`."""
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    producer = CONTEXT.Process(target=_tick_pipe, args=(theirs, count))
+    producer.start()
+    found = []
+    for _ in range(count):
+        stamp = int.from_bytes(ours.recv_bytes()[:8], "little")
+        found.append((NOW() - stamp) / 1000)
+    producer.join()
+    found = found[len(found) // 10 :]
+    return percentile(found, 50), percentile(found, 99)
+
+
+def _fill_and_die(path: str, size: int) -> None:
+    queue = penstock.Queue(path)
+    bodies = [bytes(1000)] * 1000
+    while queue.end().tail < size:
+        queue.put_many(bodies)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def crashed_queue(path: Path, size: int) -> None:
+    """A queue of about `size` bytes whose only process was killed."""
+    process = CONTEXT.Process(target=_fill_and_die, args=(str(path), size))
+    process.start()
+    process.join()

@@ -175,6 +175,11 @@ pub trait Frames: Send + Sync {
         Cow::Borrowed(frame.payload.of(bytes.get(at..).unwrap_or_default()))
     }
 
+    /// The bytes from `at` on as they were before encryption, where that is done by position.
+    fn plain_bytes<'a>(&self, bytes: &'a [u8], at: usize) -> Cow<'a, [u8]> {
+        Cow::Borrowed(bytes.get(at..).unwrap_or_default())
+    }
+
     /// How long the frame at `at` is, without looking inside; none when there is no frame.
     fn size_at(&self, bytes: &[u8], at: usize, offset: u64) -> Option<usize> {
         match self.step(bytes, at, offset, false) {

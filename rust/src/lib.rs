@@ -64,6 +64,12 @@ mod _core {
         replace_file, resize_file, sync_file, sync_folder, take_effects, unlink_file, write_file,
     };
     #[pymodule_export]
+    use super::frames::beats::face::{
+        beats_crypt, beats_frames, beats_is_stream, beats_pack_stream, beats_plain_frame,
+        beats_publish, beats_state, beats_stream, beats_stream_end, beats_stream_rest,
+        beats_whole_frames,
+    };
+    #[pymodule_export]
     use super::frames::vqs_header::PyRingHeader;
     #[pymodule_export]
     use super::frames::zbus_files::ZbusIndex;

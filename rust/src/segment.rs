@@ -1,6 +1,7 @@
 //! One data file, open: where its bytes are and how its frames read.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -69,6 +70,35 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// A segment over bytes that were read, decrypted or decompressed: `at` is where in the file
+    /// (or in the plain stream) they begin.
+    pub fn owned(
+        (path, base, shift): (PathBuf, u64, usize),
+        bytes: Vec<u8>,
+        at: usize,
+        range: Range<u64>,
+        frames: Arc<dyn Frames>,
+        sides: Option<Arc<Sides>>,
+    ) -> Self {
+        Self {
+            path,
+            base,
+            first: range.start,
+            shift,
+            ring: None,
+            end: range.end.into(),
+            backing: Backing::Owned { bytes, at },
+            allocated: 0.into(),
+            grow_step: 0,
+            soft_bytes: 0,
+            by_write: false,
+            is_spoiled: false.into(),
+            frames,
+            sides,
+            holes: OnceLock::new(),
+        }
+    }
+
     /// Offset of the first byte.
     pub fn base(&self) -> u64 {
         self.base
@@ -203,7 +233,6 @@ impl Segment {
     }
 
     /// How long the frame at `offset` is, without looking inside.
-    #[inline]
     pub fn size_at(&self, offset: u64, limit: u64) -> Option<usize> {
         if let Some(next) = self.hole_at(offset) {
             return Some(words::size(next - offset));
@@ -274,23 +303,10 @@ impl Segment {
         let (first, wrapped) = bytes.split_at_mut(straight);
         map.file().read_exact_at(first, at as u64)?;
         map.file().read_exact_at(wrapped, self.shift as u64)?;
-        Ok(Some(Self {
-            path: self.path.clone(),
-            base: start,
-            first: start.max(self.first()), // A ring's head may have gone past it meanwhile.
-            shift: at,
-            ring: None,
-            end: end.into(),
-            backing: Backing::Owned { bytes, at },
-            allocated: 0.into(),
-            grow_step: 0,
-            soft_bytes: 0,
-            by_write: false,
-            is_spoiled: false.into(),
-            frames: Arc::clone(&self.frames),
-            sides: self.sides.clone(),
-            holes: self.holes.clone(),
-        }))
+        let first = start.max(self.first()); // A ring's head may have gone past it meanwhile.
+        let (place, frames) = ((self.path.clone(), start, at), Arc::clone(&self.frames));
+        let copy = Self::owned(place, bytes, at, first..end, frames, self.sides.clone());
+        Ok(Some(Self { holes: self.holes.clone(), ..copy }))
     }
 
     /// Bytes that frames may take from `offset` on; in a ring what is not kept any more.
@@ -344,14 +360,12 @@ impl Segment {
         self.by_write
     }
 
-    /// A write failed half-way: bytes that may be on the disk must not be written again with
-    /// another content, so nothing more is appended here.
+    /// A write failed half-way: nothing more is appended, no byte is written twice.
     pub fn spoil(&self) {
         self.is_spoiled.store(true, Ordering::Relaxed);
     }
 
     /// Whether nothing more may be appended here.
-    #[inline]
     pub fn is_spoiled(&self) -> bool {
         self.is_spoiled.load(Ordering::Relaxed)
     }
@@ -486,23 +500,10 @@ impl PySegment {
         let sides = extras
             .map(|folder| Sides::new(Some(folder), None, base, 0, false, false))
             .transpose()?;
-        Ok(Self(Arc::new(Segment {
-            path,
-            base,
-            first: first.unwrap_or(base),
-            shift,
-            ring: None,
-            end: end.unwrap_or(LIVE).into(),
-            backing: Backing::Owned { bytes, at },
-            allocated: 0.into(),
-            grow_step: 0,
-            soft_bytes: 0,
-            by_write: false,
-            is_spoiled: false.into(),
-            frames: Arc::clone(&frames.0),
-            sides: sides.map(Arc::new),
-            holes: OnceLock::new(),
-        })))
+        let range = first.unwrap_or(base)..end.unwrap_or(LIVE);
+        let (place, frames) = ((path, base, shift), Arc::clone(&frames.0));
+        let segment = Segment::owned(place, bytes, at, range, frames, sides.map(Arc::new));
+        Ok(Self(Arc::new(segment)))
     }
 
     /// The offsets `[start, end)` as a segment of their own, read by calls and not through a
@@ -527,6 +528,12 @@ impl PySegment {
     #[getter]
     fn base(&self) -> u64 {
         self.0.base
+    }
+
+    /// Whether it is the file itself that is read, not bytes made from it.
+    #[getter]
+    fn is_mapped(&self) -> bool {
+        self.0.map().is_some()
     }
 
     /// First offset after it, none while it is written to.

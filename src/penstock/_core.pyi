@@ -25,6 +25,17 @@ __all__ = [
     "Writer",
     "ZbusIndex",
     "arrow_stream",
+    "beats_crypt",
+    "beats_frames",
+    "beats_is_stream",
+    "beats_pack_stream",
+    "beats_plain_frame",
+    "beats_publish",
+    "beats_state",
+    "beats_stream",
+    "beats_stream_end",
+    "beats_stream_rest",
+    "beats_whole_frames",
     "bus_errors",
     "crc32",
     "crc32c",
@@ -148,6 +159,10 @@ class Segment:
     @property
     def base(self) -> int:
         """Offset of the first byte."""
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether it is the file itself that is read, not bytes made from it."""
 
     @property
     def end(self) -> int | None:
@@ -941,3 +956,62 @@ class ZbusIndex:
 
 def zbus_frames(base: int, *, absolute: bool, crc: bool) -> Frames:
     """The codec of a `zbus` segment that begins at `base`."""
+
+def beats_frames(
+    encoding: str,
+    *,
+    packed: bool = False,
+    wide_flags: bool = False,
+    key: bytes | None = None,
+    iv: bytes | None = None,
+    data_at: int = 0,
+) -> Frames:
+    """The codec of a segment: `encoding` is json or cbor.
+
+    `packed` says that each event is an LZ4 block. With `key`, frames are encrypted from byte
+    `data_at` of the file on.
+    """
+
+def beats_stream(
+    path: Path,
+    base: int,
+    first: int,
+    *,
+    data_at: int,
+    key: bytes | None = None,
+    iv: bytes | None = None,
+    extras: Path | None = None,
+) -> tuple[Segment, list[tuple[int, int, str, str]]]:
+    """Opens a segment that is one compressed stream, with its first frame at position `first`.
+
+    Also answers damage that did not stop the unpacking.
+    """
+
+def beats_stream_rest(
+    path: Path, *, data_at: int, key: bytes | None = None, iv: bytes | None = None
+) -> list[bytes]:
+    """The plain bytes of the blocks that stand behind a broken one in a compressed stream."""
+
+def beats_pack_stream(plain: bytes) -> bytes:
+    """`plain` as a closed stream."""
+
+def beats_stream_end(plain: bytes) -> bytes:
+    """What ends an open stream that holds `plain`."""
+
+def beats_is_stream(plain: bytes) -> bool:
+    """Whether `plain` begins like a compressed stream."""
+
+def beats_crypt(key: bytes, iv: bytes, data: bytes, *, at: int = 0) -> bytes:
+    """Encrypts or decrypts `data`, which stands `at` bytes behind the first encrypted one."""
+
+def beats_publish(folder: Path | None = None) -> Publish:
+    """How an end is published; with `folder`, for segments that are written as a stream."""
+
+def beats_state(path: Path, version: int, host: object) -> Mirror:
+    """`state.dat` at `path` as a group's own file; `host` has `segment_of(offset)`."""
+
+def beats_whole_frames(segment: Segment, start: int, limit: int) -> list[tuple[int, int, int]]:
+    """Every whole frame of `[start, limit)`, also behind damage: `(offset, size, crc)`."""
+
+def beats_plain_frame(segment: Segment, offset: int, size: int) -> bytes:
+    """The bytes of a frame before encryption."""

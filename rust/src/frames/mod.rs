@@ -1,5 +1,6 @@
 //! One codec per format.
 
+pub mod beats;
 pub mod gob;
 pub mod penstock;
 pub mod vqs;

@@ -13,6 +13,7 @@ from penstock.options import QueueOptions
 MODULES = {
     "zbus": "penstock.formats.zbus.store:ZbusStore",
     "penstock": "penstock.formats.penstock.store:PenstockStore",
+    "beats": "penstock.formats.beats.store:BeatsStore",
 }
 """Format → where its store is; imported when a queue of that format is opened."""
 

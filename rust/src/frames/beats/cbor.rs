@@ -1,0 +1,214 @@
+//! Reading an event in CBOR, straight into JSON. The library tells the items apart; every length
+//! is checked against what is left, and nesting is bounded.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ciborium_ll::{Decoder, Header};
+
+use super::event::{Event, ID};
+
+/// Maps and lists inside each other, at most.
+pub const MAX_DEPTH: usize = 128;
+
+type Read<T> = Result<T, String>;
+
+struct Items<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Items<'a> {
+    /// The next item's head; tags mean nothing here and are passed over.
+    #[inline]
+    fn next(&mut self) -> Read<Header> {
+        loop {
+            let rest = self.bytes.get(self.at..).unwrap_or_default();
+            let mut decoder = Decoder::from(rest);
+            let head = decoder.pull().map_err(|_| self.wrong("no CBOR item"))?;
+            self.at += decoder.offset();
+            if !matches!(head, Header::Tag(_)) {
+                return Ok(head);
+            }
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, len: Option<usize>) -> Read<&'a [u8]> {
+        let len = len.ok_or_else(|| self.wrong("a text of unknown length"))?;
+        let end = self.at.checked_add(len);
+        let found = end.and_then(|end| self.bytes.get(self.at..end));
+        let found = found.ok_or_else(|| self.wrong("a text that runs past the event"))?;
+        self.at += len;
+        Ok(found)
+    }
+
+    #[cold]
+    fn wrong(&self, what: &str) -> String {
+        format!("{what} at byte {} of the event", self.at)
+    }
+}
+
+/// Reads the event in `bytes`.
+pub fn decode(bytes: &[u8], event: &mut Event) -> Read<()> {
+    let mut items = Items { bytes, at: 0 };
+    let Header::Map(mut left) = items.next()? else { return Err(items.wrong("no map")) };
+    while has_more(&mut items, &mut left)? {
+        let head = items.next()?;
+        let Header::Text(len) = head else { return Err(items.wrong("a key that is no text")) };
+        match items.take(len)? {
+            b"timestamp" => event.timestamp_ns = integer(&mut items)?,
+            b"flags" => event.flags = u64::try_from(integer(&mut items)?).unwrap_or(0),
+            b"meta" => object(&mut items, &mut event.meta, Some(&mut event.id))?,
+            b"fields" => object(&mut items, &mut event.fields, None)?,
+            _ => {
+                let head = items.next()?;
+                value(&mut items, head, &mut Vec::new(), 0)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a map or list goes on: by its count, or up to the break.
+#[inline]
+fn has_more(items: &mut Items<'_>, left: &mut Option<usize>) -> Read<bool> {
+    match left {
+        Some(0) => Ok(false),
+        Some(count) => {
+            *count -= 1;
+            Ok(true)
+        }
+        None => {
+            let is_break = items.bytes.get(items.at) == Some(&0xff);
+            items.at += usize::from(is_break);
+            Ok(!is_break)
+        }
+    }
+}
+
+fn integer(items: &mut Items<'_>) -> Read<i64> {
+    let found = match items.next()? {
+        Header::Positive(value) => i64::try_from(value).ok(),
+        Header::Negative(value) => i64::try_from(value).ok().map(|value| !value),
+        _ => None,
+    };
+    found.ok_or_else(|| items.wrong("no integer of 64 bits"))
+}
+
+/// Meta or fields: a map, or null for an empty one. `id` receives the text of `_id`.
+fn object(items: &mut Items<'_>, out: &mut Vec<u8>, id: Option<&mut Vec<u8>>) -> Read<()> {
+    match items.next()? {
+        Header::Map(left) => map(items, left, out, 0, id),
+        Header::Simple(22 | 23) => Ok(()),
+        _ => Err(items.wrong("no map")),
+    }
+}
+
+fn map(
+    items: &mut Items<'_>,
+    mut left: Option<usize>,
+    out: &mut Vec<u8>,
+    depth: usize,
+    mut id: Option<&mut Vec<u8>>,
+) -> Read<()> {
+    out.push(b'{');
+    let mut is_first = true;
+    while has_more(items, &mut left)? {
+        if !std::mem::take(&mut is_first) {
+            out.push(b',');
+        }
+        let is_id = key(items, out)? == ID;
+        out.push(b':');
+        let head = items.next()?;
+        if let (true, Header::Text(Some(len)), Some(id)) = (is_id, head, id.as_deref_mut()) {
+            let raw = items.bytes.get(items.at..items.at.saturating_add(len)).unwrap_or_default();
+            id.clear();
+            id.extend_from_slice(String::from_utf8_lossy(raw).as_bytes());
+        }
+        value(items, head, out, depth + 1)?;
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+#[inline]
+fn key<'a>(items: &mut Items<'a>, out: &mut Vec<u8>) -> Read<&'a [u8]> {
+    match items.next()? {
+        Header::Text(len) => {
+            let raw = items.take(len)?;
+            text(raw, out);
+            Ok(raw)
+        }
+        Header::Positive(number) => {
+            text(number.to_string().as_bytes(), out);
+            Ok(&[])
+        }
+        Header::Negative(number) => {
+            text((-1 - i128::from(number)).to_string().as_bytes(), out);
+            Ok(&[])
+        }
+        _ => Err(items.wrong("a key that is no text")),
+    }
+}
+
+fn value(items: &mut Items<'_>, head: Header, out: &mut Vec<u8>, depth: usize) -> Read<()> {
+    if depth > MAX_DEPTH {
+        return Err(items.wrong("more than 128 maps and lists inside each other"));
+    }
+    match head {
+        Header::Positive(number) => json(out, &number),
+        Header::Negative(number) => json(out, &(-1 - i128::from(number))),
+        Header::Float(number) => json(out, &number),
+        Header::Simple(20) => out.extend_from_slice(b"false"),
+        Header::Simple(21) => out.extend_from_slice(b"true"),
+        Header::Simple(22 | 23) => out.extend_from_slice(b"null"),
+        Header::Text(len) => text(items.take(len)?, out),
+        Header::Bytes(len) => bytes(items.take(len)?, out),
+        Header::Map(left) => map(items, left, out, depth, None)?,
+        Header::Array(left) => list(items, left, out, depth)?,
+        Header::Simple(_) | Header::Break | Header::Tag(_) => {
+            return Err(items.wrong("no value"));
+        }
+    }
+    Ok(())
+}
+
+fn list(
+    items: &mut Items<'_>,
+    mut left: Option<usize>,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Read<()> {
+    out.push(b'[');
+    let mut is_first = true;
+    while has_more(items, &mut left)? {
+        if !std::mem::take(&mut is_first) {
+            out.push(b',');
+        }
+        let head = items.next()?;
+        value(items, head, out, depth + 1)?;
+    }
+    out.push(b']');
+    Ok(())
+}
+
+/// A JSON text; what is no UTF-8 becomes U+FFFD, as Beats itself shows it.
+#[inline]
+fn text(raw: &[u8], out: &mut Vec<u8>) {
+    match std::str::from_utf8(raw) {
+        Ok(text) => json(out, text),
+        Err(_) => json(out, &*String::from_utf8_lossy(raw)),
+    }
+}
+
+fn bytes(raw: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    out.extend_from_slice(STANDARD.encode(raw).as_bytes());
+    out.push(b'"');
+}
+
+/// Writing to memory does not fail, and neither numbers nor texts can be refused.
+#[inline]
+fn json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    let _ = serde_json::to_writer(out, value);
+}

@@ -1,0 +1,104 @@
+"""What is wrong with a Beats queue, with file and byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock import _core
+from penstock.errors import KeyNeededError
+from penstock.formats import known_damage
+from penstock.formats.base import Damage, SegmentInfo, Verdict
+from penstock.formats.beats import segments
+from penstock.formats.beats.layouts import POSITION_BITS
+from penstock.formats.beats.segments import Header, Unreadable
+
+if TYPE_CHECKING:
+    from penstock.formats.beats.reading import BeatsFiles
+
+
+def check_key(store: BeatsFiles, headers: dict[int, Header]) -> None:
+    """A wrong key opens no frame at all; damage leaves some."""
+    encrypted = {n: h for n, h in headers.items() if h.kind.is_encrypted}
+    if not encrypted or any(header.fits and _has_data(store, n, header) for n, header in
+                            encrypted.items()):  # fmt: skip
+        return
+    with_data = {n: h for n, h in encrypted.items() if _has_data(store, n, h)}
+    for number, header in with_data.items():
+        if _opens_any(store, number, header):
+            return
+    if with_data:
+        path = store.path / f"{min(with_data)}.seg"
+        raise KeyNeededError(
+            f"{path}: no frame opens with this key; give the one it was written with"
+        )
+
+
+def _has_data(store: BeatsFiles, number: int, header: Header) -> bool:
+    return (store.path / f"{number}.seg").stat().st_size > header.kind.data_at
+
+
+def _opens_any(store: BeatsFiles, number: int, header: Header) -> bool:
+    path, kind = store.path / f"{number}.seg", header.kind
+    base = kind.base(number)
+    if kind.is_stream:
+        return False  # Its first bytes are fixed, and they do not fit.
+    size = path.stat().st_size
+    info = SegmentInfo(path, base, base, base + size - kind.data_at, size)
+    segment = store.open_segment(info, writable=False)
+    return bool(_core.beats_whole_frames(segment, base, info.end or base))
+
+
+def verify(store: BeatsFiles) -> Verdict:
+    """Every frame of every file, checksums and events; headers, streams, seals."""
+    verdict, end = Verdict(), store.end()
+    for info in store.segments(fresh=True):
+        last = end.tail if info.end is None else info.end
+        _verify_segment(store, info, last, end.segment_base, verdict)
+    for path in segments.find(store.path).values():
+        header = store.header(path)
+        if isinstance(header, Unreadable):
+            size = path.stat().st_size
+            damage = Damage(path, 0, size, header.found, "a segment of version 0 to 3")
+            (verdict.torn if header.is_torn else verdict.corrupt).append(damage)
+    verdict.corrupt = known_damage.new_in(verdict.corrupt, store.set_aside)
+    verdict.torn = known_damage.new_in(verdict.torn, store.set_aside)
+    return verdict
+
+
+def _verify_segment(
+    store: BeatsFiles, info: SegmentInfo, last: int, live: int, verdict: Verdict
+) -> None:
+    header = store.header(info.path)
+    assert isinstance(header, Header)
+    is_open = info.end is None
+    segment = store._open(info, live)
+    seen = _core.walk(segment, info.first, last, past_damage=True, unseal=True)
+    verdict.frames += seen.frames
+    verdict.messages += seen.messages
+    count = _count_of(info, header)
+    faults = zip(seen.faults, seen.bad, strict=True)
+    for index, ((at, found, expected, length), (offset, _)) in enumerate(faults):
+        is_last = index == len(seen.faults) - 1 and seen.stop != ""
+        # A crash leaves a frame that runs past the end, or a stream that does.
+        is_torn = is_last and seen.stop == "cut" and not count
+        damage = Damage(info.path, at, length, found, expected, offset)
+        (verdict.torn if is_torn else verdict.corrupt).append(damage)
+    if count and count != seen.frames and not is_open and not seen.faults:
+        found = f"{count} frames in the header"
+        verdict.corrupt.append(Damage(info.path, 4, 4, found, str(seen.frames)))
+    if header.kind.is_stream and not is_open and not segment.is_mapped:
+        for at, length, found, expected in store.open_stream(info.base, info.path, header)[1]:
+            verdict.corrupt.append(Damage(info.path, at, length, found, expected))
+
+
+def _count_of(info: SegmentInfo, header: Header) -> int | None:
+    """Frames by the header: none where it has no count, 0 while the segment was open."""
+    if not header.kind.is_counted:
+        return None
+    with info.path.open("rb") as file:
+        return int(header.kind.header.unpack(file.read(header.kind.header_bytes))["frames"])
+
+
+def number_of(info: SegmentInfo) -> int:
+    """The id in the file's name."""
+    return info.base >> POSITION_BITS

@@ -1,0 +1,208 @@
+"""How segments end: counts, streams, what a crash left, what Beats did meanwhile."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock import _core
+from penstock.disk import files
+from penstock.formats.base import Damage, SegmentInfo
+from penstock.formats.beats import segments, state
+from penstock.formats.beats.layouts import POSITION_BITS, Kind
+
+if TYPE_CHECKING:
+    from penstock.formats.beats.reading import BeatsFiles
+
+COUNT_AT = 4
+
+
+def plain_path(store: BeatsFiles, number: int) -> Path:
+    """The plain copy of a stream while it is written: mapped by all, gone once it is closed."""
+    return store.sidecar / "plain" / f"{number}.plain"
+
+
+def begin_plain(path: Path, kind: Kind) -> None:
+    """An empty plain copy, unless there is one."""
+    if not path.exists():
+        files.make_folder(path.parent)
+        with suppress(FileExistsError):  # Another process was first.
+            _core.create_file(path, kind.header_bytes, head=bytes(kind.header_bytes))
+
+
+def close_segment(store: BeatsFiles, base: int, tail: int, next_number: int) -> None:
+    """Nobody appends any more: the file ends at `tail`, and its header says how many frames."""
+    number = base >> POSITION_BITS
+    path = segments.find(store.path).get(number)
+    if path is None:
+        return
+    header = store.header(path)
+    assert isinstance(header, segments.Header)
+    kind = header.kind
+    first = store.first_numbers.pop(base, None)
+    if kind.is_stream:
+        _close_stream(
+            store, path, kind, tail - base, None if first is None else next_number - first
+        )
+        return
+    if path.stat().st_size > kind.data_at + tail - base:
+        _core.resize_file(path, kind.data_at + tail - base)
+    if kind.is_counted and tail > base:
+        count = next_number - first if first is not None else _count(store, base, path, tail)
+        _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
+
+
+def _count(store: BeatsFiles, base: int, path: Path, end: int) -> int:
+    info = SegmentInfo(path, base, base, end, path.stat().st_size)
+    segment = store.open_segment(info, writable=False)
+    return len(_core.beats_whole_frames(segment, base, end))
+
+
+def _close_stream(
+    store: BeatsFiles, path: Path, kind: Kind, length: int, count: int | None
+) -> None:
+    """Ends the stream of a segment, made anew where it may not be whole."""
+    copy = plain_path(store, int(path.stem))
+    if not copy.exists():
+        return
+    plain = copy.read_bytes()[kind.header_bytes : kind.header_bytes + length]
+    if count is None:
+        count = _frames_in(plain)
+        stream = _core.beats_pack_stream(plain) if plain else b""
+        _core.replace_file(path, kind.pack_header(count) + stream)
+    elif plain:
+        size = path.stat().st_size
+        _core.write_file(path, size, _core.beats_stream_end(plain))
+        _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
+    # The stream is on the disk before its copy goes.
+    _core.unlink_file(copy)
+
+
+def _frames_in(plain: bytes) -> int:
+    count = at = 0
+    while at + 4 <= len(plain):
+        size = int.from_bytes(plain[at : at + 4], "little")
+        if size == 0 or at + size > len(plain):
+            break
+        at, count = at + size, count + 1
+    return count
+
+
+def close_after_crash(store: BeatsFiles, number: int) -> list[Damage]:
+    """Closes what we had open when we died: streams from their copies, `number` by its frames.
+
+    Bytes of a frame that was never whole are set aside and cut off.
+    """
+    dropped = []
+    folder = store.sidecar / "plain"
+    for copy in sorted(folder.glob("*.plain")) if folder.is_dir() else []:
+        path = store.path / f"{copy.stem}.seg"
+        header = store.header(path) if path.exists() else None
+        if not isinstance(header, segments.Header) or not header.kind.is_stream:
+            _core.unlink_file(copy)
+            continue
+        dropped += _cut_torn(store, int(copy.stem), copy, header.kind.header_bytes)
+        length = copy.stat().st_size - header.kind.header_bytes
+        _close_stream(store, path, header.kind, length, None)
+    return dropped + _close_plain(store, number)
+
+
+def _close_plain(store: BeatsFiles, number: int) -> list[Damage]:
+    path = segments.find(store.path).get(number)
+    header = store.header(path) if path is not None else None
+    if path is None or not isinstance(header, segments.Header) or header.kind.is_stream:
+        return []
+    kind, base = header.kind, header.kind.base(number)
+    dropped = _cut_torn(store, number, path, kind.data_at)
+    close_segment(store, base, base + path.stat().st_size - kind.data_at, 0)
+    _core.sync_file(path)
+    return dropped
+
+
+def _cut_torn(store: BeatsFiles, number: int, path: Path, data_at: int) -> list[Damage]:
+    """Sets a torn end aside and cuts it off; damage with frames behind it stays as it is."""
+    header = store.header(store.path / f"{number}.seg")
+    assert isinstance(header, segments.Header)
+    base = header.kind.base(number)
+    end = base + path.stat().st_size - data_at
+    info = SegmentInfo(store.path / f"{number}.seg", base, base, end, 0)
+    segment = store.open_segment(info, writable=False)
+    seen = _core.walk(segment, base, end, past_damage=True)
+    if not seen.stop:
+        return []
+    _, found, expected, length = seen.faults[-1]
+    at = path.stat().st_size - length
+    set_aside(store, path, at, length)
+    _core.resize_file(path, at)
+    return [Damage(path, at, length, found, expected)]
+
+
+def set_aside(store: BeatsFiles, path: Path, at: int, length: int) -> Path:
+    """Copies bytes of a file to the quarantine; the name says where they were."""
+    folder = store.sidecar / "quarantine"
+    files.make_folder(folder)
+    target = folder / f"{path.name}.{at}-{at + length}.{store.clock.wall_now_ns()}"
+    with path.open("rb") as file:
+        file.seek(at)
+        _core.replace_file(target, file.read(length))
+    return target
+
+
+def write_state(store: BeatsFiles, value: state.State) -> None:
+    """Makes `state.dat` say `value`.
+
+    A file of the right length is written in place, because others may have it open.
+    """
+    path, raw = store.state_path, value.pack()
+    if path.exists() and path.stat().st_size in (0, len(raw)):
+        _core.write_file(path, 0, raw, synced=True)
+    else:
+        _core.replace_file(path, raw)
+
+
+def follow_beats(store: BeatsFiles, *, clean: bool) -> None:
+    """Lets the default group go on where a Beat has been meanwhile.
+
+    Also gives the queue an identity, and `state.dat` the form that we write. Alone, under the
+    opening lock.
+    """
+    known = files.read_json(store.sidecar / "beats.json")
+    if known is None:
+        known = {"id": os.urandom(16).hex()}
+        files.write_json(store.sidecar / "beats.json", known)
+    raw = store.state_path.read_bytes() if store.state_path.exists() else b""
+    if clean and "state" in known and known["state"] != raw.hex():
+        folder = store.sidecar / "groups" / "default"
+        for name in [*folder.glob("journal-*"), folder / "table"] if folder.is_dir() else []:
+            _core.unlink_file(name)
+    found = state.read(store.state_path)
+    if found is None and raw == b"":
+        if not store.state_path.exists():
+            _core.replace_file(store.state_path, b"")
+        return
+    offset = store.own_groups().get("default")
+    if found is not None and offset is not None and found.version != store.state_version:
+        write_state(store, _state_at(store, offset))
+    elif found is None:
+        set_aside(store, store.state_path, 0, len(raw))
+        _core.replace_file(store.state_path, b"")
+
+
+def _state_at(store: BeatsFiles, offset: int) -> state.State:
+    segment = store.segment_of(offset)
+    frame = 0
+    if segment is not None:
+        frame = len(_core.beats_whole_frames(segment, segment.base, offset))
+    return state.State.at(store.state_version, offset, frame)
+
+
+def remember(store: BeatsFiles) -> None:
+    """What `state.dat` says when we leave: another content later is a Beat's."""
+    known = files.read_json(store.sidecar / "beats.json") or {"id": os.urandom(16).hex()}
+    raw = b""
+    if store.state_path.exists():
+        _core.sync_file(store.state_path)
+        raw = store.state_path.read_bytes()
+    files.write_json(store.sidecar / "beats.json", known | {"state": raw.hex()})

@@ -1,0 +1,280 @@
+"""A Beats disk queue as its files tell it: segments, their layouts, where it ends.
+
+Every segment is told by its own bytes, so one folder may hold all layouts. Mapped as they are,
+or unpacked into memory where a segment is one compressed stream.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock import _core
+from penstock.disk import control, files
+from penstock.errors import FormatError, OptionError
+from penstock.formats.base import Capabilities, End, SegmentInfo, Store, Verdict
+from penstock.formats.beats import checks, closing, segments, state
+from penstock.formats.beats.layouts import GOES_ON_AS, KINDS, POSITION_BITS, POSITION_MASK, Kind
+from penstock.formats.beats.segments import Header, Unreadable
+
+MAX_SEGMENT_BYTES = 2 << 30
+MAX_UNPACKED = 2
+"""Compressed segments that stay unpacked in memory."""
+
+
+class BeatsFiles(Store, ABC):
+    """The part of the store that only reads."""
+
+    format: ClassVar[str] = "beats"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        tags=False, numbers=False, checksums=True, deletes_consumed=True, gaps=True
+    )
+
+    kind: Kind
+    """What new segments are."""
+
+    @classmethod
+    def sniff(cls, path: Path) -> str | None:
+        """A file `<id>.seg` of a known version."""
+        return segments.sniff(path) if path.is_dir() else None
+
+    # ── segments ───────────────────────────────────────────────────────────────────────────
+
+    def load(self) -> None:
+        """Reads every header; the key must fit."""
+        self._headers: dict[tuple[str, int], Header | Unreadable] = {}
+        self._stream_ends: dict[tuple[str, int, int], int] = {}
+        self._own: dict[int, int] = {}
+        self._seen_base = -1
+        self._making_room: set[int] = set()
+        self._is_recovering = False
+        self.first_numbers: dict[int, int] = {}
+        self.headers: dict[int, Header] = {}
+        for number, path in segments.find(self.path).items():
+            found = self.header(path)
+            if isinstance(found, Header):
+                self.headers[number] = found
+        if not self.headers:
+            raise FormatError(self.path, "no readable segment", "is no beats queue")
+        checks.check_key(self, self.headers)
+        if self.layout == segments.sniff(self.path):
+            self.layout = self.headers[max(self.headers)].kind.name
+        if self.layout not in KINDS:
+            raise OptionError("layout", self.layout, " or ".join(KINDS))
+        self.kind = KINDS[GOES_ON_AS.get(self.layout, self.layout)]
+        if self.kind.is_encrypted:
+            segments.need_key(self.options.key, self.path)
+
+    def header(self, path: Path) -> Header | Unreadable:
+        """What a segment's first bytes say; they never change once a frame is there."""
+        at = (path.name, path.stat().st_ino)
+        found = self._headers.get(at)
+        if found is None or isinstance(found, Unreadable) or not found.fits:
+            found = self._headers[at] = segments.identify(path, self.options.key)
+        return found
+
+    def _live_base(self) -> int | None:
+        """The segment that someone has open, if anyone has."""
+        if self._is_recovering:
+            return None
+        if self.shared is not None:
+            return self.shared.segment_base
+        words = self._live_words()
+        return words.segment_base if words is not None else None
+
+    def _live_words(self) -> control.Words | None:
+        """The shared words of a queue that someone has open, or that a crash left in this boot.
+
+        None once a Beat has begun a segment since.
+        """
+        words = control.peek(self.sidecar)
+        if words is None or words.is_clean or words.boot != self.clock.boot_id():
+            return None
+        ids = segments.find(self.path)
+        return words if ids and max(ids) == words.segment_base >> POSITION_BITS else None
+
+    def list_segments(self) -> list[SegmentInfo]:
+        """By id; each one's end is where its file ends."""
+        found, live = [], self._live_base()
+        for number, path in segments.find(self.path).items():
+            try:
+                header = self.header(path)
+                if isinstance(header, Header):
+                    found.append(self._info(number, path, header, live))
+            except FileNotFoundError:
+                continue  # Another process has just deleted it.
+        return found
+
+    def _info(self, number: int, path: Path, header: Header, live: int | None) -> SegmentInfo:
+        base = header.kind.base(number)
+        size = path.stat().st_size
+        end = None if base == live else self._end_of(number, path, header, size)
+        return SegmentInfo(path, base, base, end, size, is_sealed=end is not None)
+
+    def _end_of(self, number: int, path: Path, header: Header, size: int) -> int:
+        kind = header.kind
+        if not kind.is_stream:
+            return kind.base(number) + size - kind.data_at
+        copy = closing.plain_path(self, number)
+        if copy.exists():
+            return kind.base(number) + copy.stat().st_size - kind.header_bytes
+        at = (path.name, size, path.stat().st_mtime_ns)
+        if at not in self._stream_ends:
+            segment = self.open_stream(kind.base(number), path, header)[0]
+            self._stream_ends[at] = segment.end or 0
+        return self._stream_ends[at]
+
+    def secrets_of(self, header: Header) -> dict[str, Any]:
+        """Key, IV and beginning of the frames, as the core wants them."""
+        known: dict[str, Any] = {"data_at": header.kind.data_at}
+        if header.kind.is_encrypted:
+            known |= {"key": self.options.key, "iv": header.iv}
+        return known
+
+    def open_stream(
+        self, base: int, path: Path, header: Header
+    ) -> tuple[_core.Segment, list[tuple[int, int, str, str]]]:
+        """Unpacks a segment that is one compressed stream; also answers what is odd about it."""
+        extras = {k: v for k, v in self.side_files().items() if k == "extras"}
+        known = self.secrets_of(header)
+        return _core.beats_stream(path, base, header.kind.header_bytes, **known, **extras)
+
+    def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
+        """Maps it, or unpacks it."""
+        header = self.header(info.path)
+        if isinstance(header, Unreadable):
+            raise FormatError(info.path, header.found, "`penstock repair` sets it aside")
+        kind, path, number = header.kind, info.path, info.base >> POSITION_BITS
+        if kind.is_stream:
+            copy = closing.plain_path(self, number)
+            if info.end is None and self.is_live:
+                closing.begin_plain(copy, kind)
+            if not copy.exists():
+                return self.open_stream(info.base, path, header)[0]
+            path, shift = copy, kind.header_bytes
+        else:
+            shift = kind.data_at
+        known = {} if kind.is_stream else self.secrets_of(header)
+        frames = _core.beats_frames(
+            kind.encoding, packed=kind.is_packed, wide_flags=kind.header_bytes == 12, **known
+        )
+        capacity = None if info.end is not None else self._capacity(info, kind)
+        return _core.Segment(
+            path, info.base, shift, frames, end=info.end, writable=writable, capacity=capacity,
+            by_write=True, **self.side_files(),
+        )  # fmt: skip
+
+    def _capacity(self, info: SegmentInfo, kind: Kind) -> int:
+        """Bytes that a segment may get: what its holder wants; who only reads it sees them all."""
+        if info.base not in self._own:
+            return MAX_SEGMENT_BYTES
+        return max(self._own[info.base], info.size)
+
+    def _keep(self, segment: _core.Segment) -> _core.Segment:
+        super()._keep(segment)
+        unpacked = [
+            b for b, s in self._cache.items() if s.path.suffix == ".seg" and not s.is_mapped
+        ]
+        for base in unpacked[:-MAX_UNPACKED]:
+            self._cache.pop(base)
+        return segment
+
+    def segment_of(self, offset: int) -> _core.Segment | None:
+        """The segment whose id is in `offset`, also when that is its end."""
+        for info in self.segments(fresh=True):
+            if info.base >> POSITION_BITS == offset >> POSITION_BITS:
+                return self._open(info, self.end().segment_base)
+        return None
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────
+
+    def end(self) -> End:
+        """Begin and end as they are now; a queue that nobody has open ends where its files do."""
+        if self.shared is not None and not self._is_recovering:
+            return super().end()
+        words = None if self._is_recovering else self._live_words()
+        if words is not None:
+            return End(
+                words.tail, words.next_number, words.segment_base, words.head, words.head_number,
+                words.durable,
+            )  # fmt: skip
+        if self._is_recovering:
+            return self._find_end()
+        if self._end is None:
+            self._end = self._find_end()
+        return self._end
+
+    def find_end(self, known: control.Words | None) -> End:
+        """Where the last file ends. What a crash cut short stands before that, and is reported."""
+        self._is_recovering = self.shared is not None
+        self._was = known.segment_base >> POSITION_BITS if known is not None else -1
+        return self._find_end()
+
+    def _find_end(self) -> End:
+        infos = [self._info(n, p, h, None) for n, p, h in self._readable()]
+        first, last = infos[0], infos[-1]
+        assert last.end is not None
+        return End(last.end, 0, last.base, first.first, 0, last.end)
+
+    def _readable(self) -> list[tuple[int, Path, Header]]:
+        found = [(n, p, self.header(p)) for n, p in segments.find(self.path).items()]
+        return [(n, p, h) for n, p, h in found if isinstance(h, Header)]
+
+    @property
+    def identity(self) -> str:
+        """Drawn when we first opened it; before that the folder itself."""
+        known = files.read_json(self.sidecar / "beats.json")
+        if known is not None and isinstance(known.get("id"), str):
+            return str(known["id"])
+        found = self.path.stat()
+        return f"beats-{found.st_dev:x}-{found.st_ino:x}"
+
+    # ── groups ─────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def state_path(self) -> Path:
+        """Where Beats keeps its position."""
+        return self.path / "state.dat"
+
+    @property
+    def state_version(self) -> int:
+        """Releases that write layout 0 know only version 0."""
+        return 0 if self.kind.version == 0 else 1
+
+    def own_groups(self) -> dict[str, int]:
+        """The default group, as far as Beats (or we) have acked."""
+        found = state.read(self.state_path)
+        return {} if found is None else {"default": self._place(found)}
+
+    def _place(self, found: state.State) -> int:
+        """The state as an offset where a message begins, or the end of its segment."""
+        infos = self.segments(fresh=True)
+        for info in infos:
+            number = info.base >> POSITION_BITS
+            if number > found.segment:
+                return info.first
+            if number < found.segment:
+                continue
+            end = info.end if info.end is not None else self.end().tail
+            if found.is_start or found.offset <= info.first:
+                return info.first
+            segment = self._open(info, self.end().segment_base)
+            if found.offset < end and not _core.is_boundary(segment, found.offset, end):
+                return info.first  # Not the beginning of an event: rather again than not at all.
+            return min(found.offset, end)
+        return self.end().tail
+
+    def verify(self) -> Verdict:
+        """Every frame, header and stream of every file. Changes nothing."""
+        return checks.verify(self)
+
+    def meta(self) -> dict[str, Any]:
+        """What the files say about themselves."""
+        found = state.read(self.state_path)
+        where = None
+        if found is not None:
+            where = {"version": found.version, "segment": found.segment,
+                     "position": found.position & POSITION_MASK, "frame": found.frame}  # fmt: skip
+        kinds = {n: h.kind.name for n, _, h in self._readable()}
+        return {"state": where, "layouts": kinds}

@@ -1,0 +1,179 @@
+"""Segment files: which layout each one has, told by its bytes.
+
+Versions 0 and 1 say so. Version 2 has two layouts, as documented and as released, and version 3
+two more behind the cipher: these are told apart by what stands where the frames should be.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock import _core
+from penstock.errors import FormatError, KeyNeededError
+from penstock.formats.beats.layouts import FRAME_BYTES, IV_BYTES, KINDS, MAX_ID, Kind
+
+NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg\Z")
+MAX_FRAME_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first bytes of a segment say."""
+
+    kind: Kind
+    iv: bytes = b""
+    fits: bool = True
+    """Whether the first frame (or the stream) is what it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A file that is no segment; `is_torn` when a crash explains it."""
+
+    found: str
+    is_torn: bool
+
+
+def find(folder: Path) -> dict[int, Path]:
+    """Segment files by id, in order."""
+    try:
+        names = [entry.name for entry in os.scandir(folder)]
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    ids = sorted(int(name[:-4]) for name in names if NAME.match(name))
+    if ids and ids[-1] > MAX_ID:
+        advice = f"ids up to {MAX_ID} fit into an offset"
+        raise FormatError(folder, f"segment id {ids[-1]}", advice)
+    return {number: folder / f"{number}.seg" for number in ids}
+
+
+class _Bytes:
+    """A file that is looked into here and there."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self.size = os.fstat(file).st_size
+
+    def read(self, at: int, length: int) -> bytes:
+        return os.pread(self._file, length, at)
+
+    def word(self, at: int) -> int:
+        return int.from_bytes(self.read(at, 4), "little")
+
+
+def identify(path: Path, key: bytes | None) -> Header | Unreadable:
+    """The layout of one segment; `KeyNeededError` when only the key could tell."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return _identify(_Bytes(file), key, path)
+    finally:
+        os.close(file)
+
+
+def _identify(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadable:
+    if raw.size < 4:
+        return Unreadable(f"{raw.size} bytes", is_torn=True)
+    version = raw.word(0)
+    if version > 3:
+        return Unreadable(f"version {version}", is_torn=False)
+    kind = KINDS[str(version)]
+    if version == 2:
+        return _version_2(raw, key, path)
+    if raw.size < kind.data_at:
+        return Unreadable(f"{raw.size} bytes of version {version}", is_torn=True)
+    if version == 3:
+        return _version_3(raw, need_key(key, path))
+    return Header(kind, fits=_fits(raw, kind, None))
+
+
+def need_key(key: bytes | None, path: Path) -> bytes:
+    """The key, or an error that says what it should be."""
+    if key is None:
+        raise KeyNeededError(
+            f"{path}: the segment is encrypted; open the queue with key= (16 bytes)"
+        )
+    if len(key) != 16:
+        raise KeyNeededError(f"{path}: the key of a beats queue has 16 bytes, this one {len(key)}")
+    return key
+
+
+def _version_2(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadable:
+    documented = KINDS["2"]
+    if raw.size < 12:
+        return Unreadable(f"{raw.size} bytes of version 2", is_torn=True)
+    options = raw.word(8)
+    if options & ~7 and raw.size >= documented.data_at:
+        need_key(key, path)
+        return Header(documented, raw.read(4, IV_BYTES), _fits(raw, documented, key))
+    if options & ~3:
+        return Unreadable(f"options {options:#x} of version 2", is_torn=False)
+    kind = next(k for k in KINDS.values() if k.version == 2 and k.header_bytes == 12
+                and k.options == options)  # fmt: skip
+    if raw.size < kind.data_at:
+        return Unreadable(f"{raw.size} bytes of layout {kind.name}", is_torn=True)
+    if kind.is_encrypted:
+        need_key(key, path)
+    iv = raw.read(12, IV_BYTES) if kind.is_encrypted else b""
+    if _fits(raw, kind, key):
+        return Header(kind, iv)
+    # An IV whose bytes happen to look like options: once in 2^29 segments.
+    if key is not None and raw.size > documented.data_at and _fits(raw, documented, key):
+        return Header(documented, raw.read(4, IV_BYTES))
+    return Header(kind, iv, fits=False)
+
+
+def _version_3(raw: _Bytes, key: bytes) -> Header:
+    iv = raw.read(4, IV_BYTES)
+    for name in ("3-stream", "3"):
+        if raw.size > KINDS[name].data_at and _fits(raw, KINDS[name], key):
+            return Header(KINDS[name], iv)
+    return Header(KINDS["3"], iv, fits=raw.size == KINDS["3"].data_at)
+
+
+def _fits(raw: _Bytes, kind: Kind, key: bytes | None) -> bool:
+    """Whether frames or a stream of this layout begin where they should, or nothing does."""
+    if raw.size == kind.data_at:
+        return True
+
+    def plain(length: int) -> bytes:
+        found = raw.read(kind.data_at, length)
+        if kind.is_encrypted and key is not None:
+            return _core.beats_crypt(key, raw.read(kind.data_at - IV_BYTES, IV_BYTES), found)
+        return found
+
+    if kind.is_stream:
+        return _core.beats_is_stream(plain(9))
+    size = int.from_bytes(plain(4), "little")
+    if not FRAME_BYTES < size <= min(raw.size - kind.data_at, MAX_FRAME_BYTES):
+        return False
+    frame = plain(size)
+    crc, again = int.from_bytes(frame[-8:-4], "little"), int.from_bytes(frame[-4:], "little")
+    return again == size and zlib.crc32(frame[:-8]) == crc
+
+
+def sniff(path: Path) -> str | None:
+    """The layout of the newest readable segment, as far as it can be told without a key.
+
+    None when nothing here looks like a segment.
+    """
+    for found in reversed(find(path).values()):
+        try:
+            header = identify(found, None)
+        except KeyNeededError:
+            return _encrypted_name(found)
+        if isinstance(header, Header):
+            return header.kind.name
+    return None
+
+
+def _encrypted_name(path: Path) -> str:
+    with path.open("rb") as file:
+        head = file.read(12)
+    if head[0] == 3:
+        return "3"
+    options = int.from_bytes(head[8:12], "little")
+    return {1: "2-released-aes", 3: "2-released-aes-lz4"}.get(options, "2")

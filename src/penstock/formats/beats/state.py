@@ -1,0 +1,60 @@
+"""`state.dat`: the position of the first event that was not acked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.formats.beats.layouts import POSITION_BITS, POSITION_MASK, STATE_0, STATE_1
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the file says, as a logical position."""
+
+    version: int
+    segment: int
+    position: int
+    frame: int | None = None
+
+    @property
+    def is_start(self) -> bool:
+        """Whether it means the first frame of the segment."""
+        return self.position == 0 or self.frame == 0
+
+    @property
+    def offset(self) -> int:
+        """The place as an offset of ours."""
+        return self.segment << POSITION_BITS | self.position
+
+    def pack(self) -> bytes:
+        """As it is on disk."""
+        if self.version == 0:
+            position = max(0, self.position - 4)
+            return STATE_0.pack(version=0, segment=self.segment, position=position)
+        return STATE_1.pack(
+            version=1, segment=self.segment, position=self.position, frame=self.frame or 0
+        )
+
+    @classmethod
+    def at(cls, version: int, offset: int, frame: int) -> State:
+        """The state for an offset of ours."""
+        return cls(version, offset >> POSITION_BITS, offset & POSITION_MASK, frame)
+
+
+def read(path: Path) -> State | None:
+    """The state; none when the file is missing, empty, cut short or of another version."""
+    try:
+        raw = path.read_bytes()[:64]
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    version = int.from_bytes(raw[:4], "little")
+    if version == 0 and len(raw) >= STATE_0.size:
+        word = STATE_0.unpack(raw)
+        found = State(0, word["segment"], word["position"] + 4)
+    elif version == 1 and len(raw) >= STATE_1.size:
+        word = STATE_1.unpack(raw)
+        found = State(1, word["segment"], word["position"], word["frame"])
+    else:
+        return None
+    return found if found.position <= POSITION_MASK else None

@@ -1,0 +1,240 @@
+"""A Beats disk queue, open.
+
+One process holds the open segment and appends to it by write calls, so the file never has bytes
+of no frame. Whoever else wants to append closes it and begins the next one: hand-over. Every
+opening of the queue begins a new segment too, as Beats itself does. An encrypted segment is
+therefore never appended to by two, and never after a crash: no keystream is used twice.
+
+What every group has acked is deleted by whole segments; the default group's cursor is also in
+`state.dat`, where Beats keeps its own.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from pathlib import Path
+from typing import Any
+
+from penstock import _core
+from penstock.disk import files
+from penstock.errors import GroupError, OptionError, RefusedError
+from penstock.formats.base import End, NewSegment, SegmentInfo
+from penstock.formats.beats import closing, segments, state
+from penstock.formats.beats.layouts import (
+    CREATED,
+    IV_BYTES,
+    KEY_BYTES,
+    KINDS,
+    POSITION_BITS,
+    Kind,
+)
+from penstock.formats.beats.reading import MAX_SEGMENT_BYTES, BeatsFiles
+from penstock.options import QueueOptions
+
+
+class BeatsStore(BeatsFiles):
+    """The disk queue of Elastic Beats."""
+
+    @classmethod
+    def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
+        """An empty queue: one segment without frames, an empty `state.dat`."""
+        layout = layout or ("1" if options.key is None else "2")
+        if layout not in CREATED:
+            raise OptionError("layout", layout, f"{', '.join(CREATED)} (format beats)")
+        kind = KINDS[layout]
+        if kind.is_encrypted != (options.key is not None):
+            expected = "16 bytes" if kind.is_encrypted else "none"
+            raise OptionError("key", "…", f"{expected} for layout {layout}")
+        if options.key is not None and len(options.key) != KEY_BYTES:
+            raise OptionError("key", "…", f"{KEY_BYTES} bytes for format beats")
+        sidecar = path / ".penstock"
+        files.make_folder(sidecar)
+        files.refuse_network_file_system(path)
+        shared = _core.Shared(sidecar, clock.boot_id())
+        try:
+            if not segments.find(path):
+                prepared = sidecar / f"new-{shared.owner}.seg"
+                begin_file(prepared, kind, synced=True)
+                _core.rename_file(prepared, path / "0.seg")
+                for folder in (path, path.parent):
+                    _core.sync_folder(folder)
+        finally:
+            shared.close()
+            shared.opened()
+
+    def recover(self, end: End, *, clean: bool) -> End:
+        """Closes what a crash left open and begins a new segment."""
+        self.dropped = tuple(closing.close_after_crash(self, self._was))
+        closing.follow_beats(self, clean=clean)
+        number, path, header = self._readable()[-1]
+        is_empty = header.kind == self.kind and path.stat().st_size == header.kind.data_at
+        if not is_empty:
+            number = max(segments.find(self.path)) + 1
+            known = state.read(self.state_path)
+            number = max(number, known.segment + 1 if known is not None else 0)
+        prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.seg"
+        begin_file(prepared, self.kind, synced=True)
+        # A segment without frames is replaced, not gone on with: its IV may have been used.
+        _core.rename_file(prepared, self.path / f"{number}.seg")
+        _core.sync_folder(self.path)
+        base = self.kind.base(number)
+        self._own[base] = self._limit(0)
+        self.first_numbers = {base: 0}
+        first = self._readable()[0]
+        head = first[2].kind.base(first[0])
+        self._is_recovering = False
+        return End(base, 0, base, head, 0, base, end.dropped)
+
+    def publisher(self) -> _core.Publish:
+        """Frames are whole when they are written; streams get a block per batch."""
+        return _core.beats_publish(self.path if self.kind.is_stream else None)
+
+    @property
+    def is_sealing(self) -> bool:
+        """In counter mode a position must never be encrypted twice."""
+        return self.kind.is_encrypted
+
+    # ── appending ──────────────────────────────────────────────────────────────────────────
+
+    def _open_writable(self, base: int) -> _core.Segment:
+        if base in self._own:
+            return super()._open_writable(base)
+        return self._foreign(base)
+
+    def _foreign(self, base: int) -> _core.Segment:
+        """Another process's open segment, as something that can't be appended to."""
+        self._seen_base = base
+        info = next(i for i in self.segments(fresh=True) if i.base == base)
+        segment = self.open_segment(info, writable=True)
+        segment.set_end(base)
+        return segment
+
+    def writable_segment(self, base: int) -> _core.Segment:
+        """The open segment, if it is ours; else it is taken over by beginning the next one."""
+        if base in self._own:
+            found = self._cache.get(base)
+            return found if found is not None and found.end is None else self._open_writable(base)
+        if self._seen_base == base:
+            self.roll(base, 0)
+            base = self.need_shared().segment_base
+        return self._open_writable(base)
+
+    def roll(self, base: int, needed: int) -> None:
+        """Begins a new segment unless another process just did, and closes the old one."""
+        while self.need_shared().segment_base == base:
+            if not self._is_making_room():
+                self._make_room(needed)
+            self._switch(base, needed)
+        old = self._cache.get(base)
+        if old is not None and old.end is None:
+            ends = {i.base: i.end for i in self.segments(fresh=True)}
+            old.set_end(ends.get(base) or base)
+
+    def _switch(self, base: int, needed: int) -> None:
+        """Begins the segment after `base`, unless someone else does."""
+        shared, writer = self.need_shared(), self.need_writer()
+        while shared.segment_base == base:
+            tail, number = shared.tail, shared.next_number
+            prepared, new = self.prepare_segment(tail, number, needed)
+            done = shared.segment_base == base and writer.switch(
+                old_base=base, tail=tail, path=new.path, prepared=prepared, base=new.base,
+                first=new.first, closing=new.closing,
+            )  # fmt: skip
+            if not done:
+                _core.unlink_file(prepared)
+                continue
+            self._own[new.base] = self._limit(needed)
+            self.first_numbers[new.base] = number
+            self._known = []
+            closing.close_segment(self, base, tail, number)
+
+    def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
+        """A file with a header, and in encrypted layouts an IV that was never used."""
+        if needed + self.kind.data_at > MAX_SEGMENT_BYTES:
+            raise RefusedError(f"{needed} bytes do not fit into any segment")
+        following = (self.need_shared().segment_base >> POSITION_BITS) + 1
+        prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.seg"
+        begin_file(prepared, self.kind, synced=False)
+        base = self.kind.base(following)
+        return prepared, NewSegment(self.path / f"{following}.seg", base, base)
+
+    def _limit(self, needed: int) -> int:
+        """How many bytes a new segment may get, its header included."""
+        limit = self.options.segment_bytes
+        if self.options.max_bytes:
+            limit = min(limit, self.options.max_bytes - self._used())
+        return max(limit, needed + self.kind.data_at)
+
+    def _used(self) -> int:
+        return sum(path.stat().st_size for path in segments.find(self.path).values())
+
+    def used_bytes(self) -> int:
+        """What `max_bytes` limits: the files, and the header of another one."""
+        return self._used() + self.kind.data_at
+
+    def _is_making_room(self) -> bool:
+        return threading.get_ident() in self._making_room
+
+    def _make_room(self, needed: int) -> None:
+        """Waits until the queue may have another segment with `needed` bytes in it."""
+        while self.options.max_bytes and self.used_bytes() + needed > self.options.max_bytes:
+            self._making_room.add(threading.get_ident())
+            try:
+                self.make_room(needed)
+            finally:
+                self._making_room.discard(threading.get_ident())
+
+    def free_consumed(self, queue: Any) -> bool:  # noqa: ANN401  (engine)
+        """Deletes segments that every group is done with; the head is the lowest cursor."""
+        shared = self.shared
+        if shared is None:
+            return False
+        cursors = []
+        for name in queue.groups():
+            try:
+                cursors.append(queue.group(name, create=False).cursor)
+            except GroupError:
+                continue  # Deleted meanwhile.
+        if not cursors:
+            return False
+        lowest = min(cursors)
+        base, tail = shared.segment_base, shared.tail
+        if self._is_making_room() and lowest >= tail > base:
+            # Full of what is done with: only a new segment lets go of it.
+            self._switch(base, 0)
+        gone = self.trim(lowest)
+        if shared.head < min(lowest, shared.tail):
+            shared.set_head(min(lowest, shared.tail), 0)
+        return bool(gone)
+
+    def trim(self, before: int) -> list[SegmentInfo]:
+        """Unlinks whole segments, and what lies beside them."""
+        gone = super().trim(before)
+        for info in gone:
+            _core.unlink_file(info.path.with_name(info.path.name + ".mac"))
+        return gone
+
+    def leave(self, shared: _core.Shared) -> None:
+        """The last one out closes the open segment and remembers what `state.dat` says."""
+        closing.close_segment(self, shared.segment_base, shared.tail, shared.next_number)
+        closing.remember(self)
+
+    # ── groups ─────────────────────────────────────────────────────────────────────────────
+
+    def mirror(self, group: str) -> _core.Mirror | None:
+        """`state.dat` for the default group; the others live in the sidecar."""
+        if group != "default":
+            return None
+        if state.read(self.state_path) is None:
+            first = state.State.at(self.state_version, self.end().head, 0)
+            closing.write_state(self, first)
+        return _core.beats_state(self.state_path, self.state_version, self)
+
+
+def begin_file(path: Path, kind: Kind, *, synced: bool) -> None:
+    """A segment without frames; in encrypted layouts with a fresh IV."""
+    _core.unlink_file(path)
+    head = kind.pack_header() + (secrets.token_bytes(IV_BYTES) if kind.is_encrypted else b"")
+    _core.create_file(path, len(head), head=head, synced=synced)

@@ -2,6 +2,8 @@
 
 Four nouns are enough to start: a `Queue` is a folder, a `Message` is what you put and get, a
 `Group` is consumers that share progress, a `Scan` is a range read as a table.
+
+Names are loaded when they are first used, so that importing penstock costs next to nothing.
 """
 
 import sys
@@ -9,30 +11,32 @@ import sys
 if sys.platform != "linux":
     raise ImportError("penstock needs Linux: shared futexes, OFD locks and fallocate")
 
-from penstock._core import Message as Message
-from penstock.clock import ManualClock as ManualClock
-from penstock.engine.aio import AsyncQueue as AsyncQueue
-from penstock.engine.group import Group as Group
-from penstock.engine.queue import Queue as Queue
-from penstock.engine.stdlib import DropIn as DropIn
-from penstock.engine.table import Scan as Scan
-from penstock.errors import ClosedError as ClosedError
-from penstock.errors import CodecError as CodecError
-from penstock.errors import CorruptError as CorruptError
-from penstock.errors import Empty as Empty
-from penstock.errors import FormatError as FormatError
-from penstock.errors import Full as Full
-from penstock.errors import GroupError as GroupError
-from penstock.errors import KeyNeededError as KeyNeededError
-from penstock.errors import NoQueueError as NoQueueError
-from penstock.errors import OffsetError as OffsetError
-from penstock.errors import OptionError as OptionError
-from penstock.errors import PenstockError as PenstockError
-from penstock.errors import PoisonedError as PoisonedError
-from penstock.errors import ReceiptError as ReceiptError
-from penstock.errors import RefusedError as RefusedError
-from penstock.errors import StorageError as StorageError
-from penstock.options import Durability as Durability
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from penstock._core import Message as Message
+    from penstock.clock import ManualClock as ManualClock
+    from penstock.engine.aio import AsyncQueue as AsyncQueue
+    from penstock.engine.group import Group as Group
+    from penstock.engine.queue import Queue as Queue
+    from penstock.engine.stdlib import DropIn as DropIn
+    from penstock.engine.table import Scan as Scan
+    from penstock.errors import ClosedError as ClosedError
+    from penstock.errors import CodecError as CodecError
+    from penstock.errors import CorruptError as CorruptError
+    from penstock.errors import Empty as Empty
+    from penstock.errors import FormatError as FormatError
+    from penstock.errors import Full as Full
+    from penstock.errors import GroupError as GroupError
+    from penstock.errors import KeyNeededError as KeyNeededError
+    from penstock.errors import NoQueueError as NoQueueError
+    from penstock.errors import OffsetError as OffsetError
+    from penstock.errors import OptionError as OptionError
+    from penstock.errors import PenstockError as PenstockError
+    from penstock.errors import PoisonedError as PoisonedError
+    from penstock.errors import ReceiptError as ReceiptError
+    from penstock.errors import RefusedError as RefusedError
+    from penstock.errors import StorageError as StorageError
+    from penstock.options import Durability as Durability
 
 __all__ = [
     "AsyncQueue",
@@ -60,3 +64,48 @@ __all__ = [
     "Scan",
     "StorageError",
 ]
+
+_HOMES = {
+    "AsyncQueue": "penstock.engine.aio",
+    "ClosedError": "penstock.errors",
+    "CodecError": "penstock.errors",
+    "CorruptError": "penstock.errors",
+    "DropIn": "penstock.engine.stdlib",
+    "Durability": "penstock.options",
+    "Empty": "penstock.errors",
+    "FormatError": "penstock.errors",
+    "Full": "penstock.errors",
+    "Group": "penstock.engine.group",
+    "GroupError": "penstock.errors",
+    "KeyNeededError": "penstock.errors",
+    "ManualClock": "penstock.clock",
+    "Message": "penstock._core",
+    "NoQueueError": "penstock.errors",
+    "OffsetError": "penstock.errors",
+    "OptionError": "penstock.errors",
+    "PenstockError": "penstock.errors",
+    "PoisonedError": "penstock.errors",
+    "Queue": "penstock.engine.queue",
+    "ReceiptError": "penstock.errors",
+    "RefusedError": "penstock.errors",
+    "Scan": "penstock.engine.table",
+    "StorageError": "penstock.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Loads the module that a public name lives in."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Public names, loaded or not."""
+    return sorted({*globals(), *__all__})
+
+
+del TYPE_CHECKING

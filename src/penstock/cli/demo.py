@@ -52,7 +52,7 @@ def demo(
     return 0 if facts["ok"] else 1
 
 
-def produce(path: str, who: int, limit: int, counters: Any) -> None:  # noqa: ANN401
+def produce(path: str, who: int, limit: int, counters: Any) -> None:
     """A producer: counts a message once its `put` has returned."""
     with Queue(path) as queue:
         for number in range(limit):
@@ -60,7 +60,7 @@ def produce(path: str, who: int, limit: int, counters: Any) -> None:  # noqa: AN
             counters[PUT] = number + 1
 
 
-def consume(path: str, stop: Any, counters: Any) -> None:  # noqa: ANN401
+def consume(path: str, stop: Any, counters: Any) -> None:
     """A consumer: acks what it was given until nothing more comes."""
     with Queue(path) as queue:
         group = queue.group(GROUP)

@@ -78,7 +78,7 @@ def writing(
     key_env: str | None,
     *,
     create: bool = False,
-    **options: Any,  # noqa: ANN401  (whatever QueueOptions takes)
+    **options: Any,
 ) -> Queue:
     """Opens a queue for use; only some commands make a new one."""
     key = key_from(file=key_file, env=key_env)

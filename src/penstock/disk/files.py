@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -42,12 +41,16 @@ def make_folder(path: Path) -> None:
 
 def write_json(path: Path, value: Any, *, synced: bool = True) -> None:
     """Replaces a small file by `value`, atomically."""
+    import json
+
     text = json.dumps(value, indent=1, sort_keys=True)
     _core.replace_file(path, text.encode() + b"\n", synced=synced)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """The value of a small file; none when it is missing or was torn."""
+    import json
+
     try:
         value = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError):

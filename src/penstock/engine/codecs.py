@@ -6,10 +6,12 @@ There is none that runs code from the bytes it reads: no pickle.
 from __future__ import annotations
 
 import json
-import logging
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from penstock.errors import CodecError, OptionError
+
+if TYPE_CHECKING:
+    import logging
 
 DEPTH_MAX = 100
 """Nesting that is decoded at most."""
@@ -123,6 +125,8 @@ class LogRecordCodec:
         """The record's attributes."""
         if value is None:
             return b"null"
+        import logging
+
         if not isinstance(value, logging.LogRecord):
             raise CodecError(f"codec logrecord: {type(value).__name__} is no LogRecord")
         kept = dict(vars(value))
@@ -133,6 +137,8 @@ class LogRecordCodec:
 
     def decode(self, body: bytes) -> logging.LogRecord | None:
         """A record with these attributes; one that would hide a method is left out."""
+        import logging
+
         found = JsonCodec().decode(body)
         if found is None:
             return None

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,9 +39,11 @@ def is_exclusive(folder: Path) -> bool:
 
 def remove(folder: Path) -> None:
     """Takes the group's name away at once, then its files."""
-    doomed = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    doomed = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}")
     if folder.exists():
         _core.rename_file(folder, doomed)
+        import shutil
+
         shutil.rmtree(doomed)
 
 

@@ -380,7 +380,8 @@ class Group:
 
     def __repr__(self) -> str:
         """Name, cursor, lag."""
-        return f"<Group {self.name!r} of {str(self.queue.path)!r}: cursor {self.cursor}, lag {self.lag}>"
+        where = f"{self.name!r} of {str(self.queue.path)!r}"
+        return f"<Group {where}: cursor {self.cursor}, lag {self.lag}>"
 
     def __enter__(self) -> Group:
         """For `with`."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +43,8 @@ class Note:
     def load(cls, path: Path) -> Note | None:
         """The note in a file; none when there is none."""
         try:
+            import json
+
             text, words = (json.loads(line) for line in path.read_text().splitlines())
         except (FileNotFoundError, ValueError):
             return None
@@ -88,6 +89,8 @@ class Ledger:
             self.settle()
             if self.last >= batch:
                 return None
+            import json
+
             text = json.dumps({"app": self.app, "batch": batch})
             writer = self.store.need_writer()
             landed = writer.append_atomic(table, note=self.note, text=text) or (-1, -1, 0)

@@ -7,13 +7,13 @@ costs nothing.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from penstock.engine import exclusive
 from penstock.errors import PenstockError
+from penstock.logs import logger
 from penstock.options import Durability
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 SWEEP_S = 10.0
 """How often groups of dead consumers are looked for."""
-
-log = logging.getLogger("penstock.keeper")
 
 
 class Keeper:
@@ -54,11 +52,11 @@ class Keeper:
             try:
                 self._tend()
             except PenstockError as error:
-                log.error("%s: %s", self._queue.path, error)
+                logger("keeper").error("%s: %s", self._queue.path, error)
                 if self._queue.is_poisoned:
                     return
             except OSError as error:
-                log.error("%s: %s", self._queue.path, error)
+                logger("keeper").error("%s: %s", self._queue.path, error)
 
     def _has_timed_duties(self) -> bool:
         options = self._queue.options

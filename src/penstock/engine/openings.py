@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
@@ -32,10 +33,9 @@ def _after_fork() -> None:
 
 def _close_all() -> None:
     for queue in list(OPEN):
-        try:
+        # The interpreter is going: whoever opens the queue next recovers it.
+        with suppress(PenstockError, OSError):
             queue.close()
-        except (PenstockError, OSError):
-            pass  # The interpreter is going: whoever opens the queue next recovers it.
 
 
 os.register_at_fork(after_in_child=_after_fork)

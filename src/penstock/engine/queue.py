@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -184,7 +183,7 @@ class Queue:
 
     def broadcast(self, **options: Any) -> Group:
         """A group for one consumer alone: it sees everything from now on, and goes with it."""
-        name = f"only-{os.getpid()}-{secrets.token_hex(4)}"
+        name = f"only-{os.getpid()}-{os.urandom(4).hex()}"
         options.setdefault("start", "latest")
         return self.group(name, exclusive=True, **options)
 

@@ -6,17 +6,15 @@ Retention deletes whole segments. It waits for groups (`hold_for_groups`), each 
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.engine import glance, intents
 from penstock.formats.base import SegmentInfo
+from penstock.logs import logger
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
-
-log = logging.getLogger("penstock.retention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,5 +76,6 @@ def apply(queue: Queue, planned: Plan) -> list[SegmentInfo]:
         head = queue.store.end().head
         for group in queue.open_groups():
             if group.core.overtake(head):
-                log.warning("%s: group %r was overtaken by retention", queue.path, group.name)
+                text = "%s: group %r was overtaken by retention"
+                logger("retention").warning(text, queue.path, group.name)
     return gone

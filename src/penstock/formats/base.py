@@ -11,7 +11,6 @@ segments, syncing and walking are done here, once.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -493,4 +492,4 @@ class Store(ABC):
 
     def size_bytes(self) -> int:
         """Bytes of all segments as the disk counts them."""
-        return sum(os.stat(info.path).st_blocks * 512 for info in self.segments(fresh=True))
+        return sum(info.path.stat().st_blocks * 512 for info in self.segments(fresh=True))

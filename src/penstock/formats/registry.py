@@ -56,7 +56,9 @@ def sniff(path: Path, wanted: str | None = None) -> tuple[type[Store], str]:
 def seen(path: Path) -> str:
     """What is there, in a few words."""
     if path.is_file():
-        return f"a file of {path.stat().st_size} bytes that begins with {path.read_bytes()[:8].hex(' ')}"
+        with path.open("rb") as stream:
+            begin = stream.read(8).hex(" ")
+        return f"a file of {path.stat().st_size} bytes that begins with {begin}"
     names = sorted(entry.name for entry in path.iterdir())
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import secrets
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -59,9 +59,7 @@ class PenstockStore(Store):
                 flags |= layouts.COMPRESSED if options.compression == "lz4" else 0
                 size = segments.next_size(0, 0, segments.limit_of(options))
                 now = clock.wall_now_ns()
-                head = Header(
-                    secrets.token_bytes(16), 0, 0, flags, secrets.token_bytes(16), now, size
-                )
+                head = Header(os.urandom(16), 0, 0, flags, os.urandom(16), now, size)
                 prepared = sidecar / f"new-{shared.owner}.seg"
                 _core.unlink_file(prepared)
                 _core.create_file(prepared, size, head=head.pack(), synced=True)
@@ -189,7 +187,7 @@ class PenstockStore(Store):
         seen = _core.walk(self._open_plain(info), info.base, limit, past_damage=True)
         return Header(
             self.header.queue_id, info.base, seen.first_number or 0, self.header.flags,
-            secrets.token_bytes(16), seen.first_ns or 0, info.size,
+            os.urandom(16), seen.first_ns or 0, info.size,
         )  # fmt: skip
 
     def rebuild_header(self, info: SegmentInfo) -> bool:
@@ -225,7 +223,7 @@ class PenstockStore(Store):
             pass
         if not prepared.exists():
             _core.create_file(prepared, size)
-        salt = secrets.token_bytes(16)
+        salt = os.urandom(16)
         previous = self._check_of(last, tail) if last is not None else 0
         header = Header(
             self.header.queue_id, tail, number, self.header.flags, salt,
@@ -277,10 +275,8 @@ class PenstockStore(Store):
 
     def seal_quietly(self) -> None:
         """The same; damage in it is not this call's business."""
-        try:
+        with suppress(CorruptError, FormatError):  # `verify` reports it with file and byte.
             self.seal_full_segments()
-        except (CorruptError, FormatError):
-            pass  # `verify` reports it with file and byte.
 
     def leave(self, shared: _core.Shared) -> None:
         """Seals what is full and drops files that were only prepared."""

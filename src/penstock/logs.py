@@ -1,0 +1,18 @@
+"""Logging under `penstock.*`, loaded when there is something to say.
+
+No handler is installed: that is the program's choice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import logging
+
+
+def logger(room: str) -> logging.Logger:
+    """The logger of one part of penstock."""
+    import logging
+
+    return logging.getLogger(f"penstock.{room}")

@@ -1,0 +1,89 @@
+"""A scan is a table for all who speak Arrow's C stream; its rows are those of the messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from penstock import OptionError, Queue, Scan
+
+Row = tuple[Any, ...]
+COLUMNS = ["offset", "number", "timestamp_ns", "id", "key", "tag", "body"]
+
+
+@pytest.fixture(params=["plain", "compressed", "encrypted"])
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+    kinds: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "compressed": {"compression": "lz4"},
+        "encrypted": {"key": bytes(range(32))},
+    }
+    options = kinds[request.param]
+    with Queue(tmp_path / "q", segment_bytes=64 << 10, **options) as queue:
+        for number in range(500):
+            tag = None if number % 7 == 0 else f"eu.shop{number % 3}"
+            key = f"k{number % 5}" if number % 2 else None
+            queue.put(b"body %d" % number * 20, tag=tag, id=f"m-{number}", key=key)
+        queue.put_many([b"", b"\xff\x00", b"x" * 5000])
+        yield queue
+
+
+def rows_of(queue: Queue) -> list[Row]:
+    return [(m.offset, m.number, m.timestamp_ns, m.id, m.key, m.tag, m.body) for m in queue.scan()]
+
+
+def by_pyarrow(scan: Scan) -> list[Row]:
+    return [tuple(row.values()) for row in pa.table(scan).to_pylist()]
+
+
+def by_polars(scan: Scan) -> list[Row]:
+    return list(pl.DataFrame(scan).iter_rows())
+
+
+def by_duckdb(scan: Scan) -> list[Row]:
+    return duckdb.connect().execute("select * from scan").fetchall()
+
+
+def by_pandas(scan: Scan) -> list[Row]:
+    frame: pd.DataFrame = pa.table(scan).to_pandas()
+    missing_as_none = frame.astype(object).where(frame.notna(), None)
+    return [tuple(row) for row in missing_as_none.itertuples(index=False)]
+
+
+@pytest.mark.parametrize("read", [by_pyarrow, by_polars, by_duckdb, by_pandas])
+def test_every_reader_sees_the_rows_of_the_messages(
+    queue: Queue, read: Callable[[Scan], list[Row]]
+) -> None:
+    assert read(queue.scan(columns=COLUMNS)) == rows_of(queue)
+
+
+def test_tags_are_filtered_inside_the_scan(queue: Queue) -> None:
+    table = pa.table(queue.scan(tags="*.shop1;*.shop2", columns=["tag"]))
+    assert set(table["tag"].to_pylist()) == {"eu.shop1", "eu.shop2"}
+
+
+def test_headers_arrive_as_a_map(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q") as queue:
+        queue.put(b"x", headers={"a": "1", "b": "2"})
+        assert pa.table(queue.scan(columns=["headers"]))["headers"].to_pylist() == [
+            [("a", "1"), ("b", "2")]
+        ]
+
+
+def test_an_unknown_column_is_refused_by_name(queue: Queue) -> None:
+    with pytest.raises(OptionError, match="colour"):
+        pa.table(queue.scan(columns=["colour"]))
+
+
+def test_a_table_that_was_read_can_be_put_again(queue: Queue, tmp_path: Path) -> None:
+    table = pa.table(queue.scan(columns=["body", "tag", "id", "key", "timestamp_ns"]))
+    with Queue(tmp_path / "copy") as copy:
+        copy.put_many(table)
+        assert [row[2:] for row in rows_of(copy)] == [row[2:] for row in rows_of(queue)]

@@ -82,5 +82,7 @@ mod _core {
     #[pymodule_export]
     use super::segment::{PyFrames, PyPublish, PySegment};
     #[pymodule_export]
-    use super::walk::{Walked, find_frame, frame_cuts, frame_start, is_boundary, skip_frames, walk};
+    use super::walk::{
+        Walked, find_frame, frame_cuts, frame_start, is_boundary, skip_frames, walk,
+    };
 }

@@ -441,8 +441,7 @@ impl Group {
             receives: 0,
             owner: wish.owner,
         };
-        let due_in =
-            if view.due_ns == 0 { 0 } else { view.due_ns.saturating_sub(self.clock().wall()) };
+        let due_in = self.due_in(&view);
         if due_in > 0 {
             (entry.deadline, entry.timeout) = (now.saturating_add(due_in), due_in);
         }
@@ -474,6 +473,19 @@ impl Group {
             (now.saturating_add(wish.visibility_ns), wish.visibility_ns);
         self.write(Kind::Enter, *entry, now)?;
         Ok((self.table.enter(entry)?, entry.token, 1))
+    }
+
+    /// How long the message is still held back. A wall clock that was set back since it was put
+    /// must not hold it for longer than its own delay.
+    fn due_in(&self, view: &FrameView) -> i64 {
+        if view.due_ns == 0 {
+            return 0;
+        }
+        let left = view.due_ns.saturating_sub(self.clock().wall());
+        match view.due_ns.saturating_sub(view.timestamp_ns) {
+            delay if view.timestamp_ns != NO_TIME && delay > 0 => left.min(delay),
+            _ => left,
+        }
     }
 
     fn has_expired(&self, view: &FrameView) -> bool {

@@ -1,0 +1,219 @@
+"""A year of delays, leases and retention in seconds, while the wall clock is set back and forth.
+
+Nothing comes early and nothing never comes. What a step of the wall clock may change is stated,
+not guessed: a deadline is kept in boot time, which no step moves; only over a restart of the
+machine, and for a delay that was put before anyone looked, the wall clock counts, so it may be
+off by as much as the clock was set, and never waits longer than the delay from the first look.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.formats.penstock.store import PenstockStore
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+SLACK_S = 0.001
+
+
+@dataclass
+class Held:
+    """A message that must not come before its time, and must come after it."""
+
+    seconds: float
+    since: float
+    forward: float = 0.0
+    """How far the wall clock was set forward before the first look."""
+    forward_later: float = 0.0
+    """And after it: boot time counts then, unless the machine is restarted."""
+    back: float = 0.0
+    looked_at: float | None = None
+    """When a group first saw it in this run of the machine: from then on boot time counts."""
+    is_free: bool = False
+    """Its holder is gone: it may come at any time."""
+
+    def earliest(self) -> float:
+        return self.since if self.is_free else self.since + self.seconds - self.forward
+
+    def latest(self) -> float:
+        """A clock that was set back delays it, but by no more than its time from the first look."""
+        by_wall = self.since + self.seconds + self.back
+        return by_wall if self.looked_at is None else min(by_wall, self.looked_at + self.seconds)
+
+
+class World:
+    """A queue, its clock, and what is known about every message that is not done."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.path, self.random = path, random.Random(seed)
+        self.clock = penstock.ManualClock()
+        self.now = 0.0
+        self.held: dict[bytes, Held] = {}
+        self.count = self.acked = 0
+        self.open()
+
+    def open(self) -> None:
+        self.queue = penstock.Queue(self.path, clock=self.clock, durability="process")
+        self.group = self.queue.group()
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.now += seconds
+
+    def step(self, seconds: float) -> None:
+        """The wall clock is set; time itself goes on as before."""
+        self.clock.set_wall(self.clock.wall() + seconds)
+        for held in self.held.values():
+            if held.looked_at is None:
+                held.forward += max(seconds, 0)
+            else:
+                held.forward_later += max(seconds, 0)
+            held.back += max(-seconds, 0)
+
+    def restart(self, off_s: float) -> None:
+        self.queue.close()
+        self.clock.restart(off_s)
+        self.now += off_s
+        for held in self.held.values():
+            held.looked_at = self.now
+            held.forward += held.forward_later
+            held.forward_later = 0.0
+        self.open()
+
+    def put(self, delay: float) -> None:
+        body = b"%d" % self.count
+        self.count += 1
+        self.queue.put(body, delay=delay)
+        self.held[body] = Held(delay, self.now)
+
+    def drain(self) -> None:
+        """Takes all there is; checks who came and who should have."""
+        due = {body for body, held in self.held.items() if held.latest() + SLACK_S <= self.now}
+        visibility = self.random.choice([MINUTE, HOUR, DAY])
+        messages = self.group.get_many(1000, 0, visibility=visibility)
+        came = {message.body for message in messages}
+        for held in self.held.values():
+            held.looked_at = self.now if held.looked_at is None else held.looked_at
+        assert due <= came, f"never came: {sorted(due - came)[:3]} at {self.now}"
+        for message in messages:
+            held = self.held[message.body]
+            early = held.earliest() - SLACK_S - self.now
+            assert early <= 0, f"{message.body!r} came {early} s early"
+            self.settle(message, visibility)
+
+    def settle(self, message: penstock.Message, visibility: float) -> None:
+        what = self.random.random()
+        if what < 0.6:
+            message.ack()
+            del self.held[message.body]
+            self.acked += 1
+        elif what < 0.8:
+            delay = self.random.choice([0.0, HOUR, 2 * DAY])
+            message.nack(delay)
+            self.held[message.body] = Held(delay, self.now, looked_at=self.now)
+        else:
+            self.held[message.body] = Held(visibility, self.now, looked_at=self.now)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_year_of_clock_steps_brings_nothing_early_and_everything_once(
+    tmp_path: Path, seed: int
+) -> None:
+    world = World(tmp_path / "q", seed)
+    pick = world.random
+    while world.now < 365 * DAY:
+        for _ in range(pick.randrange(3)):
+            world.put(pick.choice([0.0, MINUTE, HOUR, DAY, 3 * DAY]))
+        world.advance(pick.choice([1.0, MINUTE, HOUR, 6 * HOUR, DAY]))
+        if pick.random() < 0.2:
+            world.step(pick.choice([-DAY, -HOUR, -1.0, 1.0, HOUR, DAY]))
+        world.drain()
+        if pick.random() < 0.02:
+            leases_end(world)
+            world.restart(pick.choice([0.0, MINUTE, DAY]))
+    while world.held:
+        world.advance(7 * DAY)
+        world.drain()
+    assert world.acked == world.count > 300
+    assert world.group.lag_bytes == 0
+    world.queue.close()
+
+
+def leases_end(world: World) -> None:
+    """Closing gives back what this consumer has out: from then on it may come at any time."""
+    out = {offset for offset, state, _, _ in world.group.core.outstanding() if state == "leased"}
+    for offset in out:
+        world.held[world.queue.message_at(offset).body].is_free = True
+
+
+def test_a_year_of_retention_keeps_the_last_thirty_days(tmp_path: Path) -> None:
+    clock, pick = penstock.ManualClock(), random.Random(1)
+    options = {"retention_age_s": 30 * DAY, "segment_bytes": 16 << 10, "durability": "process"}
+    with penstock.Queue(tmp_path / "q", clock=clock, hold_for_groups=False, **options) as queue:  # type: ignore[arg-type]
+        for day in range(365):
+            queue.put(b"%d" % day + bytes(4000))
+            clock.advance(DAY)
+            if pick.random() < 0.3:
+                clock.set_wall(clock.wall() + pick.choice([-HOUR, HOUR]))
+            assert isinstance(queue.store, PenstockStore)
+            queue.store.seal_full_segments()  # Only a sealed segment says how old it is.
+            queue.trim()
+            kept = [int(message.body.rstrip(b"\0")) for message in queue.scan()]
+            assert kept[-1] == day
+            assert kept == list(range(kept[0], day + 1)), "a hole"
+            assert kept[0] <= max(0, day - 28), "too young to go"
+            assert len(kept) <= 30 + 6 + 1, "too old to stay"
+            assert ages_ok(queue, clock)
+
+
+def ages_ok(queue: penstock.Queue, clock: penstock.ManualClock) -> bool:
+    """A new group gets nothing that is older than thirty days, though its segment may stay."""
+    oldest = clock.wall() - 30 * DAY
+    with queue.broadcast(start="earliest", ack="auto") as group:
+        stamps = [message.timestamp_ns or 0 for message in group.get_many(100)]
+    return bool(stamps) and min(stamps) >= int(oldest * 1e9) - 1000
+
+
+def test_a_delay_put_before_the_clock_went_back_waits_no_longer_than_itself(
+    tmp_path: Path,
+) -> None:
+    clock = penstock.ManualClock()
+    with penstock.Queue(tmp_path / "q", clock=clock) as queue:
+        queue.put(b"a", delay=HOUR)
+        clock.set_wall(clock.wall() - 300 * DAY)
+        with pytest.raises(penstock.Empty):
+            queue.get(0)
+        clock.advance(HOUR - 1)
+        with pytest.raises(penstock.Empty):
+            queue.get(0)
+        clock.advance(1)
+        assert queue.get(0).body == b"a"
+
+
+def test_a_lease_is_not_shortened_by_a_clock_set_forward(tmp_path: Path) -> None:
+    clock = penstock.ManualClock()
+    with penstock.Queue(tmp_path / "q", clock=clock) as queue:
+        queue.put(b"a")
+        queue.get(0, visibility=HOUR)
+        clock.set_wall(clock.wall() + 300 * DAY)
+        with pytest.raises(penstock.Empty):
+            queue.get(0)
+        clock.advance(HOUR)
+        assert queue.get(0).receives == 2
+
+
+def test_a_delay_over_a_restart_counts_the_time_the_machine_was_off(tmp_path: Path) -> None:
+    clock = penstock.ManualClock()
+    with penstock.Queue(tmp_path / "q", clock=clock) as queue:
+        queue.put(b"a", delay=DAY)
+        assert queue.get_many(1) == []
+    clock.restart(off_s=DAY - HOUR)
+    with penstock.Queue(tmp_path / "q", clock=clock) as queue:
+        assert queue.get_many(1) == []
+        clock.advance(HOUR)
+        assert queue.get(0).body == b"a"

@@ -51,30 +51,23 @@ def inspect(
     """Show a file of a queue field by field, with the bytes; changes nothing."""
     if not file.is_file():
         raise NoQueueError(file)
-    with file.open("rb") as stream, _view(stream.fileno(), file.stat().st_size) as data:
-        if name is not None:
-            found = [(at or 0, layout_named(name))]
-        else:
-            found = list(_find(file, data, format, at, count))
-        for place, layout in found:
-            _print(place, layout, layout.describe(data, place), json)
-        if at is not None and not show.wants_json(json):
-            show.line(f"bytes from {at} on: {bytes(data[at : at + DUMP_BYTES]).hex(' ')}")
-        data.release()
+    data = view(file)
+    if name is not None:
+        found = [(at or 0, layout_named(name))]
+    else:
+        found = list(_find(file, data, format, at, count))
+    for place, layout in found:
+        _print(place, layout, layout.describe(data, place), json)
+    if at is not None and not show.wants_json(json):
+        show.line(f"bytes from {at} on: {bytes(data[at : at + DUMP_BYTES]).hex(' ')}")
 
 
-class _view:
+def view(path: Path) -> memoryview:
     """A file's bytes, mapped for reading; an empty file can't be mapped."""
-
-    def __init__(self, descriptor: int, size: int) -> None:
-        self.map = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) if size else None
-
-    def __enter__(self) -> memoryview:
-        return memoryview(self.map) if self.map is not None else memoryview(b"")
-
-    def __exit__(self, *_: object) -> None:
-        if self.map is not None:
-            self.map.close()
+    with path.open("rb") as stream:
+        if path.stat().st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ))
 
 
 def _find(

@@ -1,0 +1,59 @@
+"""`export`, `import`, `convert`: out of queues and into them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock import Queue
+from tests.cli.conftest import Run, first_segment, flip
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow"])
+def test_what_was_exported_can_be_imported(
+    run: Run, orders: Path, tmp_path: Path, kind: str
+) -> None:
+    file = tmp_path / f"out.{kind}"
+    assert "5 messages" in run("export", orders, file).err
+    run("import", file, tmp_path / "again")
+    names = ("id", "tag", "headers", "body", "timestamp_ns")
+    first, second = run("cat", orders).lines, run("cat", tmp_path / "again").lines
+    assert [[line[n] for n in names] for line in first] == [
+        [line[n] for n in names] for line in second
+    ]
+
+
+def test_export_and_import_speak_through_pipes(run: Run, orders: Path, tmp_path: Path) -> None:
+    out = run("export", orders, "-", "--tags", "us.#").out
+    assert [json.loads(line)["id"] for line in out.splitlines()] == ["o-1", "o-3"]
+    run("import", "-", tmp_path / "again", stdin=out)
+    assert len(run("cat", tmp_path / "again").lines) == 2
+
+
+def test_export_passes_over_damage_and_says_so(run: Run, orders: Path) -> None:
+    flip(first_segment(orders), 4096 + 40)
+    ran = run("export", orders, "-", code=1)
+    assert len(ran.lines) == 4
+    assert ":4096" in ran.err
+    run("export", orders, "-", "--no-tolerant", code=1)
+
+
+def test_export_to_an_unknown_kind_is_refused(run: Run, orders: Path, tmp_path: Path) -> None:
+    assert "jsonl or parquet" in run("export", orders, tmp_path / "x.doc", code=2).err
+    run("import", tmp_path / "missing.jsonl", tmp_path / "q", code=2)
+
+
+def test_convert_copies_and_compares(run: Run, orders: Path, tmp_path: Path) -> None:
+    report = run("convert", orders, tmp_path / "copy").one
+    assert (report["messages"], report["verified"], report["damage"]) == (5, 5, [])
+    assert len(run("cat", tmp_path / "copy").lines) == 5
+    assert "5 messages copied" in run("convert", orders, tmp_path / "more", "--no-json").text
+
+
+def test_convert_only_checks_when_asked_to(run: Run, orders: Path, tmp_path: Path) -> None:
+    run("convert", orders, tmp_path / "copy", "--dry-run")
+    with Queue(tmp_path / "copy") as queue:
+        assert len(queue) == 0
+    run("convert", orders, tmp_path / "copy", "--drop", "nonsense", code=2)

@@ -45,6 +45,7 @@ __all__ = [
     "file_system",
     "find_frame",
     "frame_cuts",
+    "frame_start",
     "is_boundary",
     "mark_effect",
     "penstock_frames",
@@ -53,12 +54,14 @@ __all__ = [
     "rename_file",
     "replace_file",
     "resize_file",
+    "seal_bytes",
     "skip_frames",
     "sync_file",
     "sync_folder",
     "tag_matches",
     "take_effects",
     "unlink_file",
+    "unseal_bytes",
     "vqs_frames",
     "walk",
     "write_file",
@@ -415,6 +418,9 @@ class Writer:
         `prepared` is renamed to `path`; `first` is the offset of its first message; `closing` is
         stored where the old one ends, if there is room.
         """
+
+    def refusal(self, message: Message) -> str | None:
+        """Why the queue can't hold `message`; none when it can."""
 
     def set_limits(
         self,

@@ -35,7 +35,9 @@ class Life(Checks):
             identity, tail = queue.store.identity, queue.end().tail
         with self.reopen(path) as again:
             assert (again.store.format, again.store.layout) == (self.format, queue.store.layout)
-            assert (again.store.identity, again.end().tail) == (identity, tail)
+            assert again.store.identity == identity
+            # Where offsets have gaps, an opening may begin a new segment.
+            assert again.end().tail == tail or self.can(again).gaps
             assert bodies(again.scan()) == put
             assert bodies(again.get_many(20)) == [put[0], *put[2:]]
             assert again.stats()["dropped"] == []

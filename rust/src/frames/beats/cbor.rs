@@ -5,7 +5,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ciborium_ll::{Decoder, Header};
 
-use super::event::{Event, ID};
+use super::event::{Event, ID, MARK, MESSAGE, Raw};
+use crate::headers;
 
 /// Maps and lists inside each other, at most.
 pub const MAX_DEPTH: usize = 128;
@@ -58,8 +59,9 @@ pub fn decode(bytes: &[u8], event: &mut Event) -> Read<()> {
         match items.take(len)? {
             b"timestamp" => event.timestamp_ns = integer(&mut items)?,
             b"flags" => event.flags = u64::try_from(integer(&mut items)?).unwrap_or(0),
-            b"meta" => object(&mut items, &mut event.meta, Some(&mut event.id))?,
-            b"fields" => object(&mut items, &mut event.fields, None)?,
+            b"meta" => meta(&mut items, event)?,
+            b"fields" if event.raw.is_some() => body(&mut items, event)?,
+            b"fields" => object(&mut items, &mut event.fields)?,
             _ => {
                 let head = items.next()?;
                 value(&mut items, head, &mut Vec::new(), 0)?;
@@ -95,13 +97,73 @@ fn integer(items: &mut Items<'_>) -> Read<i64> {
     found.ok_or_else(|| items.wrong("no integer of 64 bits"))
 }
 
-/// Meta or fields: a map, or null for an empty one. `id` receives the text of `_id`.
-fn object(items: &mut Items<'_>, out: &mut Vec<u8>, id: Option<&mut Vec<u8>>) -> Read<()> {
+/// Meta or fields: a map, or null for an empty one.
+fn object(items: &mut Items<'_>, out: &mut Vec<u8>) -> Read<()> {
     match items.next()? {
-        Header::Map(left) => map(items, left, out, 0, id),
+        Header::Map(left) => map(items, left, out, 0),
         Header::Simple(22 | 23) => Ok(()),
         _ => Err(items.wrong("no map")),
     }
+}
+
+/// Meta, whose texts are noted on the way: the id, the mark, what may be headers.
+fn meta(items: &mut Items<'_>, event: &mut Event) -> Read<()> {
+    let mut left = match items.next()? {
+        Header::Map(left) => left,
+        Header::Simple(22 | 23) => return Ok(()),
+        _ => return Err(items.wrong("no map")),
+    };
+    event.meta.push(b'{');
+    while has_more(items, &mut left)? {
+        let before = event.meta.len();
+        if before > 1 {
+            event.meta.push(b',');
+        }
+        let name = key(items, &mut event.meta)?;
+        event.meta.push(b':');
+        let head = items.next()?;
+        let start = items.at;
+        value(items, head, &mut event.meta, 1)?;
+        if let Header::Text(_) = head {
+            let text = items.bytes.get(start..items.at).unwrap_or_default();
+            if note(event, name, text) {
+                event.meta.truncate(before);
+            }
+        }
+    }
+    event.meta.push(b'}');
+    Ok(())
+}
+
+/// Notes a text of the meta; true for the mark, which is nobody else's business.
+fn note(event: &mut Event, name: &[u8], text: &[u8]) -> bool {
+    if name == ID {
+        event.id.clear();
+        event.id.extend_from_slice(String::from_utf8_lossy(text).as_bytes());
+    } else if name == MARK.as_bytes() {
+        event.raw = Raw::find(text);
+        return event.raw.is_some();
+    } else if headers::push(&mut event.named, name, text).is_none() {
+        event.named.clear();
+    }
+    false
+}
+
+/// The body that is no JSON object: the one field, as it is.
+fn body(items: &mut Items<'_>, event: &mut Event) -> Read<()> {
+    let start = items.at;
+    let one = items.next()?;
+    if let (Header::Map(Some(1)), Header::Text(name)) = (one, items.next()?) {
+        if items.take(name)? == MESSAGE.as_bytes() {
+            if let Header::Text(len) | Header::Bytes(len) = items.next()? {
+                event.fields.extend_from_slice(items.take(len)?);
+                return Ok(());
+            }
+        }
+    }
+    // Someone has changed the fields meanwhile: they are what they are.
+    (items.at, event.raw) = (start, None);
+    object(items, &mut event.fields)
 }
 
 fn map(
@@ -109,7 +171,6 @@ fn map(
     mut left: Option<usize>,
     out: &mut Vec<u8>,
     depth: usize,
-    mut id: Option<&mut Vec<u8>>,
 ) -> Read<()> {
     out.push(b'{');
     let mut is_first = true;
@@ -117,14 +178,9 @@ fn map(
         if !std::mem::take(&mut is_first) {
             out.push(b',');
         }
-        let is_id = key(items, out)? == ID;
+        key(items, out)?;
         out.push(b':');
         let head = items.next()?;
-        if let (true, Header::Text(Some(len)), Some(id)) = (is_id, head, id.as_deref_mut()) {
-            let raw = items.bytes.get(items.at..items.at.saturating_add(len)).unwrap_or_default();
-            id.clear();
-            id.extend_from_slice(String::from_utf8_lossy(raw).as_bytes());
-        }
         value(items, head, out, depth + 1)?;
     }
     out.push(b'}');
@@ -164,7 +220,7 @@ fn value(items: &mut Items<'_>, head: Header, out: &mut Vec<u8>, depth: usize) -
         Header::Simple(22 | 23) => out.extend_from_slice(b"null"),
         Header::Text(len) => text(items.take(len)?, out),
         Header::Bytes(len) => bytes(items.take(len)?, out),
-        Header::Map(left) => map(items, left, out, depth, None)?,
+        Header::Map(left) => map(items, left, out, depth)?,
         Header::Array(left) => list(items, left, out, depth)?,
         Header::Simple(_) | Header::Break | Header::Tag(_) => {
             return Err(items.wrong("no value"));

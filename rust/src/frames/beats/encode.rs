@@ -7,13 +7,15 @@
 use std::fmt;
 use std::io::Write;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ciborium_ll::{Encoder, Header};
 use serde::Deserializer as _;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use serde_json::{Map, Value};
 
-use super::event::{FLAGS, ID, META};
+use super::event::{FLAGS, ID, MARK, MESSAGE, META, Raw};
 use crate::frame::Draft;
 use crate::headers;
 
@@ -332,25 +334,52 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
     }
 }
 
-/// The JSON object in `text`, as it is stored; `what` names it in a refusal.
-fn object(sink: &mut Sink<'_>, what: &str, text: &[u8]) -> Result<(), String> {
+/// Why an event can't be written.
+enum Refusal {
+    /// The body is no JSON at all.
+    NoJson(String),
+    Other(String),
+}
+
+/// The JSON object in `text`, as it is stored.
+fn object(sink: &mut Sink<'_>, text: &[u8]) -> Result<(), Refusal> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let outcome = json.deserialize_map(Object(sink)).and_then(|()| json.end());
     outcome.map_err(|error| {
-        let path: Vec<&str> =
-            std::iter::once(what).chain(sink.trail.iter().rev().map(String::as_str)).collect();
-        format!("{}: {error}; format beats holds JSON objects", path.join("."))
+        let keys = sink.trail.iter().rev().map(String::as_str);
+        let path: Vec<&str> = std::iter::once("fields").chain(keys).collect();
+        let text = format!("{}: {error}; formats penstock and zbus hold any bytes", path.join("."));
+        if error.is_data() { Refusal::Other(text) } else { Refusal::NoJson(text) }
     })
 }
 
-/// What headers say about the event.
+/// The body in the field `message`, as it is.
+fn line(sink: &mut Sink<'_>, body: &[u8]) {
+    let start = sink.open(b'{');
+    sink.text(MESSAGE);
+    sink.colon();
+    match std::str::from_utf8(body) {
+        Ok(text) => sink.text(text),
+        Err(_) if sink.is_json() => sink.text(&STANDARD.encode(body)),
+        Err(_) => {
+            head(sink.out, Header::Bytes(Some(body.len())));
+            sink.out.extend_from_slice(body);
+        }
+    }
+    sink.close(start, 1, b'}');
+}
+
+/// What headers and id say about the event.
+#[derive(Default)]
 struct Extra {
     flags: u64,
     meta: Map<String, Value>,
+    /// Headers of ours say that this was an event before.
+    is_event: bool,
 }
 
 fn extra(draft: &Draft<'_>, max_flags: u64) -> Result<Extra, String> {
-    let mut found = Extra { flags: 0, meta: Map::new() };
+    let mut found = Extra::default();
     let mut named = Vec::new();
     for (name, value) in headers::iterate(draft.headers) {
         let text = String::from_utf8_lossy(value);
@@ -367,8 +396,12 @@ fn extra(draft: &Draft<'_>, max_flags: u64) -> Result<Extra, String> {
             }
             _ => named.push((String::from_utf8_lossy(name).into_owned(), text.into_owned())),
         }
+        found.is_event |= name == META || name == FLAGS;
     }
     for (name, text) in named {
+        if name.as_bytes() == ID || name == MARK {
+            return Err(format!("a header can't be called {name} here; formats penstock can"));
+        }
         found.meta.insert(name, Value::String(text));
     }
     if !draft.id.is_empty() {
@@ -376,6 +409,51 @@ fn extra(draft: &Draft<'_>, max_flags: u64) -> Result<Extra, String> {
         found.meta.insert(String::from_utf8_lossy(ID).into_owned(), Value::String(id));
     }
     Ok(found)
+}
+
+/// The event: four keys in the original's order. With `mark` the body is no JSON object.
+fn event(
+    sink: &mut Sink<'_>,
+    draft: &Draft<'_>,
+    extra: &Extra,
+    mark: Option<Raw>,
+) -> Result<(), Refusal> {
+    let start = sink.open(b'{');
+    let name = |sink: &mut Sink<'_>, index: usize, name: &str| {
+        sink.comma(index);
+        sink.text(name);
+        sink.colon();
+    };
+    name(sink, 0, "timestamp");
+    sink.signed(draft.timestamp_ns);
+    name(sink, 1, "flags");
+    sink.signed(i64::try_from(extra.flags).unwrap_or(0));
+    name(sink, 2, "meta");
+    let inner = sink.open(b'{');
+    let mut count = 0;
+    for (name, value) in &extra.meta {
+        sink.comma(count);
+        let written = sink.key::<serde_json::Error>(name);
+        written.and_then(|()| value.deserialize_any(Any(sink))).map_err(|error| {
+            sink.trail.push(name.clone());
+            let path: Vec<&str> = sink.trail.iter().rev().map(String::as_str).collect();
+            Refusal::Other(format!("meta.{}: {error}; format penstock can", path.join(".")))
+        })?;
+        count += 1;
+    }
+    if let Some(mark) = mark {
+        name(sink, count, MARK);
+        sink.text(mark.name());
+        count += 1;
+    }
+    sink.close(inner, count, b'}');
+    name(sink, 3, "fields");
+    match mark {
+        None => object(sink, draft.body)?,
+        Some(_) => line(sink, draft.body),
+    }
+    sink.close(start, 4, b'}');
+    Ok(())
 }
 
 /// Appends the event that the draft becomes.
@@ -388,30 +466,24 @@ pub fn encode(
     if !draft.tag.is_empty() {
         return Err("format beats has no place for a tag; formats penstock and zbus have".into());
     }
+    let before = out.len();
     let mut sink = Sink { out, encoding, trail: Vec::new() };
-    let start = sink.open(b'{');
-    let name = |sink: &mut Sink<'_>, index: usize, name: &str| {
-        sink.comma(index);
-        sink.text(name);
-        sink.colon();
+    let extra = match draft.headers.is_empty() && draft.id.is_empty() {
+        true => Extra::default(),
+        false => extra(draft, max_flags)?,
     };
-    name(&mut sink, 0, "timestamp");
-    sink.signed(draft.timestamp_ns);
-    name(&mut sink, 1, "flags");
-    if draft.headers.is_empty() && draft.id.is_empty() {
-        sink.signed(0);
-        name(&mut sink, 2, "meta");
-        let empty = sink.open(b'{');
-        sink.close(empty, 0, b'}');
-    } else {
-        let extra = extra(draft, max_flags)?;
-        sink.signed(i64::try_from(extra.flags).unwrap_or(0));
-        name(&mut sink, 2, "meta");
-        let outcome = Value::Object(extra.meta).deserialize_any(Any(&mut sink));
-        outcome.map_err(|error| format!("meta.{}: {error}", sink.trail.join(".")))?;
+    let begins = draft.body.iter().find(|byte| !byte.is_ascii_whitespace());
+    if extra.is_event || begins == Some(&b'{') {
+        match event(&mut sink, draft, &extra, None) {
+            Ok(()) => return Ok(()),
+            Err(Refusal::NoJson(_)) if !extra.is_event => sink.out.truncate(before),
+            Err(Refusal::NoJson(text) | Refusal::Other(text)) => return Err(text),
+        }
     }
-    name(&mut sink, 3, "fields");
-    object(&mut sink, "fields", draft.body)?;
-    sink.close(start, 4, b'}');
-    Ok(())
+    let is_text = encoding == Encoding::Cbor || std::str::from_utf8(draft.body).is_ok();
+    let mark = if is_text { Raw::Plain } else { Raw::Base64 };
+    match event(&mut sink, draft, &extra, Some(mark)) {
+        Ok(()) => Ok(()),
+        Err(Refusal::NoJson(text) | Refusal::Other(text)) => Err(text),
+    }
 }

@@ -1,4 +1,7 @@
 //! An event between its encoding and a message: fields are the body, meta and flags are headers.
+//!
+//! A body that is no JSON object goes as a log line does, in the field `message`; a mark in the
+//! meta says so, and then body and headers come back as they were put.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,6 +16,35 @@ pub const FLAGS: &[u8] = b"beats.flags";
 /// The key of the meta that is the message's id.
 pub const ID: &[u8] = b"_id";
 
+/// The key of the meta that says how a body that is no JSON object stands in `message`.
+pub const MARK: &str = "penstock.body";
+/// The field that such a body is in.
+pub const MESSAGE: &str = "message";
+
+/// How a body that is no JSON object is stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Raw {
+    /// As it is: a text, or in CBOR a byte string.
+    Plain,
+    /// In base64, where the encoding knows texts only.
+    Base64,
+}
+
+impl Raw {
+    /// As the mark says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Base64 => "base64",
+        }
+    }
+
+    /// What a mark means.
+    pub fn find(name: &[u8]) -> Option<Self> {
+        [Self::Plain, Self::Base64].into_iter().find(|raw| raw.name().as_bytes() == name)
+    }
+}
+
 /// What was decoded: JSON texts and plain values. Reused from event to event.
 #[derive(Default)]
 pub struct Event {
@@ -26,6 +58,10 @@ pub struct Event {
     pub fields: Vec<u8>,
     /// The text of meta's `_id`.
     pub id: Vec<u8>,
+    /// The other texts of meta, as headers.
+    pub named: Vec<u8>,
+    /// Set by the mark: `fields` is the body itself, and `named` are the headers.
+    pub raw: Option<Raw>,
 }
 
 thread_local! {
@@ -35,7 +71,8 @@ thread_local! {
 
 impl Event {
     fn clear(&mut self) {
-        (self.timestamp_ns, self.flags) = (0, 0);
+        (self.timestamp_ns, self.flags, self.raw) = (0, 0, None);
+        self.named.clear();
         self.meta.clear();
         self.fields.clear();
         self.id.clear();
@@ -43,11 +80,16 @@ impl Event {
 
     fn view(&self, owned: &mut Vec<u8>) -> Option<FrameView> {
         owned.clear();
-        let meta: &[u8] = if self.meta.is_empty() { b"{}" } else { &self.meta };
-        let fields: &[u8] = if self.fields.is_empty() { b"{}" } else { &self.fields };
-        headers::push(owned, META, meta)?;
-        let mut digits = [0u8; 20];
-        headers::push(owned, FLAGS, decimal(self.flags, &mut digits))?;
+        let mut fields: &[u8] = &self.fields;
+        if self.raw.is_some() {
+            owned.extend_from_slice(&self.named);
+        } else {
+            let meta: &[u8] = if self.meta.is_empty() { b"{}" } else { &self.meta };
+            fields = if fields.is_empty() { b"{}" } else { fields };
+            headers::push(owned, META, meta)?;
+            let mut digits = [0u8; 20];
+            headers::push(owned, FLAGS, decimal(self.flags, &mut digits))?;
+        }
         let headers = Span::new(0, owned.len());
         let body = Span::new(owned.len(), fields.len());
         owned.extend_from_slice(fields);

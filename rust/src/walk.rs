@@ -118,6 +118,7 @@ fn walk_segment(
     limit: u64,
     past_damage: bool,
     unseal_check: bool,
+    is_covered: bool,
 ) -> Walked {
     let seen = Walked {
         frames: 0,
@@ -144,6 +145,7 @@ fn walk_segment(
             continue;
         }
         let (fault, stop) = match step {
+            Step::Frame(_) if is_covered && !segment.is_checked(offset) => break,
             Step::Frame(view) => {
                 let broken = (unseal_check && view.sealed)
                     .then(|| segment.unseal(offset, limit, &view).err())
@@ -184,9 +186,9 @@ fn walk_segment(
 
 /// Walks the frames of `[start, limit)` with their checksums. With `past_damage` it goes on
 /// behind bad bytes wherever a whole frame stands again; with `unseal` it also opens every
-/// compressed or encrypted frame.
+/// compressed or encrypted frame; with `covered` it ends at the first frame without a checksum.
 #[pyfunction]
-#[pyo3(signature = (segment, start, limit, *, past_damage=false, unseal=false))]
+#[pyo3(signature = (segment, start, limit, *, past_damage=false, unseal=false, covered=false))]
 pub fn walk(
     py: Python<'_>,
     segment: &PySegment,
@@ -194,8 +196,9 @@ pub fn walk(
     limit: u64,
     past_damage: bool,
     unseal: bool,
+    covered: bool,
 ) -> Walked {
-    py.detach(|| walk_segment(&segment.0, start, limit, past_damage, unseal))
+    py.detach(|| walk_segment(&segment.0, start, limit, past_damage, unseal, covered))
 }
 
 /// The offset of the first frame at or after `start` for which `number` or time is reached:

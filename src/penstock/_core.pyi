@@ -807,15 +807,16 @@ class VqsHeader:
     def __new__(
         cls, shared: Shared, intent: Path, *, always: bool, meta: Path | None = None
     ) -> Self:
-        """`intent` is the file of the intent record; `meta` the one with the header, where that is
-        not the segment itself."""
+        """`intent` is the intent record's file, `meta` the header's, if not the segment's own."""
 
     def publish(self) -> Publish:
         """How the end becomes visible."""
 
     def free(self, segment: Segment, head: int, synced: bool) -> int:
-        """Gives everything before `head` back; answers how many messages that were. With `synced`
-        this survives a power loss before the space is used again."""
+        """Gives everything before `head` back; answers how many messages that were.
+
+        With `synced` this survives a power loss before the space is used again.
+        """
 
     def exclusively(self, segment: Segment, action: Callable[[], object]) -> object:
         """Calls `action` while nobody appends, frees or syncs."""
@@ -832,11 +833,17 @@ def tag_matches(tags: str, tag: str, dialect: str = "modern") -> bool:
 # Walking and reading
 
 def walk(
-    segment: Segment, start: int, limit: int, *, past_damage: bool = False, unseal: bool = False
+    segment: Segment,
+    start: int,
+    limit: int,
+    *,
+    past_damage: bool = False,
+    unseal: bool = False,
+    covered: bool = False,
 ) -> Walked:
     """Walks the frames of `[start, limit)` with their checksums. With `past_damage` it goes on
     behind bad bytes wherever a whole frame stands again; with `unseal` it also opens every
-    compressed or encrypted frame.
+    compressed or encrypted frame; with `covered` it ends at the first frame without a checksum.
     """
 
 def find_frame(

@@ -174,7 +174,7 @@ impl RingHeader {
         if head <= old || head > control.tail() || segment.is_stale() {
             return Ok(0);
         }
-        let freed = count(segment, old, head)?;
+        let freed = count(segment, old, head);
         let number = old_number + freed;
         if is_synced {
             // Space may be used again only when a power loss can't bring its messages back.
@@ -196,18 +196,19 @@ impl RingHeader {
     }
 }
 
-/// Messages in `[first, last)`, which must be whole.
-fn count(segment: &Segment, first: u64, last: u64) -> io::Result<u64> {
+/// Messages in `[first, last)`; damage that every group has passed over counts for none.
+fn count(segment: &Segment, first: u64, last: u64) -> u64 {
     let (mut at, mut found) = (first, 0);
     while at < last {
-        let size = segment.size_at(at, last).filter(|size| *size > 0).ok_or_else(|| {
-            let position = segment.position(at);
-            io::Error::other(format!("{}:{position}: no whole record", segment.path().display()))
-        })?;
-        at += size as u64;
-        found += 1;
+        match segment.size_at(at, last) {
+            Some(size) => {
+                at += size as u64;
+                found += 1;
+            }
+            None => at = segment.resync(at, last).unwrap_or(last),
+        }
     }
-    Ok(found)
+    found
 }
 
 impl Publish for RingHeader {

@@ -29,6 +29,7 @@ from penstock.engine import (
     positions,
     retention,
     room,
+    settings,
 )
 from penstock.engine.codecs import Codec
 from penstock.engine.group import DEFAULT, Group, names
@@ -62,7 +63,7 @@ class Queue:
         `message.value` gives them back. The other options are those of `QueueOptions`.
         """
         self.path = Path(path)
-        self.options = QueueOptions.of(**options)
+        self._given = QueueOptions.of(**options)
         self._format, self._layout = format, layout
         self._create, self._read_only = create and not read_only, read_only
         self._clock = clocks.native(clock)
@@ -81,7 +82,7 @@ class Queue:
         if not self._create and not self.path.exists():
             raise NoQueueError(self.path)
         self.store: Store = registry.open_store(
-            self.path, format=self._format, layout=self._layout, options=self.options,
+            self.path, format=self._format, layout=self._layout, options=self._given,
             clock=self._clock, create=self._create, live=not self._read_only,
         )  # fmt: skip
         self._pid = os.getpid()
@@ -279,11 +280,13 @@ class Queue:
         self.ensure_open()
         self.store.need_writer().sync()
         self.sync_groups()
+        self.store.free_consumed(self)
 
     def sync_groups(self) -> None:
-        """Syncs the journals of this process's groups."""
-        for group in list(self._groups.values()):
-            group.refresh()
+        """Syncs the journals of the groups that this process has open or looks at."""
+        for group in [*self._groups.values(), *self._looked.values()]:
+            if group.name in self._groups:
+                group.refresh()
             if group.core.is_dirty:
                 group.core.sync()
 
@@ -327,18 +330,9 @@ class Queue:
 
     def holding_cursors(self) -> dict[str, int]:
         """The cursor of every group that retention waits for."""
-        cursors = {}
-        exclusive.sweep(self)
-        now = self._clock.wall_now_ns()
-        for name in self.groups():
-            group = self._look(name)
-            if group is None or not group.options.holds:
-                continue
-            if group.idle_ns(now) <= self.options.hold_max_s * 1e9:
-                cursors[name] = group.cursor
-        return cursors
+        return retention.holding_cursors(self)
 
-    def _look(self, name: str) -> Group | None:
+    def look(self, name: str) -> Group | None:
         """A group to look at: also one that another consumer has for itself."""
         if name in self._groups:
             return self._groups[name]
@@ -382,8 +376,13 @@ class Queue:
         return self.store.meta()
 
     def set_meta(self, **values: Any) -> None:
-        """Changes what the format keeps about the queue."""
-        self.store.set_meta(**values)
+        """Changes what the format keeps about the queue, and what groups took over from it."""
+        settings.change(self, values)
+
+    @property
+    def options(self) -> QueueOptions:
+        """As given, and as the format's own settings say."""
+        return self.store.options
 
     @property
     def is_poisoned(self) -> bool:
@@ -450,6 +449,8 @@ class Queue:
         """Syncs and lets go. Leases of this process end; waits end with `ClosedError`."""
         if self._is_closed:
             return
+        if self._pid == os.getpid() and not self._read_only and not self.is_poisoned:
+            self.store.free_consumed(self)  # What was acked is gone for whoever reads the files.
         self._is_closed = True
         openings.discard(self)
         for name in ("put", "get"):
@@ -481,7 +482,7 @@ class Queue:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A handle travels between processes as its path."""
-        options = {n: getattr(self.options, n) for n in self.options.__slots__}
+        options = {n: getattr(self._given, n) for n in self._given.__slots__}
         options |= {"codec": self._codec_given}
         return _reopen, (str(self.path), self._format, self._read_only, options)
 

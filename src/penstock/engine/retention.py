@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.engine import glance, intents
+from penstock.engine import exclusive, glance, intents
 from penstock.formats.base import SegmentInfo
 from penstock.logs import logger
 
@@ -32,6 +32,20 @@ class Plan:
     def bytes(self) -> int:
         """Bytes that come free."""
         return sum(info.size for info in self.segments)
+
+
+def holding_cursors(queue: Queue) -> dict[str, int]:
+    """The cursor of every group that is waited for."""
+    cursors = {}
+    exclusive.sweep(queue)
+    now = queue.store.clock.wall_now_ns()
+    for name in queue.groups():
+        group = queue.look(name)
+        if group is None or not group.options.holds:
+            continue
+        if group.idle_ns(now) <= queue.options.hold_max_s * 1e9:
+            cursors[name] = group.cursor
+    return cursors
 
 
 def plan(queue: Queue, before: int | None = None) -> Plan:

@@ -67,8 +67,11 @@ def drop_oldest(queue: Queue, needed: int) -> None:
             raise Full(f"{queue.path}: nothing can be dropped to make room for {needed} bytes")
 
 
-def wanted(queue: Queue) -> int:
-    """How far the slowest group must get before anything can go."""
+def wanted(queue: Queue, needed: int = 0) -> int:
+    """How far the slowest group must get before enough can go."""
+    if queue.store.capabilities.ring:
+        end = queue.store.end()
+        return max(end.head + 1, end.tail + needed - queue.options.max_bytes)
     oldest = queue.store.segments(fresh=True)[0]
     return oldest.end if oldest.end is not None else queue.store.end().tail
 
@@ -80,7 +83,7 @@ def wait(queue: Queue, needed: int) -> None:
     while not has_room(queue, needed):
         queue.ensure_open()
         shared = queue.store.need_shared()
-        seen = shared.want_room(wanted(queue))
+        seen = shared.want_room(wanted(queue, needed))
         if free(queue):
             continue
         left = None if until is None else (until - clock.boot_now_ns()) / 1e9

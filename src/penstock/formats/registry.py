@@ -14,6 +14,7 @@ MODULES = {
     "zbus": "penstock.formats.zbus.store:ZbusStore",
     "penstock": "penstock.formats.penstock.store:PenstockStore",
     "beats": "penstock.formats.beats.store:BeatsStore",
+    "vqs": "penstock.formats.vqs.store:VqsStore",
 }
 """Format → where its store is; imported when a queue of that format is opened."""
 

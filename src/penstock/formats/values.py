@@ -25,6 +25,8 @@ class Capabilities:
     empty_bodies: bool = True
     deletes_consumed: bool = False
     """What every group has acked goes away; the head is the lowest cursor."""
+    ring: bool = False
+    """Space is used again message by message, not segment by segment."""
     gaps: bool = False
     """Offsets have gaps between segments: the store itself watches `max_bytes`."""
 

@@ -1,0 +1,62 @@
+"""When messages were put, as far as retention needs to know.
+
+The record holds no time. Now and then the tail and the time are noted together in the sidecar:
+everything below that tail is at least that old. So a message goes at the latest one note after its
+retention period, never before.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from penstock.disk import files
+
+FILE = "ages.json"
+MAX_NOTES = 512
+LEAST_S = 1.0
+
+
+class Ages:
+    """The notes of one queue; whoever tends it adds to them."""
+
+    def __init__(self, sidecar: Path) -> None:
+        """Reads what is there."""
+        self._path = sidecar / FILE
+        self.notes = self._load()
+
+    def _load(self) -> list[tuple[int, int]]:
+        found = files.read_json(self._path) or {}
+        notes = found.get("notes", [])
+        return [(time, tail) for time, tail in _pairs(notes)][-MAX_NOTES:]
+
+    def note(self, now_ns: int, tail: int, period_s: float) -> None:
+        """Notes the tail, unless that was done just now."""
+        gap_s = max(LEAST_S, period_s / 256)
+        if self.notes and self.notes[-1][1] >= tail:
+            return
+        if self.notes and 0 <= now_ns - self.notes[-1][0] < gap_s * 1e9:
+            return
+        self.notes = self._load()  # Another process may have noted something meanwhile.
+        if not self.notes or (self.notes[-1][1] < tail and self.notes[-1][0] < now_ns):
+            self.notes = [*self.notes, (now_ns, tail)][-MAX_NOTES:]
+            files.write_json(self._path, {"notes": self.notes}, synced=False)
+
+    def expired(self, now_ns: int, period_s: float) -> int:
+        """Everything below this offset has been there for longer than the period."""
+        oldest = now_ns - int(period_s * 1e9)
+        return max((tail for time, tail in self.notes if time < oldest), default=0)
+
+    def forget(self, head: int) -> None:
+        """Notes that only speak of what is gone are dropped."""
+        self.notes = [note for note in self.notes if note[1] > head]
+
+
+def _pairs(notes: Any) -> list[tuple[int, int]]:
+    if not isinstance(notes, list):
+        return []
+    return [
+        (pair[0], pair[1])
+        for pair in notes
+        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(n, int) for n in pair)
+    ]

@@ -1,0 +1,202 @@
+"""The header of a VQS queue: its words, its settings, its labels."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import CorruptError, FormatError, OptionError
+from penstock.formats.vqs import layouts
+from penstock.formats.vqs.layouts import HEADER_BYTES, SETTINGS, STAGES, Stage
+
+MAX_LABELS = 50
+MAX_NAME = 128
+MAX_VALUE = 256
+META_LIMIT = 1 << 20
+"""No header is read beyond this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the header says."""
+
+    values: dict[str, int]
+    labels: tuple[tuple[bytes, bytes], ...]
+    area_bytes: int
+    """Room for labels."""
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """What the queue's owner decided."""
+        return {name: self.values[name] for name in SETTINGS}
+
+    @property
+    def words(self) -> dict[str, int]:
+        """What changes with every message."""
+        return {name: self.values[name] for name in layouts.WORDS}
+
+    def texts(self) -> dict[str, str]:
+        """The labels as text; of two with one name the last counts."""
+        return {n.decode("utf-8", "replace"): v.decode("utf-8", "replace") for n, v in self.labels}
+
+
+def read_bytes(path: Path, stage: Stage) -> bytes:
+    """The header with its labels, as it is on disk."""
+    size = HEADER_BYTES if not stage.meta else META_LIMIT
+    with stage.header_path(path).open("rb") as stream:
+        return stream.read(size)
+
+
+def check_magic(path: Path, raw: bytes) -> None:
+    """Magic, version, length: each has its own answer."""
+    if raw[:3] != layouts.MAGIC:
+        found = f"bad magic: it begins with {raw[:4].hex(' ') or 'nothing'}"
+        raise FormatError(path, found, "a VQS file begins with 56 51 53 01")
+    if len(raw) < 4 or raw[3] != layouts.VERSION:
+        found = f"version {raw[3]}" if len(raw) > 3 else "no version"
+        raise FormatError(path, f"{found} of VQS", "this release reads version 1")
+
+
+def parse(path: Path, stage: Stage, raw: bytes) -> Header:
+    """The header in `raw`, checked as far as it stands alone."""
+    file = stage.header_path(path)
+    check_magic(file, raw)
+    least = stage.header.size if stage.meta else HEADER_BYTES
+    if len(raw) < least:
+        raise CorruptError(file, len(raw), f"a header cut off at {len(raw)} bytes", f"{least}")
+    values = stage.header.unpack(raw)
+    if values.get("marker", layouts.MARKER) != layouts.MARKER:
+        at = stage.header.offset_of("marker")
+        raise CorruptError(file, at, f"marker {values['marker']:#06x}", f"{layouts.MARKER:#06x}")
+    area = raw[stage.header.size :]
+    read = lengths_of if stage.has_lengths else strings_of
+    labels = tuple(read(file, area, stage.header.size))
+    numbers = {name: value for name, value in values.items() if isinstance(value, int)}
+    return Header(numbers, labels, len(area))
+
+
+def strings_of(file: Path, area: bytes, at: int) -> list[tuple[bytes, bytes]]:
+    """`name 0 value 0 …` up to an empty name or the end of the area."""
+    found, here = [], 0
+
+    def text() -> bytes:
+        nonlocal here
+        end = area.find(0, here)
+        if end < 0:
+            raise CorruptError(file, at + here, "an unterminated label", "a zero byte after it")
+        start, here = here, end + 1
+        return area[start:end]
+
+    while here < len(area):
+        name = text()
+        if not name:
+            break
+        found.append((name, text()))
+    return found
+
+
+def lengths_of(file: Path, area: bytes, at: int) -> list[tuple[bytes, bytes]]:
+    """`name_len, value_len, name, value …` up to a length of 0 or the end of the area."""
+    found, here = [], 0
+    while here + 4 <= len(area):
+        name_len, value_len = struct.unpack_from("<HH", area, here)
+        if not name_len:
+            break
+        end = here + 4 + name_len + value_len
+        if end > len(area):
+            raise CorruptError(file, at + here, f"a label of {end - here} bytes", "it runs out")
+        found.append((area[here + 4 : here + 4 + name_len], area[here + 4 + name_len : end]))
+        here = end
+    return found
+
+
+def pack_labels(labels: dict[str, str], stage: Stage, room: int) -> bytes:
+    """The labels as the stage stores them, zero-filled."""
+    if len(labels) > MAX_LABELS:
+        raise OptionError("labels", f"{len(labels)} of them", f"at most {MAX_LABELS}")
+    out = b""
+    for name, value in labels.items():
+        if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or "\0" in name:
+            raise OptionError(
+                "labels", name, f"names of 1 to {MAX_NAME} characters, none of them 0"
+            )
+        if not isinstance(value, str) or len(value) > MAX_VALUE or "\0" in value:
+            raise OptionError("labels", value, f"values of up to {MAX_VALUE} characters, none 0")
+        raw_name, raw_value = name.encode(), value.encode()
+        if stage.has_lengths:
+            out += struct.pack("<HH", len(raw_name), len(raw_value)) + raw_name + raw_value
+        else:
+            out += raw_name + b"\0" + raw_value + b"\0"
+    if len(out) > room:
+        raise OptionError("labels", f"{len(out)} bytes", f"at most {room} in all")
+    return out.ljust(room, b"\0")
+
+
+def check_settings(values: dict[str, Any]) -> dict[str, int]:
+    """Settings as they go into the header."""
+    for name, value in values.items():
+        most = SETTINGS[name]
+        least = {"retention_period": 60, "max_message_size": 1}.get(name, 0)
+        is_right = isinstance(value, int) and not isinstance(value, bool)
+        if not is_right or not least <= value <= most:
+            raise OptionError(name, value, f"{least} to {most}")
+    return values
+
+
+def pack(stage: Stage, values: dict[str, int]) -> bytes:
+    """The fixed part."""
+    known: dict[str, Any] = {"magic": layouts.MAGIC, "version": layouts.VERSION}
+    if "marker" in {field.name for field in stage.header.fields}:
+        known["marker"] = layouts.MARKER
+    names = [*layouts.WORDS, *SETTINGS]
+    return stage.header.pack(**known, **{name: values[name] for name in names})
+
+
+def sniff(path: Path) -> str | None:
+    """The layout of what is at `path`; an error for a VQS file that is none of ours."""
+    if path.is_file():
+        with path.open("rb") as stream:
+            raw = stream.read(HEADER_BYTES)
+        if raw[:3] == layouts.MAGIC or path.suffix == ".bin":
+            parse_start(path, raw)
+            return "doc"
+        return None
+    data, meta = path / "data.dat", path / "meta.dat"
+    if not data.is_file():
+        return None
+    with (meta if meta.is_file() else data).open("rb") as stream:
+        raw = stream.read(64)
+    if raw[:3] != layouts.MAGIC:
+        return None
+    check_magic(meta if meta.is_file() else data, raw)
+    if not meta.is_file():
+        return "stage2"
+    return _stage_of_records(path, raw)
+
+
+def parse_start(path: Path, raw: bytes) -> None:
+    """What tells a VQS file from another one."""
+    if not raw:
+        raise CorruptError(path, 0, "an empty file", f"a header of {HEADER_BYTES} bytes")
+    check_magic(path, raw)
+
+
+def _stage_of_records(path: Path, raw: bytes) -> str:
+    """Which of the two stages with a `meta.dat`: they differ in their records only.
+
+    Gzip begins with 1f 8b. Without any record they are the same bytes, and the later may be written.
+    """
+    values = layouts.LATER_HEADER.unpack(raw) if len(raw) >= 36 else None
+    if values is None or not values["count"]:
+        return "stage4"
+    data = STAGES["stage4"].data_path(path)
+    size = data.stat().st_size
+    with data.open("rb") as stream:
+        stream.seek((values["read_offset"] + 4) % max(size, 1))
+        start = stream.read(2)
+        if len(start) < 2:
+            stream.seek(0)
+            start += stream.read(2 - len(start))
+    return "stage3" if start == b"\x1f\x8b" else "stage4"

@@ -1,0 +1,72 @@
+"""Another size for the ring, while it is in use.
+
+The messages are copied to where they belong in a ring of the new size, in a file of their own;
+that is synced and renamed over the old one while nobody appends. Offsets stay what they are. The
+others notice by the generation in the control block and open the file again; should we die before
+it is raised, whoever appends next sees that the file is another one (`VqsHeader`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock import _core
+from penstock.errors import OptionError
+from penstock.formats.vqs import header, layouts
+
+if TYPE_CHECKING:
+    from penstock.formats.vqs.store import VqsStore
+
+COPY_BYTES = 1 << 20
+
+
+def resize(store: VqsStore, file_bytes: int) -> int:
+    """Does it; answers the new size."""
+    start, page = store.stage.start, layouts.PAGE_BYTES
+    ring = -(-(file_bytes - start) // page) * page
+    if not page <= ring <= layouts.MAX_FILE_BYTES - start:
+        expected = f"{start + page} to {layouts.MAX_FILE_BYTES} bytes"
+        raise OptionError("file_bytes", file_bytes, expected)
+    shared = store.need_shared()
+    segment = store.segment_at(shared.head)
+    assert store.vqs is not None
+    store.vqs.exclusively(segment, lambda: _replace(store, segment, ring))
+    shared.signal()
+    store.refresh()
+    return start + ring
+
+
+def _replace(store: VqsStore, segment: _core.Segment, ring: int) -> None:
+    end, stage = store.end(), store.stage
+    if end.tail - end.head > ring:
+        expected = f"at least {stage.start + end.tail - end.head}: so much is not acked yet"
+        raise OptionError("file_bytes", stage.start + ring, expected)
+    fresh = store.sidecar / "resize.bin"
+    _core.unlink_file(fresh)
+    words = {
+        "capacity_left": ring - (end.tail - end.head),
+        "count": end.next_number - end.head_number,
+        "read_offset": stage.start + end.head % ring,
+        "write_offset": stage.start + end.tail % ring,
+    }
+    raw = header.read_bytes(store.path, stage)
+    raw = header.pack(stage, store.header.values | words) + raw[stage.header.size :]
+    _core.create_file(fresh, stage.start + ring, head=None if stage.meta else raw)
+    _copy(segment, fresh, stage.start, ring, end.head, end.tail)
+    _core.sync_file(fresh)
+    # Everyone looks again from here on: before the rename they find the old file and wait for us.
+    store.need_shared().bump_generation()
+    _core.rename_file(fresh, store.data_path)
+    _core.sync_folder(store.data_path.parent)
+    if stage.meta:
+        _core.write_file(stage.header_path(store.path), 0, raw[: stage.header.size], synced=True)
+    store.need_shared().bump_generation()
+
+
+def _copy(segment: _core.Segment, to: Path, start: int, ring: int, head: int, tail: int) -> None:
+    while head < tail:
+        at = head % ring
+        length = min(COPY_BYTES, tail - head, ring - at)
+        _core.write_file(to, start + at, segment.read(segment.position(head), length))
+        head += length

@@ -1,0 +1,379 @@
+"""The `vqs` format: a ring in a file, its settings in the header, everything else beside it."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock import _core
+from penstock.disk import control, files, sides
+from penstock.errors import CorruptError, FormatError, OptionError, StorageError
+from penstock.formats.base import Capabilities, Damage, End, NewSegment, SegmentInfo, Store
+from penstock.formats.vqs import header, intent, layouts, settings
+from penstock.formats.vqs.ages import Ages
+from penstock.formats.vqs.header import Header
+from penstock.formats.vqs.intent import Intent
+from penstock.formats.vqs.layouts import PAGE_BYTES, STAGES
+from penstock.formats.vqs.resize import resize
+from penstock.options import Durability, QueueOptions
+
+MAX_COPY_BYTES = 1 << 30
+BASE = 0
+"""The only segment begins at offset 0, whatever lap the ring is in."""
+
+
+class VqsStore(Store):
+    """A VQS queue."""
+
+    format: ClassVar[str] = "vqs"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        tags=False, timestamps=False, numbers=False, deletes_consumed=True, ring=True
+    )
+
+    header: Header
+    vqs: _core.VqsHeader | None = None
+
+    @classmethod
+    def sniff(cls, path: Path) -> str | None:
+        """A file that begins with the magic, or a folder with the files of a later stage."""
+        return header.sniff(path)
+
+    @classmethod
+    def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
+        """An empty ring, as large as `max_bytes` says, else 128 MiB with its header."""
+        stage = STAGES.get(layout or "doc")
+        if stage is None or not stage.is_written:
+            raise OptionError("layout", layout, "doc or stage4 (format vqs)")
+        if path.is_dir() and not stage.data:
+            raise StorageError(path, "a vqs queue of layout doc is a file, this is a folder")
+        folder = path if stage.data else path.parent
+        files.make_folder(folder)
+        files.refuse_network_file_system(folder)
+        sidecar = path / ".penstock" if stage.data else cls.sidecar_of(path)
+        files.make_folder(sidecar)
+        shared = _core.Shared(sidecar, clock.boot_id())
+        try:
+            if not stage.data_path(path).exists():
+                settings.create_files(path, sidecar, stage, options, shared.owner)
+        finally:
+            shared.close()
+            shared.opened()
+
+    def load(self) -> None:
+        """Reads header, settings and labels; the words are checked when the end is looked for."""
+        stage = STAGES.get(self.layout)
+        if stage is None:
+            raise OptionError("layout", self.layout, " or ".join(STAGES))
+        self.stage = stage
+        if self.is_live and not stage.is_written:
+            advice = "open it with read_only=True, or convert it to layout doc or stage4"
+            raise FormatError(self.path, f"layout {stage.name} is only read", advice)
+        self.given = self.options
+        self.ages = Ages(self.sidecar)
+        self._read_header()
+        if control.peek(self.sidecar) is None:
+            self._check_offsets()
+        if self.is_live and self.ring_bytes % PAGE_BYTES:
+            found = f"the ring has {self.ring_bytes} bytes, no multiple of {PAGE_BYTES}"
+            raise FormatError(self.path, found, "convert the queue, or open it with read_only=True")
+
+    def _read_header(self) -> None:
+        raw = settings.pending(self.sidecar, self.stage, header.read_bytes(self.path, self.stage))
+        self.header = header.parse(self.path, self.stage, raw)
+        size = self.stage.data_path(self.path).stat().st_size
+        self.ring_bytes = size - self.stage.start
+        if self.ring_bytes <= 0 or size > layouts.MAX_FILE_BYTES + PAGE_BYTES:
+            raise CorruptError(self.data_path, size, f"a file of {size} bytes", "room for a ring")
+        self.options = settings.effective(self.given, self.header, self.ring_bytes)
+
+    @property
+    def data_path(self) -> Path:
+        """The ring's file."""
+        return self.stage.data_path(self.path)
+
+    @property
+    def identity(self) -> str:
+        """Drawn when the queue was made or first written to by us; until then the file's own."""
+        found = files.read_json(self.sidecar / settings.IDENTITY) or {}
+        if isinstance(found.get("identity"), str):
+            return str(found["identity"])
+        stat = self.data_path.stat()
+        return f"{stat.st_dev:x}-{stat.st_ino:x}"
+
+    # ── the segment ────────────────────────────────────────────────────────────────────────
+
+    def list_segments(self) -> list[SegmentInfo]:
+        """The ring."""
+        return [SegmentInfo(self.data_path, BASE, 0, None, self.data_path.stat().st_size)]
+
+    def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
+        """Maps the ring, with its start again behind its end."""
+        words = control.peek(self.sidecar)
+        if writable and self.shared is not None:
+            return self._ring(0, writable=True, watched=True)
+        is_known = words is not None and self._is_trusted(words)
+        return self._ring(self.end().head, writable=False, watched=is_known)
+
+    def _ring(self, first: int, *, writable: bool, watched: bool) -> _core.Segment:
+        frames = _core.vqs_frames(gzip=self.stage.is_gzip)
+        ring = self.data_path.stat().st_size - self.stage.start
+        if ring % PAGE_BYTES:
+            return self._copied(frames, first)
+        return _core.Segment(
+            self.data_path, BASE, self.stage.start, frames, first=first, writable=writable,
+            ring_len=ring, ring_mirror=ring, side_span=layouts.SIDE_SPAN,
+            control=self.sidecar / "control" if watched else None, **self.side_files(),
+        )  # fmt: skip
+
+    def _copied(self, frames: _core.Frames, first: int) -> _core.Segment:
+        """A ring that can't be mapped twice, laid out straight in memory."""
+        if self.ring_bytes > MAX_COPY_BYTES:
+            found = f"a ring of {self.ring_bytes} bytes, no multiple of {PAGE_BYTES}"
+            raise FormatError(self.path, found, "rings of this kind are read up to 1 GiB")
+        raw = self.data_path.read_bytes()[self.stage.start :]
+        turn = first % self.ring_bytes
+        straight = raw[turn:] + raw[:turn]
+        return _core.Segment.over(self.data_path, BASE, 0, frames, straight, at=first, first=first)
+
+    def refresh(self) -> None:
+        """Someone has changed the settings or replaced the file: look again."""
+        found = self._cache.get(BASE)
+        if found is not None and found.is_stale:
+            self._cache.clear()
+            self._known = []
+            self._read_header()
+            self._apply()
+
+    def segment_at(self, offset: int) -> _core.Segment:
+        """The ring, as it is now."""
+        self.refresh()
+        return super().segment_at(offset)
+
+    def writable_segment(self, base: int) -> _core.Segment:
+        """The ring, as it is now."""
+        self.refresh()
+        return super().writable_segment(base)
+
+    def unsynced_segments(self, durable: int) -> list[_core.Segment]:
+        """The ring, as it is now."""
+        self.refresh()
+        return super().unsynced_segments(durable)
+
+    def publisher(self) -> _core.Publish:
+        """The four words of the header."""
+        self.vqs = _core.VqsHeader(
+            self.need_shared(), self.sidecar / intent.FILE,
+            always=self.options.durability is Durability.ALWAYS,
+            meta=self.path / self.stage.meta if self.stage.meta else None,
+        )  # fmt: skip
+        return self.vqs.publish()
+
+    def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
+        """A ring is never followed by another."""
+        raise StorageError(self.path, "a ring has one segment; resize it")
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────
+
+    def _position(self, offset: int) -> int:
+        return self.stage.start + offset % self.ring_bytes
+
+    def _words(self, end: End | control.Words) -> dict[str, int]:
+        return {
+            "capacity_left": self.ring_bytes - (end.tail - end.head),
+            "count": end.next_number - end.head_number,
+            "read_offset": self._position(end.head),
+            "write_offset": self._position(end.tail),
+        }
+
+    def _is_trusted(self, words: control.Words) -> bool:
+        return words.is_clean or words.boot == self.clock.boot_id()
+
+    def end(self) -> End:
+        """Begin and end as they are now."""
+        if self.shared is None:
+            words = control.peek(self.sidecar)
+            if words is not None and words.is_clean and self._words(words) != self.header.words:
+                if self._end is None:
+                    self._end = self.find_end(words)
+                return self._end
+        return super().end()
+
+    def find_end(self, known: control.Words | None) -> End:
+        """From the control block while it can be trusted, after a power loss from the intent.
+
+        Without either it comes from the header, which must then agree with the records.
+        """
+        if known is None:
+            return self._end_of_header(None)
+        if self._is_trusted(known):
+            if known.is_clean and self._words(known) != self.header.words:
+                return self._end_of_header(known)  # Another program has used the file.
+            return End(
+                known.tail, known.next_number, BASE, known.head, known.head_number, known.durable
+            )
+        last = intent.read(self.sidecar)
+        if last is None or last.tail - last.head > self.ring_bytes:
+            return self._end_of_header(known)
+        return self._end_of_intent(last, known)
+
+    def _end_of_intent(self, last: Intent, known: control.Words) -> End:
+        """What was synced, and what came after it as far as its checksums hold."""
+        segment = self._ring(last.head, writable=False, watched=False)
+        most = last.head + self.ring_bytes
+        seen = _core.walk(segment, last.tail, most, covered=True)
+        end = End(
+            seen.end, last.next_number + seen.messages, BASE, last.head, last.head_number, last.tail
+        )
+        lost = known.tail - end.tail
+        if not 0 < lost <= most - end.tail:
+            return end
+        found, at = f"{lost} bytes that were not synced", self._position(end.tail)
+        return replace(end, dropped=(Damage(self.data_path, at, lost, found, "whole records"),))
+
+    def _check_offsets(self) -> None:
+        end = self.stage.start + self.ring_bytes
+        for name in ("read_offset", "write_offset"):
+            value = self.header.values[name]
+            if not self.stage.start <= value <= end:
+                at = self.stage.header.offset_of(name)
+                path = self.stage.header_path(self.path)
+                found = f"{name} {value}, outside the ring"
+                raise CorruptError(path, at, found, f"{self.stage.start} to {end}")
+
+    def _end_of_header(self, known: control.Words | None) -> End:
+        """What the header says, walked record by record."""
+        self._check_offsets()
+        ring, start, words = self.ring_bytes, self.stage.start, self.header.words
+        head = (words["read_offset"] - start) % ring
+        used = (words["write_offset"] - words["read_offset"]) % ring
+        used = ring if used == 0 and words["count"] else used
+        path, at = self.stage.header_path(self.path), self.stage.header.offset_of
+        if words["capacity_left"] != ring - used:
+            found = f"capacity {words['capacity_left']} does not match the offsets"
+            raise CorruptError(path, at("capacity_left"), found, f"{ring - used}")
+        if known is not None:  # Offsets are never used twice.
+            head += -(-(max(known.tail, head) - head) // ring) * ring
+        seen = _core.walk(self._ring(head, writable=False, watched=False), head, head + used)
+        if seen.end != head + used:
+            byte, found, expected, _ = seen.faults[-1]
+            raise CorruptError(self.data_path, byte, f"no record: {found}", expected)
+        if seen.messages != words["count"]:
+            found = f"count {words['count']}: the records run out"
+            raise CorruptError(path, at("count"), found, f"{seen.messages}, the records there are")
+        number = known.next_number if known is not None else 0
+        return End(head + used, number + seen.messages, BASE, head, number, head)
+
+    def recover(self, end: End, *, clean: bool) -> End:
+        """Makes header and sidecar agree with `end`."""
+        settings.finish(self.path, self.sidecar, self.stage)
+        settings.remember(self.sidecar, self.layout, self.identity)
+        _core.unlink_file(self.sidecar / "resize.bin")
+        known = control.peek(self.sidecar)
+        segment = self._ring(end.head, writable=True, watched=False)
+        if known is not None and known.is_poisoned:
+            settings.store_again(segment, end.durable, end.tail)
+        if not clean:
+            segment.recover_sides(end.tail, end.durable)
+        words = self._words(end)
+        if words != self.header.words:
+            raw = b"".join(words[name].to_bytes(4, "little") for name in layouts.WORDS)
+            _core.write_file(self.stage.header_path(self.path), layouts.WORDS_AT, raw, synced=True)
+        segment.sync()
+        noted = intent.read(self.sidecar)
+        sequence = noted.sequence + 2 if noted is not None else 1
+        numbers = (end.head, end.tail, end.head_number, end.next_number)
+        size = self.ring_bytes + self.stage.start
+        intent.write(self.sidecar, intent.Intent(sequence, *numbers), words, size)
+        return replace(end, durable=end.tail)
+
+    # ── consuming ──────────────────────────────────────────────────────────────────────────
+
+    def group_defaults(self, group: str) -> dict[str, Any]:
+        """The header's visibility timeout."""
+        return {"visibility_s": float(self.header.values["visibility_timeout"])}
+
+    def free_consumed(self, queue: Any) -> bool:
+        """The head moves to the lowest cursor, or past what is older than the retention period."""
+        shared = self.need_shared()
+        cursors = queue.holding_cursors().values()
+        head = max(min(cursors, default=0), self._expired(shared.tail))
+        if head <= shared.head:
+            return False
+        return self._free(head, queue) > 0
+
+    def _expired(self, tail: int) -> int:
+        period = self.options.retention_age_s
+        if not period or self.options.hold_for_groups:
+            return 0
+        now = self.clock.wall_now_ns()
+        expired = self.ages.expired(now, period)
+        self.ages.note(now, tail, period)
+        return min(expired, tail)
+
+    def _free(self, head: int, queue: Any = None) -> int:
+        if self.vqs is None:
+            return 0
+        is_synced = self.options.durability is not Durability.PROCESS
+        if is_synced and queue is not None:
+            queue.sync_groups()  # An ack must not be lost when what it acked is overwritten.
+        freed = self.vqs.free(self.segment_at(head), head, is_synced)
+        if freed:
+            self.ages.forget(head)
+            sides.trim(self.sidecar, head)
+        return freed
+
+    def roll(self, base: int, needed: int) -> None:
+        """Gives up the oldest messages, read or not, until `needed` bytes are free."""
+        end = self.end()
+        segment, head = self.segment_at(end.head), end.head
+        wanted = min(end.tail + needed - self.options.max_bytes, end.tail)
+        while needed and head < wanted:
+            length = segment.read(segment.position(head), 4)
+            head = min(head + 4 + int.from_bytes(length, "little"), end.tail)
+        if head > end.head:
+            self._free(head)
+
+    def resize(self, file_bytes: int) -> int:
+        """Gives the file another size, while it is in use; answers the new one."""
+        return resize(self, file_bytes)
+
+    # ── settings ───────────────────────────────────────────────────────────────────────────
+
+    def meta(self) -> dict[str, Any]:
+        """Settings, labels, and how the ring and its pages are doing."""
+        self.refresh()
+        if self.shared is None:
+            self._read_header()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            **self.header.settings,
+            **(self.header.words if self.shared is None else self._words(self.end())),
+            "labels": self.header.texts(),
+            "ring_bytes": self.ring_bytes,
+            "file_bytes": self.ring_bytes + self.stage.start,
+            "disk_bytes": self.data_path.stat().st_blocks * 512,
+            "page_bytes": os.sysconf("SC_PAGE_SIZE"),
+            "page_faults": {"minor": usage.ru_minflt, "major": usage.ru_majflt},
+        }
+
+    def set_meta(self, **values: Any) -> None:
+        """Changes settings and labels in the file, for every process."""
+        shared = self.need_shared()
+        settings.change(self, values)
+        shared.bump_generation()
+        self.refresh()
+        shared.signal()
+
+    def _apply(self) -> None:
+        if self.writer is not None:
+            self.writer.set_limits(
+                max_bytes=self.options.max_bytes, delay_ns=int(self.options.delay_s * 1e9),
+                max_message_bytes=self.options.max_message_bytes,
+            )  # fmt: skip
+
+    def tend(self) -> None:
+        """Takes over what another process changed."""
+        self.refresh()

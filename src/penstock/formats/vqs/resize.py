@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 COPY_BYTES = 1 << 20
 
 
-def resize(store: VqsStore, file_bytes: int) -> int:
-    """Does it; answers the new size."""
+def resize(store: VqsStore, file_bytes: int) -> None:
+    """Does it; the size is rounded up to whole pages."""
     start, page = store.stage.start, layouts.PAGE_BYTES
     ring = -(-(file_bytes - start) // page) * page
     if not page <= ring <= layouts.MAX_FILE_BYTES - start:
@@ -34,7 +34,6 @@ def resize(store: VqsStore, file_bytes: int) -> int:
     store.vqs.exclusively(segment, lambda: _replace(store, segment, ring))
     shared.signal()
     store.refresh()
-    return start + ring
 
 
 def _replace(store: VqsStore, segment: _core.Segment, ring: int) -> None:

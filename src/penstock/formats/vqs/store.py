@@ -336,9 +336,9 @@ class VqsStore(Store):
         if head > end.head:
             self._free(head)
 
-    def resize(self, file_bytes: int) -> int:
-        """Gives the file another size, while it is in use; answers the new one."""
-        return resize(self, file_bytes)
+    def resize(self, size: int) -> None:
+        """Gives the file another size, in whole pages, while it is in use."""
+        resize(self, size)
 
     # ── settings ───────────────────────────────────────────────────────────────────────────
 

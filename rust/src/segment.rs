@@ -1,8 +1,9 @@
 //! One data file, open: where its bytes are and how its frames read.
 
+mod copy;
+
 use std::borrow::Cow;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -293,22 +294,6 @@ impl Segment {
         None
     }
 
-    /// The offsets `[start, end)` read by calls into memory: no page of a mapping is touched, so a
-    /// file that is cut short, or a mount that fails, is an error and never a signal.
-    fn copied(&self, start: u64, end: u64) -> std::io::Result<Option<Self>> {
-        let Backing::Mapped(map) = &self.backing else { return Ok(None) };
-        let mut bytes = vec![0u8; words::size(end.saturating_sub(start))];
-        let (at, len) = (self.position(start), bytes.len());
-        let straight = self.ring.as_ref().map_or(len, |ring| ring.straight(at, len));
-        let (first, wrapped) = bytes.split_at_mut(straight);
-        map.file().read_exact_at(first, at as u64)?;
-        map.file().read_exact_at(wrapped, self.shift as u64)?;
-        let first = start.max(self.first()); // A ring's head may have gone past it meanwhile.
-        let (place, frames) = ((self.path.clone(), start, at), Arc::clone(&self.frames));
-        let copy = Self::owned(place, bytes, at, first..end, frames, self.sides.clone());
-        Ok(Some(Self { holes: self.holes.clone(), ..copy }))
-    }
-
     /// Bytes that frames may take from `offset` on; in a ring what is not kept any more.
     #[inline]
     pub fn room(&self, offset: u64) -> usize {
@@ -504,24 +489,6 @@ impl PySegment {
         let (place, frames) = ((path, base, shift), Arc::clone(&frames.0));
         let segment = Segment::owned(place, bytes, at, range, frames, sides.map(Arc::new));
         Ok(Self(Arc::new(segment)))
-    }
-
-    /// The offsets `[start, end)` as a segment of their own, read by calls and not through a
-    /// mapping. A file that is too short is `EOFError`.
-    fn copy_range(slf: &Bound<'_, Self>, start: u64, end: u64) -> PyResult<Py<Self>> {
-        let (py, segment) = (slf.py(), Arc::clone(&slf.get().0));
-        let copied = py.detach(|| segment.copied(start, end)).map_err(|error| {
-            let short = error.kind() == std::io::ErrorKind::UnexpectedEof;
-            if short {
-                pyo3::exceptions::PyEOFError::new_err(error.to_string())
-            } else {
-                error.into()
-            }
-        })?;
-        match copied {
-            Some(copied) => Py::new(py, Self(Arc::new(copied))),
-            None => Ok(slf.clone().unbind()),
-        }
     }
 
     /// Offset of the first byte.

@@ -1,0 +1,48 @@
+//! A part of a segment read by calls: for those who must not touch a mapping.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use super::{Backing, PySegment, Segment};
+use crate::words;
+
+impl Segment {
+    /// The offsets `[start, end)` read by calls into memory: no page of a mapping is touched, so a
+    /// file that is cut short, or a mount that fails, is an error and never a signal.
+    fn copied(&self, start: u64, end: u64) -> std::io::Result<Option<Self>> {
+        let Backing::Mapped(map) = &self.backing else { return Ok(None) };
+        let mut bytes = vec![0u8; words::size(end.saturating_sub(start))];
+        let (at, len) = (self.position(start), bytes.len());
+        let straight = self.ring.as_ref().map_or(len, |ring| ring.straight(at, len));
+        let (first, wrapped) = bytes.split_at_mut(straight);
+        map.file().read_exact_at(first, at as u64)?;
+        map.file().read_exact_at(wrapped, self.shift as u64)?;
+        let first = start.max(self.first()); // A ring's head may have gone past it meanwhile.
+        let (place, frames) = ((self.path.clone(), start, at), Arc::clone(&self.frames));
+        let copy = Self::owned(place, bytes, at, first..end, frames, self.sides.clone());
+        Ok(Some(Self { holes: self.holes.clone(), ..copy }))
+    }
+}
+
+#[pymethods]
+impl PySegment {
+    /// The offsets `[start, end)` as a segment of their own, read by calls and not through a
+    /// mapping. A file that is too short is `EOFError`.
+    fn copy_range(slf: &Bound<'_, Self>, start: u64, end: u64) -> PyResult<Py<Self>> {
+        let (py, segment) = (slf.py(), Arc::clone(&slf.get().0));
+        let copied = py.detach(|| segment.copied(start, end)).map_err(|error| {
+            let short = error.kind() == std::io::ErrorKind::UnexpectedEof;
+            if short {
+                pyo3::exceptions::PyEOFError::new_err(error.to_string())
+            } else {
+                error.into()
+            }
+        })?;
+        match copied {
+            Some(copied) => Py::new(py, Self(Arc::new(copied))),
+            None => Ok(slf.clone().unbind()),
+        }
+    }
+}

@@ -49,17 +49,22 @@ pub struct Extras {
 }
 
 impl Extras {
-    /// Opens the file at `path`; a missing one is made when `writable`, else there is none.
-    pub fn open(path: &Path, base: u64, writable: bool) -> std::io::Result<Option<Self>> {
+    /// Opens the file at `path`; a missing one is made when `make` says so, else there is none.
+    pub fn open(
+        path: &Path,
+        base: u64,
+        writable: bool,
+        make: bool,
+    ) -> std::io::Result<Option<Self>> {
         let file = match region::open(path, writable) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && writable => {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && make => {
                 region::open_or_create(path)?
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
         if file.metadata()?.len() < HEADER_BYTES as u64 {
-            if !writable {
+            if !make {
                 return Ok(None);
             }
             region::allocate(&file, 4096)?;

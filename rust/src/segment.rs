@@ -219,14 +219,22 @@ impl Segment {
         self.frames.is_checked() || self.sides.as_ref().is_some_and(|s| s.is_covered(offset))
     }
 
-    /// The next offset after `offset`, which is damaged, where a whole frame stands.
+    /// The next offset after `offset`, which is damaged, where a whole frame stands: one that no
+    /// checksum beside the segment covers, or the next that one does.
     pub fn resync(&self, offset: u64, limit: u64) -> Option<u64> {
-        let noted = self.sides.as_ref().and_then(|sides| sides.next_after(offset));
-        if let Some(noted) = noted.filter(|noted| *noted < limit) {
-            if let Step::Frame(_) = self.step(noted, limit, true) {
-                return Some(noted);
+        let mut at = offset;
+        loop {
+            let noted = self.sides.as_ref().and_then(|sides| sides.next_after(at));
+            let noted = noted.filter(|noted| *noted < limit);
+            let next = self.resync_unnoted(at, noted.unwrap_or(limit)).or(noted)?;
+            if let Step::Frame(_) = self.step(next, limit, true) {
+                return Some(next);
             }
+            at = next;
         }
+    }
+
+    fn resync_unnoted(&self, offset: u64, limit: u64) -> Option<u64> {
         let (bytes, at) = self.window(offset, limit);
         let base_at = self.position(self.base).wrapping_sub(self.skipped());
         let next = self.frames.resync(bytes, at, self.base, base_at)?;
@@ -571,17 +579,7 @@ impl PySegment {
     /// and frames below `vouched` that lost their checksum get it anew.
     #[pyo3(signature = (tail, vouched=0))]
     fn recover_sides(&self, py: Python<'_>, tail: u64, vouched: u64) -> PyResult<()> {
-        let Some(sides) = self.0.sides() else { return Ok(()) };
-        Ok(py.detach(|| {
-            sides.recover(tail)?;
-            let Some(mut at) = sides.covered_end(tail) else { return Ok(()) };
-            while at < vouched.min(tail) {
-                let Step::Frame(view) = self.0.step(at, tail, false) else { break };
-                sides.cover(&self.0, at, view.size)?;
-                at += view.size as u64;
-            }
-            sides.sync(false)
-        })?)
+        Ok(py.detach(|| self.0.sides().map_or(Ok(()), |s| s.recover(&self.0, tail, vouched)))?)
     }
 
     /// The file of extras and the byte from which on its records do not check, if any.

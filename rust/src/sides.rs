@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
 use crate::extras::Extras;
-use crate::frame::{Draft, Fault, FrameView, Place};
+use crate::frame::{Draft, Fault, FrameView, Place, Step};
 use crate::integrity::{Cover, Entry, Integrity};
 use crate::segment::Segment;
 
@@ -16,20 +16,35 @@ const OPEN_LAPS: usize = 4;
 /// A file beside a segment.
 trait Side: Sized {
     const SUFFIX: &'static str;
-    fn open(path: &std::path::Path, base: u64, writable: bool) -> std::io::Result<Option<Self>>;
+    fn open(
+        path: &std::path::Path,
+        base: u64,
+        writable: bool,
+        make: bool,
+    ) -> std::io::Result<Option<Self>>;
 }
 
 impl Side for Extras {
     const SUFFIX: &'static str = "ext";
-    fn open(path: &std::path::Path, base: u64, writable: bool) -> std::io::Result<Option<Self>> {
-        Self::open(path, base, writable)
+    fn open(
+        path: &std::path::Path,
+        base: u64,
+        writable: bool,
+        make: bool,
+    ) -> std::io::Result<Option<Self>> {
+        Self::open(path, base, writable, make)
     }
 }
 
 impl Side for Integrity {
     const SUFFIX: &'static str = "crc";
-    fn open(path: &std::path::Path, base: u64, writable: bool) -> std::io::Result<Option<Self>> {
-        Self::open(path, base, writable)
+    fn open(
+        path: &std::path::Path,
+        base: u64,
+        writable: bool,
+        make: bool,
+    ) -> std::io::Result<Option<Self>> {
+        Self::open(path, base, writable, make)
     }
 }
 
@@ -40,22 +55,31 @@ struct Laps<F> {
     /// Bytes of a lap; 0: no ring.
     span: u64,
     writable: bool,
+    /// Whether missing files are made.
+    makes: bool,
     only: Option<Arc<F>>,
     open: RwLock<Vec<(u64, Arc<F>)>>,
 }
 
 impl<F: Side> Laps<F> {
-    fn new(folder: PathBuf, base: u64, span: u64, writable: bool) -> std::io::Result<Self> {
-        let mut laps =
-            Self { folder, base, span, writable, only: None, open: RwLock::new(Vec::new()) };
+    fn new(
+        folder: PathBuf,
+        base: u64,
+        span: u64,
+        writable: bool,
+        makes: bool,
+    ) -> std::io::Result<Self> {
+        let open = RwLock::new(Vec::new());
+        let mut laps = Self { folder, base, span, writable, makes, only: None, open };
         if span == 0 {
-            laps.only = laps.file(base, writable)?.map(Arc::new);
+            laps.only = laps.file(base)?.map(Arc::new);
         }
         Ok(laps)
     }
 
-    fn file(&self, base: u64, writable: bool) -> std::io::Result<Option<F>> {
-        F::open(&self.folder.join(format!("{base:020}.{}", F::SUFFIX)), base, writable)
+    fn file(&self, base: u64) -> std::io::Result<Option<F>> {
+        let path = self.folder.join(format!("{base:020}.{}", F::SUFFIX));
+        F::open(&path, base, self.writable, self.makes)
     }
 
     /// The file that `offset` belongs to, made when missing if `make` says so.
@@ -75,10 +99,10 @@ impl<F: Side> Laps<F> {
         }
         drop(open);
         let missing = !self.folder.join(format!("{lap:020}.{}", F::SUFFIX)).exists();
-        if missing && !(make && self.writable) {
+        if missing && !(make && self.makes) {
             return Ok(None);
         }
-        let Some(file) = self.file(lap, self.writable)?.map(Arc::new) else { return Ok(None) };
+        let Some(file) = self.file(lap)?.map(Arc::new) else { return Ok(None) };
         let mut open = self.open.write().unwrap_or_else(|e| e.into_inner());
         open.insert(0, (lap, Arc::clone(&file)));
         open.truncate(OPEN_LAPS);
@@ -121,9 +145,11 @@ impl Sides {
         writable: bool,
         covers: bool,
     ) -> std::io::Result<Self> {
-        let extras = extras.map(|folder| Laps::new(folder, base, span, writable)).transpose()?;
+        let extras =
+            extras.map(|folder| Laps::new(folder, base, span, writable, writable)).transpose()?;
         let makes = writable && covers;
-        let integrity = integrity.map(|folder| Laps::new(folder, base, span, makes)).transpose()?;
+        let integrity =
+            integrity.map(|folder| Laps::new(folder, base, span, writable, makes)).transpose()?;
         Ok(Self { extras, integrity, covers: makes })
     }
 
@@ -206,7 +232,14 @@ impl Sides {
         sizes: &[usize],
         first: u64,
     ) -> std::io::Result<()> {
-        let Some(laps) = self.integrity.as_ref().filter(|_| self.covers) else { return Ok(()) };
+        let Some(laps) = &self.integrity else { return Ok(()) };
+        if !self.covers {
+            // What an append that never happened had noted must not judge the one that does.
+            if let Some(integrity) = laps.at(first, false)? {
+                integrity.append(first, std::iter::empty())?;
+            }
+            return Ok(());
+        }
         let mut offset = first;
         let mut rest = sizes;
         while !rest.is_empty() {
@@ -230,8 +263,22 @@ impl Sides {
         Ok(())
     }
 
-    /// After an unclean end: nothing at or above `tail` counts.
-    pub fn recover(&self, tail: u64) -> std::io::Result<()> {
+    /// After an unclean end: nothing at or above `tail` counts, and frames below `vouched` that
+    /// lost their checksum get it anew.
+    pub fn recover(&self, segment: &Segment, tail: u64, vouched: u64) -> std::io::Result<()> {
+        self.forget(tail)?;
+        let Some(mut at) = self.integrity_at(tail).and_then(|integrity| integrity.end()) else {
+            return Ok(());
+        };
+        while at < vouched.min(tail) {
+            let Step::Frame(view) = segment.step(at, tail, false) else { break };
+            self.note_checksums(segment, &[view.size], at)?;
+            at += view.size as u64;
+        }
+        self.sync(false)
+    }
+
+    fn forget(&self, tail: u64) -> std::io::Result<()> {
         if let Some(extras) = &self.extras {
             extras.at(tail, false)?;
             extras.each(|file| {
@@ -239,7 +286,7 @@ impl Sides {
                 file.sync()
             })?;
         }
-        if let Some(integrity) = self.integrity.as_ref().filter(|_| self.covers) {
+        if let Some(integrity) = &self.integrity {
             integrity.at(tail, false)?;
             integrity.each(|file| {
                 file.recover(tail);
@@ -247,16 +294,6 @@ impl Sides {
             })?;
         }
         Ok(())
-    }
-
-    /// Offset after the last frame that has a checksum.
-    pub fn covered_end(&self, tail: u64) -> Option<u64> {
-        self.integrity_at(tail)?.end()
-    }
-
-    /// Gives the frame at `offset` a checksum: recovery vouches for it.
-    pub fn cover(&self, segment: &Segment, offset: u64, size: usize) -> std::io::Result<()> {
-        self.note_checksums(segment, &[size], offset)
     }
 
     /// The byte of the extras file from which on records do not check.

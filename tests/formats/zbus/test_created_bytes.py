@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def index(layout: str, count: int, entries: list[bytes]) -> bytes:
     return (head.ljust(1024, b"\0") + b"".join(entries)).ljust(287744, b"\0")
 
 
-def make(path: Path, layout: str, **options: int) -> Queue:
+def make(path: Path, layout: str, **options: Any) -> Queue:
     clock = ManualClock(NOW_S)
     return Queue(path, format="zbus", layout=layout, clock=clock, durability="process", **options)
 

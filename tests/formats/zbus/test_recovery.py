@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ LAYOUTS = ("doc000", "doc001", "flag", "corr", "crc")
 BLOCK_0 = "data/00000000000000000000.zbus"
 
 
-def make(path: Path, layout: str, bodies: list[bytes], **options: object) -> Path:
+def make(path: Path, layout: str, bodies: list[bytes], **options: Any) -> Path:
     with Queue(path, format="zbus", layout=layout, durability="process", **options) as queue:
         for number, body in enumerate(bodies):
             queue.put(body, id=f"id-{number}", tag="t")
@@ -57,7 +58,7 @@ def test_a_last_block_cut_at_any_byte_keeps_every_whole_message(
         (path / BLOCK_0).write_bytes(whole[:size])
         kept = [b"one", b"", b"three"][: sum(end <= size for end in ends)]
         # Without a frame nothing tells a layout with CorrOffset from crc any more.
-        options = {"layout": layout} if size < 204 else {}
+        options: dict[str, Any] = {"layout": layout} if size < 204 else {}
         with Queue(path, read_only=True, **options) as queue:
             assert bodies(queue) == kept
             assert queue.store.dropped

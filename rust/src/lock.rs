@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::sys::mapping::Mapping;
@@ -41,6 +41,7 @@ pub struct Life {
     slot: u32,
     name: u32,
     owners: Arc<Mapping>,
+    is_over: AtomicBool,
 }
 
 impl Life {
@@ -71,7 +72,7 @@ impl Life {
                 let round = opening % (SLEEPERS >> SLOT_BITS).saturating_sub(1) + 1;
                 let name = round << SLOT_BITS | slot;
                 owners.word32(OWNERS_AT + slot as usize * 4).store(name, Ordering::Release);
-                return Ok(Self { file, slot, name, owners });
+                return Ok(Self { file, slot, name, owners, is_over: false.into() });
             }
         }
         Err(io::Error::other(format!("{SLOTS} processes have this queue open: no slot is left")))
@@ -145,12 +146,20 @@ impl Life {
 
     /// Gives the slot back: this opener takes no further part.
     pub fn end(&self) -> io::Result<()> {
+        self.is_over.store(true, Ordering::Release);
         lockfile::unlock(&self.file, u64::from(self.slot) + 1)
     }
 
     /// In a forked child: lets go of the parent's life without ending it.
     pub fn abandon(&self) -> io::Result<()> {
+        self.is_over.store(true, Ordering::Release);
         lockfile::detach(&self.file)
+    }
+
+    /// Whether it has ended here: whatever is left of this opener must not touch shared state.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// Waits until the word is ours, without looking around. Not under the interpreter lock.

@@ -418,15 +418,15 @@ impl Group {
         };
         // Others may be moving the word without the lock (`claim_plain`): whoever moves it owns
         // the message.
-        if word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return Ok(true);
-        }
+        let move_on =
+            || word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let Some(segment) = reader.segment.clone() else { return Ok(false) };
         if !reader.wants(frame, &view) {
+            move_on();
             return Ok(true);
         }
         if self.has_expired(&view) {
-            self.table.count(at::SKIPPED, 1);
+            self.table.count(at::SKIPPED, u64::from(move_on()));
             return Ok(true);
         }
         let key = key_hash(key_of(&segment, frame, &view));
@@ -451,8 +451,14 @@ impl Group {
             entry.state = State::Delayed;
         }
         if entry.state != State::Ready {
-            self.write(Kind::Enter, entry, now)?;
+            // Journaled before the word moves: whoever dies in between must not take a message
+            // with him that nobody was given. Without the lock nobody passes over such a one.
+            self.write_next(Kind::Enter, entry, next, now)?;
+            move_on();
             self.table.enter(&entry)?;
+            return Ok(true);
+        }
+        if !move_on() {
             return Ok(true);
         }
         let lease = if self.is_lease { Some(self.lease_new(&mut entry, wish, now)?) } else { None };

@@ -10,6 +10,7 @@ use pyo3::types::PyList;
 
 use super::claim::Claimed;
 use super::journal::{self, Journal, Kind, Record};
+use super::opening::Opening;
 use super::reader::Reader;
 use super::table::{Entry, MAX_ENTRIES, NEVER, NONE, State, Table, at};
 use super::{GONE, Group, MAGIC, PAUSED, PyMirror, Receipt, Settings};
@@ -169,6 +170,7 @@ impl PyGroup {
     #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, is_first, visibility_s, window, max_receives, tags, dialect, mirror=None, publish=None, entered=Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
+        py: Python<'_>,
         shared: &Shared,
         folder: PathBuf,
         clock: Py<Clock>,
@@ -190,6 +192,8 @@ impl PyGroup {
         let boot_id = clock.get().boot_id_now();
         let table = Table::open(&folder.join("table"))?;
         let is_same_boot = table.wide(at::MAGIC) == MAGIC && table.wide(at::BOOT) == boot_id;
+        let control = Arc::clone(&shared.control);
+        let alone = if is_same_boot { None } else { Some(Opening::begin(py, &control)?) };
         let found = journal::newest(&folder)?;
         let name = match found {
             Some(name) => name,
@@ -212,7 +216,9 @@ impl PyGroup {
                         Entry { offset: *offset, frame: *offset, state, receives, ..nothing };
                     Record { kind: Kind::Enter, entry, next: start }
                 }));
-                Journal::begin(&folder, 1, &records, clock.get().wall(), None)?;
+                let wall = clock.get().wall();
+                let records: Vec<_> = records.into_iter().map(|record| (record, wall)).collect();
+                Journal::begin(&folder, 1, &records, None)?;
                 1
             }
         };
@@ -247,7 +253,10 @@ impl PyGroup {
             looked_for_dead: AtomicI64::new(0),
             codec: OnceLock::new(),
         };
-        group.prepare(is_same_boot, is_first, boot_id)?;
+        if alone.is_some() {
+            py.detach(|| group.prepare(found.is_none(), boot_id))?;
+        }
+        drop(alone);
         if found.is_none() {
             group.mirror()?;
         }
@@ -574,27 +583,5 @@ impl PyGroup {
     fn parse(&self, py: Python<'_>, text: &str) -> PyResult<(u32, u64, u64)> {
         Receipt::parse(text)
             .ok_or_else(|| errors::error(py, "ReceiptError", ("this is no receipt of penstock's",)))
-    }
-}
-
-impl Group {
-    /// The first opener of a boot makes the table from the journal; later ones use it.
-    fn prepare(&self, is_same_boot: bool, is_first: bool, boot_id: u64) -> std::io::Result<()> {
-        let word = self.table.map().word32(at::LOCK);
-        if is_first && !is_same_boot {
-            word.store(0, Ordering::SeqCst);
-        }
-        if is_same_boot {
-            return Ok(());
-        }
-        self.control.life().take_patiently(word);
-        if self.table.wide(at::MAGIC) != MAGIC || self.table.wide(at::BOOT) != boot_id {
-            self.measure_skew();
-            self.rebuild(false)?;
-            self.table.map().publish64(at::BOOT, boot_id);
-            self.table.map().publish64(at::MAGIC, MAGIC);
-        }
-        self.control.life().give(word);
-        Ok(())
     }
 }

@@ -256,20 +256,20 @@ impl Journal {
         self.map.file().try_clone()
     }
 
-    /// Writes `records` as the start of journal `name`, synced and renamed in; answers it with
+    /// Writes `records`, each with its wall time, as the start of journal `name`, synced and
+    /// renamed in; answers it with
     /// its end. `before` is the journal before the last one, whose file this one takes over.
     pub fn begin(
         folder: &Path,
         name: u64,
-        records: &[Record],
-        wall_ns: i64,
+        records: &[(Record, i64)],
         before: Option<Self>,
     ) -> std::io::Result<(Self, u64)> {
         let mut bytes = Vec::new();
-        for record in records {
+        for (record, wall_ns) in records {
             let body = record.encode();
             let body = body.get(..record.len()).unwrap_or_default();
-            let draft = Draft { body, timestamp_ns: wall_ns, ..Draft::default() };
+            let draft = Draft { body, timestamp_ns: *wall_ns, ..Draft::default() };
             let size = FRAMES.measure(&draft).map_err(std::io::Error::other)?;
             let at = bytes.len();
             bytes.resize(at + size, 0);

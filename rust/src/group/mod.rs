@@ -7,6 +7,7 @@
 mod claim;
 mod face;
 pub mod journal;
+mod opening;
 mod reader;
 pub mod receipt;
 pub mod table;
@@ -129,6 +130,9 @@ impl Group {
     /// Takes the lock; whoever inherits it rebuilds the table first.
     fn take<'a>(&'a self, py: Python<'_>) -> PyResult<Held<'a>> {
         let (life, word) = (self.control.life(), self.table.map().word32(at::LOCK));
+        if life.is_over() {
+            return Err(errors::plain(py, "ClosedError"));
+        }
         let mut got = life.try_take(word);
         while got.is_none() {
             got = py.detach(|| life.take(word));
@@ -163,6 +167,9 @@ impl Group {
         // A group that acks by getting moves its word without the journal.
         let next =
             if self.is_lease { replay.next } else { self.table.wide(at::NEXT).max(replay.next) };
+        if !same_boot {
+            self.table.forget();
+        }
         self.table.clear(next);
         for (entry, set_at) in replay.outstanding.into_values() {
             let mut entry = entry;
@@ -193,8 +200,13 @@ impl Group {
     /// Journals what is about to happen. Under the lock, before the table changes.
     #[inline]
     fn write(&self, kind: Kind, entry: Entry, now_boot: i64) -> std::io::Result<()> {
-        let wall = self.wall_at(now_boot);
-        let record = Record { kind, entry, next: self.table.wide(at::NEXT) };
+        self.write_next(kind, entry, self.table.wide(at::NEXT), now_boot)
+    }
+
+    /// The same, and reading goes on at `next`.
+    fn write_next(&self, kind: Kind, entry: Entry, next: u64, now: i64) -> std::io::Result<()> {
+        let wall = self.wall_at(now);
+        let record = Record { kind, entry, next };
         let before = self.table.wide(at::JOURNAL_END);
         let end = self.journal().append(before, &record, wall)?;
         if self.table.wide(at::JOURNAL_SYNCED) == before {
@@ -241,13 +253,19 @@ impl Group {
             receives: 0,
             owner: NONE,
         };
-        let mut records = vec![Record { kind: Kind::Seek, entry: nothing, next }];
+        let (wall, boot) = (self.clock().wall(), self.clock().boot());
+        let mut records = vec![(Record { kind: Kind::Seek, entry: nothing, next }, wall)];
         let outstanding = self.table.outstanding().filter_map(|entry| self.table.entry(entry));
-        records.extend(outstanding.map(|entry| Record { kind: Kind::Enter, entry, next }));
+        records.extend(outstanding.map(|entry| {
+            // When its deadline was set, not when it was copied: that is what a new boot counts
+            // from.
+            let ago = boot.saturating_sub(entry.deadline.saturating_sub(entry.timeout)).max(0);
+            let set_at = if entry.timeout == 0 { wall } else { wall.saturating_sub(ago) };
+            (Record { kind: Kind::Enter, entry, next }, set_at)
+        }));
         let old = self.table.wide(at::JOURNAL_NAME);
         let before = self.spare.lock().unwrap_or_else(|e| e.into_inner()).take();
-        let wall = self.clock().wall();
-        let (journal, end) = Journal::begin(&self.folder, old + 1, &records, wall, before)?;
+        let (journal, end) = Journal::begin(&self.folder, old + 1, &records, before)?;
         self.table.set_wide(at::JOURNAL_NAME, old + 1);
         self.table.set_wide(at::JOURNAL_END, end);
         self.table.set_wide(at::JOURNAL_SYNCED, end);

@@ -32,9 +32,19 @@ def is_name(text: str) -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """Creates a folder (0700) with its parents; an existing one is fine."""
+    """Creates a folder (0700) with its parents; an existing one is fine.
+
+    Each new one's name is synced: what is synced inside it would be lost with it.
+    """
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.is_dir():
+            return
+        if not path.parent.is_dir():
+            make_folder(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+        _core.sync_folder(path.parent)
+    except StorageError:
+        raise
     except OSError as error:
         raise StorageError(path, f"the folder can't be made: {error.strerror or error}") from error
 

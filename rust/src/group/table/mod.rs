@@ -244,6 +244,11 @@ impl Table {
         })
     }
 
+    /// Another boot's table: nobody knows which of its pages the disk kept.
+    pub fn forget(&self) {
+        self.set_small(at::CAPACITY, 0);
+    }
+
     /// Forgets everything but the counters; `next` is where reading goes on.
     pub fn clear(&self, next: u64) {
         for word in

@@ -1,0 +1,61 @@
+"""The pages of docs/: the tutorial runs, and what pages point at is there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from penstock.options import GroupOptions, QueueOptions
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+
+
+def blocks(page: Path) -> list[tuple[int, str, str]]:
+    """Line, language and text of every code block."""
+    text = page.read_text()
+    found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [(text[: m.start()].count("\n") + 2, m[1], m[2]) for m in found]
+
+
+def test_every_block_of_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, object] = {"__name__": "tutorial"}
+    page = DOCS / "tutorial.md"
+    for line, language, text in blocks(page):
+        assert language == "python", f"tutorial.md:{line}: a block that no test runs"
+        exec(compile("\n" * (line - 1) + text, str(page), "exec"), scope)
+
+
+def test_every_test_that_a_page_names_is_there() -> None:
+    for page in PAGES:
+        for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text()):
+            assert f"def {name}(" in (ROOT / file).read_text(), f"{page.name} names {file}::{name}"
+
+
+def test_durability_names_tests_for_what_it_promises() -> None:
+    assert len(re.findall(r"`tests/[\w/]+\.py::\w+`", (DOCS / "durability.md").read_text())) >= 10
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("options", [QueueOptions, GroupOptions])
+def test_the_reference_has_every_option_with_its_default(
+    options: type[QueueOptions] | type[GroupOptions],
+) -> None:
+    rows = dict(
+        re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", (DOCS / "reference.md").read_text(), re.M)
+    )
+    for field in fields(options):
+        default = field.default.value if field.name == "durability" else field.default
+        shown = rows.get(field.name)
+        assert shown is not None, f"docs/reference.md lacks the option {field.name}"
+        assert eval(shown, {"MiB": 1 << 20}) == default, f"{field.name} is {default!r}"

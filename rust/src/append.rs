@@ -20,10 +20,11 @@ use crate::gate;
 pub use crate::limits::seconds_to_ns;
 use crate::limits::{batch_limit, measure, rough_size};
 use crate::message::{Body, Message, encode_headers};
-use crate::pack::{copy_packed, pack};
+use crate::pack::{copy_packed, encode_all, pack};
 use crate::region;
 use crate::ring::Ring;
 use crate::segment::{PyPublish, PySegment, Segment};
+use crate::sys::sigbus;
 
 /// Reserved while a new segment is named: until that is done nothing may be appended to the old.
 const ROLLING: u64 = u64::MAX;
@@ -131,7 +132,13 @@ impl Writer {
         loop {
             let mut state = self.state(py);
             let held = self.take(py)?;
+            let hits = sigbus::hits();
             let obstacle = match self.append_locked(&mut state, drafts, journal) {
+                Ok(_) if sigbus::hits() != hits => {
+                    // Someone cut the file under us: the frames went nowhere.
+                    self.control.poison();
+                    return Err(errors::vanished(py, state.segment.path()));
+                }
                 Ok(done) => {
                     drop(held);
                     drop(state);
@@ -365,31 +372,6 @@ fn full(segment: &Segment, needed: usize) -> Obstacle {
         )),
         Some(_) => Obstacle::QueueFull(needed),
     }
-}
-
-#[inline]
-fn encode_all(
-    segment: &Segment,
-    drafts: &[Draft<'_>],
-    sizes: &[usize],
-    first: Place,
-    out: &mut [u8],
-) -> Result<u32, String> {
-    let mut place = first;
-    let mut rest = out;
-    let mut first_word = 0;
-    for (draft, size) in drafts.iter().zip(sizes) {
-        let (frame, later) = rest.split_at_mut_checked(*size).ok_or("the batch does not fit")?;
-        let held = place.number == first.number;
-        let word = segment.frames().encode(draft, place, held, frame)?;
-        if held {
-            first_word = word;
-        }
-        place = Place { offset: place.offset + *size as u64, number: place.number + 1 };
-        rest = later;
-    }
-    rest.fill(0);
-    Ok(first_word)
 }
 
 #[pymethods]

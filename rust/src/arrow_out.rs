@@ -16,6 +16,7 @@ use crate::errors;
 use crate::frame::{NO_NUMBER, NO_TIME};
 use crate::headers;
 use crate::scan::{Row, Scan};
+use crate::sys::sigbus;
 
 const BATCH_BYTES: usize = 2 << 20;
 const BATCH_ROWS: usize = 64 << 10;
@@ -193,6 +194,7 @@ impl Batches {
         let mut builders: Vec<Builder> =
             self.kinds.iter().map(|kind| Builder::new(*kind)).collect();
         let (mut rows, mut bytes) = (0usize, 0usize);
+        let hits = sigbus::hits();
         while !self.is_over && rows < BATCH_ROWS && bytes < BATCH_BYTES {
             let kinds = &self.kinds;
             let scan = self.scan.get();
@@ -216,8 +218,12 @@ impl Batches {
                 .map_err(|error| pyo3::exceptions::PyRuntimeError::new_err(error.to_string()))?
             {
                 None => break,
+                Some(_) if sigbus::hits() != hits => break,
                 Some(halt) => self.is_over = !scan.resume(py, halt)?,
             }
+        }
+        if sigbus::hits() != hits {
+            return Err(errors::vanished(py, std::path::Path::new("a segment of this scan")));
         }
         if rows == 0 {
             return Ok(None);

@@ -31,9 +31,9 @@ pub fn corrupt(py: Python<'_>, segment: &Segment, fault: &Fault) -> PyErr {
 }
 
 /// A file that was cut short under a mapping.
-pub fn vanished(py: Python<'_>, segment: &Segment) -> PyErr {
-    let text = "the file was cut short while it was mapped; run `penstock verify`";
-    error(py, "StorageError", (segment.path().to_path_buf(), text))
+pub fn vanished(py: Python<'_>, path: &std::path::Path) -> PyErr {
+    let text = "a file was cut short while it was mapped; run `penstock verify`";
+    error(py, "StorageError", (path.to_path_buf(), text))
 }
 
 /// The message cannot be held: before a byte is written.

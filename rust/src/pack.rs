@@ -1,4 +1,4 @@
-//! Several messages in one compressed frame, where the format packs.
+//! The bytes of a batch: frame by frame, or several messages in one compressed frame.
 
 use crate::frame::{Draft, Place};
 use crate::segment::Segment;
@@ -41,4 +41,30 @@ pub fn copy_packed(bytes: &[u8], word: u32, out: &mut [u8]) -> Result<u32, Strin
     rest.fill(0);
     crate::words::put_u32_le(frames, 0, 0);
     Ok(word)
+}
+
+/// All frames one after the other; the first one's size word is held back and answered.
+#[inline]
+pub fn encode_all(
+    segment: &Segment,
+    drafts: &[Draft<'_>],
+    sizes: &[usize],
+    first: Place,
+    out: &mut [u8],
+) -> Result<u32, String> {
+    let mut place = first;
+    let mut rest = out;
+    let mut first_word = 0;
+    for (draft, size) in drafts.iter().zip(sizes) {
+        let (frame, later) = rest.split_at_mut_checked(*size).ok_or("the batch does not fit")?;
+        let held = place.number == first.number;
+        let word = segment.frames().encode(draft, place, held, frame)?;
+        if held {
+            first_word = word;
+        }
+        place = Place { offset: place.offset + *size as u64, number: place.number + 1 };
+        rest = later;
+    }
+    rest.fill(0);
+    Ok(first_word)
 }

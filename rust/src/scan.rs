@@ -10,6 +10,7 @@ use crate::frame::{Fault, FrameView, Step};
 use crate::gate;
 use crate::message::Message;
 use crate::segment::{LIVE, PySegment, Segment};
+use crate::sys::sigbus;
 use crate::tags::{self, Filter};
 
 /// One message in a range.
@@ -245,8 +246,12 @@ impl Scan {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         loop {
+            let hits = sigbus::hits();
             let halt = match self.lock(py).next() {
                 Ok(row) => {
+                    if sigbus::hits() != hits {
+                        return Err(errors::vanished(py, row.segment.path()));
+                    }
                     return Ok(Some(Message::found(&row.segment, row.offset, row.frame, row.view)));
                 }
                 Err(halt) => halt,

@@ -15,6 +15,7 @@ use crate::errors;
 use crate::frame::{Fault, FrameView, NO_TIME};
 use crate::message::Message;
 use crate::segment::Segment;
+use crate::sys::sigbus;
 
 /// A message that was just given to this consumer.
 pub struct Claimed {
@@ -77,7 +78,11 @@ impl Group {
         out: &mut Vec<Claimed>,
     ) -> PyResult<()> {
         loop {
+            let hits = sigbus::hits();
             let stop = self.claim_once(py, count, visibility_ns, out)?;
+            if sigbus::hits() != hits {
+                return Err(self.vanished(py));
+            }
             match stop {
                 Stop::Enough => return Ok(()),
                 Stop::NeedSegment(offset) => self.fetch_segment(py, offset)?,
@@ -88,6 +93,14 @@ impl Group {
                 Stop::Io(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// A file was cut short under a mapping: what was claimed may be zeros.
+    #[cold]
+    fn vanished(&self, py: Python<'_>) -> PyErr {
+        let segment = self.reader(py).segment.clone();
+        let path = segment.map_or_else(|| self.folder.clone(), |one| one.path().to_path_buf());
+        errors::vanished(py, &path)
     }
 
     /// Opens the segment of `offset` here.
@@ -125,30 +138,36 @@ impl Group {
     /// One message by moving the word, without table, lock or list: the usual get of a group
     /// that acks by getting. None: it takes a closer look.
     #[inline]
-    pub(super) fn claim_next(&self, py: Python<'_>) -> Option<Message> {
+    pub(super) fn claim_next(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         if !self.is_plain() || self.has_news() || self.is_closed.load(Ordering::Relaxed) {
-            return None;
+            return Ok(None);
         }
+        let hits = sigbus::hits();
         let word = self.table.map().word64(at::NEXT);
         let mut reader = self.reader(py);
         let offset = word.load(Ordering::Acquire);
-        let Found::Message { frame, view, next } = reader.find(&self.control, offset, self.limit())
-        else {
-            return None;
-        };
+        let found = reader.find(&self.control, offset, self.limit());
+        if sigbus::hits() != hits {
+            drop(reader);
+            return Err(self.vanished(py));
+        }
+        let Found::Message { frame, view, next } = found else { return Ok(None) };
         let is_usual =
             view.due_ns == 0 && view.key.len == 0 && frame == offset && next != offset + 1;
         if !is_usual || !reader.wants(frame, &view) {
-            return None;
+            return Ok(None);
         }
-        word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        if word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return Ok(None);
+        }
         self.table.count(at::DELIVERED, 1);
         self.control.progressed(next);
-        let message = Message::found(reader.segment.as_ref()?, offset, frame, view);
+        let Some(segment) = reader.segment.as_ref() else { return Ok(None) };
+        let message = Message::found(segment, offset, frame, view);
         if let Some(codec) = self.codec.get() {
             let _ = message.codec.set(codec.clone_ref(py));
         }
-        Some(message)
+        Ok(Some(message))
     }
 
     /// Whether the one word is all there is to look at.

@@ -271,7 +271,7 @@ impl PyGroup {
         timeout: Option<f64>,
         visibility: Option<f64>,
     ) -> PyResult<Message> {
-        if let Some(message) = self.0.claim_next(py) {
+        if let Some(message) = self.0.claim_next(py)? {
             return Ok(message);
         }
         let mut claimed = std::mem::take(&mut self.0.reader(py).scratch);

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
 use crate::frame::{Fault, FrameView, Frames, Step};
 use crate::region;
@@ -17,6 +16,10 @@ use crate::ring::Ring;
 use crate::sides::Sides;
 use crate::sys::mapping::Mapping;
 use crate::words;
+
+mod face;
+
+pub use face::PySegment;
 
 /// The end of a segment that is still written to.
 pub const LIVE: u64 = u64::MAX;
@@ -401,189 +404,5 @@ impl Segment {
             let len = words::size(to.saturating_sub(from)).min(map.len().saturating_sub(at));
             map.write_with(at, len, |bytes| bytes.fill(0));
         }
-    }
-}
-
-/// A segment, as Python hands it around.
-#[pyclass(frozen, module = "penstock._core", name = "Segment")]
-pub struct PySegment(pub Arc<Segment>);
-
-#[pymethods]
-impl PySegment {
-    /// Maps the file at `path`.
-    ///
-    /// `capacity` maps more than the file has: the file grows by `grow_step` before it is
-    /// stored to. `by_write` appends by write calls. `ring_len` makes it a ring, of which
-    /// `ring_mirror` bytes are mapped again behind its end, and `control` is the control block
-    /// with its head; `side_span` bytes share one file beside it. `extras` and
-    /// `integrity` are the folders of what its format has no place for; without `covers`,
-    /// appended frames get no checksum there. No frame begins at or behind `soft_bytes`.
-    #[new]
-    #[pyo3(signature = (path, base, shift, frames, *, first=None, end=None, writable=false, capacity=None, grow_step=0, by_write=false, ring_len=0, ring_mirror=0, control=None, side_span=0, extras=None, integrity=None, covers=true, soft_bytes=None))]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        path: PathBuf,
-        base: u64,
-        shift: usize,
-        frames: &PyFrames,
-        first: Option<u64>,
-        end: Option<u64>,
-        writable: bool,
-        capacity: Option<usize>,
-        grow_step: u64,
-        by_write: bool,
-        ring_len: u64,
-        ring_mirror: usize,
-        control: Option<PathBuf>,
-        side_span: u64,
-        extras: Option<PathBuf>,
-        integrity: Option<PathBuf>,
-        covers: bool,
-        soft_bytes: Option<usize>,
-    ) -> PyResult<Self> {
-        let sides = match (&extras, &integrity) {
-            (None, None) => None,
-            _ => Some(Sides::new(extras, integrity, base, side_span, writable, covers)?),
-        };
-        let file = region::open(&path, writable)?;
-        let size = file.metadata()?.len();
-        let len = capacity.unwrap_or_else(|| words::size(size));
-        let (map, ring) = match ring_len {
-            0 => (Mapping::new(file, len, writable)?, None),
-            _ => (
-                Mapping::ring(file, len, shift, ring_mirror, writable)?,
-                Some(Ring::new(ring_len, shift, control.as_deref())?),
-            ),
-        };
-        Ok(Self(Arc::new(Segment {
-            path,
-            base,
-            first: first.unwrap_or(base),
-            shift,
-            ring,
-            end: end.unwrap_or(LIVE).into(),
-            backing: Backing::Mapped(map),
-            allocated: size.into(),
-            grow_step,
-            soft_bytes: soft_bytes.unwrap_or(usize::MAX),
-            by_write,
-            is_spoiled: false.into(),
-            frames: Arc::clone(&frames.0),
-            sides: sides.map(Arc::new),
-            holes: OnceLock::new(),
-        })))
-    }
-
-    /// A segment over bytes that were read, decrypted or decompressed: `at` is where in the file
-    /// (or in the plain stream) they begin.
-    #[staticmethod]
-    #[pyo3(signature = (path, base, shift, frames, bytes, *, at=0, first=None, end=None, extras=None))]
-    #[allow(clippy::too_many_arguments)]
-    fn over(
-        path: PathBuf,
-        base: u64,
-        shift: usize,
-        frames: &PyFrames,
-        bytes: Vec<u8>,
-        at: usize,
-        first: Option<u64>,
-        end: Option<u64>,
-        extras: Option<PathBuf>,
-    ) -> PyResult<Self> {
-        let sides = extras
-            .map(|folder| Sides::new(Some(folder), None, base, 0, false, false))
-            .transpose()?;
-        let range = first.unwrap_or(base)..end.unwrap_or(LIVE);
-        let (place, frames) = ((path, base, shift), Arc::clone(&frames.0));
-        let segment = Segment::owned(place, bytes, at, range, frames, sides.map(Arc::new));
-        Ok(Self(Arc::new(segment)))
-    }
-
-    /// Offset of the first byte.
-    #[getter]
-    fn base(&self) -> u64 {
-        self.0.base
-    }
-
-    /// Whether it is the file itself that is read, not bytes made from it.
-    #[getter]
-    fn is_mapped(&self) -> bool {
-        self.0.map().is_some()
-    }
-
-    /// First offset after it, none while it is written to.
-    #[getter]
-    fn end(&self) -> Option<u64> {
-        Some(self.0.end()).filter(|end| *end != LIVE)
-    }
-
-    /// Whether it is a ring whose file was replaced: open it again.
-    #[getter]
-    fn is_stale(&self) -> bool {
-        self.0.is_stale()
-    }
-
-    /// No more appends: it ends here.
-    fn set_end(&self, end: u64) {
-        self.0.end.store(end, Ordering::Release);
-    }
-
-    /// Known damage, `[first, last)` offsets each: nobody reads it. Said once, after opening.
-    fn set_holes(&self, holes: Vec<(u64, u64)>) {
-        let _ = self.0.holes.set(holes);
-    }
-
-    /// The file.
-    #[getter]
-    fn path(&self) -> PathBuf {
-        self.0.path.clone()
-    }
-
-    /// The byte of the file where `offset` is.
-    fn position(&self, offset: u64) -> usize {
-        self.0.position(offset)
-    }
-
-    /// Mapped bytes `[at, at + len)` as a copy, fewer at the end.
-    fn read<'py>(&self, py: Python<'py>, at: usize, len: usize) -> Bound<'py, PyBytes> {
-        let bytes = self.0.bytes();
-        let end = at.saturating_add(len).min(bytes.len());
-        PyBytes::new(py, bytes.get(at..end).unwrap_or_default())
-    }
-
-    /// Stores `bytes` at byte `at` of the file (headers, summaries).
-    fn store(&self, at: usize, bytes: &[u8]) -> PyResult<()> {
-        self.0.ensure(at.saturating_add(bytes.len()))?;
-        let stored = self.0.map().and_then(|map| map.store(at, bytes));
-        stored
-            .ok_or_else(|| pyo3::exceptions::PyValueError::new_err("outside the segment's mapping"))
-    }
-
-    /// Zeroes the offsets `[first, last)`.
-    fn zero(&self, first: u64, last: u64) {
-        self.0.zero(first, last);
-    }
-
-    /// Zeroes every page from `offset` to the end of the file that is not zero yet; answers how
-    /// many bytes that were.
-    fn scrub(&self, py: Python<'_>, offset: u64) -> u64 {
-        py.detach(|| self.0.scrub(offset))
-    }
-
-    /// Syncs the file and what lies beside it.
-    fn sync(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.0.sync(false))?)
-    }
-
-    /// After an unclean end: what lies beside the segment forgets everything at or above `tail`,
-    /// and frames below `vouched` that lost their checksum get it anew.
-    #[pyo3(signature = (tail, vouched=0))]
-    fn recover_sides(&self, py: Python<'_>, tail: u64, vouched: u64) -> PyResult<()> {
-        Ok(py.detach(|| self.0.sides().map_or(Ok(()), |s| s.recover(&self.0, tail, vouched)))?)
-    }
-
-    /// The file of extras and the byte from which on its records do not check, if any.
-    fn extras_fault(&self) -> Option<(PathBuf, usize)> {
-        self.0.sides()?.extras_fault()
     }
 }

@@ -1,13 +1,16 @@
 //! What Python uses to make codecs and ends, and the checksums it needs itself.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 
 use crate::cipher::SegmentCipher;
+use crate::frames::mfq::{ConsumerOffset, MfqFrames, OffsetFile, ProducerOffset};
 use crate::frames::penstock::{PenstockFrames, SizeWord};
 use crate::frames::vqs::VqsFrames;
 use crate::frames::zbus::ZbusFrames;
+use crate::group::PyMirror;
 use crate::segment::{PyFrames, PyPublish};
 
 /// The codec of a `penstock` segment; with `key` (32 bytes) and `salt` an encrypted one.
@@ -49,6 +52,24 @@ pub fn vqs_frames(gzip: bool) -> PyFrames {
 #[pyo3(signature = (base, *, absolute, crc))]
 pub fn zbus_frames(base: u64, absolute: bool, crc: bool) -> PyFrames {
     PyFrames(Arc::new(ZbusFrames { base, is_absolute: absolute, has_crc: crc }))
+}
+
+/// The codec of an mfq segment.
+#[pyfunction]
+pub fn mfq_frames(segment_bytes: usize) -> PyFrames {
+    PyFrames(Arc::new(MfqFrames { segment_bytes }))
+}
+
+/// The end of an mfq queue: its file `producer.offset`.
+#[pyfunction]
+pub fn producer_offset(path: PathBuf) -> PyResult<PyPublish> {
+    Ok(PyPublish(Arc::new(ProducerOffset(OffsetFile::open(&path)?))))
+}
+
+/// Where an mfq queue keeps its default group's progress: its file `consumer.offset`.
+#[pyfunction]
+pub fn consumer_offset(path: PathBuf) -> PyResult<PyMirror> {
+    Ok(PyMirror(Arc::new(ConsumerOffset(OffsetFile::open(&path)?))))
 }
 
 /// CRC-32C of `data`.

@@ -54,7 +54,8 @@ mod _core {
     use super::clock::Clock;
     #[pymodule_export]
     use super::codecs::{
-        crc32, crc32c, penstock_frames, publish_size_word, tag_matches, vqs_frames, zbus_frames,
+        consumer_offset, crc32, crc32c, mfq_frames, penstock_frames, producer_offset,
+        publish_size_word, tag_matches, vqs_frames, zbus_frames,
     };
     #[pymodule_export]
     use super::control::Shared;
@@ -70,6 +71,8 @@ mod _core {
         beats_whole_frames,
     };
     #[pymodule_export]
+    use super::frames::mfq_consumer::MfqConsumer;
+    #[pymodule_export]
     use super::frames::vqs_header::PyRingHeader;
     #[pymodule_export]
     use super::frames::zbus_files::ZbusIndex;
@@ -81,6 +84,8 @@ mod _core {
     use super::scan::Scan;
     #[pymodule_export]
     use super::segment::{PyFrames, PyPublish, PySegment};
+    #[pymodule_export]
+    use super::sys::view::View;
     #[pymodule_export]
     use super::walk::{
         Walked, find_frame, frame_cuts, frame_start, is_boundary, skip_frames, walk,

@@ -14,11 +14,13 @@ __all__ = [
     "Frames",
     "Group",
     "Message",
+    "MfqConsumer",
     "Mirror",
     "Publish",
     "Scan",
     "Segment",
     "Shared",
+    "View",
     "VqsHeader",
     "Walked",
     "Watch",
@@ -38,6 +40,7 @@ __all__ = [
     "beats_whole_frames",
     "bus_errors",
     "check_range",
+    "consumer_offset",
     "crc32",
     "crc32c",
     "create_file",
@@ -48,7 +51,9 @@ __all__ = [
     "frame_start",
     "is_boundary",
     "mark_effect",
+    "mfq_frames",
     "penstock_frames",
+    "producer_offset",
     "publish_size_word",
     "record_effects",
     "rename_file",
@@ -820,6 +825,49 @@ class VqsHeader:
 
     def exclusively(self, segment: Segment, action: Callable[[], object]) -> object:
         """Calls `action` while nobody appends, frees or syncs."""
+
+def mfq_frames(segment_bytes: int) -> Frames:
+    """The codec of an mfq segment."""
+
+def producer_offset(path: Path) -> Publish:
+    """The end of an mfq queue: its file `producer.offset`."""
+
+def consumer_offset(path: Path) -> Mirror:
+    """Where an mfq queue keeps its default group's progress: its file `consumer.offset`."""
+
+@final
+class View:
+    """A span of a mapped segment. Whoever looks at it keeps the mapping alive."""
+
+    def __len__(self) -> int: ...
+
+@final
+class MfqConsumer:
+    """The consumer."""
+
+    def __new__(
+        cls, shared: Shared, publish: Publish, path: Path, host: object, *, always: bool
+    ) -> Self: ...
+    @property
+    def next_offset(self) -> int:
+        """The next offset to consume: moved by `commit`, or by hand before consuming."""
+
+    @next_offset.setter
+    def next_offset(self, value: int) -> None: ...
+    @property
+    def has_pending(self) -> bool:
+        """Whether a message was handed out and not committed."""
+
+    def consume(self, spin_s: float, retry_s: float, timeout: float | None = None) -> memoryview:
+        """The next message's bytes, not copied; the same ones again until `commit`. Spins for
+        `spin_s`, then sleeps `retry_s` at a time; `Empty` after `timeout` seconds.
+        """
+
+    def commit(self) -> bool:
+        """The message that was consumed is done; false when there is none."""
+
+    def sync(self) -> None:
+        """Syncs the progress."""
 
 def crc32(data: bytes) -> int:
     """CRC-32 (IEEE) of `data`."""

@@ -2,6 +2,8 @@
 
 pub mod beats;
 pub mod gob;
+pub mod mfq;
+pub mod mfq_consumer;
 pub mod penstock;
 pub mod vqs;
 pub mod vqs_header;

@@ -8,7 +8,7 @@ mod claim;
 mod face;
 pub mod journal;
 mod opening;
-mod reader;
+pub mod reader;
 pub mod receipt;
 pub mod table;
 

@@ -10,3 +10,4 @@ pub mod futex;
 pub mod lockfile;
 pub mod mapping;
 pub mod sigbus;
+pub mod view;

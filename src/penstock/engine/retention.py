@@ -44,7 +44,8 @@ def holding_cursors(queue: Queue) -> dict[str, int]:
         if group is None or not group.options.holds:
             continue
         if group.idle_ns(now) <= queue.options.hold_max_s * 1e9:
-            cursors[name] = group.cursor
+            own = queue.store.own_cursor(name)
+            cursors[name] = group.cursor if own is None else own
     return cursors
 
 

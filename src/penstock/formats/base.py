@@ -147,6 +147,10 @@ class Store(ABC):
     def drop_group(self, group: str) -> None:
         """A group was deleted: its files in the format go."""
 
+    def own_cursor(self, group: str) -> int | None:
+        """The group's cursor in the format's own file, where programs that are not ours move it."""
+        return None
+
     def group_defaults(self, group: str) -> dict[str, Any]:
         """Options of a new group that the format's own files or settings decide."""
         return {}

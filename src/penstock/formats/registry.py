@@ -15,6 +15,7 @@ MODULES = {
     "penstock": "penstock.formats.penstock.store:PenstockStore",
     "beats": "penstock.formats.beats.store:BeatsStore",
     "vqs": "penstock.formats.vqs.store:VqsStore",
+    "mfq": "penstock.formats.mfq.store:MfqStore",
 }
 """Format → where its store is; imported when a queue of that format is opened."""
 

@@ -1,0 +1,110 @@
+"""Names, sizes and the two offset files of an `mfq` queue."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from penstock import _core
+from penstock.disk import files
+from penstock.errors import CorruptError, FormatError
+from penstock.formats.mfq import layouts
+from penstock.formats.values import SegmentInfo
+
+LOG, OFFSETS = "commitlog", "offset"
+PRODUCER, CONSUMER = "producer.offset", "consumer.offset"
+
+
+def segment_path(queue: Path, base: int) -> Path:
+    """The file of the segment that begins at `base`."""
+    return queue / LOG / f"{base:020d}"
+
+
+def offset_path(queue: Path, name: str) -> Path:
+    """One of the two offset files."""
+    return queue / OFFSETS / name
+
+
+def read_offset(queue: Path, name: str) -> int:
+    """What an offset file says; a missing one says 0, as a new queue's does."""
+    path = offset_path(queue, name)
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return 0
+    if len(raw) < layouts.OFFSET.size:
+        raise CorruptError(path, 0, f"{len(raw)} bytes", "8: an offset")
+    found: int = layouts.OFFSET.unpack(raw)["offset"]
+    if found < 0:
+        raise CorruptError(path, 0, f"offset {found}", "0 or more")
+    return found
+
+
+def write_offset(queue: Path, name: str, offset: int) -> None:
+    """Stores an offset, for good. Alone, under the opening lock."""
+    path = offset_path(queue, name)
+    data = layouts.OFFSET.pack(offset=offset)
+    if path.exists():
+        _core.write_file(path, 0, data, synced=True)
+    else:
+        _core.create_file(path, len(data), head=data, synced=True)
+        _core.sync_folder(path.parent)
+
+
+def list_segments(queue: Path) -> list[SegmentInfo]:
+    """Segments by name, all of one size; a segment ends where the next one begins.
+
+    An empty newest file is one that never came to be, and no segment.
+    """
+    found: list[tuple[int, Path, int]] = []
+    for entry in os.scandir(queue / LOG):
+        is_segment = len(entry.name) == 20 and entry.name.isascii() and entry.name.isdigit()
+        if not is_segment or not entry.is_file(follow_symlinks=False):
+            what = "is no file named by an offset of 20 digits"
+            advice = "move it away: everything in there is a segment"
+            raise FormatError(entry.path, what, advice)
+        found.append((int(entry.name), Path(entry.path), entry.stat().st_size))
+    found.sort()
+    if found and found[-1][2] == 0:
+        found.pop()
+    for base, path, size in found:
+        if size != found[0][2] or size < layouts.SMALLEST_FRAME_BYTES:
+            what = f"has {size} bytes, the segment at {found[0][0]} has {found[0][2]}"
+            raise FormatError(path, what, f"all segments have one size: is {base} a stray copy?")
+    ends: list[int | None] = [*(base for base, _, _ in found[1:]), None]
+    return [
+        SegmentInfo(path, base, base, end, size, is_sealed=end is not None)
+        for (base, path, size), end in zip(found, ends[: len(found)], strict=True)
+    ]
+
+
+def make_segment(queue: Path, sidecar: Path, base: int, size: int) -> None:
+    """A new segment of zeros, whole and synced before it has its name."""
+    prepared = sidecar / f"new-{os.getpid()}-{base}.seg"
+    _core.unlink_file(prepared)
+    _core.create_file(prepared, size, synced=True)
+    _core.rename_file(prepared, segment_path(queue, base))
+    _core.sync_folder(queue / LOG)
+
+
+def identity_of(queue: Path, sidecar: Path) -> str:
+    """The id kept in the sidecar; without one, a fingerprint of the oldest frame."""
+    known = files.read_json(sidecar / "queue.json") or {}
+    if isinstance(known.get("id"), str):
+        return str(known["id"])
+    infos = list_segments(queue)
+    head = b""
+    if infos and read_offset(queue, PRODUCER) > infos[0].base:
+        with infos[0].path.open("rb") as stream:
+            head = stream.read(layouts.FRAME.size)
+            length = layouts.FRAME.unpack(head)["length"] if len(head) == 4 else 0
+            head += stream.read(max(0, min(length, 4096)))
+    base = infos[0].base if infos else 0
+    return hashlib.sha256(base.to_bytes(8, "little") + head).hexdigest()[:32]
+
+
+def keep_identity(sidecar: Path, identity: str) -> None:
+    """Writes the id down, so that it stays when the oldest frame goes."""
+    if not (sidecar / "queue.json").exists():
+        files.write_json(sidecar / "queue.json", {"format": "mfq", "layout": "1", "id": identity})

@@ -1,0 +1,326 @@
+"""An `mfq` queue, open: segments by name, the end by `producer.offset`.
+
+    at offset o   a segment named o exists and o is not this segment's base: this one has ended
+                  else producer.offset > o: a frame begins here
+
+Nothing is ever decided by the byte 0xEE: lengths may begin with it. Programs that are not ours may
+produce or consume beside us: their producer moves `producer.offset` and we follow, their consumer
+moves `consumer.offset` and we take that for the default group's progress.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock import _core
+from penstock.disk import control, files
+from penstock.errors import CorruptError, OptionError, RefusedError
+from penstock.formats.base import Store
+from penstock.formats.mfq import layouts, segments
+from penstock.formats.mfq.segments import CONSUMER, PRODUCER, read_offset, write_offset
+from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
+from penstock.options import QueueOptions
+
+log = logging.getLogger("penstock.mfq")
+
+DEFAULT_GROUP = "default"
+
+
+class MfqStore(Store):
+    """The MappedFileQueues.Stream format."""
+
+    format: ClassVar[str] = "mfq"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        tags=False, ids=False, headers=False, timestamps=False, numbers=False, empty_bodies=False
+    )
+
+    segment_bytes: int
+    """Of every segment: the existing ones', else the option's."""
+
+    @classmethod
+    def sniff(cls, path: Path) -> str | None:
+        """The two folders of the format."""
+        is_queue = (path / segments.LOG).is_dir() and (path / segments.OFFSETS).is_dir()
+        return "1" if is_queue else None
+
+    @classmethod
+    def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
+        """An empty queue: one segment of zeros, both offsets 0."""
+        if layout not in ("", "1"):
+            raise OptionError("layout", layout, "1 (format mfq)")
+        sidecar = path / ".penstock"
+        files.make_folder(sidecar)
+        files.refuse_network_file_system(path)
+        shared = _core.Shared(sidecar, clock.boot_id())
+        try:
+            for folder in (segments.LOG, segments.OFFSETS):
+                files.make_folder(path / folder)
+            if not segments.list_segments(path):
+                _core.unlink_file(sidecar / "queue.json")
+                segments.keep_identity(sidecar, secrets.token_hex(16))
+                for name in (PRODUCER, CONSUMER):
+                    write_offset(path, name, 0)
+                segments.make_segment(path, sidecar, 0, options.segment_bytes)
+                for changed in (path / segments.OFFSETS, path, path.parent):
+                    _core.sync_folder(changed)
+        finally:
+            shared.close()
+            shared.opened()
+
+    def load(self) -> None:
+        """Checks names, sizes and that the offsets can be."""
+        self.segment_bytes = self.options.segment_bytes
+        infos = self.list_segments()
+        if infos:
+            self.segment_bytes = infos[0].size
+        self._identity = segments.identity_of(self.path, self.sidecar)
+        # In this order: a consumer that follows its producer closely is never ahead of it.
+        consumer, producer = (read_offset(self.path, name) for name in (CONSUMER, PRODUCER))
+        if producer > 0 and not infos:
+            path = segments.offset_path(self.path, PRODUCER)
+            raise CorruptError(path, 0, f"offset {producer}", "0: there is no segment")
+        if infos and producer < infos[0].base:
+            path = segments.offset_path(self.path, PRODUCER)
+            raise CorruptError(path, 0, f"offset {producer}", f"at least {infos[0].base}, the head")
+        words = control.peek(self.sidecar)
+        is_ours = words is not None and not words.is_clean
+        if consumer > producer and not is_ours:
+            path = segments.offset_path(self.path, CONSUMER)
+            raise CorruptError(path, 0, f"offset {consumer}", f"at most the producer's, {producer}")
+
+    @property
+    def identity(self) -> str:
+        """Drawn when we made it; for a queue of others a fingerprint, kept from then on."""
+        return self._identity
+
+    # ── segments ───────────────────────────────────────────────────────────────────────────
+
+    def list_segments(self) -> list[SegmentInfo]:
+        """By name."""
+        return segments.list_segments(self.path)
+
+    def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
+        """Maps it."""
+        frames = _core.mfq_frames(info.size)
+        return _core.Segment(
+            info.path, info.base, 0, frames, end=info.end, writable=writable, **self.side_files()
+        )
+
+    def publisher(self) -> _core.Publish:
+        """`producer.offset`."""
+        return _core.producer_offset(segments.offset_path(self.path, PRODUCER))
+
+    def mirror(self, group: str) -> _core.Mirror | None:
+        """The default group's cursor is `consumer.offset`."""
+        if group != DEFAULT_GROUP:
+            return None
+        return _core.consumer_offset(segments.offset_path(self.path, CONSUMER))
+
+    def own_groups(self) -> dict[str, int]:
+        """The default group, once anything was consumed."""
+        offset = read_offset(self.path, CONSUMER)
+        return {DEFAULT_GROUP: offset} if offset > 0 else {}
+
+    def own_cursor(self, group: str) -> int | None:
+        """`consumer.offset`: a consumer that is not ours moves it too."""
+        return read_offset(self.path, CONSUMER) if group == DEFAULT_GROUP else None
+
+    def meta(self) -> dict[str, Any]:
+        """Segment size and both offsets."""
+        return {
+            "segment_size": self.segment_bytes,
+            "producer_offset": read_offset(self.path, PRODUCER),
+            "consumer_offset": read_offset(self.path, CONSUMER),
+        }
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────
+
+    def end(self) -> End:
+        """Begin and end as they are now, whoever moved them."""
+        if self.shared is not None:
+            self.follow()
+            return super().end()
+        words = control.peek(self.sidecar)
+        producer = read_offset(self.path, PRODUCER)
+        if words is not None and words.tail >= producer and not words.is_poisoned:
+            is_current = words.boot == self.clock.boot_id()
+            if is_current or (words.is_clean and words.tail == producer):
+                return super().end()
+        if self._end is None or self._end.tail != producer:
+            self._end = self.find_end(words)
+            self.dropped = self._end.dropped
+        return self._end
+
+    def follow(self) -> None:
+        """Another program has moved `producer.offset`: so does the tail."""
+        shared, publish = self.shared, self.publish
+        if shared is None or publish is None or (publish.foreign_end or 0) <= shared.tail:
+            return
+        end = publish.foreign_end or 0
+        infos = [info for info in self.list_segments() if info.base <= end]
+        if not infos or end - infos[-1].base > infos[-1].size:
+            path = segments.offset_path(self.path, PRODUCER)
+            raise CorruptError(path, 0, f"offset {end}", "one inside the newest segment")
+        shared.lock()
+        try:
+            if shared.tail < end:
+                shared.follow(end, infos[-1].base)
+        finally:
+            shared.unlock()
+
+    def writable_segment(self, base: int) -> _core.Segment:
+        """After someone else began it, or appended to it."""
+        self.follow()
+        return super().writable_segment(self.need_shared().segment_base)
+
+    def find_end(self, known: control.Words | None) -> End:
+        """Walks the last segment up to `producer.offset`: the last whole frame is the end."""
+        infos, producer = self.list_segments(), read_offset(self.path, PRODUCER)
+        if not infos:
+            return End(0, 0, 0, 0, 0, 0)
+        durable = min(known.durable, producer) if known is not None else 0
+        held = [info for info in infos if info.base <= producer]
+        dropped = [
+            Damage(info.path, 0, info.size, "a segment behind producer.offset", "none")
+            for info in infos[len(held) :]
+        ]
+        last = held[-1]
+        start = durable if last.base <= durable <= last.base + last.size else last.base
+        segment = self.open_whole(replace(last, end=None), writable=False)
+        seen = _core.walk(segment, start, min(producer, last.base + last.size))
+        if seen.end < producer:
+            found, expected = f"{producer - seen.end} bytes that are no frames", "whole frames"
+            if seen.faults:
+                found, expected = seen.faults[-1][1], seen.faults[-1][2]
+            at = segment.position(seen.end)
+            damage = Damage(last.path, at, producer - seen.end, found, expected, seen.end)
+            dropped.append(damage)
+        number = known.next_number if known is not None else 0
+        return End(
+            seen.end, number, last.base, held[0].base, 0, min(durable, seen.end), tuple(dropped)
+        )
+
+    def recover(self, end: End, *, clean: bool) -> End:
+        """Sets both offsets to what is there, syncs what may not be on the disk."""
+        segments.keep_identity(self.sidecar, self._identity)
+        words = control.peek(self.sidecar)
+        is_poisoned = words is not None and words.is_poisoned
+        for entry in sorted(os.scandir(self.path / segments.LOG), key=lambda entry: entry.name):
+            if int(entry.name) > end.segment_base or entry.stat().st_size == 0:
+                self._set_aside(Path(entry.path))
+        if not self.list_segments():
+            segments.make_segment(self.path, self.sidecar, end.tail, self.segment_bytes)
+        self._set_back(PRODUCER, end.tail)
+        self._set_back(CONSUMER, end.tail)
+        if clean and words is not None and words.tail == end.tail:
+            return end
+        is_ours_alone = words is not None and words.tail >= end.tail
+        for info in self.list_segments():
+            if info.end is not None and info.end <= end.durable:
+                continue
+            if is_poisoned:
+                self._copy_anew(info)
+            segment = self.open_whole(info, writable=True)
+            if info.end is None:
+                segment.recover_sides(end.tail, end.durable if is_ours_alone else 0)
+            segment.sync()
+        _core.sync_file(segments.offset_path(self.path, PRODUCER))
+        _core.sync_folder(self.path / segments.LOG)
+        return replace(end, durable=end.tail)
+
+    def _set_back(self, name: str, end: int) -> None:
+        found = read_offset(self.path, name)
+        if found > end:
+            log.warning("%s: %s set back from %d to %d, the last whole frame's end",
+                        self.path, name, found, end)  # fmt: skip
+        if found > end or not segments.offset_path(self.path, name).exists():
+            write_offset(self.path, name, min(found, end))
+
+    def _copy_anew(self, info: SegmentInfo) -> None:
+        """After a failed sync nobody knows what is on the disk: the bytes go to a new file."""
+        prepared = self.sidecar / f"copy-{info.path.name}"
+        _core.unlink_file(prepared)
+        _core.create_file(prepared, info.size)
+        with info.path.open("rb") as stream:
+            at = 0
+            while piece := stream.read(1 << 20):
+                if any(piece):
+                    _core.write_file(prepared, at, piece)
+                at += len(piece)
+        _core.sync_file(prepared)
+        _core.rename_file(prepared, info.path)
+
+    def _set_aside(self, path: Path) -> None:
+        folder = self.sidecar / "quarantine"
+        files.make_folder(folder)
+        log.warning("%s: set aside in %s", path, folder)
+        _core.rename_file(path, folder / f"{path.name}.{self.clock.wall_now_ns()}")
+
+    # ── rolling and keeping ────────────────────────────────────────────────────────────────
+
+    def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
+        """The next file, named by the tail; 0xEE ends the old one if six bytes are left."""
+        last = self.list_segments()[-1]
+        if needed > self.segment_bytes or tail == last.base:
+            raise RefusedError(
+                f"{needed} bytes do not fit into a segment of {self.segment_bytes}; "
+                f"a batch in one segment is as much as format mfq can hold, penstock holds more"
+            )
+        prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.seg"
+        _core.unlink_file(prepared)
+        ready = self.sidecar / "next.seg"
+        try:
+            if ready.stat().st_size == self.segment_bytes:
+                _core.rename_file(ready, prepared)
+        except FileNotFoundError:
+            pass  # Another process took it.
+        if not prepared.exists():
+            _core.create_file(prepared, self.segment_bytes)
+        left = last.base + last.size - tail
+        closing = layouts.SEGMENT_END if left >= layouts.SMALLEST_FRAME_BYTES else b""
+        path = segments.segment_path(self.path, tail)
+        return prepared, NewSegment(path, tail, tail, closing)
+
+    def tend(self) -> None:
+        """Prepares the next segment once this one is half full; syncs `consumer.offset`."""
+        shared = self.shared
+        if shared is None:
+            return
+        consumer = segments.offset_path(self.path, CONSUMER)
+        progress = read_offset(self.path, CONSUMER)
+        if progress != self._synced_progress:
+            _core.sync_file(consumer)
+            self._synced_progress = progress
+        ready = self.sidecar / "next.seg"
+        if (shared.tail - shared.segment_base) * 2 > self.segment_bytes and not ready.exists():
+            fresh = self.sidecar / f"zero-{os.getpid()}-{id(self):x}.seg"
+            _core.unlink_file(fresh)
+            _core.create_file(fresh, self.segment_bytes, zeroed=True, synced=True)
+            _core.rename_file(fresh, ready)
+
+    _synced_progress: int = -1
+
+    def leave(self, shared: _core.Shared) -> None:
+        """Drops files that were only prepared."""
+        for entry in list(os.scandir(self.sidecar)):
+            if entry.name.endswith(".seg"):
+                _core.unlink_file(Path(entry.path))
+
+    def verify_extra(self, verdict: Verdict) -> None:
+        """That the consumer's offset is one of a message, or the end."""
+        end, consumer = self.end(), read_offset(self.path, CONSUMER)
+        path = segments.offset_path(self.path, CONSUMER)
+        if end.head < consumer < end.tail:
+            segment = self.segment_at(consumer)
+            limit = segment.end if segment.end is not None else end.tail
+            if not _core.is_boundary(segment, consumer, limit):
+                found = f"offset {consumer}, where no message begins"
+                verdict.corrupt.append(Damage(path, 0, 8, found, "a message's offset"))
+        elif consumer > end.tail:
+            found = f"offset {consumer}"
+            verdict.corrupt.append(Damage(path, 0, 8, found, f"at most the end, {end.tail}"))

@@ -45,7 +45,7 @@ def whole_frames(plain: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-def as_json(value: Any) -> Any:  # noqa: ANN401  (JSON)
+def as_json(value: Any) -> Any:
     """A golden value as a message shows it: bytes in base64, what is no UTF-8 with U+FFFD."""
     if isinstance(value, dict):
         if set(value) == {"$bytes"}:

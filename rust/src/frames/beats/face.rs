@@ -22,6 +22,7 @@ type Note = (usize, usize, String, String);
 
 fn codec(encoding: &str, wide_flags: bool) -> BeatsFrames {
     BeatsFrames {
+        name: BeatsFrames::new_name(),
         encoding: if encoding == "json" { Encoding::Json } else { Encoding::Cbor },
         keystream: None,
         is_packed: false,

@@ -3,6 +3,8 @@
 //! Blocks are unpacked by the library. The stream's own framing is walked here, because a reader
 //! that gives up at the first wrong byte would lose what stands before and behind it.
 
+use std::cell::RefCell;
+
 use lz4_flex::block;
 use twox_hash::XxHash32;
 
@@ -20,13 +22,24 @@ const DESCRIPTOR: [u8; 3] = [0x64, 0x70, 0xb9];
 const BLOCK_BYTES: usize = 4 << 20;
 const STORED: u32 = 1 << 31;
 
+thread_local! {
+    /// Making one for every event would cost more than packing it.
+    static TABLE: RefCell<block::CompressTable> = RefCell::new(block::CompressTable::small());
+}
+
 /// Packs one event. The original reader makes room for ten times the packed length only, so what
 /// shrinks more goes as literals.
 pub fn pack_event(plain: &[u8], out: &mut Vec<u8>) {
     let at = out.len();
     out.resize(at + block::get_maximum_output_size(plain.len()), 0);
     let room = out.get_mut(at..).unwrap_or_default();
-    let len = block::compress_into(plain, room).unwrap_or(0);
+    let len = TABLE.with_borrow_mut(|table| {
+        let len = block::compress_into_with_table(plain, room, table).unwrap_or(0);
+        if let block::CompressTable::Large(_) = table {
+            *table = block::CompressTable::small();
+        }
+        len
+    });
     out.truncate(at + len);
     if len == 0 || plain.len() > len.saturating_mul(10) {
         out.truncate(at);

@@ -21,12 +21,13 @@ mod state;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::checksum::crc32;
 use crate::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
 use crate::words;
-use cipher::{KEY_BYTES, Keystream};
+use cipher::{KEY_BYTES, Keystream, Running};
 use encode::Encoding;
 
 /// The part of an offset that is the position inside its segment. The IV does not count in it.
@@ -36,6 +37,10 @@ const POSITION_MASK: u64 = (1 << publish::POSITION_BITS) - 1;
 pub const OVERHEAD: usize = 12;
 /// No frame is larger.
 const MAX_FRAME_BYTES: usize = 1 << 30;
+/// Bytes that are decrypted at once: for one look, in order, and kept at most.
+const FIRST_BYTES: usize = 512;
+const AHEAD_BYTES: usize = 32 << 10;
+const MAX_AHEAD_BYTES: usize = 4 << 20;
 
 /// Frames that were measured and wait to be placed.
 #[derive(Default)]
@@ -43,10 +48,13 @@ struct Ready {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     next: usize,
+    /// The keystream where the last frame ended, and that offset.
+    running: Option<(u64, Running)>,
 }
 
 /// The codec of one segment.
 pub struct BeatsFrames {
+    name: u64,
     encoding: Encoding,
     keystream: Option<Keystream>,
     /// Each payload is an LZ4 block (version 3).
@@ -57,8 +65,39 @@ pub struct BeatsFrames {
     ready: Mutex<Ready>,
 }
 
+/// Bytes that were decrypted together. What stands below the end of a queue never changes, so
+/// they stay right; every codec has a name of its own.
+struct Ahead {
+    name: u64,
+    start: usize,
+    plain: Vec<u8>,
+}
+
+impl Ahead {
+    /// Makes `[at, at + len)` available. Whoever reads on in order gets much at once.
+    fn fill(&mut self, name: u64, keystream: &Keystream, bytes: &[u8], at: usize, len: usize) {
+        let end = self.start + self.plain.len();
+        if self.name == name && at >= self.start && at + len <= end {
+            return;
+        }
+        let reads_on = self.name == name && (self.start..=end).contains(&at);
+        let wanted = len.max(if reads_on { AHEAD_BYTES } else { FIRST_BYTES });
+        let until = at.saturating_add(wanted).min(bytes.len());
+        self.plain.clear();
+        if self.plain.capacity() > MAX_AHEAD_BYTES {
+            self.plain = Vec::new();
+        }
+        self.plain.extend_from_slice(bytes.get(at..until).unwrap_or_default());
+        keystream.from(at).apply(&mut self.plain);
+        (self.name, self.start) = (name, at);
+    }
+}
+
+static NAMES: AtomicU64 = AtomicU64::new(1);
+
 thread_local! {
-    static FRAME: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static AHEAD: RefCell<Ahead> =
+        const { RefCell::new(Ahead { name: 0, start: 0, plain: Vec::new() }) };
     static PLAIN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -69,20 +108,24 @@ enum Framing {
 }
 
 impl BeatsFrames {
+    /// A name that no other codec of this process has.
+    fn new_name() -> u64 {
+        NAMES.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn ready(&self) -> MutexGuard<'_, Ready> {
         self.ready.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Calls `use_it` with the frame's plain bytes, as many as there are of `len`.
+    /// Calls `use_it` with the plain bytes from `at` on, as many as there are of `len`.
     fn plain<R>(&self, bytes: &[u8], at: usize, len: usize, use_it: impl FnOnce(&[u8]) -> R) -> R {
-        let end = at.saturating_add(len).min(bytes.len());
-        let raw = bytes.get(at..end).unwrap_or_default();
-        let Some(keystream) = &self.keystream else { return use_it(raw) };
-        FRAME.with_borrow_mut(|plain| {
-            plain.clear();
-            plain.extend_from_slice(raw);
-            keystream.from(at).apply(plain);
-            use_it(plain)
+        let len = len.min(bytes.len().saturating_sub(at));
+        let Some(keystream) = &self.keystream else {
+            return use_it(bytes.get(at..at + len).unwrap_or_default());
+        };
+        AHEAD.with_borrow_mut(|ahead| {
+            ahead.fill(self.name, keystream, bytes, at, len);
+            use_it(ahead.plain.get(at - ahead.start..at - ahead.start + len).unwrap_or_default())
         })
     }
 
@@ -96,16 +139,11 @@ impl BeatsFrames {
                 None => Step::End,
             });
         }
-        let mut head = [0u8; 4];
-        let Some(raw) = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()) else {
+        let Some(word) = self.plain(bytes, at, 4, |plain| words::u32_le(plain, 0)) else {
             let found = format!("{left} bytes");
             return Framing::Stop(Step::CutShort(Fault::new(at, found, "a frame")));
         };
-        head.copy_from_slice(raw);
-        if let Some(keystream) = &self.keystream {
-            keystream.from(at).apply(&mut head);
-        }
-        let size = u32::from_le_bytes(head) as usize;
+        let size = word as usize;
         if size <= OVERHEAD || size > MAX_FRAME_BYTES {
             let found = format!("frame size {size}");
             return Framing::Stop(Step::Bad(Fault::new(at, found, "13 to 2^30")));
@@ -227,7 +265,7 @@ impl Frames for BeatsFrames {
         let mut ready = self.ready();
         ready.bytes.clear();
         ready.ends.clear();
-        ready.next = 0;
+        (ready.next, ready.running) = (0, None);
     }
 
     fn measure(&self, draft: &Draft<'_>) -> Result<usize, String> {
@@ -259,11 +297,15 @@ impl Frames for BeatsFrames {
         if frame.len() != out.len() {
             return Err("the event was not measured".into());
         }
+        let word = words::u32_le(frame, 0).unwrap_or(0);
         out.copy_from_slice(frame);
         if let Some(keystream) = &self.keystream {
-            keystream.from(words::size(place.offset & POSITION_MASK) + KEY_BYTES).apply(out);
+            let at = words::size(place.offset & POSITION_MASK) + KEY_BYTES;
+            let goes_on = ready.running.take().filter(|(offset, _)| *offset == place.offset);
+            let mut running = goes_on.map_or_else(|| keystream.from(at), |(_, running)| running);
+            running.apply(out);
+            ready.running = Some((place.offset + out.len() as u64, running));
         }
-        let word = words::u32_le(frame, 0).unwrap_or(0);
         ready.next += 1;
         Ok(word)
     }

@@ -45,6 +45,8 @@ class Report:
     """Headers that were written anew."""
     torn: list[Damage] = field(default_factory=list)
     """Cut short by a crash: dropped."""
+    brought_back: int = 0
+    """Messages behind damage that have no place any more: put into a new segment."""
     left: list[Damage] = field(default_factory=list)
     """What can't be repaired in place: convert the queue to a new one."""
 
@@ -60,6 +62,7 @@ class Report:
             "set_aside": [asdict(entry) for entry in self.set_aside],
             "rebuilt": [damage.as_dict() for damage in self.rebuilt],
             "torn": [damage.as_dict() for damage in self.torn],
+            "brought_back": self.brought_back,
             "left": [damage.as_dict() for damage in self.left],
         }
 
@@ -125,11 +128,16 @@ class _Repair:
         verdict = store.verify()
         report.torn = list(verdict.torn)
         for damage in verdict.torn:
-            self.copy(damage.path, damage.at, damage.length)
+            if damage.offset is None:
+                self.copy(damage.path, damage.at, damage.length)
+            else:  # Not at the tail of the queue: it stays where it is, as something known.
+                self.set_aside(damage, damage.offset, damage.offset + damage.length)
         for damage in verdict.corrupt:
             self.treat(damage)
         if report.is_dry_run:
             return report
+        damaged = {damage.path for damage in (*verdict.corrupt, *verdict.torn)}
+        report.brought_back = store.bring_back(damaged)
         self.save()
         for info in self.headers:
             store.rebuild_header(info)
@@ -176,7 +184,10 @@ class _Repair:
         info = self.infos.get(damage.path)
         if first is not None and last is not None and info is not None:
             segment, _ = self.store.open_tolerantly(info)
-            at, length = (segment.position(first), last - first) if segment else (0, info.size)
+            if segment is not None and segment.is_mapped:
+                at, length = segment.position(first), last - first
+            else:  # Bytes that were unpacked have no place in the file: all of it is kept.
+                at, length = 0, info.size
         self.report.set_aside.append(
             SetAside(
                 damage.path.name,

@@ -194,6 +194,10 @@ class Store(ABC):
         """Writes a damaged header anew from what else is known; whether that was possible."""
         return False
 
+    def bring_back(self, damaged: set[Path]) -> int:
+        """Saves messages of damaged segments that no offset names; how many. Alone, for repair."""
+        return 0
+
     @property
     def is_sealing(self) -> bool:
         """Whether offsets of a dead appender must not be used again (encryption)."""

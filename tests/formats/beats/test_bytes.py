@@ -11,7 +11,9 @@ import pytest
 from penstock import ManualClock, OptionError, Queue, RefusedError, _core
 from tests.formats.beats.helpers import CREATED, KEY, event, key_for, pack_frame, whole_frames
 
-CBOR = "a4 69 74696d657374616d70 1b 17979cfe362a0000 65 666c616773 00 64 6d657461 a0 66 6669656c6473"
+CBOR = (
+    "a4 69 74696d657374616d70 1b 17979cfe362a0000 65 666c616773 00 64 6d657461 a0 66 6669656c6473"
+)
 
 
 def made(path: Path, layout: str, *bodies: bytes, **more: object) -> Path:
@@ -240,7 +242,12 @@ def test_a_queue_goes_on_in_the_version_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("layout", "key", "text"),
-    [("2", None, "16 bytes"), ("1", KEY, "none"), ("2", bytes(32), "16 bytes"), ("4", None, "2-rel")],
+    [
+        ("2", None, "16 bytes"),
+        ("1", KEY, "none"),
+        ("2", bytes(32), "16 bytes"),
+        ("4", None, "2-rel"),
+    ],
 )
 def test_options_that_can_not_be_are_refused(
     tmp_path: Path, layout: str, key: bytes | None, text: str

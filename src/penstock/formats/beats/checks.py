@@ -42,10 +42,10 @@ def _opens_any(store: BeatsFiles, number: int, header: Header) -> bool:
     base = kind.base(number)
     if kind.is_stream:
         return False  # Its first bytes are fixed, and they do not fit.
-    size = path.stat().st_size
-    info = SegmentInfo(path, base, base, base + size - kind.data_at, size)
-    segment = store.open_segment(info, writable=False)
-    return bool(_core.beats_whole_frames(segment, base, info.end or base))
+    end = base + path.stat().st_size - kind.data_at
+    frames = _core.beats_frames(kind.encoding, packed=kind.is_packed, **store.secrets_of(header))
+    segment = _core.Segment(path, base, kind.data_at, frames, end=end)
+    return bool(_core.beats_whole_frames(segment, base, end))
 
 
 def verify(store: BeatsFiles) -> Verdict:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -170,7 +169,7 @@ def follow_beats(store: BeatsFiles, *, clean: bool) -> None:
     """
     known = files.read_json(store.sidecar / "beats.json")
     if known is None:
-        known = {"id": os.urandom(16).hex()}
+        known = {"id": store.identity}
         files.write_json(store.sidecar / "beats.json", known)
     raw = store.state_path.read_bytes() if store.state_path.exists() else b""
     if clean and "state" in known and known["state"] != raw.hex():
@@ -200,7 +199,7 @@ def _state_at(store: BeatsFiles, offset: int) -> state.State:
 
 def remember(store: BeatsFiles) -> None:
     """What `state.dat` says when we leave: another content later is a Beat's."""
-    known = files.read_json(store.sidecar / "beats.json") or {"id": os.urandom(16).hex()}
+    known = files.read_json(store.sidecar / "beats.json") or {"id": store.identity}
     raw = b""
     if store.state_path.exists():
         _core.sync_file(store.state_path)

@@ -21,7 +21,7 @@ from penstock import _core
 from penstock.disk import files
 from penstock.errors import GroupError, OptionError, RefusedError
 from penstock.formats.base import End, NewSegment, SegmentInfo
-from penstock.formats.beats import closing, segments, state
+from penstock.formats.beats import closing, rescue, segments, state
 from penstock.formats.beats.layouts import (
     CREATED,
     IV_BYTES,
@@ -57,6 +57,7 @@ class BeatsStore(BeatsFiles):
             if not segments.find(path):
                 prepared = sidecar / f"new-{shared.owner}.seg"
                 begin_file(prepared, kind, synced=True)
+                files.write_json(sidecar / "beats.json", {"id": secrets.token_hex(16)})
                 _core.rename_file(prepared, path / "0.seg")
                 for folder in (path, path.parent):
                     _core.sync_folder(folder)
@@ -215,6 +216,10 @@ class BeatsStore(BeatsFiles):
         for info in gone:
             _core.unlink_file(info.path.with_name(info.path.name + ".mac"))
         return gone
+
+    def bring_back(self, damaged: set[Path]) -> int:
+        """Frames behind a broken block of a compressed stream go into a segment of their own."""
+        return sum(rescue.bring_back(self, path) for path in sorted(damaged))
 
     def leave(self, shared: _core.Shared) -> None:
         """The last one out closes the open segment and remembers what `state.dat` says."""

@@ -1,0 +1,64 @@
+"""Frames that have no place any more: behind a broken block of a compressed stream.
+
+A block that does not unpack hides how many bytes it held, so what stands behind it has no logical
+position. The blocks themselves are independent: their frames are found by size and checksum and
+go, byte for byte, into a new segment at the end of the queue.
+"""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock import _core
+from penstock.formats.beats import segments
+from penstock.formats.beats.layouts import FRAME_BYTES, IV_BYTES, KINDS, Kind
+from penstock.formats.beats.segments import Header
+
+if TYPE_CHECKING:
+    from penstock.formats.beats.reading import BeatsFiles
+
+PLAIN_FORM = {"2-released-lz4": "2-released", "2-released-aes-lz4": "2", "3-stream": "2"}
+"""The layout that holds the same frames without the stream, as confidential as it was."""
+
+
+def bring_back(store: BeatsFiles, path: Path) -> int:
+    """Saves what stands behind a broken block of `path`; how many frames that were."""
+    header = store.header(path) if path.exists() else None
+    if not isinstance(header, Header) or not header.kind.is_stream:
+        return 0
+    pieces = _core.beats_stream_rest(path, **store.secrets_of(header))
+    frames = [frame for piece in pieces for frame in whole_frames(piece)]
+    if frames:
+        write_segment(store, KINDS[PLAIN_FORM[header.kind.name]], frames)
+    return len(frames)
+
+
+def whole_frames(plain: bytes) -> list[bytes]:
+    """Every run of bytes that is a frame by both sizes and its checksum."""
+    found, at = [], 0
+    while at + FRAME_BYTES < len(plain):
+        size = int.from_bytes(plain[at : at + 4], "little")
+        end = at + size
+        is_whole = FRAME_BYTES < size and plain[end - 4 : end] == plain[at : at + 4]
+        if is_whole and zlib.crc32(plain[at : end - 8]) == int.from_bytes(
+            plain[end - 8 : end - 4], "little"
+        ):
+            found.append(plain[at:end])
+            at = end
+        else:
+            at += 1
+    return found
+
+
+def write_segment(store: BeatsFiles, kind: Kind, frames: list[bytes]) -> None:
+    """A closed segment with these frames, behind all others."""
+    data, head = b"".join(frames), kind.pack_header(len(frames))
+    if kind.is_encrypted:
+        iv = secrets.token_bytes(IV_BYTES)
+        data = _core.beats_crypt(segments.need_key(store.options.key, store.path), iv, data)
+        head += iv
+    number = max(segments.find(store.path)) + 1
+    _core.replace_file(store.path / f"{number}.seg", head + data)

@@ -210,9 +210,9 @@ impl Extras {
         if needed <= self.allocated.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let step = GROW_BYTES.max(needed / 4);
-        let target = needed.div_ceil(step).saturating_mul(step).min(self.map.len() as u64);
-        region::allocate(self.map.file(), target)?;
+        let target = needed.div_ceil(GROW_BYTES).saturating_mul(GROW_BYTES);
+        let target = target.min(self.map.len() as u64);
+        region::extend(self.map.file(), target)?;
         self.allocated.store(target, Ordering::Relaxed);
         Ok(())
     }

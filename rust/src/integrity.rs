@@ -153,23 +153,24 @@ impl Integrity {
         let count = self.count();
         let hint = self.hint.load(Ordering::Relaxed);
         for index in [hint.wrapping_add(1), hint] {
-            if index < count {
-                if let Some(entry) = self.entry(index).filter(|entry| entry.offset == offset) {
-                    self.hint.store(index, Ordering::Relaxed);
-                    return Cover::Frame(entry);
-                }
+            if let Some(entry) = self.frame_entry(index, count, offset) {
+                return Cover::Frame(entry);
             }
         }
         self.search(count, offset)
     }
 
+    #[inline]
+    fn frame_entry(&self, index: usize, count: usize, offset: u64) -> Option<Entry> {
+        let entry = self.entry(index).filter(|entry| index < count && entry.offset == offset)?;
+        self.hint.store(index, Ordering::Relaxed);
+        Some(entry)
+    }
+
     fn search(&self, count: usize, offset: u64) -> Cover {
         let index = self.lower_bound(count, offset);
-        if index < count {
-            if let Some(entry) = self.entry(index).filter(|entry| entry.offset == offset) {
-                self.hint.store(index, Ordering::Relaxed);
-                return Cover::Frame(entry);
-            }
+        if let Some(entry) = self.frame_entry(index, count, offset) {
+            return Cover::Frame(entry);
         }
         let before = index.checked_sub(1).and_then(|before| self.entry(before));
         match before.filter(|entry| entry.end() > offset) {
@@ -257,9 +258,8 @@ impl Integrity {
         if needed <= self.allocated.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let step = GROW_BYTES.max(needed / 4);
-        let target = needed.div_ceil(step).saturating_mul(step);
-        region::allocate(self.map.file(), target)?;
+        let target = needed.div_ceil(GROW_BYTES).saturating_mul(GROW_BYTES);
+        region::extend(self.map.file(), target)?;
         self.allocated.store(target, Ordering::Relaxed);
         Ok(())
     }

@@ -161,7 +161,8 @@ impl Publish for EndWord {
             // Its frames must be on the disk before the word that ends it for ever.
             old.sync(false)?;
         }
-        index.set_end(block, batch.end - old.base(), batch)?;
+        // Ending it is no write: its time stays that of its last message.
+        index.set_end(block, batch.end - old.base(), &Batch { now_ns: 0, ..*batch })?;
         let count = index.block_count();
         if count >= SLOTS {
             return Err(wrong("the index has no slot for another block: trim the queue".into()));
@@ -264,7 +265,7 @@ impl ZbusIndex {
     ) -> PyResult<Self> {
         let fits = [base_at, created_at, updated_at].iter().all(|at| at + 8 <= ENTRY_BYTES)
             && end_at + 4 <= ENTRY_BYTES
-            && end_at % 4 == 0
+            && end_at.is_multiple_of(4)
             && count_at + 8 <= ENTRIES_AT;
         if !fits {
             return Err(pyo3::exceptions::PyValueError::new_err("no such index layout"));

@@ -338,7 +338,7 @@ impl Segment {
         let Backing::Mapped(map) = &self.backing else { return Ok(()) };
         let step = self.grow_step.max(1);
         let target = needed.div_ceil(step).saturating_mul(step).min(map.len() as u64).max(needed);
-        region::allocate(map.file(), target)?;
+        region::extend(map.file(), target)?;
         self.allocated.store(target, Ordering::Relaxed);
         Ok(())
     }

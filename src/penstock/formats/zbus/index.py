@@ -108,15 +108,17 @@ def read(path: Path, layout: ZbusLayout) -> Index:
     if start < 0 or not 0 <= count <= SLOTS:
         found = f"block start {start}, block count {count}"
         raise CorruptError(path, 4, found, f"a start from 0 on and at most {SLOTS} blocks")
-    blocks = []
+    blocks: list[Block] = []
     for number in range(start, start + count):
         word = layout.entry.unpack(raw, slot_at(number))
         if word["base"] < 0 or word["end"] < 0:
             at = slot_at(number)
             raise CorruptError(path, at, f"base {word['base']}, end {word['end']}", "0 or more")
-        blocks.append(
-            Block(number, word["created_ms"], word["base"], word["end"], word["updated_ms"])
-        )
+        block = Block(number, word["created_ms"], word["base"], word["end"], word["updated_ms"])
+        if blocks and not block.is_unborn and block.base <= blocks[-1].base:
+            found = f"block {number} begins at {block.base}"
+            raise CorruptError(path, block.slot_at, found, f"more than {blocks[-1].base}")
+        blocks.append(block)
     return Index(path, layout, header, tuple(blocks))
 
 

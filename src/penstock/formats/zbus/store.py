@@ -25,7 +25,7 @@ from penstock.formats.zbus.layouts import CREATED, MAX_SEGMENT_BYTES, TABLE, Zbu
 from penstock.formats.zbus.sniffing import Found, segment_path
 from penstock.options import GroupOptions, QueueOptions
 
-GROW_BYTES = 1 << 20
+GROW_BYTES = 256 << 10
 SETTABLE = ("mask", "creator", "ext1", "ext2", "ext3", "ext4")
 
 

@@ -60,7 +60,7 @@ const SHARED_U32: u32 = 2;
 fn wait_on(words: &[Waited]) -> i64 {
     // SAFETY: `words` is an array of the kernel's own layout that lives through the call, and
     // each address in it is of a word that the caller keeps mapped.
-    let answer = unsafe {
+    unsafe {
         libc::syscall(
             libc::SYS_futex_waitv,
             words.as_ptr(),
@@ -69,8 +69,7 @@ fn wait_on(words: &[Waited]) -> i64 {
             std::ptr::null::<libc::timespec>(),
             0,
         )
-    };
-    answer
+    }
 }
 
 /// Whether the kernel waits for several words at once (Linux 5.16).

@@ -47,6 +47,19 @@ def remove(folder: Path) -> None:
         shutil.rmtree(doomed)
 
 
+def remove_if_dead(folder: Path) -> bool:
+    """Removes an exclusive group if nobody holds it; whether it is gone."""
+    try:
+        seat = take(folder)
+    except FileNotFoundError:
+        return True
+    if seat is None:
+        return False
+    remove(folder)
+    os.close(seat)
+    return True
+
+
 def sweep(queue: Queue) -> list[str]:
     """Removes exclusive groups whose consumer is gone; answers their names."""
     gone = []
@@ -54,9 +67,6 @@ def sweep(queue: Queue) -> list[str]:
     for folder in list(groups.iterdir()) if groups.is_dir() else []:
         if not files.is_name(folder.name) or not is_exclusive(folder):
             continue
-        seat = take(folder)
-        if seat is not None:
-            remove(folder)
-            os.close(seat)
+        if remove_if_dead(folder):
             gone.append(folder.name)
     return gone

@@ -37,11 +37,12 @@ class Plan:
 def holding_cursors(queue: Queue) -> dict[str, int]:
     """The cursor of every group that is waited for."""
     cursors = {}
-    exclusive.sweep(queue)
     now = queue.store.clock.wall_now_ns()
     for name in queue.groups():
         group = queue.look(name)
         if group is None or not group.options.holds:
+            continue
+        if group.options.exclusive and exclusive.remove_if_dead(group.folder):
             continue
         if group.idle_ns(now) <= queue.options.hold_max_s * 1e9:
             own = queue.store.own_cursor(name)

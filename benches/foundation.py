@@ -93,8 +93,8 @@ def by_the_thousand(folder: Path, batches: int) -> Iterator[Row]:
             call_each(queue.put_many, bodies, batches)
             put = put_ns(queue.put_many, bodies, 10, 1000, batches // 10)
             read = get_many_ns(queue.group(ack="auto"), batches)
-        yield Row(case=f"4 put_many 1000 x {size} B", ours=put, peer="py-lmdb", peer_value=their_put,
-                  goal=put_goal, ratio_goal=0.1)  # fmt: skip
+        yield Row(case=f"4 put_many 1000 x {size} B", ours=put, peer="py-lmdb",
+                  peer_value=their_put, goal=put_goal, ratio_goal=0.1)  # fmt: skip
         yield Row(case=f"5 get_many 1000 x {size} B", ours=read, peer="py-lmdb",
                   peer_value=their_get, goal=get_goal, ratio_goal=1 / 3.5)  # fmt: skip
 

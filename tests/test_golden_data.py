@@ -25,7 +25,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def file_sha256(file: Any) -> str:  # noqa: ANN401 - open files, plain and packed, share no name
+def file_sha256(file: Any) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -86,6 +86,7 @@ fn field(name: &str, kind: Column) -> Field {
     Field::new(name, data_type, kind != Column::Offset)
 }
 
+#[allow(clippy::large_enum_variant, reason = "a handful per scan, never moved in a loop")]
 enum Builder {
     Int(Int64Builder),
     Time(TimestampNanosecondBuilder),

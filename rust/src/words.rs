@@ -24,7 +24,6 @@ accessors! {
     u32_le put_u32_le u32, from_le_bytes, to_le_bytes;
     u64_le put_u64_le u64, from_le_bytes, to_le_bytes;
     i64_le put_i64_le i64, from_le_bytes, to_le_bytes;
-    u32_be put_u32_be u32, from_be_bytes, to_be_bytes;
     i32_be put_i32_be i32, from_be_bytes, to_be_bytes;
     u64_be put_u64_be u64, from_be_bytes, to_be_bytes;
     i64_be put_i64_be i64, from_be_bytes, to_be_bytes;

@@ -556,7 +556,6 @@ class Group:
         lease: bool,
         always: bool,
         bound: bool,
-        is_first: bool,
         visibility_s: float,
         window: int,
         max_receives: int,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock import PoisonedError, Queue, StorageError
+from penstock import Group, PoisonedError, Queue, StorageError
 
 
 def filled(path: Path) -> Queue:
@@ -23,14 +23,18 @@ def cut(queue: Queue) -> Path:
     return segment
 
 
+def drain(group: Group) -> None:
+    for _ in range(200):
+        group.get(timeout=0)
+
+
 @pytest.mark.parametrize("ack", ["auto", "lease"])
 def test_get_raises_when_the_segment_was_cut(tmp_path: Path, ack: str) -> None:
     queue = filled(tmp_path / "q")
     group = queue.group("g", ack=ack)
     segment = cut(queue)
     with pytest.raises(StorageError, match=segment.name):
-        for _ in range(200):
-            group.get(timeout=0)
+        drain(group)
 
 
 def test_scan_raises_when_the_segment_was_cut(tmp_path: Path) -> None:

@@ -292,7 +292,7 @@ impl Frames for PenstockFrames {
             return Step::End;
         }
         let size = size_word as usize;
-        if size < FIXED_BYTES || size > MAX_FRAME_BYTES + FIXED_BYTES + TAG_BYTES {
+        if !(FIXED_BYTES..=MAX_FRAME_BYTES + FIXED_BYTES + TAG_BYTES).contains(&size) {
             return Step::Bad(Fault::new(at, format!("frame size {size}"), "36 to 2^30"));
         }
         let Some(frame) = rest.get(..size) else {

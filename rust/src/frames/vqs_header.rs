@@ -145,7 +145,7 @@ impl RingHeader {
     fn note(&self, segment: &Segment, extent: &Extent) -> io::Result<()> {
         let sequence = |slot: usize| {
             let raw = self.intent.get(slot * SLOT_BYTES, RECORD_BYTES).unwrap_or_default();
-            let is_whole = words::u32_le(raw, CRC_AT) == raw.get(..CRC_AT).map(|raw| crc32c(raw));
+            let is_whole = words::u32_le(raw, CRC_AT) == raw.get(..CRC_AT).map(crc32c);
             words::u64_le(raw, 8).filter(|_| is_whole).unwrap_or(0)
         };
         let (first, second) = (sequence(0), sequence(1));

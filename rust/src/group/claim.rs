@@ -266,9 +266,7 @@ impl Group {
         while out.len() < wish.count {
             if let Some(entry) = self.table.first_ready() {
                 self.lease_again(reader, wish, entry, now, out)?;
-            } else if self.table.span() >= self.settings.window.load(Ordering::Relaxed) {
-                break;
-            } else if !self.read_on(reader, wish, limit, now, out)? {
+            } else if self.is_window_full() || !self.read_on(reader, wish, limit, now, out)? {
                 break;
             }
         }
@@ -281,6 +279,11 @@ impl Group {
         self.mirror()?;
         self.checkpoint_if_long()?;
         Ok(Stop::Enough)
+    }
+
+    /// Whether as much is out, held back or waiting as may be.
+    fn is_window_full(&self) -> bool {
+        self.table.span() >= self.settings.window.load(Ordering::Relaxed)
     }
 
     /// What was leased too long or is due now may be handed out.

@@ -167,7 +167,7 @@ impl PyGroup {
     /// `(offset, receives)` in `entered`. `host` has
     /// `segment_at(offset)` and `dead_letter(message)`.
     #[new]
-    #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, is_first, visibility_s, window, max_receives, tags, dialect, mirror=None, publish=None, entered=Vec::new()))]
+    #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, visibility_s, window, max_receives, tags, dialect, mirror=None, publish=None, entered=Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -179,7 +179,6 @@ impl PyGroup {
         lease: bool,
         always: bool,
         bound: bool,
-        is_first: bool,
         visibility_s: f64,
         window: u64,
         max_receives: u32,

@@ -109,7 +109,7 @@ class Group:
             weakref.proxy(self),
             start=start, lease=options.ack == "lease",
             always=self.queue.options.durability is Durability.ALWAYS,
-            bound=options.bound, is_first=self.queue.store.was_first,
+            bound=options.bound,
             visibility_s=options.visibility_s, window=options.window,
             max_receives=options.max_receives, tags=options.tags, dialect=options.dialect,
             mirror=self.queue.store.mirror(self.name) if options.mirrored else None,

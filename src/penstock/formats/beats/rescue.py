@@ -42,7 +42,7 @@ def whole_frames(plain: bytes) -> list[bytes]:
     while at + FRAME_BYTES < len(plain):
         size = int.from_bytes(plain[at : at + 4], "little")
         end = at + size
-        is_whole = FRAME_BYTES < size and plain[end - 4 : end] == plain[at : at + 4]
+        is_whole = size > FRAME_BYTES and plain[end - 4 : end] == plain[at : at + 4]
         if is_whole and zlib.crc32(plain[at : end - 8]) == int.from_bytes(
             plain[end - 8 : end - 4], "little"
         ):

@@ -187,7 +187,7 @@ class BeatsStore(BeatsFiles):
             finally:
                 self._making_room.discard(threading.get_ident())
 
-    def free_consumed(self, queue: Any) -> bool:  # noqa: ANN401  (engine)
+    def free_consumed(self, queue: Any) -> bool:
         """Deletes segments that every group is done with; the head is the lowest cursor."""
         shared = self.shared
         if shared is None:

@@ -186,7 +186,8 @@ def parse_start(path: Path, raw: bytes) -> None:
 def _stage_of_records(path: Path, raw: bytes) -> str:
     """Which of the two stages with a `meta.dat`: they differ in their records only.
 
-    Gzip begins with 1f 8b. Without any record they are the same bytes, and the later may be written.
+    Gzip begins with 1f 8b. Without any record they are the same bytes: the later one is
+    taken, which may be written.
     """
     values = layouts.LATER_HEADER.unpack(raw) if len(raw) >= 36 else None
     if values is None or not values["count"]:

@@ -66,9 +66,9 @@ mod _core {
     };
     #[pymodule_export]
     use super::frames::beats::face::{
-        beats_crypt, beats_frames, beats_is_stream, beats_pack_stream, beats_plain_frame,
-        beats_publish, beats_state, beats_stream, beats_stream_end, beats_stream_rest,
-        beats_whole_frames,
+        beats_check_seal, beats_close_seal, beats_crypt, beats_frames, beats_is_stream,
+        beats_pack_stream, beats_plain_frame, beats_publish, beats_state, beats_stream,
+        beats_stream_end, beats_stream_rest, beats_whole_frames,
     };
     #[pymodule_export]
     use super::frames::mfq_consumer::MfqConsumer;

@@ -27,6 +27,8 @@ __all__ = [
     "Writer",
     "ZbusIndex",
     "arrow_stream",
+    "beats_check_seal",
+    "beats_close_seal",
     "beats_crypt",
     "beats_frames",
     "beats_is_stream",
@@ -1064,8 +1066,19 @@ def beats_is_stream(plain: bytes) -> bool:
 def beats_crypt(key: bytes, iv: bytes, data: bytes, *, at: int = 0) -> bytes:
     """Encrypts or decrypts `data`, which stands `at` bytes behind the first encrypted one."""
 
-def beats_publish(folder: Path | None = None) -> Publish:
-    """How an end is published; with `folder`, for segments that are written as a stream."""
+def beats_publish(folder: Path | None = None, *, seal: bytes | None = None) -> Publish:
+    """How an end is published; with `folder`, for segments that are written as a stream.
+
+    With `seal`, the queue's key, every frame gets a tag beside its segment.
+    """
+
+def beats_close_seal(segment: Segment, path: Path, key: bytes, iv: bytes, end: int) -> None:
+    """Closes the seal of a segment that ends at `end`."""
+
+def beats_check_seal(
+    segment: Segment, tags: bytes, key: bytes, iv: bytes, end: int
+) -> list[tuple[int, str]]:
+    """What a seal says about the frames up to `end`: `(offset, found)` for each fault."""
 
 def beats_state(path: Path, version: int, host: object) -> Mirror:
     """`state.dat` at `path` as a group's own file; `host` has `segment_of(offset)`."""

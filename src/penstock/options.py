@@ -57,6 +57,9 @@ class QueueOptions:
     key: bytes | None = None
     """Encrypt with this key: 32 bytes for `penstock`, 16 for `beats`."""
 
+    seal: bool = False
+    """Keep tags beside encrypted segments that show any edit, exchange or cut (format `beats`)."""
+
     delay_s: float = 0.0
     """Every message is held back this long unless `put(delay=…)` says otherwise."""
 

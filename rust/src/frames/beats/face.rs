@@ -9,6 +9,7 @@ use pyo3::types::PyBytes;
 use super::cipher::{KEY_BYTES, Keystream};
 use super::encode::Encoding;
 use super::publish::{FileEnd, StreamEnd};
+use super::seal::{self, Chain};
 use super::state::StateFile;
 use super::{BeatsFrames, Ready, lz4};
 use crate::frame::{Fault, Step};
@@ -151,12 +152,13 @@ pub fn beats_crypt<'py>(
     PyBytes::new(py, &out)
 }
 
-/// How an end is published; with `folder`, for segments that are written as a stream.
+/// How an end is published; with `folder`, for segments that are written as a stream; with
+/// `seal`, the queue's key, every frame gets a tag beside its segment.
 #[pyfunction]
-#[pyo3(signature = (folder=None))]
-pub fn beats_publish(folder: Option<PathBuf>) -> PyPublish {
+#[pyo3(signature = (folder=None, *, seal=None))]
+pub fn beats_publish(folder: Option<PathBuf>, seal: Option<[u8; KEY_BYTES]>) -> PyPublish {
     match folder {
-        None => PyPublish(Arc::new(FileEnd)),
+        None => PyPublish(Arc::new(FileEnd::new(seal))),
         Some(folder) => PyPublish(Arc::new(StreamEnd::new(folder))),
     }
 }
@@ -165,6 +167,34 @@ pub fn beats_publish(folder: Option<PathBuf>) -> PyPublish {
 #[pyfunction]
 pub fn beats_state(path: PathBuf, version: u32, host: Py<PyAny>) -> PyResult<PyMirror> {
     Ok(PyMirror(Arc::new(StateFile::open(&path, version, host)?)))
+}
+
+/// Closes the seal of a segment that ends at `end`.
+#[pyfunction]
+pub fn beats_close_seal(
+    py: Python<'_>,
+    segment: &PySegment,
+    path: PathBuf,
+    key: [u8; KEY_BYTES],
+    iv: [u8; KEY_BYTES],
+    end: u64,
+) -> PyResult<()> {
+    let chain = Chain::new(&key, seal::id(segment.0.base()), iv);
+    Ok(py.detach(|| seal::close(&path, chain, &segment.0, end))?)
+}
+
+/// What a seal says about the frames up to `end`: `(offset, found)` for each fault.
+#[pyfunction]
+pub fn beats_check_seal(
+    py: Python<'_>,
+    segment: &PySegment,
+    tags: &[u8],
+    key: [u8; KEY_BYTES],
+    iv: [u8; KEY_BYTES],
+    end: u64,
+) -> Vec<(u64, String)> {
+    let chain = Chain::new(&key, seal::id(segment.0.base()), iv);
+    py.detach(|| seal::check(tags, chain, &segment.0, end))
 }
 
 /// Every whole frame of `[start, limit)`, also behind damage: `(offset, size, crc)`.

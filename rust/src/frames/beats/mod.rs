@@ -17,6 +17,7 @@ pub mod face;
 mod json;
 mod lz4;
 mod publish;
+mod seal;
 mod state;
 
 use std::borrow::Cow;

@@ -2,10 +2,14 @@
 //! there is nothing more to publish, except in segments that are one compressed stream.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use zeroize::Zeroizing;
+
+use super::cipher::KEY_BYTES;
 use super::lz4;
+use super::seal::{self, Chain};
 use crate::frame::{Batch, Publish};
 use crate::region;
 use crate::segment::Segment;
@@ -13,8 +17,43 @@ use crate::segment::Segment;
 /// Bits of an offset that are the position inside its segment.
 pub const POSITION_BITS: u32 = 40;
 
-/// The file's length is the end.
-pub struct FileEnd;
+struct Sealing {
+    base: u64,
+    chain: Chain,
+    file: File,
+}
+
+/// The file's length is the end. With `seal`, every frame gets a tag beside the segment.
+#[derive(Default)]
+pub struct FileEnd {
+    /// The queue's key, where segments are sealed.
+    pub seal: Option<Zeroizing<[u8; KEY_BYTES]>>,
+    sealing: Mutex<Option<Sealing>>,
+}
+
+impl FileEnd {
+    /// With the queue's key, where segments are sealed.
+    pub fn new(seal: Option<[u8; KEY_BYTES]>) -> Self {
+        Self { seal: seal.map(Zeroizing::new), sealing: Mutex::new(None) }
+    }
+
+    fn note(&self, key: &[u8; KEY_BYTES], segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+        let mut sealing = self.sealing.lock().unwrap_or_else(|e| e.into_inner());
+        if sealing.as_ref().is_none_or(|sealing| sealing.base != segment.base()) {
+            // A segment is appended to by one opening only: this is its first frame.
+            let mut iv = [0; KEY_BYTES];
+            iv.copy_from_slice(segment.bytes().get(4..20).ok_or(std::io::ErrorKind::InvalidData)?);
+            let chain = Chain::new(key, seal::id(segment.base()), iv);
+            let mut path = segment.path().as_os_str().to_os_string();
+            path.push(".mac");
+            let file = seal::begin(Path::new(&path), &chain)?;
+            *sealing = Some(Sealing { base: segment.base(), chain, file });
+        }
+        let Some(sealing) = sealing.as_mut() else { return Ok(()) };
+        let tags = seal::tags(&mut sealing.chain, segment, batch.first, batch.end);
+        region::write_at(&sealing.file, sealing.file.metadata()?.len(), &tags)
+    }
+}
 
 fn cut(segment: &Segment, end: u64) -> std::io::Result<()> {
     let Some(map) = segment.map() else { return Ok(()) };
@@ -26,8 +65,8 @@ fn cut(segment: &Segment, end: u64) -> std::io::Result<()> {
 }
 
 impl Publish for FileEnd {
-    fn publish(&self, _segment: &Segment, _batch: &Batch) -> std::io::Result<()> {
-        Ok(())
+    fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+        self.seal.as_ref().map_or(Ok(()), |key| self.note(key, segment, batch))
     }
 
     fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<()> {

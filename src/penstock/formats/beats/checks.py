@@ -8,7 +8,7 @@ from penstock import _core
 from penstock.errors import KeyNeededError
 from penstock.formats import known_damage
 from penstock.formats.base import Damage, SegmentInfo, Verdict
-from penstock.formats.beats import segments
+from penstock.formats.beats import closing, segments
 from penstock.formats.beats.layouts import POSITION_BITS
 from penstock.formats.beats.segments import Header, Unreadable
 
@@ -54,6 +54,9 @@ def verify(store: BeatsFiles) -> Verdict:
     for info in store.segments(fresh=True):
         last = end.tail if info.end is None else info.end
         _verify_segment(store, info, last, end.segment_base, verdict)
+        header = store.header(info.path)
+        if isinstance(header, Header) and not header.kind.is_stream:
+            _verify_seal(store, info, header, last, verdict)
     for path in segments.find(store.path).values():
         header = store.header(path)
         if isinstance(header, Unreadable):
@@ -89,6 +92,22 @@ def _verify_segment(
     if header.kind.is_stream and not is_open and not segment.is_mapped:
         for at, length, found, expected in store.open_stream(info.base, info.path, header)[1]:
             verdict.corrupt.append(Damage(info.path, at, length, found, expected))
+
+
+def _verify_seal(
+    store: BeatsFiles, info: SegmentInfo, header: Header, last: int, verdict: Verdict
+) -> None:
+    """Whether the frames are those that were sealed, all of them and no others."""
+    path, key = closing.seal_path(info.path), store.options.key
+    if not header.kind.is_encrypted or key is None or last == info.first:
+        return
+    tags = path.read_bytes() if path.exists() else None
+    if tags is None and not store.options.seal:
+        return
+    segment = store._open(info, store.end().segment_base)
+    for offset, found in _core.beats_check_seal(segment, tags or b"", key, header.iv, last):
+        at = segment.position(offset)
+        verdict.corrupt.append(Damage(info.path, at, 0, found, "what was sealed"))
 
 
 def _count_of(info: SegmentInfo, header: Header) -> int | None:

@@ -23,6 +23,11 @@ def plain_path(store: BeatsFiles, number: int) -> Path:
     return store.sidecar / "plain" / f"{number}.plain"
 
 
+def seal_path(path: Path) -> Path:
+    """The tags of a sealed segment."""
+    return path.with_name(path.name + ".mac")
+
+
 def begin_plain(path: Path, kind: Kind) -> None:
     """An empty plain copy, unless there is one."""
     if not path.exists():
@@ -48,6 +53,11 @@ def close_segment(store: BeatsFiles, base: int, tail: int, next_number: int) -> 
         return
     if path.stat().st_size > kind.data_at + tail - base:
         _core.resize_file(path, kind.data_at + tail - base)
+    if store.options.seal and kind.is_encrypted and tail > base:
+        info = SegmentInfo(path, base, base, tail, path.stat().st_size)
+        segment = store.open_segment(info, writable=False)
+        key = segments.need_key(store.options.key, path)
+        _core.beats_close_seal(segment, seal_path(path), key, header.iv, tail)
     if kind.is_counted and tail > base:
         count = next_number - first if first is not None else _count(store, base, path, tail)
         _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)

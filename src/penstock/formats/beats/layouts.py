@@ -68,7 +68,20 @@ STATE_1 = Layout(
     Field("frame", "Q", "its index in the segment; 0: the position is not looked at"),
 )  # fmt: skip
 
+SEAL = Layout(
+    "beats seal", "<", 64,
+    Field("magic", "8s", "BEATSMAC"),
+    Field("version", "I", "1"),
+    Field("pad", "4x", ""),
+    Field("segment", "Q", "segment id"),
+    Field("frames", "Q", "how many were sealed; 0 while the segment is open"),
+    Field("closing", "32s", "HMAC-SHA256 over the last tag, segment and frames; zeros while open; "
+          "then a tag of 32 bytes per frame: HMAC-SHA256 over the tag before it, the segment id, "
+          "the frame's index, the IV and the frame as it is on the disk"),
+)  # fmt: skip
+
 LAYOUTS = (
+    SEAL,
     HEADER_PLAIN, HEADER_COUNTED, HEADER_RELEASED, FRAME_HEAD, FRAME_FOOT, STATE_0, STATE_1,
 )  # fmt: skip
 

@@ -49,6 +49,8 @@ class BeatsStore(BeatsFiles):
             raise OptionError("key", "…", f"{expected} for layout {layout}")
         if options.key is not None and len(options.key) != KEY_BYTES:
             raise OptionError("key", "…", f"{KEY_BYTES} bytes for format beats")
+        if options.seal and not kind.is_encrypted:
+            raise OptionError("seal", True, f"an encrypted layout (2 or 3), not {layout}")
         sidecar = path / ".penstock"
         files.make_folder(sidecar)
         files.refuse_network_file_system(path)
@@ -90,7 +92,8 @@ class BeatsStore(BeatsFiles):
 
     def publisher(self) -> _core.Publish:
         """Frames are whole when they are written; streams get a block per batch."""
-        return _core.beats_publish(self.path if self.kind.is_stream else None)
+        seal = self.options.key if self.options.seal else None
+        return _core.beats_publish(self.path if self.kind.is_stream else None, seal=seal)
 
     @property
     def is_sealing(self) -> bool:
@@ -214,7 +217,7 @@ class BeatsStore(BeatsFiles):
         """Unlinks whole segments, and what lies beside them."""
         gone = super().trim(before)
         for info in gone:
-            _core.unlink_file(info.path.with_name(info.path.name + ".mac"))
+            _core.unlink_file(closing.seal_path(info.path))
         return gone
 
     def bring_back(self, damaged: set[Path]) -> int:

@@ -185,9 +185,7 @@ class Store(ABC):
         """What a format checks beyond its frames."""
 
     def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None:
-        """A segment whose header is damaged, opened for reading by what else is known; none when
-        its frames can't be read without the header.
-        """
+        """A segment with a damaged header, read by what else is known; none when nothing is."""
         return None
 
     def rebuild_header(self, info: SegmentInfo) -> bool:
@@ -439,9 +437,7 @@ class Store(ABC):
     def used_bytes(self) -> int:
         """What `max_bytes` limits: bytes of frames between head and tail."""
         end = self.end()
-        if not self.capabilities.gaps:
-            return end.tail - end.head
-        return sum(last - first for _, first, last in self.ranges(end.head, end.tail))
+        return self.bytes_between(end.head, end.tail)
 
     # ── walking ────────────────────────────────────────────────────────────────────────────
 

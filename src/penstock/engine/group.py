@@ -125,6 +125,9 @@ class Group:
             files.write_json(self.folder / "group.json", options.as_dict())
             self.core.bump_version()
         self._version = self.core.version
+        moved = self.queue.store.moved_group(self.name) if options.mirrored else None
+        if moved is not None and stored is not None:
+            self.core.seek(moved)
         self._check_cursor()
         if self.queue.store.was_first:
             self.core.release_dead()

@@ -28,18 +28,19 @@ from penstock.errors import (
     StorageError,
 )
 from penstock.formats import known_damage
+from penstock.formats.own_groups import OwnGroups
 from penstock.formats.values import Capabilities as Capabilities
 from penstock.formats.values import Damage as Damage
 from penstock.formats.values import End as End
 from penstock.formats.values import NewSegment as NewSegment
 from penstock.formats.values import SegmentInfo as SegmentInfo
 from penstock.formats.values import Verdict as Verdict
-from penstock.options import Durability, GroupOptions, QueueOptions
+from penstock.options import Durability, QueueOptions
 
 OPEN_SEGMENTS = 16
 
 
-class Store(ABC):
+class Store(OwnGroups, ABC):
     """An open queue as its format sees it."""
 
     format: ClassVar[str]
@@ -128,32 +129,6 @@ class Store(ABC):
     @abstractmethod
     def identity(self) -> str:
         """Tells this queue from another one made later at the same path."""
-
-    def mirror(self, group: str) -> _core.Mirror | None:
-        """Where the format itself keeps this group's progress, if it does."""
-        return None
-
-    def own_groups(self) -> dict[str, int]:
-        """Groups that the format's own files know, with the offset each reads next."""
-        return {}
-
-    def own_leases(self, group: str) -> list[tuple[int, int]]:
-        """What the format's own files say is out: offset, and how often it was handed out."""
-        return []
-
-    def note_group(self, group: str, options: GroupOptions) -> None:
-        """A group was opened or changed: formats that keep its options themselves do so here."""
-
-    def drop_group(self, group: str) -> None:
-        """A group was deleted: its files in the format go."""
-
-    def own_cursor(self, group: str) -> int | None:
-        """The group's cursor in the format's own file, where programs that are not ours move it."""
-        return None
-
-    def group_defaults(self, group: str) -> dict[str, Any]:
-        """Options of a new group that the format's own files or settings decide."""
-        return {}
 
     def free_consumed(self, queue: Any) -> bool:
         """Formats that delete what every group has acked do so here; whether anything went."""

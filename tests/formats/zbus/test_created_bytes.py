@@ -60,7 +60,7 @@ def make(path: Path, layout: str, **options: Any) -> Queue:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_empty_queue(layout: str, tmp_path: Path) -> None:
+def test_an_empty_queue_has_one_empty_block(layout: str, tmp_path: Path) -> None:
     make(tmp_path / "mq", layout).close()
     found = sorted(p.relative_to(tmp_path / "mq").as_posix() for p in (tmp_path / "mq").iterdir())
     assert found == [".penstock", "data", "mq.idx", "reader"]
@@ -69,7 +69,7 @@ def test_an_empty_queue(layout: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_two_messages(layout: str, tmp_path: Path) -> None:
+def test_two_messages_and_the_index_that_counts_them(layout: str, tmp_path: Path) -> None:
     corr = 0 if layout == "crc" else 77
     headers = {"zbus.corr_offset": "77"} if corr else None
     with make(tmp_path / "mq", layout) as queue:
@@ -97,7 +97,7 @@ def test_a_second_block_begins_once_the_limit_is_passed(layout: str, tmp_path: P
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_reader_file(layout: str, tmp_path: Path) -> None:
+def test_a_reader_file_with_its_filter(layout: str, tmp_path: Path) -> None:
     with make(tmp_path / "mq", layout) as queue:
         group = queue.group("billing", tags="eu.#")
         queue.put(b"one", tag="eu.a")

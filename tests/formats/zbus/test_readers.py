@@ -135,6 +135,19 @@ def test_a_reader_inside_a_frame_gets_that_frame(tmp_path: Path) -> None:
         assert [m.body for m in queue.group("g").get_many(9)] == [b"two", b"three"]
 
 
+def test_a_group_that_a_zbus_program_moved_goes_on_from_there(tmp_path: Path) -> None:
+    path = tmp_path / "mq"
+    with make(path) as queue:
+        queue.put_many([b"%d" % n for n in range(5)])
+        for name in ("moved", "left"):
+            queue.group(name).get(0).ack()
+    rdx = readers.rdx_path(path, "moved")
+    rdx.write_bytes(struct.pack(">qi", 0, 3 * 205) + rdx.read_bytes()[12:])
+    with Queue(path, create=False) as queue:
+        assert [m.body for m in queue.group("moved").get_many(9)] == [b"3", b"4"]
+        assert [m.body for m in queue.group("left").get_many(9)] == [b"1", b"2", b"3", b"4"]
+
+
 # ── NAK ────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -61,6 +61,19 @@ def names(queue: Path) -> list[str]:
     return sorted(path.stem for path in found if path.is_file() and not path.is_symlink())
 
 
+def places(queue: Path) -> dict[str, str]:
+    """Block and offset of every reader file, as they stand there."""
+    return {name: rdx_path(queue, name).read_bytes()[:12].hex() for name in names(queue)}
+
+
+def moved(queue: Path, left: Path) -> set[str]:
+    """Groups whose reader file says something else than when `left` was written."""
+    known = files.read_json(left)
+    if known is None:
+        return set()
+    return {name for name, raw in places(queue).items() if known.get(name, raw) != raw}
+
+
 def read_place(path: Path, layout: ZbusLayout) -> Place | None:
     """Where the group is; none when the file is missing or too short to say."""
     try:

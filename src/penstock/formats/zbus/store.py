@@ -26,6 +26,8 @@ from penstock.formats.zbus.sniffing import Found, segment_path
 from penstock.options import GroupOptions, QueueOptions
 
 GROW_BYTES = 256 << 10
+PLACES = "zbus-places.json"
+"""Where every reader was when the last process left; another place then is a zbus program's."""
 SETTABLE = ("mask", "creator", "ext1", "ext2", "ext3", "ext4")
 
 
@@ -85,6 +87,7 @@ class ZbusStore(Store):
             raise FormatError(self.path, "no .idx file", "is no zbus queue")
         self.index_path = path
         self._with_naks: set[str] = set()
+        self._moved: set[str] = set()
         known = sniffing.recorded(self.path)
         if known is None or known.layout != self.layout:
             known = sniffing.examine(self.path, self.layout)
@@ -175,6 +178,8 @@ class ZbusStore(Store):
     def recover(self, end: End, *, clean: bool) -> End:
         """Makes the index agree with `end`, before the first append."""
         _record(self.sidecar, self.found, self.identity)
+        if clean:
+            self._moved = readers.moved(self.path, self.sidecar / PLACES)
         return ending.recover(self, end, clean=clean)
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
@@ -209,6 +214,7 @@ class ZbusStore(Store):
     def leave(self, shared: _core.Shared) -> None:
         """Cuts the last block to what was written, and drops what was only prepared."""
         self._cut(shared.segment_base)
+        files.write_json(self.sidecar / PLACES, readers.places(self.path), synced=False)
         for entry in list(os.scandir(self.sidecar)):
             if entry.name.endswith(".zbus"):
                 _core.unlink_file(Path(entry.path))
@@ -282,6 +288,13 @@ class ZbusStore(Store):
         if record is None or group not in self._with_naks:
             return self.native().mirror(rdx)
         return self.native().mirror(rdx, nak, record.size)
+
+    def moved_group(self, group: str) -> int | None:
+        """Its reader file is not as we left it: a zbus program has read on."""
+        if group not in self._moved:
+            return None
+        self._moved.discard(group)
+        return self._place(group)
 
     def drop_group(self, group: str) -> None:
         """The group's own files go with it."""

@@ -163,20 +163,15 @@ impl Sides {
 
     /// Judges a frame that was found, and gives it what was noted for it.
     #[inline]
-    pub fn judge(
-        &self,
-        segment: &Segment,
-        offset: u64,
-        mut view: FrameView,
-    ) -> Result<FrameView, Fault> {
+    pub fn judge(&self, segment: &Segment, offset: u64, view: &mut FrameView) -> Result<(), Fault> {
         let frame = segment.frame_bytes(offset, view.size);
         if let Some(integrity) = self.integrity_at(offset) {
             integrity.check(offset, segment.position(offset), frame)?;
         }
         if let Some(extras) = self.extras_at(offset).filter(|extras| !extras.is_empty()) {
-            extras.apply(offset, frame, &mut view);
+            extras.apply(offset, frame, view);
         }
-        Ok(view)
+        Ok(())
     }
 
     /// Whether a checksum covers the frame at `offset`.

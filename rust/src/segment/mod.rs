@@ -183,13 +183,14 @@ impl Segment {
             return Step::Hole(next);
         }
         let (bytes, at) = self.window(offset, limit);
-        let step = self.in_file(self.frames.step(bytes, at, offset, verify));
-        match (&self.sides, step) {
-            (Some(sides), Step::Frame(view)) if verify => {
-                sides.judge(self, offset, view).map_or_else(Step::Bad, Step::Frame)
-            }
-            (_, step) => step,
+        let mut step = self.frames.step(bytes, at, offset, verify);
+        self.in_file(&mut step);
+        if let (true, Some(sides), Step::Frame(view)) = (verify, &self.sides, &mut step)
+            && let Err(fault) = sides.judge(self, offset, view)
+        {
+            return Step::Bad(fault);
         }
+        step
     }
 
     /// Bytes of the file before those that `window` gives.
@@ -202,12 +203,9 @@ impl Segment {
 
     /// Codecs see bytes, faults are in files.
     #[inline]
-    fn in_file(&self, step: Step) -> Step {
-        let shifted = |fault: Fault| Fault { at: fault.at.saturating_add(self.skipped()), ..fault };
-        match step {
-            Step::CutShort(fault) => Step::CutShort(shifted(fault)),
-            Step::Bad(fault) => Step::Bad(shifted(fault)),
-            whole => whole,
+    fn in_file(&self, step: &mut Step) {
+        if let Step::CutShort(fault) | Step::Bad(fault) = step {
+            fault.at = fault.at.saturating_add(self.skipped());
         }
     }
 

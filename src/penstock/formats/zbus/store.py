@@ -66,15 +66,19 @@ class ZbusStore(Store):
             if index.find(path) is None:
                 for folder in (path / "data", path / "reader"):
                     files.make_folder(folder)
-                if not segment_path(path, 0).exists():
-                    _core.create_file(segment_path(path, 0), 0, synced=True)
                 found = Found(layout, table.is_absolute, table.first_number, table.dialect)
                 _record(sidecar, found, secrets.token_hex(16))
                 now_ms = clock.wall_now_ns() // NS_PER_MS
-                # Last: it is what makes the folder a queue.
-                name = path.resolve().name
-                _core.replace_file(path / f"{name}.idx", index.pack_new(table, now_ms))
-                for folder in (path / "data", path, path.parent):
+                prepared = sidecar / "new.idx"
+                _core.unlink_file(prepared)
+                head = index.pack_new(table, now_ms)
+                _core.create_file(prepared, len(head), head=head, synced=True)
+                _core.sync_folder(path)
+                # The index makes the folder a queue; an empty block without a file is made anew.
+                _core.rename_file(prepared, path / f"{path.resolve().name}.idx")
+                _core.sync_folder(path)
+                _core.create_file(segment_path(path, 0), 0, synced=True)
+                for folder in (path / "data", path.parent):
                     _core.sync_folder(folder)
         finally:
             shared.close()

@@ -109,6 +109,7 @@ class Disk:
         self.change(Change(source, None, unless=(target, inode)))
 
     def sync_folder(self, folder: str) -> None:
+        folder = "" if folder == "." else folder  # As `dirname` calls the queue's own folder.
         self.names = self.named({folder: len(self.pending.get(folder, []))})
         kept = [c for c in self.pending.get(folder, []) if c.unless and c.name in self.names]
         self.pending[folder] = kept

@@ -72,11 +72,18 @@ impl Extras {
         let allocated = file.metadata()?.len();
         let map = Mapping::new(file, RESERVED_BYTES, writable)?;
         let head = map.get(0, 12).unwrap_or_default();
-        if head.iter().all(|byte| *byte == 0) && writable {
+        let is_blank = head.iter().all(|byte| *byte == 0);
+        if is_blank && !writable {
+            return Ok(None); // It was made, and nothing of it reached the disk.
+        }
+        if is_blank {
             // Whoever else is here writes the same bytes; an end of 0 means that there is nothing.
             map.store(16, &base.to_le_bytes());
-            map.store(8, &1u32.to_le_bytes());
-            map.store(0, MAGIC);
+            // With one store: half a header is no header.
+            let mut head = [0u8; 12];
+            words::put(&mut head, 0, MAGIC);
+            words::put_u32_le(&mut head, 8, 1);
+            map.store(0, &head);
         } else if head.get(..8) != Some(MAGIC) || words::u32_le(head, 8) != Some(1) {
             return Err(std::io::Error::other(format!(
                 "{}: no file of extras of version 1; keys and due times are in it",

@@ -96,8 +96,11 @@ impl Integrity {
         if head.iter().all(|byte| *byte == 0) && writable {
             // Whoever else is here writes the same bytes; nobody has counted anything yet.
             map.store(16, &base.to_le_bytes());
-            map.store(8, &1u32.to_le_bytes());
-            map.store(0, MAGIC);
+            // With one store: half a header is no header.
+            let mut head = [0u8; 12];
+            words::put(&mut head, 0, MAGIC);
+            words::put_u32_le(&mut head, 8, 1);
+            map.store(0, &head);
         } else if head.get(..8) != Some(MAGIC) || words::u32_le(head, 8) != Some(1) {
             return Ok(None); // Not ours, or of a later release: it covers nothing here.
         }

@@ -78,7 +78,10 @@ impl Integrity {
     ) -> std::io::Result<Option<Self>> {
         let file = match region::open(path, writable) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && make => {
-                region::open_or_create(path)?
+                let file = region::open_or_create(path)?;
+                // A name that a power cut takes would take what is noted with it.
+                path.parent().map_or(Ok(()), region::sync_folder)?;
+                file
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             other => other?,

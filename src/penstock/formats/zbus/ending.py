@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import _core
-from penstock.disk import control
+from penstock.disk import control, files
 from penstock.formats.values import Damage, End, SegmentInfo
 from penstock.formats.zbus.index import NS_PER_MS, Block, Index, slot_at
 from penstock.formats.zbus.readers import Place
@@ -62,6 +62,12 @@ def find_end(store: ZbusStore, known: control.Words | None) -> End:
         Damage(found.path, block.slot_at, 28, "an entry of zeros", "a block")
         for block in found.blocks[len(blocks) :]
     ]
+    if _is_in_doubt(store, known):
+        whole = _whole_blocks(store, blocks, known.durable if known is not None else 0)
+        if len(whole) < len(blocks):
+            dropped += [_lost_block(store, block) for block in blocks[len(whole) :]]
+            blocks, last = whole, whole[-1]
+            path, said = segment_path(store.path, last.base), last.base + last.end
     size = path.stat().st_size if path.exists() else 0
     if known is not None and known.is_clean and not known.is_poisoned and not dropped:
         is_same = known.tail == said and known.segment_base == last.base and size >= last.end
@@ -103,7 +109,8 @@ def _walk(
     start = durable if last.base < durable <= limit else last.base
     # What was synced may be damaged, but it is not where the queue ends.
     before = _core.walk(segment, last.base, start, past_damage=True)
-    seen = _core.walk(segment, start, limit, past_damage=known is None)
+    covered = _is_in_doubt(store, known) and _has_checksums(store, last)
+    seen = _core.walk(segment, start, limit, past_damage=known is None, covered=covered)
     number = seen.next_number if seen.next_number is not None else before.next_number
     if seen.end == last.base + last.end:
         return seen.end, number, None
@@ -111,6 +118,37 @@ def _walk(
     if size < last.end and not found:
         found, expected = f"the end of the file at {size}", f"{last.end} bytes, as the index says"
     return seen.end, number, Damage(segment.path, at, 0, found or "no frame", expected or "a frame")
+
+
+def _is_in_doubt(store: ZbusStore, known: control.Words | None) -> bool:
+    """Whether the machine stopped while we had it open: what was not synced may be anything."""
+    return known is not None and not known.is_clean and known.boot != store.clock.boot_id()
+
+
+def _has_checksums(store: ZbusStore, block: Block) -> bool:
+    """Whether every frame that we put into a block was noted before it was published."""
+    folder = store.sidecar / "integrity"
+    return store.options.integrity and (folder / f"{block.base:020d}.crc").exists()
+
+
+def _whole_blocks(store: ZbusStore, blocks: tuple[Block, ...], durable: int) -> tuple[Block, ...]:
+    """The blocks up to the first that is not whole above `durable`: the queue ends there."""
+    for at, (block, following) in enumerate(itertools.pairwise(blocks)):
+        start = max(durable, block.base)
+        path = segment_path(store.path, block.base)
+        if start >= following.base or not path.exists():
+            continue
+        info = SegmentInfo(path, block.base, block.base, following.base, 0)
+        segment = store.open_segment(info, writable=False)
+        covered = _has_checksums(store, block)
+        if _core.walk(segment, start, following.base, covered=covered).end < following.base:
+            return blocks[: at + 1]
+    return blocks
+
+
+def _lost_block(store: ZbusStore, block: Block) -> Damage:
+    text = "a block behind one that is not whole"
+    return Damage(segment_path(store.path, block.base), 0, block.end, text, "nothing")
 
 
 def _number_before(store: ZbusStore, blocks: tuple[Block, ...], fallback: int) -> int:
@@ -161,10 +199,12 @@ def _stray(path: Path, end: int, size: int) -> int:
 def recover(store: ZbusStore, end: End, *, clean: bool) -> End:
     """Makes index and files agree with `end`; writes only what differs."""
     found = store.index()
-    blocks = born(found)
+    blocks = tuple(block for block in born(found) if block.base <= end.segment_base)
     last = blocks[-1]
     if len(blocks) != len(found.blocks):
         found.write_range(found.start, len(blocks))
+        for block in born(found)[len(blocks) :]:
+            _set_aside(store, segment_path(store.path, block.base))
     path = segment_path(store.path, end.segment_base)
     if not path.exists():
         _core.create_file(path, 0, synced=True)
@@ -191,6 +231,14 @@ def recover(store: ZbusStore, end: End, *, clean: bool) -> End:
     segment.sync()
     _core.sync_file(store.index_path)
     return replace(end, durable=end.tail)
+
+
+def _set_aside(store: ZbusStore, path: Path) -> None:
+    """Keeps a file that is no part of the queue any more, where nobody stumbles over it."""
+    folder = store.sidecar / "quarantine"
+    files.make_folder(folder)
+    if path.exists():
+        _core.rename_file(path, folder / f"{path.name}.{store.clock.wall_now_ns()}")
 
 
 def _begin_block(store: ZbusStore, found: Index, number: int, base: int, end: int) -> Block:

@@ -34,7 +34,7 @@ impl Writer {
             if segment.map().is_none() {
                 continue;
             }
-            segment.sync(self.is_always)?;
+            segment.sync(false)?;
             // A synced segment that no folder names is lost all the same.
             if segment.base() > control.map().word64(at::NAMED_BASE).load(Ordering::Acquire) {
                 if let Some(folder) = segment.path().parent() {

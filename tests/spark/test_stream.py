@@ -51,7 +51,7 @@ def test_byte_limits_cut_micro_batches_and_always_move_on(tmp_path: Path) -> Non
 
 def test_limits_reach_across_segments(tmp_path: Path) -> None:
     path = tmp_path / "q"
-    with Queue(path, segment_bytes=16384) as queue:
+    with Queue(path, segment_bytes=1 << 18) as queue:
         for number in range(3000):
             queue.put(b"%d" % number + bytes(1000))
         assert len(queue.store.segments(fresh=True)) > 1
@@ -188,9 +188,10 @@ def test_a_second_query_on_the_same_group_is_refused(
 
 def test_retention_waits_for_the_group_that_follows(tmp_path: Path) -> None:
     path = tmp_path / "q"
-    with Queue(path, segment_bytes=16384) as queue:
+    with Queue(path, segment_bytes=1 << 18) as queue:
         for _ in range(1500):
             queue.put(bytes(1000))
+        queue.sync()
         reader = stream(path, group="g", maxOffsetsPerTrigger=1200)
         start = reader.initialOffset()
         assert queue.trim("latest", dry_run=True) == 0
@@ -205,7 +206,7 @@ def test_retention_waits_for_the_group_that_follows(tmp_path: Path) -> None:
 
 def trimmed(path: Path) -> int:
     """Rolls and trims, so that the head moves; answers the new head."""
-    with Queue(path, segment_bytes=16384) as queue:
+    with Queue(path, segment_bytes=1 << 18) as queue:
         for _ in range(1500):
             queue.put(bytes(1000))
         queue.trim("latest")

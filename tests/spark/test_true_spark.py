@@ -53,7 +53,7 @@ def test_filters_and_columns_reach_the_source_in_both_kinds_of_session(
         # Spark would keep filters that a source takes for the next query on the same frame.
         assert frame.count() == 300
         one = spark.read.format("penstock").option("pushdown", "true").load(str(path))
-        assert one.where("tag = 't.1' and offset > 100").count() == 98
+        assert one.where("tag = 't.1' and offset > 100").count() == 99
     spark.conf.set(setting, "true")
 
 

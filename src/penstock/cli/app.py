@@ -13,7 +13,7 @@ from penstock.errors import CorruptError, Empty, Full, PenstockError
 
 FAMILIES = (
     "put", "take", "read", "about", "top", "groups", "upkeep", "health", "inspect", "files",
-    "doctor", "bench", "demo",
+    "doctor", "bench", "demo", "pipeline",
 )  # fmt: skip
 
 app = typer.Typer(

@@ -1,0 +1,150 @@
+"""`pipeline`: ready Spark pipelines, with a record of each run; `ship`: queues to clusters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import show
+from penstock.cli.opening import Json
+from penstock.errors import OptionError
+
+MISSING = "pipelines run on Spark, which is not installed: pip install 'penstock[spark]'"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    family = typer.Typer(help="Spark pipelines over queues.", no_args_is_help=True)
+    family.command("list")(names)
+    family.command("run")(run)
+    family.command("template")(template)
+    family.command("cursor")(cursor)
+    app.add_typer(family, name="pipeline")
+    app.command("ship")(ship)
+
+
+def names() -> None:
+    """Say which pipelines there are."""
+    _need_spark()
+    from penstock.spark import pipelines
+
+    show.table(("pipeline", "what it does"), pipelines.NAMES.items())
+
+
+def run(
+    name: Annotated[str, typer.Argument(help="Which one: see `penstock pipeline list`.")],
+    source: Annotated[list[str], typer.Argument(help="Queues: folders, globs, URLs.")],
+    to: Annotated[str, typer.Option(help="Where the result goes.")] = "",
+    format: Annotated[str, typer.Option(help="What it is written as.")] = "parquet",
+    option: Annotated[list[str] | None, typer.Option(help="k=v, for that format.")] = None,
+    source_option: Annotated[list[str] | None, typer.Option(help="k=v, for the source.")] = None,
+    group: Annotated[str, typer.Option(help="The group whose cursor follows a stream.")] = "",
+    checkpoint: Annotated[str, typer.Option(help="Where a stream remembers its place.")] = "",
+    schema: Annotated[str, typer.Option(help="Columns of the bodies: DDL, or infer.")] = "",
+    decode: Annotated[str, typer.Option(help="What bodies are: json or cbor.")] = "json",
+    watermark: Annotated[str, typer.Option(help="How late things may come.")] = "10 minutes",
+    dead_letters: Annotated[str, typer.Option(help="The queue for bad rows.")] = "",
+    window: Annotated[str, typer.Option(help="The step of a rollup.")] = "1 minute",
+    follow: Annotated[bool, typer.Option(help="Go on for ever.")] = False,
+    trim: Annotated[bool, typer.Option(help="compact: delete what was moved.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
+    runs: Annotated[str, typer.Option(help="Where records of runs are kept.")] = "runs",
+    json: Json = None,
+) -> int:
+    """Run a pipeline; exit 1 if it found faults. Leaves runs/<id>.json."""
+    _need_spark()
+    from penstock.spark import pipelines
+    from penstock.spark.session import session
+
+    reading = _pairs("source-option", source_option) | ({"group": group} if group else {})
+    request = pipelines.Request(
+        source, to=to, format=format, options=_pairs("option", option), source_options=reading,
+        checkpoint=checkpoint, schema=schema, decode=decode, watermark=watermark,
+        dead_letters=dead_letters, window=window, follow=follow, trim=trim, dry_run=dry_run,
+    )  # fmt: skip
+    pipelines.pipeline(name)
+    spark = session(f"penstock {name}")
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        with pipelines.Run(name, request, runs) as record:
+            record.on_progress = lambda rows: show.note(f"{name}: {rows:,} rows")
+            record.facts.update(pipelines.pipeline(name)(spark, request, record))
+    finally:
+        spark.stop()
+    _tell(record.as_dict(), json)
+    return 1 if record.facts.get("ok") is False else 0
+
+
+def template(
+    folder: Annotated[Path, typer.Argument(help="Where the project goes.")],
+    source: Annotated[str, typer.Option(help="The queue it reads.")],
+    name: Annotated[str, typer.Option(help="The pipeline's name.")] = "orders",
+) -> None:
+    """Write a project for `spark-pipelines` that reads a queue."""
+    _need_spark()
+    from penstock.spark.pipelines import templates
+
+    for path in templates.write(folder, source, name):
+        show.line(str(path))
+
+
+def cursor(
+    source: Annotated[str, typer.Argument(help="The queue.")],
+    checkpoint: Annotated[Path, typer.Option(help="The checkpoint of the stream.")],
+    group: Annotated[str, typer.Option(help="The group that follows it.")],
+) -> None:
+    """Move a group's cursor to what a stream's checkpoint has committed."""
+    _need_spark()
+    from penstock.spark import cursors
+
+    for queue, offset in cursors.sync(source, checkpoint, group).items():
+        show.line(f"{queue}: {offset}")
+
+
+def ship(
+    queue: Annotated[str, typer.Argument(help="The queue.")],
+    url: Annotated[str, typer.Argument(help="Where to: any URL that fsspec knows.")],
+    dry_run: Annotated[bool, typer.Option(help="Only say what would be copied.")] = False,
+    json: Json = None,
+) -> None:
+    """Copy full segments and a manifest to where a cluster can read them; goes on where it was."""
+    _need_spark()
+    from penstock.spark.ship import ship as do_ship
+
+    facts = do_ship(queue, url, dry_run=dry_run, on_progress=show.note)
+    if show.wants_json(json):
+        show.emit(facts)
+    else:
+        show.facts(facts)
+
+
+def _need_spark() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("pyspark") is None:
+        raise OptionError("pipeline", "pyspark", MISSING)
+
+
+def _pairs(name: str, given: list[str] | None) -> dict[str, str]:
+    found = {}
+    for text in given or []:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise OptionError(name, text, "k=v")
+        found[key] = value
+    return found
+
+
+def _tell(record: dict[str, Any], json: bool | None) -> None:
+    if show.wants_json(json):
+        show.emit(record)
+        return
+    keys = ("id", "outcome", "rows", "bytes", "seconds")
+    shown = {key: record[key] for key in keys}
+    lists = {k: v for k, v in record["result"].items() if isinstance(v, list)}
+    show.facts(shown | {k: v for k, v in record["result"].items() if k not in lists})
+    for name, rows in lists.items():
+        if rows and isinstance(rows[0], dict):
+            show.table(list(rows[0]), [list(row.values()) for row in rows[:20]], name)

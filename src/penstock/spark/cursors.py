@@ -1,0 +1,45 @@
+"""A group's cursor, set to what a stream's checkpoint says was committed.
+
+Spark tells a source that a batch was committed only when it plans the next one, so the last batch
+of a run may be missing from the cursor. The checkpoint knows.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from penstock.errors import FormatError
+from penstock.spark import queues
+from penstock.spark.follow import Follower
+from penstock.spark.offsets import Offsets
+from penstock.spark.options import SourceOptions
+
+
+def committed(checkpoint: Path) -> Offsets:
+    """The offsets of the last batch that was committed."""
+    numbers = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
+    if not numbers:
+        raise FormatError(checkpoint, "no committed batch", "give the checkpoint of a stream")
+    text = (checkpoint / "offsets" / str(max(numbers))).read_text()
+    for line in text.splitlines():
+        if line.startswith("{") and '"q"' in line:
+            return Offsets.from_json(json.loads(line))
+    raise FormatError(checkpoint, "no offsets of penstock in it", "give the stream's checkpoint")
+
+
+def sync(source: str, checkpoint: Path, group: str) -> dict[str, int]:
+    """Moves the cursor of every queue of the stream; answers where they are now."""
+    options = SourceOptions.of({"path": source, "group": group})
+    done, found = committed(checkpoint), {}
+    for name, where in queues.find(options).items():
+        queue = queues.open_queue(name, where, options)
+        if name not in done or done[name].identity != queue.identity:
+            continue
+        follower = Follower(where, options)
+        try:
+            follower.advance(min(done[name].next, queue.end))
+            found[name] = done[name].next
+        finally:
+            follower.close()
+    return found

@@ -1,0 +1,51 @@
+"""Ready pipelines: each is a function, a command, and a record of every run.
+
+from penstock.spark import pipelines, session
+
+pipelines.run(session(), "bronze", pipelines.Request(["/data/orders"], to="/lake/bronze"))
+
+penstock pipeline run bronze /data/orders --to /lake/bronze
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import OptionError
+from penstock.spark.pipelines.request import Request as Request
+from penstock.spark.pipelines.request import Run as Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Pipeline = Callable[["SparkSession", Request, Run], dict[str, Any]]
+
+NAMES = {
+    "bronze": "every message as it is, to Parquet, once; goes on where it stopped",
+    "silver": "typed columns from JSON or CBOR bodies, once per id; bad rows to dead letters",
+    "rollup": "messages and bytes per queue, tag and minute",
+    "replay": "a range of messages, put again to another queue",
+    "audit": "checksums, gaps, duplicates, tags and hours: a report in HTML",
+    "convert": "to a queue of another format, compared afterwards",
+    "compact": "full segments to Parquet, compared, then trimmed if asked for",
+    "lag": "how far every group is behind",
+}
+"""Name → what it does."""
+
+
+def pipeline(name: str) -> Pipeline:
+    """The function of a pipeline."""
+    from importlib import import_module
+
+    if name not in NAMES:
+        raise OptionError("pipeline", name, " or ".join(NAMES))
+    found: Pipeline = import_module(f"penstock.spark.pipelines.{name}").run
+    return found
+
+
+def run(spark: SparkSession, name: str, request: Request, runs: str = "runs") -> dict[str, Any]:
+    """Runs a pipeline and leaves `<runs>/<id>.json`; answers what stands in it."""
+    with Run(name, request, runs) as record:
+        record.facts.update(pipeline(name)(spark, request, record))
+    return record.as_dict()

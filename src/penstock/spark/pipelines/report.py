@@ -1,0 +1,89 @@
+"""The audit as one HTML page: tables, and plots drawn by matplotlib as SVG inside the page."""
+
+from __future__ import annotations
+
+import html as escaping
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>penstock audit</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto }}
+table {{ border-collapse: collapse; margin: .5rem 0 1.5rem }}
+td, th {{ padding: .2rem .8rem; border-bottom: 1px solid #ddd; text-align: left }}
+td.n {{ text-align: right; font-variant-numeric: tabular-nums }}
+.ok {{ color: #176f2c }} .bad {{ color: #b3261e }} svg {{ max-width: 100%; height: auto }}
+</style></head><body>
+<h1>Audit: <span class="{state}">{verdict}</span></h1>
+{body}
+</body></html>
+"""
+
+
+def html(facts: Mapping[str, Any]) -> str:
+    """The page."""
+    parts = [
+        _table([{
+            "messages": facts["messages"], "bytes": facts["bytes"], "first": facts["first"],
+            "last": facts["last"], "corrupt": facts["corrupt"], "unchecked": facts["unchecked"],
+        }])
+    ]  # fmt: skip
+    for title, key in (
+        ("Damage", "damage"), ("Missing numbers", "gaps"), ("Ids more than once", "duplicates"),
+        ("Queues", "queues"), ("Tags", "tags"),
+    ):  # fmt: skip
+        if facts[key]:
+            parts += [f"<h2>{title}</h2>", _table(facts[key])]
+    if facts["hours"]:
+        parts += ["<h2>Messages per hour</h2>", _plot_hours(facts["hours"])]
+    if facts["tags"]:
+        parts += ["<h2>Messages per tag</h2>", _plot_tags(facts["tags"][:20])]
+    state, verdict = ("ok", "all is well") if facts["ok"] else ("bad", "something is wrong")
+    return PAGE.format(state=state, verdict=verdict, body="\n".join(parts))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f'<td class="n">{value:,}</td>'
+    return f"<td>{escaping.escape('-' if value is None else str(value))}</td>"
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    head = "".join(f"<th>{escaping.escape(name)}</th>" for name in rows[0])
+    body = "".join(f"<tr>{''.join(_cell(v) for v in row.values())}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _figure(height: float) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure  # no pyplot: no windows, no global state
+
+    figure = Figure(figsize=(9, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _svg(figure: Any) -> str:  # noqa: ANN401  (matplotlib comes without types)
+    out = io.StringIO()
+    figure.savefig(out, format="svg", metadata={"Date": None})
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _plot_hours(rows: Sequence[Mapping[str, Any]]) -> str:
+    figure, axes = _figure(3)
+    known = [row for row in rows if row["hour"] is not None]
+    axes.bar([row["hour"] for row in known], [row["messages"] for row in known], width=1 / 26)
+    axes.set_ylabel("messages")
+    figure.autofmt_xdate()
+    return _svg(figure)
+
+
+def _plot_tags(rows: Sequence[Mapping[str, Any]]) -> str:
+    figure, axes = _figure(1 + 0.25 * len(rows))
+    names = ["(none)" if row["tag"] is None else str(row["tag"])[:40] for row in rows]
+    names = [name.replace("$", r"\$") for name in names]  # a dollar would begin a formula
+    axes.barh(names, [row["messages"] for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel("messages")
+    return _svg(figure)

@@ -1,0 +1,180 @@
+"""What a pipeline is asked to do, and the record that a run leaves."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock import _core
+from penstock.disk import files
+from penstock.errors import OptionError
+from penstock.spark import queues
+from penstock.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Defaults:
+    to: str = ""
+    """Where the result goes: a folder, or for queues a queue."""
+    format: str = "parquet"
+    """What the result is written as: a format that Spark has."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Options of that format."""
+    source_options: dict[str, str] = field(default_factory=dict)
+    """Options of the source: startingOffsets, tags, group, keyFile…"""
+    checkpoint: str = ""
+    """Where a stream remembers how far it is; empty: beside the result."""
+    schema: str = ""
+    """Columns of the bodies as DDL, or `infer`."""
+    decode: str = "json"
+    """What bodies are: json or cbor."""
+    watermark: str = "10 minutes"
+    """How late a message or its repetition may come."""
+    dead_letters: str = ""
+    """The queue for rows that could not be decoded; empty: beside the result."""
+    window: str = "1 minute"
+    """The step of a rollup."""
+    follow: bool = False
+    """Go on for ever instead of stopping at what is there now."""
+    trim: bool = False
+    """Delete from the queue what was compacted and compared."""
+    dry_run: bool = False
+    """Say what would be read and written, and stop."""
+
+
+@dataclass(frozen=True)
+class Request(_Defaults):
+    """One run's work."""
+
+    sources: Sequence[str] = ()
+    """Queues: folders, files, globs, URLs."""
+
+    def reading(self) -> dict[str, str]:
+        """The source's options."""
+        return {"path": json.dumps(list(self.sources)), **self.source_options}
+
+    def parsed(self) -> SourceOptions:
+        """The source's options, checked."""
+        return SourceOptions.of({k.lower(): v for k, v in self.reading().items()})
+
+    def batch(self, spark: SparkSession, **more: str) -> DataFrame:
+        """The source as a table."""
+        return spark.read.format("penstock").options(**self.reading(), **more).load()
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """The source as a stream."""
+        return spark.readStream.format("penstock").options(**self.reading()).load()
+
+    def target(self) -> str:
+        """Where the result goes, which must be said."""
+        if not self.to:
+            raise OptionError("to", self.to, "where the result goes")
+        return self.to
+
+    def checkpoint_folder(self, name: str) -> str:
+        """Where the stream's progress is."""
+        return self.checkpoint or f"{self.target().rstrip('/')}/_checkpoints/{name}"
+
+    def plan(self) -> dict[str, Any]:
+        """What would be read, without reading it."""
+        options = self.parsed()
+        found = []
+        for name, where in queues.find(options).items():
+            queue = queues.open_queue(name, where, options)
+            pieces = queue.pieces(queue.head, queue.end)
+            found.append({
+                "queue": name, "path": where, "head": queue.head, "end": queue.end,
+                "segments": len(pieces), "bytes": sum(piece.bytes for piece in pieces),
+            })  # fmt: skip
+        return {"queues": found, "to": self.to, "format": self.format}
+
+
+OnProgress = Callable[[int], None]
+
+
+class Run:
+    """One run, which leaves a file whatever becomes of it."""
+
+    def __init__(self, name: str, request: Request, folder: str = "runs") -> None:
+        """Begins now."""
+        self.name, self.request = name, request
+        self.started = datetime.now(UTC)
+        self.id = f"{self.started:%Y%m%dT%H%M%S}-{name}-{secrets.token_hex(3)}"
+        self.path = Path(folder) / f"{self.id}.json"
+        self.rows = self.bytes = 0
+        self.outcome, self.error = "running", ""
+        self.facts: dict[str, Any] = {}
+        self.on_progress: OnProgress = lambda rows: None
+        self._began, self._took = time.monotonic(), 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it is written."""
+        return {
+            "id": self.id, "pipeline": self.name, "started": self.started.isoformat(),
+            "seconds": round(self._took or time.monotonic() - self._began, 3), "rows": self.rows,
+            "bytes": self.bytes, "outcome": self.outcome, "error": self.error,
+            "request": asdict(self.request), "result": self.facts,
+        }  # fmt: skip
+
+    def count(self, rows: int) -> None:
+        """So many rows more."""
+        self.rows += rows
+        self.on_progress(self.rows)
+
+    def drain(self, query: StreamingQuery) -> int:
+        """Waits for a query that ends by itself, counting as it goes; answers its batches."""
+        seen = -1
+        while True:
+            is_over = query.awaitTermination(1)
+            for one in query.recentProgress:
+                if one["batchId"] > seen and one["numInputRows"]:
+                    seen = one["batchId"]
+                    self.count(one["numInputRows"])
+                    self.bytes += sum(_bytes_of(source) for source in one["sources"])
+            if is_over:
+                return seen + 1
+
+    def __enter__(self) -> Self:
+        """For `with`."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Writes the record."""
+        self._took = time.monotonic() - self._began
+        self.outcome = "dry run" if self.request.dry_run else "done"
+        if error is not None:
+            self.outcome, self.error = "failed", f"{type(error).__name__}: {error}"
+        elif self.facts.get("ok") is False:
+            self.outcome = "found faults"
+        files.make_folder(self.path.parent)
+        text = json.dumps(self.as_dict(), indent=1, default=str)
+        _core.replace_file(self.path, text.encode() + b"\n")
+
+
+def _bytes_of(source: Any) -> int:  # noqa: ANN401  (a progress record of Spark)
+    """What a micro-batch moved on, in bytes of the queue."""
+
+    def positions(name: str) -> dict[str, int]:
+        found = source[name]
+        value = json.loads(found) if isinstance(found, str) else found
+        queues = (value or {}).get("q", {})
+        return {queue: int(position["next"]) for queue, position in queues.items()}
+
+    try:
+        before, after = positions("startOffset"), positions("endOffset")
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return 0
+    return sum(max(0, offset - before.get(queue, offset)) for queue, offset in after.items())

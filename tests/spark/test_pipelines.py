@@ -1,0 +1,194 @@
+"""The ready pipelines, each through Spark, on small queues."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock import OptionError, Queue
+from penstock.spark import pipelines
+from penstock.spark.cursors import sync
+from penstock.spark.pipelines import Request, report, templates
+from tests.spark.helpers import bodies, fill, scanned
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run(
+    spark: SparkSession, tmp_path: Path, name: str, *sources: Path, **rest: Any
+) -> dict[str, Any]:
+    request = Request([str(source) for source in sources], **rest)
+    return pipelines.run(spark, name, request, str(tmp_path / "runs"))
+
+
+def events(path: Path, rows: list[tuple[str, bytes]]) -> Path:
+    with Queue(path) as queue:
+        for id, body in rows:
+            queue.put(body, id=id, tag="event", timestamp_ns=1_760_000_000_000_000_000)
+    return path
+
+
+@pytest.mark.spark
+def test_bronze_goes_on_where_it_stopped(spark: SparkSession, tmp_path: Path) -> None:
+    path, lake = fill(tmp_path / "q", 50), tmp_path / "lake"
+    first = run(spark, tmp_path, "bronze", path, to=str(lake), source_options={"group": "bronze"})
+    fill(path, 20, first=50)
+    second = run(spark, tmp_path, "bronze", path, to=str(lake), source_options={"group": "bronze"})
+    assert (first["rows"], second["rows"], second["outcome"]) == (50, 20, "done")
+    rows = spark.read.parquet(str(lake)).orderBy("offset").collect()
+    assert [bytes(row.body) for row in rows] == bodies(path)
+    record = json.loads((tmp_path / "runs" / f"{second['id']}.json").read_text())
+    assert record["rows"] == 20
+    checkpoint = lake / "_checkpoints" / "bronze"
+    assert sync(str(path), checkpoint, "bronze") == {"q": Queue(path, read_only=True).end().tail}
+
+
+@pytest.mark.spark
+def test_silver_types_each_id_once_and_buries_the_rest(spark: SparkSession, tmp_path: Path) -> None:
+    good = [(f"e{n}", b'{"n": %d, "who": "x%d"}' % (n, n)) for n in range(10)]
+    bad = [("b1", b"not json"), ("b2", b"\xff\xfe"), ("b3", b'{"n": "text"}')]
+    path = events(tmp_path / "q", [*good, *good[:4], *bad])
+    done = run(
+        spark, tmp_path, "silver", path, to=str(tmp_path / "silver"), schema="n long, who string"
+    )
+    assert (done["result"]["good"], done["result"]["bad"]) == (10, 3)
+    rows = spark.read.parquet(str(tmp_path / "silver")).orderBy("n").collect()
+    assert [(row.n, row.who, row.id) for row in rows] == [(n, f"x{n}", f"e{n}") for n in range(10)]
+    dead = scanned(tmp_path / "silver.dead")
+    assert {row["id"] for row in dead} == {"b1", "b2", "b3"}
+    assert all("penstock.reason" in row["headers"] for row in dead)
+
+
+@pytest.mark.spark
+def test_silver_reads_cbor_and_finds_the_columns_itself(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    import cbor2
+
+    path = events(tmp_path / "q", [(f"e{n}", cbor2.dumps({"n": n, "ok": True})) for n in range(5)])
+    done = run(
+        spark, tmp_path, "silver", path, to=str(tmp_path / "s"), schema="infer", decode="cbor"
+    )
+    assert "`n` bigint" in done["result"]["schema"]
+    assert spark.read.parquet(str(tmp_path / "s")).where("ok").count() == 5
+
+
+@pytest.mark.spark
+def test_a_rollup_counts_per_tag_and_minute(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    with Queue(path) as queue:
+        for second in range(60, 240, 10):
+            queue.put(b"12345", tag="a" if second % 20 else "b", timestamp_ns=second * 10**9)
+    run(spark, tmp_path, "rollup", path, to=str(tmp_path / "r"))
+    rows = spark.read.parquet(str(tmp_path / "r")).collect()
+    assert {(row.tag, row.messages, row.bytes) for row in rows} == {("a", 3, 15), ("b", 3, 15)}
+    assert len(rows) == 6
+
+
+@pytest.mark.spark
+def test_a_replay_keeps_order_and_happens_once(spark: SparkSession, tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 60)
+    options = {"txnAppId": "replay", "txnVersion": "1"}
+    chosen = {"tags": "t.1", "minPartitions": "3"}
+    for _ in range(2):
+        done = run(spark, tmp_path, "replay", path, to=str(tmp_path / "again"), options=options,
+                   source_options=chosen)  # fmt: skip
+    assert done["rows"] == 20
+    assert bodies(tmp_path / "again") == [b for n, b in enumerate(bodies(path)) if n % 3 == 1]
+
+
+@pytest.mark.spark
+def test_an_audit_finds_damage_gaps_and_duplicates(spark: SparkSession, tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 100)
+    clean = run(spark, tmp_path, "audit", path, to=str(tmp_path / "report"))
+    assert clean["result"]["ok"] is True
+    with Queue(path) as queue:
+        queue.put(b"again", id="id-5")
+    (segment,) = path.glob("log/*.seg")
+    raw = bytearray(segment.read_bytes())
+    raw[raw.index(b"body-50")] ^= 1
+    segment.write_bytes(bytes(raw))
+    found = run(spark, tmp_path, "audit", path, to=str(tmp_path / "report"))
+    result = found["result"]
+    assert (result["ok"], result["corrupt"], found["outcome"]) == (False, 1, "found faults")
+    assert result["gaps"][0]["number"] == 51
+    assert result["duplicates"][0]["id"] == "id-5"
+    page = (tmp_path / "report" / "audit.html").read_text()
+    assert "<svg" in page
+    assert "something is wrong" in page
+
+
+@pytest.mark.spark
+def test_a_conversion_is_compared(spark: SparkSession, tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 40)
+    done = run(spark, tmp_path, "convert", path, to=str(tmp_path / "copy"),
+               options={"queueFormat": "penstock"})  # fmt: skip
+    assert (done["rows"], done["result"]["ok"]) == (40, True)
+    assert bodies(tmp_path / "copy") == bodies(path)
+
+
+@pytest.mark.spark
+def test_compaction_moves_full_segments_and_trims(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    with Queue(path, segment_bytes=1 << 18) as queue:
+        for number in range(2000):
+            queue.put(b"%06d" % number + bytes(1000))
+    before = bodies(path)
+    done = run(spark, tmp_path, "compact", path, to=str(tmp_path / "cold"), trim=True)
+    (one,) = done["result"]["queues"]
+    assert one["trimmed"] > 0
+    cold = spark.read.parquet(str(tmp_path / "cold" / "q")).orderBy("offset").collect()
+    assert [bytes(row.body) for row in cold] + bodies(path) == before
+    again = run(spark, tmp_path, "compact", path, to=str(tmp_path / "cold"))
+    assert again["rows"] == 0
+
+
+@pytest.mark.spark
+def test_lag_lists_every_group(spark: SparkSession, tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    with Queue(path) as queue:
+        group = queue.group("slow")
+        for message in group.get_many(4):
+            message.ack()
+    (one,) = run(spark, tmp_path, "lag", path)["result"]["groups"]
+    assert (one["group"], one["lag"]) == ("slow", 6)
+
+
+def test_a_dry_run_reads_no_message_and_writes_nothing(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    request = Request([str(path)], to=str(tmp_path / "lake"), dry_run=True)
+    done = pipelines.run(None, "bronze", request, str(tmp_path / "runs"))  # type: ignore[arg-type]
+    assert done["outcome"] == "dry run"
+    assert done["result"]["queues"][0]["queue"] == "q"
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_failed_run_leaves_a_record_that_says_why(tmp_path: Path) -> None:
+    request = Request([str(fill(tmp_path / "q", 1))])
+    with pytest.raises(OptionError):
+        pipelines.run(None, "bronze", request, str(tmp_path / "runs"))  # type: ignore[arg-type]
+    (record,) = (json.loads(p.read_text()) for p in (tmp_path / "runs").iterdir())
+    assert record["outcome"] == "failed"
+    assert "where the result goes" in record["error"]
+
+
+def test_a_page_shows_strange_tags_as_text() -> None:
+    facts = {
+        "messages": 1, "bytes": 2, "first": None, "last": None, "corrupt": 0, "unchecked": 0,
+        "damage": [], "gaps": [], "duplicates": [], "queues": [], "ok": True, "hours": [],
+        "tags": [{"tag": "<script>$x", "messages": 1, "bytes": 2}],
+    }  # fmt: skip
+    page = report.html(facts)
+    assert "<script>" not in page
+
+
+def test_a_template_is_written_once(tmp_path: Path) -> None:
+    written = templates.write(tmp_path / "p", "/data/orders")
+    compile((tmp_path / "p" / "transformations" / "tables.py").read_text(), "tables", "exec")
+    assert len(written) == 2
+    with pytest.raises(OSError, match="there already"):
+        templates.write(tmp_path / "p", "/data/orders")

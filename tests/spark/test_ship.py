@@ -1,0 +1,88 @@
+"""Shipping a queue to a URL, and reading it there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock import FormatError, NoQueueError, Queue
+from penstock.spark.ship import ship
+from penstock.spark.shipped import Manifest
+from tests.spark.helpers import batch, drain, scanned, stream
+
+pytest.importorskip("fsspec")
+
+
+def rolled(path: Path, count: int = 3000) -> Path:
+    with Queue(path, segment_bytes=1 << 18) as queue:
+        for number in range(count):
+            queue.put(b"%d" % number + bytes(1000), tag=f"t.{number % 3}")
+    return path
+
+
+def sealed(path: Path) -> list[dict[str, object]]:
+    with Queue(path, read_only=True) as queue:
+        end = queue.store.segments()[-1].base
+    return [row for row in scanned(path) if row["offset"] < end]
+
+
+@pytest.mark.parametrize("place", ["file", "memory"])
+def test_a_shipped_queue_reads_like_the_local_one(tmp_path: Path, place: str) -> None:
+    path = rolled(tmp_path / "q")
+    url = f"file://{tmp_path}/far/q" if place == "file" else f"memory://far-{tmp_path.name}/q"
+    facts = ship(path, url)
+    assert facts["segments"] > 1
+    if place == "file":
+        url = url.replace("file://", "local://")
+    found = batch(url, columns="offset,body,tag,queue", targetPartitionBytes="1m")
+    assert [(r["offset"], r["body"], r["tag"]) for r in found] == [
+        (r["offset"], r["body"], r["tag"]) for r in sealed(path)
+    ]
+    assert {row["queue"] for row in found} == {"q"}
+
+
+def test_shipping_again_copies_only_what_is_new(tmp_path: Path) -> None:
+    path, url = rolled(tmp_path / "q"), f"memory://again-{tmp_path.name}/q"
+    first = ship(path, url)
+    again = ship(path, url)
+    assert (again["segments"], again["already"]) == (0, first["segments"])
+    rolled(path)
+    assert ship(path, url, dry_run=True)["segments"] > 0
+    assert ship(path, url)["segments"] > 0
+    manifest = Manifest.load(url)
+    assert manifest is not None
+    assert [s.end for s in manifest.segments[:-1]] == [s.base for s in manifest.segments[1:]]
+
+
+def test_two_queues_do_not_share_a_place(tmp_path: Path) -> None:
+    url = f"memory://shared-{tmp_path.name}/q"
+    ship(rolled(tmp_path / "a"), url)
+    with pytest.raises(FormatError, match="place of its own"):
+        ship(rolled(tmp_path / "b"), url)
+
+
+def test_a_changed_segment_is_noticed(tmp_path: Path) -> None:
+    path = rolled(tmp_path / "q")
+    ship(path, f"file://{tmp_path}/far/q")
+    segment = next((tmp_path / "far" / "q" / "log").iterdir())
+    segment.write_bytes(segment.read_bytes()[:-1] + b"\1")
+    with pytest.raises(FormatError, match="ship the queue again"):
+        batch(f"local://{tmp_path}/far/q")
+
+
+def test_a_place_without_a_manifest_is_no_queue(tmp_path: Path) -> None:
+    with pytest.raises(NoQueueError):
+        batch(f"memory://nothing-{tmp_path.name}")
+
+
+def test_a_shipped_queue_can_be_streamed(tmp_path: Path) -> None:
+    path, url = rolled(tmp_path / "q"), f"memory://stream-{tmp_path.name}/q"
+    ship(path, url)
+    reader = stream(url, columns="offset", maxOffsetsPerTrigger=100)
+    batches, at = drain(reader)
+    rolled(path)
+    ship(path, url)
+    more, _ = drain(reader, at)
+    found = [row["offset"] for rows in batches + more for row in rows]
+    assert found == [row["offset"] for row in sealed(path)]

@@ -45,13 +45,13 @@ def golden() -> list[golden_data.GoldenCase]:
 
 @pytest.mark.parametrize("case", golden(), ids=lambda case: f"{case.format}/{case.id}")
 def test_every_golden_queue_reads_as_the_engine_reads_it(
-    tmp_path: Path, case: golden_data.GoldenCase, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, case: golden_data.GoldenCase
 ) -> None:
-    path = case.copy(tmp_path)
+    path = case.copy(tmp_path / "queues")
     options: dict[str, str] = {}
     if case.key is not None:
-        monkeypatch.setenv("GOLDEN_KEY", case.key.hex())
-        options["keyEnv"] = "GOLDEN_KEY"
+        options["keyFile"] = str(tmp_path / "key")
+        (tmp_path / "key").write_bytes(case.key)
     with Queue(path, read_only=True, key=case.key) as queue:
         scan = queue.scan(tolerant=True)
         wanted = [{name: getattr(m, name) for name in MESSAGE} for m in scan]

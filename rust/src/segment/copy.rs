@@ -13,15 +13,22 @@ impl Segment {
     /// file that is cut short, or a mount that fails, is an error and never a signal.
     fn copied(&self, start: u64, end: u64) -> std::io::Result<Option<Self>> {
         let Backing::Mapped(map) = &self.backing else { return Ok(None) };
-        let mut bytes = vec![0u8; words::size(end.saturating_sub(start))];
-        let (at, len) = (self.position(start), bytes.len());
+        let (at, len) = (self.position(start), words::size(end.saturating_sub(start)));
+        // Codecs may go by where in the file a frame is (ciphers do): bytes before the range are
+        // there as zeros, which cost nothing until they are touched. A ring is laid out straight.
+        let (base, shift, skipped) = match &self.ring {
+            Some(_) => (start, at, at),
+            None => (self.base, self.shift, 0),
+        };
+        let mut bytes = vec![0u8; at.saturating_sub(skipped).saturating_add(len)];
+        let (_, wanted) = bytes.split_at_mut(at.saturating_sub(skipped));
         let straight = self.ring.as_ref().map_or(len, |ring| ring.straight(at, len));
-        let (first, wrapped) = bytes.split_at_mut(straight);
+        let (first, wrapped) = wanted.split_at_mut(straight);
         map.file().read_exact_at(first, at as u64)?;
         map.file().read_exact_at(wrapped, self.shift as u64)?;
         let first = start.max(self.first()); // A ring's head may have gone past it meanwhile.
-        let (place, frames) = ((self.path.clone(), start, at), Arc::clone(&self.frames));
-        let copy = Self::owned(place, bytes, at, first..end, frames, self.sides.clone());
+        let (place, frames) = ((self.path.clone(), base, shift), Arc::clone(&self.frames));
+        let copy = Self::owned(place, bytes, skipped, first..end, frames, self.sides.clone());
         Ok(Some(Self { holes: self.holes.clone(), ..copy }))
     }
 }

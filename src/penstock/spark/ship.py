@@ -100,13 +100,13 @@ def _extras(store: Store, sealed: list[SegmentInfo]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _copy(system: Any, path: Path, to: str) -> None:  # noqa: ANN401  (fsspec comes without types)
+def _copy(system: Any, path: Path, to: str) -> None:
     system.makedirs(to.rsplit("/", 1)[0], exist_ok=True)
     system.put_file(str(path), f"{to}.part")
     system.mv(f"{to}.part", to)
 
 
-def _replace(system: Any, path: str, data: bytes) -> None:  # noqa: ANN401
+def _replace(system: Any, path: str, data: bytes) -> None:
     """As one step, where the file system has a rename; object stores replace whole objects."""
     if getattr(system, "protocol", "") in ("file", ("file", "local")):
         _core.replace_file(Path(path), data)

@@ -75,7 +75,7 @@ def found(frame: DataFrame) -> dict[str, Any]:
     return facts
 
 
-def _by(frame: DataFrame, column: Any) -> DataFrame:  # noqa: ANN401  (a Column of either kind)
+def _by(frame: DataFrame, column: Any) -> DataFrame:
     return frame.groupBy(column).agg(
         F.count(F.lit(1)).alias("messages"), F.sum("length").alias("bytes")
     )

@@ -44,7 +44,7 @@ def _cbor_to_json(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         yield batch.append_column("_text", texts)
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401  (whatever JSON has)
+def _plain(value: object) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return str(value)

@@ -63,7 +63,7 @@ def _figure(height: float) -> tuple[Any, Any]:
     return figure, figure.subplots()
 
 
-def _svg(figure: Any) -> str:  # noqa: ANN401  (matplotlib comes without types)
+def _svg(figure: Any) -> str:
     out = io.StringIO()
     figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()

@@ -164,7 +164,7 @@ class Run:
         _core.replace_file(self.path, text.encode() + b"\n")
 
 
-def _bytes_of(source: Any) -> int:  # noqa: ANN401  (a progress record of Spark)
+def _bytes_of(source: Any) -> int:
     """What a micro-batch moved on, in bytes of the queue."""
 
     def positions(name: str) -> dict[str, int]:

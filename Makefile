@@ -20,7 +20,7 @@ help: ## print this list
 setup: $(VENV)/.built ## create .venv, install what developers need, build the native core
 
 demo: setup ## see penstock work, in about a minute
-	$(BIN)/penstock demo
+	$(BIN)/penstock demo --spark
 
 test: setup ## run the fast tests
 	$(BIN)/python -m pytest -n 2

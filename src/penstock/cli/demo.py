@@ -40,11 +40,19 @@ def demo(
     messages: Annotated[
         int, typer.Option("--messages", "-n", min=1000, help="How many each producer puts.")
     ] = 500_000,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Also as a Spark table; takes a minute.")
+    ] = False,
     json: Json = None,
 ) -> int:
     """See a queue work, and survive kill -9, in a temporary folder. Takes a few seconds."""
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
         facts = _Demo(Path(folder) / "queue", messages).run()
+        if spark and facts["ok"]:
+            from penstock.spark.demo import act
+
+            facts["spark"] = act(Path(folder) / "queue", Path(folder), show.note)
+            facts["ok"] = facts["spark"]["ok"]
     if show.wants_json(json):
         show.emit(facts)
     else:
@@ -202,3 +210,11 @@ def _draw(facts: dict[str, Any]) -> None:
             "put, taken and acked": f"{facts['handled_per_second']:,.0f} messages/s",
         }
     )
+    if "spark" in facts:
+        found = facts["spark"]
+        show.facts(
+            {
+                "Spark, as a table": f"{found['rows_per_second']:,.0f} rows/s",
+                "Spark, queue to queue, once": f"{found['streamed_per_second']:,.0f} messages/s",
+            }
+        )

@@ -93,8 +93,15 @@ def measured(spark: Any, folder: Path, count: int, rounds: int) -> Iterator[Row]
     body_cpu, body_wall = best(length(lambda: queue("body binary")), rounds)
     full_cpu, full_wall = best(length(queue), rounds)
     flat_cpu, _ = best(length(lambda: spark.read.parquet(parquet)), rounds)
-    yield Row(case="groupBy(tag), column tag only", ours=tag_cpu, unit="s", peer="all columns",
-              peer_value=all_cpu, ratio_goal=0.75, note=f"{count / tag_wall:,.0f} rows/s")
+    yield Row(
+        case="groupBy(tag), column tag only",
+        ours=tag_cpu,
+        unit="s",
+        peer="all columns",
+        peer_value=all_cpu,
+        ratio_goal=0.75,
+        note=f"{count / tag_wall:,.0f} rows/s",
+    )
     yield Row(case="sum(length(body)), column body only", ours=body_cpu, unit="s",
               peer="Parquet, no compression", peer_value=flat_cpu, ratio_goal=3.0,
               note=f"{count / body_wall:,.0f} rows/s")  # fmt: skip

@@ -35,6 +35,8 @@ class VqsStore(Store):
 
     header: Header
     vqs: _core.VqsHeader | None = None
+    generation: int = -1
+    """Of the settings and the file that this process has read."""
 
     @classmethod
     def sniff(cls, path: Path) -> str | None:
@@ -74,11 +76,15 @@ class VqsStore(Store):
         self.given = self.options
         self.ages = Ages(self.sidecar)
         self._read_header()
-        if control.peek(self.sidecar) is None:
-            self._check_offsets()
+        if -(-self.given.max_bytes // PAGE_BYTES) * PAGE_BYTES == self.ring_bytes:
+            self.given = replace(self.given, max_bytes=0)  # All there is, also after a resize.
         if self.is_live and self.ring_bytes % PAGE_BYTES:
             found = f"the ring has {self.ring_bytes} bytes, no multiple of {PAGE_BYTES}"
             raise FormatError(self.path, found, "convert the queue, or open it with read_only=True")
+        if control.peek(self.sidecar) is None:
+            self._check_offsets()
+            if self.is_live:
+                self._end_of_header(None)  # Refused before anything is made beside it.
 
     def _read_header(self) -> None:
         raw = settings.pending(self.sidecar, self.stage, header.read_bytes(self.path, self.stage))
@@ -117,7 +123,9 @@ class VqsStore(Store):
         is_known = words is not None and self._is_trusted(words)
         return self._ring(self.end().head, writable=False, watched=is_known)
 
-    def _ring(self, first: int, *, writable: bool, watched: bool) -> _core.Segment:
+    def _ring(
+        self, first: int, *, writable: bool, watched: bool, sided: bool = True
+    ) -> _core.Segment:
         frames = _core.vqs_frames(gzip=self.stage.is_gzip)
         ring = self.data_path.stat().st_size - self.stage.start
         if ring % PAGE_BYTES:
@@ -125,7 +133,8 @@ class VqsStore(Store):
         return _core.Segment(
             self.data_path, BASE, self.stage.start, frames, first=first, writable=writable,
             ring_len=ring, ring_mirror=ring, side_span=layouts.SIDE_SPAN,
-            control=self.sidecar / "control" if watched else None, **self.side_files(),
+            control=self.sidecar / "control" if watched else None,
+            **(self.side_files() if sided else {}),
         )  # fmt: skip
 
     def _copied(self, frames: _core.Frames, first: int) -> _core.Segment:
@@ -140,8 +149,9 @@ class VqsStore(Store):
 
     def refresh(self) -> None:
         """Someone has changed the settings or replaced the file: look again."""
-        found = self._cache.get(BASE)
-        if found is not None and found.is_stale:
+        generation = self.shared.generation if self.shared is not None else 0
+        if generation != self.generation:
+            self.generation = generation
             self._cache.clear()
             self._known = []
             self._read_header()
@@ -256,7 +266,8 @@ class VqsStore(Store):
             raise CorruptError(path, at("capacity_left"), found, f"{ring - used}")
         if known is not None:  # Offsets are never used twice.
             head += -(-(max(known.tail, head) - head) // ring) * ring
-        seen = _core.walk(self._ring(head, writable=False, watched=False), head, head + used)
+        segment = self._ring(head, writable=False, watched=False, sided=False)
+        seen = _core.walk(segment, head, head + used)
         if seen.end != head + used:
             byte, found, expected, _ = seen.faults[-1]
             raise CorruptError(self.data_path, byte, f"no record: {found}", expected)

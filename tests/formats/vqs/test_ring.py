@@ -1,0 +1,322 @@
+"""The live ring: what is given back and when, another size, other programs, crashes, damage."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import CorruptError, ManualClock, OptionError, Queue, _core
+from penstock.formats.vqs import intent
+from tests.formats.checks import Checks, put_and_die
+from tests.formats.vqs import files, gob
+from tests.formats.vqs.files import START, bodies, header, make
+
+PAGE = 4096
+SIZE = 4 * PAGE
+
+
+def open_queue(path: Path, **options: Any) -> Queue:
+    return Queue(path, format="vqs", **({"max_bytes": SIZE, "durability": "process"} | options))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "q.bin"
+
+
+def numbered(first: int, last: int, size: int = 200) -> list[bytes]:
+    return [b"%06d" % number + b"." * size for number in range(first, last)]
+
+
+def test_the_head_is_the_lowest_cursor_of_all_groups(path: Path) -> None:
+    with open_queue(path) as queue:
+        fast, slow = queue.group("fast"), queue.group("slow")
+        offsets = [queue.put(body) for body in numbered(0, 10)]
+        for message in fast.get_many(10):
+            message.ack()
+        out = slow.get_many(10)
+        for message in out[1:5]:
+            message.ack()
+        queue.sync()
+        assert (queue.end().head, header(path)["count"]) == (offsets[0], 10)
+        out[0].ack()
+        queue.sync()
+        assert (queue.end().head, header(path)["count"]) == (offsets[5], 5)
+        assert header(path)["read_offset"] == START + offsets[5]
+    assert bodies(path) == numbered(5, 10)
+
+
+def test_a_message_stays_whole_when_its_space_is_used_again(path: Path) -> None:
+    with open_queue(path) as queue:
+        held = []
+        for number in range(300):
+            queue.put(numbered(number, number + 1)[0])
+            message = queue.get(0)
+            message.ack()
+            held.append(message)
+        assert queue.end().tail > 4 * SIZE
+        assert [message.body for message in held] == numbered(0, 300)
+
+
+def test_a_scan_beside_a_busy_ring_never_sees_bytes_of_a_later_lap(path: Path) -> None:
+    stop = threading.Event()
+    seen: list[bytes] = []
+    with open_queue(path, when_full="block") as queue:
+        group = queue.group(ack="auto")
+
+        def turn() -> None:
+            number = 0
+            while not stop.is_set():
+                queue.put_many(numbered(number, number + 20))
+                group.get_many(20)
+                number += 20
+
+        thread = threading.Thread(target=turn)
+        thread.start()
+        while queue.end().tail < 12 * SIZE:
+            for message in queue.scan():
+                assert message.body[6:] == b"." * 200
+                seen.append(message.body)
+        stop.set()
+        thread.join()
+        assert queue.end().tail > 10 * SIZE
+    assert seen
+
+
+def test_drop_oldest_gives_up_what_nobody_has_read(path: Path) -> None:
+    with open_queue(path, when_full="drop-oldest") as queue:
+        group = queue.group()
+        for body in numbered(0, 200):
+            queue.put(body)
+        kept = [message.body for message in group.get_many(999)]
+        assert kept == numbered(200 - len(kept), 200)
+        assert 10 < len(kept) < 60
+        assert header(path)["count"] == len(kept)
+
+
+# ── another size ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("layout", ["doc", "stage4"])
+@pytest.mark.parametrize("size", [2 * PAGE, 3 * PAGE, 64 * PAGE])
+def test_resizing_keeps_messages_offsets_leases_and_settings(
+    tmp_path: Path, layout: str, size: int
+) -> None:
+    path = tmp_path / ("q.bin" if layout == "doc" else "q")
+    with open_queue(path, layout=layout) as queue:
+        for number in range(40):
+            queue.put(numbered(number, number + 1)[0], key="k" if number > 36 else None)
+            if number < 35:
+                queue.get(0).ack()
+        queue.set_meta(labels={"a": "b"}, wait_seconds=4)
+        held = queue.get(0)
+        queue.sync()
+        before = [(message.offset, message.body, message.key) for message in queue.scan()]
+        start = START if layout == "doc" else 0
+        queue.store.resize(start + size)
+        assert queue.meta["ring_bytes"] == size
+        assert [(m.offset, m.body, m.key) for m in queue.scan()][-5:] == before[-5:]
+        held.ack()
+        assert queue.get(0).body == numbered(36, 37)[0]
+        queue.put(b"after")
+        assert queue.verify().is_ok
+        assert queue.meta["labels"] == {"a": "b"}
+    with Queue(path) as again:
+        assert [m.body for m in again.scan()][-1] == b"after"
+        assert (again.meta["ring_bytes"], again.meta["wait_seconds"]) == (size, 4)
+        assert again.verify().unchecked == 0
+
+
+def test_a_ring_is_not_made_smaller_than_what_it_holds(path: Path) -> None:
+    with open_queue(path) as queue:
+        queue.put_many(numbered(0, 30))
+        before = path.read_bytes()
+        for size in (START + PAGE, START, 1, 1 << 33):
+            with pytest.raises(OptionError, match="file_bytes"):
+                queue.store.resize(size)
+        assert path.read_bytes() == before
+        assert len(queue) == 30
+
+
+def put_and_get(checks: Checks, channel: Any, path: Path) -> None:
+    with open_queue(path) as queue:
+        queue.put(b"before")
+        channel.send(queue.get(5).body)
+        channel.recv()
+        queue.put_many([b"x" * 3000] * 8)
+        channel.send([len(message.body) for message in queue.get_many(99)])
+
+
+def test_other_processes_go_on_in_the_new_file(path: Path) -> None:
+    with open_queue(path) as queue, Checks().other_process(put_and_get, path) as other:
+        assert other.hear() == b"before"
+        queue.store.resize(START + 16 * PAGE)
+        other.tell(True)
+        assert other.hear() == [3000] * 8
+        assert other.end() == 0
+        assert [len(message.body) for message in queue.scan()] == [6, *[3000] * 8]
+    assert path.stat().st_size == START + 16 * PAGE
+
+
+def die_after_the_rename(checks: Checks, channel: Any, path: Path) -> None:
+    queue = open_queue(path)
+    rename = _core.rename_file
+
+    def rename_and_die(source: Path, target: Path) -> None:
+        rename(source, target)
+        channel.send(True)
+        os._exit(1)
+
+    _core.rename_file = rename_and_die  # type: ignore[assignment]
+    queue.store.resize(START + 16 * PAGE)
+
+
+def test_whoever_dies_between_rename_and_telling_loses_nothing(path: Path) -> None:
+    with open_queue(path) as queue:
+        queue.put(b"one")
+        with Checks().other_process(die_after_the_rename, path) as other:
+            other.hear()
+            other.end()
+        queue.put(b"two")
+        assert [message.body for message in queue.scan()] == [b"one", b"two"]
+        assert queue.meta["ring_bytes"] == 16 * PAGE
+    assert bodies(path) == [b"one", b"two"]
+
+
+# ── other programs ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_file_that_another_program_changed_is_taken_over(path: Path) -> None:
+    with open_queue(path, max_bytes=2 * PAGE) as queue:
+        queue.group()
+        queue.put_many([b"ours"] * 3)
+        tail = queue.end().tail
+    make(path, [gob.record(b"theirs"), gob.record(b"too")], 2 * PAGE, at=300)
+    with Queue(path, read_only=True) as reader:
+        assert [message.body for message in reader.scan()] == [b"theirs", b"too"]
+    with Queue(path) as queue:
+        assert queue.end().head >= tail
+        assert [message.body for message in queue.get_many(9)] == [b"theirs", b"too"]
+        assert queue.verify().is_ok
+        queue.put(b"ours again")
+    assert bodies(path) == [b"theirs", b"too", b"ours again"]
+
+
+def test_the_copy_of_a_file_without_its_sidecar_is_whole(path: Path) -> None:
+    with open_queue(path) as queue:
+        queue.group("hold")
+        queue.put_many(numbered(0, 5))
+        queue.get_many(3)[0].ack()
+    copy = path.with_name("copy.bin")
+    copy.write_bytes(path.read_bytes())
+    assert bodies(copy) == numbered(0, 5)
+
+
+# ── crashes and damage ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_torn_header_is_made_anew_after_a_kill(path: Path) -> None:
+    with Checks_(path) as (checks, made):
+        with checks.other_process(put_and_die, path, 20, {"durability": "process"}) as other:
+            put = other.hear()
+            other.end()
+        tear(path)
+        assert bodies(path) == put
+        with made(durability="process") as queue:
+            assert [message.body for message in queue.scan()] == put
+        assert header(path)["count"] == 20
+
+
+def tear(path: Path) -> None:
+    with path.open("r+b") as stream:
+        stream.seek(6)
+        stream.write(b"\xff" * 11)
+
+
+class Checks_:
+    """The conformance helpers for this format."""
+
+    def __init__(self, path: Path) -> None:
+        self.checks = Checks()
+        vars(self.checks).update(format="vqs", options={"max_bytes": SIZE})
+        self.path = path
+
+    def __enter__(self) -> tuple[Checks, Any]:
+        return self.checks, lambda **options: open_queue(self.path, **options)
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("durability", ["interval", "always"])
+def test_after_a_power_loss_the_intent_says_where_the_ring_ends(
+    path: Path, durability: str
+) -> None:
+    clock = ManualClock()
+    queue = open_queue(path, durability=durability, clock=clock, integrity=False)
+    queue.put_many(numbered(0, 5))
+    queue.sync()
+    image = path.read_bytes()
+    noted = intent.read(queue.store.sidecar)
+    assert noted is not None and noted.next_number == 5
+    queue.put_many(numbered(5, 8))
+    queue.store.abandon()
+    clock.restart()
+    path.write_bytes(image)
+    tear(path)
+    if durability == "always":  # Each put was synced: the image is older than what is promised.
+        return
+    with Queue(path, clock=clock) as again:
+        assert [message.body for message in again.scan()] == numbered(0, 5)
+        assert again.stats()["dropped"]
+        again.put(b"next")
+    assert header(path)["count"] == 6
+
+
+def test_a_torn_intent_leaves_the_one_before(path: Path) -> None:
+    with open_queue(path, durability="always") as queue:
+        queue.put(b"one")
+        queue.put(b"two")
+        file = queue.store.sidecar / intent.FILE
+        newest = intent.read(queue.store.sidecar)
+        assert newest is not None
+        for slot in intent.SLOTS:
+            raw = bytearray(file.read_bytes())
+            raw[slot + 30] ^= 1
+            _core.replace_file(queue.store.sidecar / "copy", bytes(raw))
+            kept = intent._parse(bytes(raw[4096 - slot : 4096 - slot + 80]))
+            assert kept is not None and kept.sequence >= newest.sequence - 1
+
+
+def test_no_flipped_bit_goes_unnoticed(path: Path) -> None:
+    put = [b"%04d some bytes to flip" % number for number in range(6)]
+    with open_queue(path, max_bytes=PAGE) as queue:
+        queue.group("hold")
+        queue.put_many(put)
+        tail = queue.end().tail
+    whole = path.read_bytes()
+    for position in range(START, START + tail, 3):
+        raw = bytearray(whole)
+        raw[position] ^= 1 << position % 8
+        path.write_bytes(raw)
+        with Queue(path, read_only=True) as queue:
+            found = [message.body for message in queue.scan(tolerant=True)]
+            assert not queue.verify().is_ok
+            assert set(found) < set(put)
+            with pytest.raises(CorruptError):
+                list(queue.scan())
+
+
+def test_truncation_below_what_is_there_is_refused_or_reported(path: Path) -> None:
+    with open_queue(path) as queue:
+        queue.group("hold")
+        queue.put_many(numbered(0, 5))
+    whole = path.read_bytes()
+    for size in (0, 3, 33, START - 1, START, START + 1, START + PAGE - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises((CorruptError, ValueError)):
+            files.read(path)

@@ -3,6 +3,7 @@
 //! Files are named by the offset where the segment, or in a ring the lap, begins.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 use crate::extras::Extras;
@@ -16,6 +17,8 @@ const OPEN_LAPS: usize = 4;
 /// A file beside a segment.
 trait Side: Sized {
     const SUFFIX: &'static str;
+    /// Whether a file that was not there once may be taken for missing from then on.
+    const IS_OPTIONAL: bool;
     fn open(
         path: &std::path::Path,
         base: u64,
@@ -26,6 +29,7 @@ trait Side: Sized {
 
 impl Side for Extras {
     const SUFFIX: &'static str = "ext";
+    const IS_OPTIONAL: bool = false;
     fn open(
         path: &std::path::Path,
         base: u64,
@@ -38,6 +42,7 @@ impl Side for Extras {
 
 impl Side for Integrity {
     const SUFFIX: &'static str = "crc";
+    const IS_OPTIONAL: bool = true;
     fn open(
         path: &std::path::Path,
         base: u64,
@@ -59,6 +64,8 @@ struct Laps<F> {
     makes: bool,
     only: Option<Arc<F>>,
     open: RwLock<Vec<(u64, Arc<F>)>>,
+    /// The lap that was looked for last and has no file.
+    absent: AtomicU64,
 }
 
 impl<F: Side> Laps<F> {
@@ -70,7 +77,8 @@ impl<F: Side> Laps<F> {
         makes: bool,
     ) -> std::io::Result<Self> {
         let open = RwLock::new(Vec::new());
-        let mut laps = Self { folder, base, span, writable, makes, only: None, open };
+        let mut laps =
+            Self { folder, base, span, writable, makes, only: None, open, absent: u64::MAX.into() };
         if span == 0 {
             laps.only = laps.file(base)?.map(Arc::new);
         }
@@ -98,8 +106,13 @@ impl<F: Side> Laps<F> {
             return Ok(Some(Arc::clone(file)));
         }
         drop(open);
+        let is_known_absent = F::IS_OPTIONAL && self.absent.load(Ordering::Relaxed) == lap;
+        if is_known_absent && !(make && self.makes) {
+            return Ok(None);
+        }
         let missing = !self.folder.join(format!("{lap:020}.{}", F::SUFFIX)).exists();
         if missing && !(make && self.makes) {
+            self.absent.store(lap, Ordering::Relaxed);
             return Ok(None);
         }
         let Some(file) = self.file(lap)?.map(Arc::new) else { return Ok(None) };

@@ -26,6 +26,8 @@ use crate::ring::Ring;
 use crate::segment::{PyPublish, PySegment, Segment};
 use crate::sys::sigbus;
 
+/// A list of this many bytes goes into a ring by a write call.
+const RING_WRITE_BYTES: usize = 64 << 10;
 /// Reserved while a new segment is named: until that is done nothing may be appended to the old.
 const ROLLING: u64 = u64::MAX;
 
@@ -278,7 +280,10 @@ impl Writer {
         };
         let ring = segment.ring();
         let straight = ring.map_or(len, |ring| ring.straight(position, len));
-        let is_stored = !self.is_always && !segment.is_by_write();
+        // Pages of a ring were synced a lap ago and fault at the first store: a long list is
+        // cheaper by one write.
+        let is_long = ring.is_some() && len >= RING_WRITE_BYTES;
+        let is_stored = !self.is_always && !segment.is_by_write() && !is_long;
         if is_stored && straight == len {
             let filled = map.write_with(position, len, fill);
             return filled

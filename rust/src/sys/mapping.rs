@@ -96,6 +96,11 @@ impl Mapping {
                 libc::munmap(base, total);
                 return Err(error);
             }
+            if writable {
+                // Read-ahead makes large folios of pages that are stored to one by one, and each
+                // first store to a page then costs as much as its whole folio.
+                libc::madvise(base, total, libc::MADV_RANDOM);
+            }
             base
         };
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;

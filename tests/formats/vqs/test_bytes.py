@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,7 @@ from penstock import FormatError, Full, Queue, RefusedError
 from tests.formats.vqs import gob
 from tests.formats.vqs.files import START, bodies, header, make, read, ring_of
 
-NEW = bytes.fromhex(
-    "56515301 00c0ff07 00000000 00400000 00400000 0000 00000400 00460500 0000 1e00"
-)
+NEW = bytes.fromhex("56515301 00c0ff07 00000000 00400000 00400000 0000 00000400 00460500 0000 1e00")
 PAGE = 4096
 
 
@@ -41,7 +40,7 @@ def test_a_new_stage_four_has_its_two_files(tmp_path: Path) -> None:
 def test_records_are_those_of_an_encoder_written_from_the_description(tmp_path: Path) -> None:
     path = tmp_path / "q.bin"
     binary = bytes(range(256))
-    cases = [
+    cases: list[tuple[bytes, dict[str, Any], bytes]] = [
         (b"hello", {"id": "0b5f"}, gob.record(b"hello", "0b5f")),
         (b"", {}, gob.record(b"")),
         (binary * 300, {}, gob.record(binary * 300)),

@@ -24,7 +24,8 @@ def layout(request: pytest.FixtureRequest) -> str:
 
 def open_queue(tmp_path: Path, layout: str = "doc", **options: Any) -> Queue:
     name = "q.bin" if layout == "doc" else "q"
-    given = {"max_bytes": SIZE, "durability": "process"} | options
+    given: dict[str, Any] = {"max_bytes": SIZE, "durability": "process"}
+    given |= options
     return Queue(tmp_path / name, format="vqs", layout=layout, **given)
 
 
@@ -38,14 +39,14 @@ def test_the_headers_settings_are_honoured(tmp_path: Path) -> None:
         assert queue.meta["wait_seconds"] == 3
         with pytest.raises(RefusedError, match="max_message_bytes is 2000"):
             queue.put(b"x" * 2001)
-        first = queue.get(0)
+        queue.get(0)
         clock.advance(98)
         with pytest.raises(Empty):
             queue.get(0)
         clock.advance(2)
         assert queue.get(0).receives == 2
-        first = queue.put(b"late")
-        assert queue.message_at(first).headers == {"vqs.delay": "7"}
+        offset = queue.put(b"late")
+        assert queue.message_at(offset).headers == {"vqs.delay": "7"}
         assert queue.get_many(9) == []
         clock.advance(8)
         assert queue.get(0).body == b"late"

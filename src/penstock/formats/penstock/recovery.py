@@ -132,6 +132,8 @@ def recover(store: PenstockStore, end: End, *, clean: bool) -> End:
     for info in later:
         set_aside(store, info)
     if later:
+        # A name that came back after the next power cut would lie below what was synced by then.
+        _core.sync_folder(store.sidecar / "quarantine")
         _core.sync_folder(store.path / "log")
     if clean:
         return end

@@ -92,6 +92,14 @@ class Keeping(Checks):
         assert bodies(queue.get_many(9)) == put
         assert queue.verify().is_ok
 
+    def test_an_empty_queue_takes_what_is_larger_than_its_segment(self, queue: Queue) -> None:
+        queue.put(b"L" * (3 * SMALL))
+        batch = [filler(number, 200) for number in range(300)]
+        queue.put_many(batch)
+        assert bodies(queue.scan())[1:] == batch
+        assert len(queue.get_many(999)) == 301
+        assert queue.verify().is_ok
+
     # ── limits ─────────────────────────────────────────────────────────────────────────────
 
     def full(self, path: Path, **options: Any) -> Queue:

@@ -285,11 +285,15 @@ impl Frames for PenstockFrames {
         self.encode_packed(&raw, count, first, drafts.first()?.timestamp_ns)
     }
 
-    fn step(&self, bytes: &[u8], at: usize, _offset: u64, verify: bool) -> Step {
+    fn step(&self, bytes: &[u8], at: usize, offset: u64, verify: bool) -> Step {
         let rest = bytes.get(at..).unwrap_or_default();
         let Some(size_word) = words::u32_le(rest, 0) else { return Step::End };
-        if size_word == 0 || size_word == SEALED_WORD {
+        if size_word == 0 {
             return Step::End;
+        }
+        if size_word == SEALED_WORD {
+            // Met only where a segment was left empty because something larger than it came.
+            return Step::Hole(offset.saturating_add(8));
         }
         let size = size_word as usize;
         if !(FIXED_BYTES..=MAX_FRAME_BYTES + FIXED_BYTES + TAG_BYTES).contains(&size) {

@@ -270,7 +270,7 @@ class Group:
             newest = max(entry.stat().st_mtime_ns for entry in self.folder.glob("journal-*"))
         except (ValueError, FileNotFoundError):
             return 0
-        return max(0, now_ns - newest) if self.queue.store.is_system_clock else 0
+        return 0 if self.queue.store.clock.manual else max(0, now_ns - newest)
 
     def seek(self, where: positions.Where) -> int:
         """Reads on at `where`; what was leased is forgotten. Returns the offset."""

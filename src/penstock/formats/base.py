@@ -181,11 +181,6 @@ class Store(OwnGroups, ABC):
         """Whether bodies can be read: the key is there, or none is needed."""
         return True
 
-    @property
-    def is_system_clock(self) -> bool:
-        """Whether time goes by itself."""
-        return not self.clock.manual
-
     # ── opening and closing ────────────────────────────────────────────────────────────────
 
     def _open_live(self) -> None:
@@ -227,12 +222,10 @@ class Store(OwnGroups, ABC):
             head=end.head, head_number=end.head_number, durable=end.durable,
         )  # fmt: skip
         if words is None or was_clean:
-            # The disk must not call it clean any more once something was appended: the old end
-            # would be taken for the true one after a power cut.
+            # Or the old, clean end would be taken for the true one after a power cut.
             _core.sync_file(self.sidecar / "control")
         if words is None:
             _core.sync_folder(self.sidecar)
-            _core.sync_folder(self.sidecar.parent)
 
     def close(self) -> None:
         """Syncs, and leaves the queue clean if nobody else has it open."""
@@ -356,6 +349,10 @@ class Store(OwnGroups, ABC):
                 continue
             if segment.base <= offset and (segment.end is None or offset < segment.end):
                 return segment
+        # Where a full segment begins and ends never changes: only the last one is looked up anew.
+        for info in self._known[:-1]:
+            if info.base <= offset < (info.end or 0) and info.path.exists():
+                return self._open(info, live_base)
         infos = self.segments(fresh=True)
         for info in reversed(infos):
             if info.base <= offset:

@@ -201,9 +201,16 @@ class PenstockStore(Store):
     # ── rolling and sealing ────────────────────────────────────────────────────────────────
 
     def prepare_segment(
-        self, tail: int, number: int, needed: int, *, body: bytes = b""
+        self, tail: int, number: int, needed: int, *, body: bytes | None = None
     ) -> tuple[Path, NewSegment]:
-        """The next file: one that was zeroed in the background, or a fresh one."""
+        """The next file: one that was zeroed in the background, or a fresh one.
+
+        With `body` it takes the place of frames that are there already (recovery).
+        """
+        if body is None and self.shared is not None and self.shared.segment_base == tail:
+            # The last one is empty, and too small: its successor needs a name of its own.
+            tail += len(layouts.SEALED_WORD)
+        body = body or b""
         infos = [info for info in self.list_segments() if info.base < tail]
         last = infos[-1] if infos else None
         before = last.size if last is not None else 0

@@ -1,4 +1,4 @@
-"""kill -9 at random instants: nothing is lost that `put` returned for, and every opening is clean."""
+"""kill -9 at random instants: nothing that `put` returned for is lost; every opening is clean."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def frames(file: Path) -> list[tuple[int, int]]:
 def with_crc(frame: bytes) -> bytes:
     """A frame whose checksum fits, as a forger would make it."""
     size = int.from_bytes(frame[:4], "little")
-    crc = google_crc32c.extend(size ^ 0xFFFFFFFF, frame[8:size])
+    crc: int = google_crc32c.extend(size ^ 0xFFFFFFFF, frame[8:size])
     return frame[:4] + crc.to_bytes(4, "little") + frame[8:]
 
 

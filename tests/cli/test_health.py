@@ -8,6 +8,7 @@ import pytest
 
 from penstock import Queue
 from penstock.cli import doctor
+from penstock.formats import registry
 from tests.cli.conftest import Run, first_segment, flip, tree_hash
 
 KEYS = {"ok", "frames", "torn", "corrupt", "unchecked"}
@@ -90,6 +91,18 @@ def test_inspect_lays_any_layout_over_any_byte(run: Run, orders: Path) -> None:
     )
     assert cut.one["layout"] == "frame"
     assert "one of" in run("inspect", first_segment(orders), "--as", "nonsense", code=2).err
+
+
+@pytest.mark.parametrize("format", registry.MODULES)
+def test_inspect_knows_the_files_of_every_format(run: Run, tmp_path: Path, format: str) -> None:
+    path = tmp_path / ("queue.bin" if format == "vqs" else "queue")
+    with Queue(path, format=format) as queue:
+        queue.put(b'{"a": 1}')
+        sidecar = queue.store.sidecar
+    files = [path] if path.is_file() else sorted(path.rglob("*"))
+    for file in files:
+        if file.is_file() and sidecar not in file.parents and file.stat().st_size:
+            assert run("inspect", file).lines, file
 
 
 def test_inspect_of_a_strange_file_says_what_it_begins_with(run: Run, tmp_path: Path) -> None:

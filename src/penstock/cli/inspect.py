@@ -1,7 +1,7 @@
 """`inspect`: any file of a queue as named fields with their bytes.
 
-A format says which layout stands at which byte of its files by a function `places` in its module
-`layouts`: `places(path, data)` yields `(byte, Layout)` in rising order and stops where it can't
+A format says which layout stands at which byte of its files by a module `places` with a function
+of that name: `places(path, data)` yields `(byte, Layout)` in rising order and stops where it can't
 go on. Our own shared files (control block, group tables, journals) are known here. Without
 `places`, or behind damage, `--as NAME` lays any known layout over any byte.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -96,10 +97,11 @@ def places_of(file: Path, data: Buffer, format: str | None) -> Places:
         return lambda *_: iter([(0, groups.TABLE)])
     if file.name.startswith("journal-"):
         return _journal
+    if format is not None:
+        registry.store_class(format)  # An unknown one is an error that lists them.
     for name in [format] if format else _formats_of(file):
-        found = getattr(import_module(f"penstock.formats.{name}.layouts"), "places", None)
-        if found is not None:
-            places: Places = found
+        with suppress(ModuleNotFoundError):
+            places: Places = import_module(f"penstock.formats.{name}.places").places
             return places
     raise FormatError(file, f"begins with {magic.hex(' ')}", "say what it is with --format or --as")
 
@@ -114,7 +116,8 @@ def _formats_of(file: Path) -> list[str]:
 
 
 def _journal(_: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
-    from penstock.formats.penstock.layouts import FRAME, frames
+    from penstock.formats.penstock.layouts import FRAME
+    from penstock.formats.penstock.places import frames
 
     for at, layout in frames(data, 0):
         yield at, layout
@@ -126,11 +129,8 @@ def every_layout() -> dict[str, Layout]:
     """All layouts by name."""
     found = {layout.name: layout for layout in (*control.LAYOUTS, *groups.LAYOUTS)}
     for name in registry.MODULES:
-        try:
-            module = import_module(f"penstock.formats.{name}.layouts")
-        except ModuleNotFoundError:
-            continue
-        found |= {layout.name: layout for layout in getattr(module, "LAYOUTS", ())}
+        module = import_module(f"penstock.formats.{name}.layouts")
+        found |= {layout.name: layout for layout in module.LAYOUTS}
     return found
 
 

@@ -9,10 +9,7 @@ with base `b` begins at byte `4096 + o - b` of the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-from penstock.disk.layout import Buffer, Field, Layout
+from penstock.disk.layout import Field, Layout
 
 HEADER_BYTES = 4096
 SUMMARY_AT = 2048
@@ -71,21 +68,3 @@ FRAME = Layout(
 )  # fmt: skip
 
 LAYOUTS = (HEADER, SUMMARY, FRAME)
-
-
-def places(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
-    """Which layout stands at which byte of a segment, for `penstock inspect`."""
-    yield 0, HEADER
-    if bytes(data[SUMMARY_AT : SUMMARY_AT + 8]).strip(b"\0"):
-        yield SUMMARY_AT, SUMMARY
-    yield from frames(data, HEADER_BYTES)
-
-
-def frames(data: Buffer, at: int) -> Iterator[tuple[int, Layout]]:
-    """Frames one after another; the last is where none can be."""
-    while at + FRAME.size <= len(data):
-        yield at, FRAME
-        size = FRAME.unpack_field("size", data, at)
-        if not FRAME.size <= size <= len(data) - at:
-            return
-        at += -(-size // 8) * 8

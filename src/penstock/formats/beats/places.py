@@ -1,0 +1,50 @@
+"""Which layout stands at which byte of a Beats file, for `penstock inspect`.
+
+Frames of encrypted and of LZ4 stream layouts are not in the file as they are: there only the
+header is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.disk.layout import Buffer, Layout
+from penstock.errors import KeyNeededError
+from penstock.formats.beats import segments
+from penstock.formats.beats.layouts import (
+    FRAME_BYTES,
+    FRAME_FOOT,
+    FRAME_HEAD,
+    HEADER_PLAIN,
+    STATE_0,
+    STATE_1,
+)
+
+
+def places(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+    """By the file's name."""
+    if path.name == "state.dat":
+        yield 0, STATE_0 if bytes(data[:4]) == bytes(4) else STATE_1
+        return
+    try:
+        found = segments.identify(path, None)
+    except KeyNeededError:
+        yield 0, HEADER_PLAIN
+        return
+    if isinstance(found, segments.Unreadable):
+        yield 0, HEADER_PLAIN
+        return
+    yield 0, found.kind.header
+    if not found.kind.is_encrypted and not found.kind.is_stream:
+        yield from _frames(data, found.kind.data_at)
+
+
+def _frames(data: Buffer, at: int) -> Iterator[tuple[int, Layout]]:
+    while at + FRAME_HEAD.size <= len(data):
+        yield at, FRAME_HEAD
+        size = FRAME_HEAD.unpack_field("size", data, at)
+        if not FRAME_BYTES <= size <= len(data) - at:
+            return
+        yield at + size - FRAME_FOOT.size, FRAME_FOOT
+        at += size

@@ -1,0 +1,27 @@
+"""Which layout stands at which byte of a segment, for `penstock inspect`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.disk.layout import Buffer, Layout
+from penstock.formats.penstock.layouts import FRAME, HEADER, HEADER_BYTES, SUMMARY, SUMMARY_AT
+
+
+def places(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+    """Header, summary, then frame after frame."""
+    yield 0, HEADER
+    if bytes(data[SUMMARY_AT : SUMMARY_AT + 8]).strip(b"\0"):
+        yield SUMMARY_AT, SUMMARY
+    yield from frames(data, HEADER_BYTES)
+
+
+def frames(data: Buffer, at: int) -> Iterator[tuple[int, Layout]]:
+    """Frames one after another; the last is where none can be."""
+    while at + FRAME.size <= len(data):
+        yield at, FRAME
+        size = FRAME.unpack_field("size", data, at)
+        if not FRAME.size <= size <= len(data) - at:
+            return
+        at += -(-size // 8) * 8

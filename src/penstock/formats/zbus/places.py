@@ -1,0 +1,63 @@
+"""Which layout stands at which byte of a zbus file, for `penstock inspect`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.disk.layout import Buffer, Layout
+from penstock.formats.zbus import sniffing
+from penstock.formats.zbus.layouts import (
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    NAK,
+    NAK_RECORDS,
+    SLOTS,
+    TABLE,
+    ZbusLayout,
+)
+
+
+def places(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+    """By the file's suffix, with the layout of the queue that it belongs to."""
+    folder = path.parent if path.suffix == ".idx" else path.parent.parent
+    layout = TABLE[sniffing.sniff(folder) or "doc000"]
+    match path.suffix:
+        case ".idx":
+            yield from _index(layout, data)
+        case ".zbus":
+            yield from _frames(layout.frame, data)
+        case ".rdx":
+            yield 0, layout.reader
+        case ".nak":
+            yield from _unacked(layout, data)
+
+
+def _index(layout: ZbusLayout, data: Buffer) -> Iterator[tuple[int, Layout]]:
+    yield 0, layout.index
+    if len(data) < layout.index.size:
+        return
+    header = layout.index.unpack(data)
+    for block in range(max(0, min(header["block_count"], SLOTS))):
+        slot = (header["block_start"] + block) % SLOTS
+        yield HEADER_BYTES + slot * ENTRY_BYTES, layout.entry
+
+
+def _frames(frame: Layout, data: Buffer) -> Iterator[tuple[int, Layout]]:
+    at = 0
+    while at + frame.size <= len(data):
+        yield at, frame
+        length = frame.unpack_field("length", data, at)
+        if not 0 <= length <= len(data) - at - frame.size:
+            return
+        at += frame.size + length
+
+
+def _unacked(layout: ZbusLayout, data: Buffer) -> Iterator[tuple[int, Layout]]:
+    yield 0, NAK
+    record = layout.nak_record
+    for number in range(NAK_RECORDS if record is not None else 0):
+        assert record is not None
+        at = HEADER_BYTES + number * record.size
+        if at + record.size <= len(data) and data[at]:
+            yield at, record

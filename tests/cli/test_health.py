@@ -30,8 +30,11 @@ def test_verify_names_file_and_byte_of_damage_and_exits_1(run: Run, orders: Path
 
 def test_verify_of_what_is_no_queue_is_exit_code_2(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file.txt").write_text("hello")
-    assert "file.txt" in run("verify", tmp_path, code=2).err
-    run("verify", tmp_path / "file.txt", code=2)
+    ran = run("verify", tmp_path, "--json", code=2)
+    assert "file.txt" in ran.err
+    assert ran.one.keys() >= KEYS
+    assert not ran.one["ok"]
+    run("verify", tmp_path / "file.txt", "--no-json", code=2)
 
 
 def test_repair_sets_damage_aside_and_verify_is_content(run: Run, orders: Path) -> None:

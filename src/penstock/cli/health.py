@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from penstock.cli import opening, show
@@ -16,6 +18,8 @@ from penstock.cli.opening import (
     command,
 )
 from penstock.engine import repair as repairs
+from penstock.errors import CorruptError, PenstockError
+from penstock.formats.base import Damage
 from penstock.options import QueueOptions, key_from
 
 
@@ -40,8 +44,14 @@ def verify(
     Torn: cut short at the tail by a crash, expected, dropped by the next opening for writing.
     Corrupt: wrong anywhere else. Unchecked: frames that no checksum covers.
     """
-    with opening.reading(path, format, layout, key_file, key_env) as queue:
-        verdict, known = queue.verify(), queue.store.set_aside
+    try:
+        with opening.reading(path, format, layout, key_file, key_env) as queue:
+            verdict, known = queue.verify(), queue.store.set_aside
+    except (PenstockError, OSError) as error:
+        if show.wants_json(json):
+            show.emit(unreadable(error))
+        show.error(str(error))
+        return 2
     if show.wants_json(json):
         show.emit(
             {
@@ -64,6 +74,15 @@ def verify(
         show.damage(verdict.corrupt, "corrupt")
         show.line("clean" if verdict.is_ok else "damaged; `penstock repair` sets damage aside")
     return 0 if verdict.is_ok else 1
+
+
+def unreadable(error: Exception) -> dict[str, Any]:
+    """The answer for a queue that can't be opened at all."""
+    corrupt = []
+    if isinstance(error, CorruptError):
+        corrupt = [Damage(error.path, error.at, 0, error.found, error.expected).as_dict()]
+    found: dict[str, Any] = {"ok": False, "frames": 0, "messages": 0, "torn": []}
+    return found | {"corrupt": corrupt, "unchecked": 0, "set_aside": 0, "error": str(error)}
 
 
 def repair(

@@ -1,0 +1,44 @@
+"""Which layout stands at which byte of a VQS file, for `penstock inspect`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.disk.layout import Buffer, Layout
+from penstock.formats.vqs.layouts import HEADER, HEADER_BYTES, LATER_HEADER, MAGIC, MARKER, RECORD
+
+
+def places(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+    """The header, where the file has one, then the records by their place in the file."""
+    if path.name == "data.dat" and (path.parent / "meta.dat").exists():
+        head = (path.parent / "meta.dat").read_bytes()[: LATER_HEADER.size]
+        yield from _records(LATER_HEADER, head, data, 0)
+        return
+    if bytes(data[:3]) != MAGIC or len(data) < LATER_HEADER.size:
+        return
+    is_later = LATER_HEADER.unpack_field("marker", data) == MARKER and path.suffix == ".dat"
+    layout = LATER_HEADER if is_later else HEADER
+    yield 0, layout
+    if len(data) > HEADER_BYTES and path.name != "meta.dat":
+        yield from _records(layout, bytes(data[: layout.size]), data, HEADER_BYTES)
+
+
+def _records(layout: Layout, head: bytes, data: Buffer, start: int) -> Iterator[tuple[int, Layout]]:
+    """Followed from the oldest on; a record that runs past the end goes on at `start`."""
+    ring = len(data) - start
+    if len(head) < layout.size or ring < RECORD.size:
+        return
+    words = layout.unpack(head)
+    found, at, left = [], words["read_offset"], ring
+    for _ in range(words["count"]):
+        if not start <= at <= len(data) - RECORD.size:
+            break
+        found.append(at)
+        size = RECORD.size + RECORD.unpack_field("record_bytes", data, at)
+        left -= size
+        if left < 0:
+            break
+        at = start + (at - start + size) % ring
+    for at in sorted(found):
+        yield at, RECORD

@@ -307,9 +307,7 @@ class Store(OwnGroups, ABC):
         return segment
 
     def open_tolerantly(self, info: SegmentInfo) -> tuple[_core.Segment | None, Damage | None]:
-        """For reading past damage: the segment, if there is a way to read it, and what is wrong
-        with its header.
-        """
+        """The segment, if there is a way to read it, and what is wrong with its header."""
         try:
             return self._open(info, self.end().segment_base), None
         except (CorruptError, FormatError) as error:

@@ -32,6 +32,18 @@ def test_export_and_import_speak_through_pipes(run: Run, orders: Path, tmp_path:
     assert len(run("cat", tmp_path / "again").lines) == 2
 
 
+def test_the_kind_of_a_file_and_the_format_of_a_copy_can_be_named(
+    run: Run, orders: Path, tmp_path: Path
+) -> None:
+    run("export", orders, tmp_path / "plain", "--to", "parquet", "--until", "number:2")
+    run("import", tmp_path / "plain", tmp_path / "again", "--from", "parquet")
+    assert len(run("cat", tmp_path / "again").lines) == 2
+    report = run("convert", orders, tmp_path / "topic", "--to", "zbus", "--drop", "headers").one
+    assert (report["messages"], report["lost"]) == (5, {"headers": 5})
+    assert run("info", tmp_path / "topic").one["format"] == "zbus"
+    assert "headers" in run("convert", orders, tmp_path / "other", "--to", "zbus", code=2).err
+
+
 def test_export_passes_over_damage_and_says_so(run: Run, orders: Path) -> None:
     flip(first_segment(orders), 4096 + 40)
     ran = run("export", orders, "-", code=1)

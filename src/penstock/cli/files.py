@@ -20,7 +20,7 @@ from penstock.cli.opening import (
     Tags,
     command,
 )
-from penstock.cli.read import From, To
+from penstock.cli.read import From, Until
 from penstock.engine import convert as converts
 from penstock.engine import exchange
 from penstock.engine.convert import OnProgress, Progress
@@ -64,7 +64,7 @@ def export(
     file: Annotated[str, typer.Argument(help="Write here; `-`: stdout.")],
     to: FileKind = None,
     start: From = "earliest",
-    end: To = None,
+    end: Until = None,
     tags: Tags = "",
     tolerant: Annotated[bool, typer.Option(help="Pass over damage and report it.")] = True,
     format: Format = None,
@@ -120,7 +120,7 @@ def convert(
     to_layout: Annotated[str | None, typer.Option(help="Its layout.")] = None,
     to_key_file: Annotated[str | None, typer.Option(help="File with its key.")] = None,
     start: From = "earliest",
-    end: To = None,
+    end: Until = None,
     tags: Tags = "",
     drop: Drop = None,
     tolerant: Annotated[bool, typer.Option(help="Pass over damage and report it.")] = False,

@@ -51,6 +51,10 @@ To = Annotated[
         help="End before this; `now`: the tail.",
     ),
 ]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="WHERE", help="End before this; `now`: the tail."),
+]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most this many.")]
 MaybeGroup = Annotated[
     str | None,

@@ -26,6 +26,8 @@ def progress(queue: Queue, name: str) -> group_files.Progress:
     found = group_files.peek(folder, queue.store.clock.boot_id(), is_auto=options.ack == "auto")
     if found is None:
         own = queue.store.own_groups().get(name)
+        if own is None and folder.is_dir():
+            own = queue.end().head  # It is just being made.
         if own is None:
             known = ", ".join(groups.names(queue)) or "none"
             raise GroupError(f"{queue.path}: no group {name!r}; there are: {known}")

@@ -1,0 +1,38 @@
+"""docs/cli.md shows what the command really does, and every command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli import transcripts
+from tests.cli.test_command import COMMANDS
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "cli.md"
+
+
+@pytest.mark.slow
+def test_every_transcript_is_true(tmp_path: Path) -> None:
+    for step in transcripts.steps(PAGE.read_text()):
+        found = transcripts.show(step.command, tmp_path)
+        assert transcripts.matches(step.shown, found), f"$ {step.command}\n{found}"
+
+
+def test_every_command_has_a_section_and_a_transcript() -> None:
+    text = PAGE.read_text()
+    headings = {line.removeprefix("### ").strip("`") for line in text.splitlines()}
+    assert set(COMMANDS) - headings == set()
+    run = {step.command.partition("penstock ")[2].split()[0] for step in transcripts.steps(text)}
+    assert set(COMMANDS) - run == set()
+
+
+def test_a_wrong_transcript_is_noticed() -> None:
+    assert transcripts.matches("a … c\n", "a b c")
+    assert not transcripts.matches("a … d\n", "a b c")
+    (step,) = transcripts.steps("text\n```console\n$ echo hello\nhello\n```\n")
+    assert (step.command, step.shown) == ("echo hello", "hello\n")
+
+
+def test_transcripts_are_taken_from_a_terminal(tmp_path: Path) -> None:
+    assert transcripts.show("test -t 1 && echo yes; pwd", tmp_path) == f"yes\n{tmp_path}"

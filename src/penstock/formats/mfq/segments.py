@@ -58,7 +58,7 @@ def list_segments(queue: Path) -> list[SegmentInfo]:
     An empty newest file is one that never came to be, and no segment.
     """
     found: list[tuple[int, Path, int]] = []
-    for entry in os.scandir(queue / LOG):
+    for entry in list(os.scandir(queue / LOG)):
         is_segment = len(entry.name) == 20 and entry.name.isascii() and entry.name.isdigit()
         if not is_segment or not entry.is_file(follow_symlinks=False):
             what = "is no file named by an offset of 20 digits"

@@ -1,0 +1,250 @@
+"""The two-party face of an `mfq` queue, as MappedFileQueues.Stream draws it.
+
+    with MappedFileQueue("store", segment_size=512 << 20) as queue:
+        queue.producer.produce(b"bytes")
+        view = queue.consumer.consume()       # the same message again until commit
+        queue.consumer.commit()
+
+One producer and one consumer, each a program of its own or both in one; either side may be an
+original program. `produce`, `consume` and `commit` are words of this face alone. The consumer's
+progress is `consumer.offset`, which is also the default group's cursor: use one or the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast, overload
+
+from penstock import _core
+from penstock.engine import codecs, positions
+from penstock.engine.queue import Queue
+from penstock.errors import FormatError, OptionError, PenstockError
+from penstock.options import MIB, Durability
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+T_co = TypeVar("T_co", covariant=True)
+
+CONSUMER_FILE = Path("offset") / "consumer.offset"
+
+
+class CommitError(PenstockError, RuntimeError):
+    """There is nothing to commit, or the offset can't be set any more."""
+
+
+class Serializer(Protocol[T_contra]):
+    """Turns your objects into bytes."""
+
+    def serialize(self, message: T_contra) -> bytes:
+        """The bytes of `message`."""
+
+
+class Deserializer(Protocol[T_co]):
+    """Turns bytes into your objects."""
+
+    def deserialize(self, buffer: memoryview) -> T_co:
+        """The object in `buffer`, which is gone after the call: copy what you keep."""
+
+
+class _CodecSerializer:
+    """Both ways, by a codec of ours."""
+
+    def __init__(self, codec: codecs.Codec) -> None:
+        self._codec = codec
+
+    def serialize(self, message: object) -> bytes:
+        """The bytes of `message`."""
+        return self._codec.encode(message)
+
+    def deserialize(self, buffer: memoryview) -> Any:
+        """The object in `buffer`."""
+        return self._codec.decode(buffer.tobytes())
+
+
+class JsonSerializer(_CodecSerializer):
+    """JSON, compact, UTF-8."""
+
+    def __init__(self) -> None:
+        """Ready."""
+        super().__init__(codecs.JsonCodec())
+
+
+class CborSerializer(_CodecSerializer):
+    """CBOR, by the library cbor2, which must be installed."""
+
+    def __init__(self) -> None:
+        """Loads the library."""
+        super().__init__(codecs.CborCodec())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MappedFileQueueOptions:
+    """Names and defaults of the original, times in seconds."""
+
+    store_path: str | os.PathLike[str]
+    """The folder."""
+
+    segment_size: int = 64 * MIB
+    """Bytes of each segment, for a new queue; an existing one keeps its own."""
+
+    consumer_retry_interval: float = 1.0
+    """How long a consumer sleeps between looks. A producer of ours ends the sleep at once."""
+
+    consumer_spin_wait_duration: float = 0.1
+    """How long it spins before it sleeps."""
+
+    durability: str = Durability.INTERVAL.value
+    """What survives a power loss (the original: nothing is synced)."""
+
+    def __post_init__(self) -> None:
+        """Refuses what can't be."""
+        for name, least in (
+            ("consumer_retry_interval", 1e-6),
+            ("consumer_spin_wait_duration", 0.0),
+        ):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and least <= value <= 86400.0):
+                raise OptionError(name, value, f"{least:g} to 86400 seconds")
+
+
+class Producer:
+    """The writing side."""
+
+    def __init__(self, queue: Queue) -> None:
+        """Of an open queue."""
+        self._queue = queue
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next message will be written."""
+        return self._queue.end().tail
+
+    @overload
+    def produce(self, message: bytes | bytearray | memoryview) -> int: ...
+    @overload
+    def produce(self, message: T, serializer: Serializer[T]) -> int: ...
+    def produce(self, message: object, serializer: Serializer[Any] | None = None) -> int:
+        """Writes bytes, or an object through its serializer; returns the message's offset."""
+        body = message if serializer is None else serializer.serialize(message)
+        return self._queue.put(cast(bytes, body))
+
+
+class Consumer:
+    """The reading side: one message at a time, the same one until it is committed."""
+
+    def __init__(self, queue: Queue, options: MappedFileQueueOptions) -> None:
+        """Of an open queue."""
+        self._queue = queue
+        self._spin_s = options.consumer_spin_wait_duration
+        self._retry_s = options.consumer_retry_interval
+        self._has_begun = False
+        self._view: memoryview | None = None
+        store = queue.store
+        assert store.publish is not None
+        self._core = _core.MfqConsumer(
+            store.need_shared(), store.publish, queue.path / CONSUMER_FILE, store,
+            always=queue.options.durability is Durability.ALWAYS,
+        )  # fmt: skip
+
+    @property
+    def next_offset(self) -> int:
+        """The next offset to consume; it may be set until the first `consume`."""
+        return self._core.next_offset
+
+    @next_offset.setter
+    def next_offset(self, offset: int) -> None:
+        if self._has_begun:
+            raise CommitError("the offset can be set only before consuming begins")
+        self._core.next_offset = positions.check(self._queue.store, offset)
+
+    @overload
+    def consume(self, *, timeout: float | None = None) -> memoryview: ...
+    @overload
+    def consume(self, deserializer: Deserializer[T], *, timeout: float | None = None) -> T: ...
+    def consume(
+        self, deserializer: Deserializer[T] | None = None, *, timeout: float | None = None
+    ) -> memoryview | T:
+        """The next message, not copied: a view of the mapped file that ends with `commit`.
+
+        Waits for one: spins first, then looks again at intervals. `Empty` after `timeout`
+        seconds; without one it waits for ever.
+        """
+        self._queue.ensure_open()
+        self._has_begun = True
+        view = self._core.consume(self._spin_s, self._retry_s, timeout)
+        if deserializer is not None:
+            with view:
+                return deserializer.deserialize(view)
+        self._end_view()
+        self._view = view
+        return view
+
+    def commit(self) -> None:
+        """The message that was consumed is done. An error when there is none."""
+        if not self._core.commit():
+            raise CommitError("there is no message to commit: consume one first")
+        self._end_view()
+
+    def sync(self) -> None:
+        """Returns when the progress is on the disk."""
+        self._core.sync()
+
+    def _end_view(self) -> None:
+        view, self._view = self._view, None
+        if view is not None:
+            # Someone may still look at a part of it: its bytes never change, so let him.
+            with contextlib.suppress(BufferError):
+                view.release()
+
+
+class MappedFileQueue:
+    """A queue of the format with its one producer and its one consumer."""
+
+    def __init__(
+        self, store_path: str | os.PathLike[str] | MappedFileQueueOptions, **options: Any
+    ) -> None:
+        """Opens the store, or makes it; `options` are those of `MappedFileQueueOptions`."""
+        if isinstance(store_path, MappedFileQueueOptions):
+            self.options = store_path
+        else:
+            self.options = MappedFileQueueOptions(store_path=store_path, **options)
+        path = Path(self.options.store_path)
+        self.queue = Queue(
+            path, format="mfq", segment_bytes=self.options.segment_size,
+            durability=self.options.durability,
+        )  # fmt: skip
+        if self.queue.store.format != "mfq":
+            self.queue.close()
+            raise FormatError(path, f"a queue of format {self.queue.store.format}", "use Queue")
+
+    @cached_property
+    def producer(self) -> Producer:
+        """The one producer."""
+        return Producer(self.queue)
+
+    @cached_property
+    def consumer(self) -> Consumer:
+        """The one consumer."""
+        return Consumer(self.queue, self.options)
+
+    def close(self) -> None:
+        """Syncs and lets go."""
+        consumer = self.__dict__.pop("consumer", None)
+        if isinstance(consumer, Consumer):
+            consumer._end_view()
+            if not self.queue.is_closed and not self.queue.is_poisoned:
+                consumer.sync()
+        self.queue.close()
+
+    def __enter__(self) -> MappedFileQueue:
+        """For `with`."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes."""
+        self.close()

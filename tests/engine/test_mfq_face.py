@@ -1,0 +1,216 @@
+"""Producer and consumer as MappedFileQueues.Stream draws them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Empty, OffsetError, OptionError, Queue, RefusedError
+from penstock.engine.mfq import (
+    CborSerializer,
+    CommitError,
+    JsonSerializer,
+    MappedFileQueue,
+    MappedFileQueueOptions,
+)
+from penstock.errors import CodecError
+from tests.formats.checks import alarm
+from tests.formats.mfq.twin import Twin
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Any:
+    with MappedFileQueue(tmp_path / "store", segment_size=16384, durability="process") as queue:
+        yield queue
+
+
+def test_options_have_the_original_s_names_and_defaults() -> None:
+    options = MappedFileQueueOptions(store_path="x")
+    assert options.consumer_spin_wait_duration == 0.1
+    assert options.consumer_retry_interval == 1.0
+    for wrong in ({"consumer_retry_interval": 0}, {"consumer_spin_wait_duration": -1.0}):
+        with pytest.raises(OptionError):
+            MappedFileQueueOptions(store_path="x", **wrong)
+
+
+def test_what_is_produced_is_consumed(queue: MappedFileQueue) -> None:
+    assert (queue.producer.next_offset, queue.consumer.next_offset) == (0, 0)
+    assert queue.producer.produce(b"one") == 0
+    assert queue.producer.next_offset == 8
+    view = queue.consumer.consume()
+    assert isinstance(view, memoryview)
+    assert (bytes(view), view.readonly) == (b"one", True)
+    queue.consumer.commit()
+    assert queue.consumer.next_offset == 8
+
+
+def test_without_a_commit_the_same_message_comes_again(queue: MappedFileQueue) -> None:
+    queue.producer.produce(b"one")
+    queue.producer.produce(b"two")
+    assert [bytes(queue.consumer.consume()) for _ in range(3)] == [b"one"] * 3
+    queue.consumer.commit()
+    assert bytes(queue.consumer.consume()) == b"two"
+
+
+def test_a_commit_without_a_message_is_an_error(queue: MappedFileQueue) -> None:
+    with pytest.raises(CommitError, match="consume one first"):
+        queue.consumer.commit()
+    queue.producer.produce(b"x")
+    queue.consumer.consume()
+    queue.consumer.commit()
+    with pytest.raises(CommitError):
+        queue.consumer.commit()
+
+
+def test_a_view_ends_with_its_commit(queue: MappedFileQueue) -> None:
+    queue.producer.produce(b"bytes")
+    view = queue.consumer.consume()
+    part = view[1:3]
+    queue.consumer.commit()
+    with pytest.raises(ValueError, match="released"):
+        bytes(view)
+    assert bytes(part) == b"yt"
+
+
+def test_the_offset_can_be_set_only_before_consuming(queue: MappedFileQueue) -> None:
+    offsets = [queue.producer.produce(b"%d" % n) for n in range(3)]
+    with pytest.raises(OffsetError):
+        queue.consumer.next_offset = offsets[1] + 1
+    queue.consumer.next_offset = offsets[1]
+    assert bytes(queue.consumer.consume()) == b"1"
+    with pytest.raises(CommitError, match="before consuming"):
+        queue.consumer.next_offset = 0
+
+
+@pytest.mark.parametrize("serializer", [JsonSerializer(), CborSerializer()])
+def test_objects_go_through_a_serializer(queue: MappedFileQueue, serializer: Any) -> None:
+    value = {"int": 1, "text": "é", "list": [1.5, None, True]}
+    queue.producer.produce(value, serializer)
+    assert queue.consumer.consume(serializer) == value
+    queue.consumer.commit()
+
+
+def test_a_serializer_of_your_own(queue: MappedFileQueue) -> None:
+    class Number:
+        def serialize(self, message: int) -> bytes:
+            return message.to_bytes(4, "little")
+
+        def deserialize(self, buffer: memoryview) -> int:
+            return int.from_bytes(buffer, "little")
+
+    queue.producer.produce(77, Number())
+    assert queue.consumer.consume(Number()) == 77
+
+
+def test_bytes_that_are_no_object_are_an_error_and_stay(queue: MappedFileQueue) -> None:
+    queue.producer.produce(b"{")
+    with pytest.raises(CodecError):
+        queue.consumer.consume(JsonSerializer())
+    assert bytes(queue.consumer.consume()) == b"{"
+
+
+def test_nothing_comes_within_the_timeout(queue: MappedFileQueue) -> None:
+    with pytest.raises(Empty):
+        queue.consumer.consume(timeout=0.01)
+
+
+def test_ctrl_c_ends_a_waiting_consume(tmp_path: Path) -> None:
+    for spin in (0.0, 60.0):
+        options = {"consumer_spin_wait_duration": spin, "consumer_retry_interval": 60.0}
+        with (
+            MappedFileQueue(tmp_path / f"store{spin}", segment_size=16384, **options) as queue,
+            alarm(0.05),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            queue.consumer.consume()
+
+
+def test_a_producer_of_ours_ends_the_sleep_at_once(tmp_path: Path) -> None:
+    options = {"consumer_spin_wait_duration": 0.0, "consumer_retry_interval": 60.0}
+    with MappedFileQueue(tmp_path / "store", segment_size=16384, **options) as queue:
+        seen: list[bytes] = []
+        thread = threading.Thread(target=lambda: seen.append(bytes(queue.consumer.consume())))
+        thread.start()
+        while not queue.queue.store.need_shared().words()["waiters"]:
+            assert thread.is_alive()
+        queue.producer.produce(b"awake")
+        thread.join(30)
+        assert seen == [b"awake"]
+
+
+def test_an_original_producer_is_seen_at_the_next_look(tmp_path: Path) -> None:
+    twin = Twin(tmp_path / "store", 64)
+    options = {"consumer_spin_wait_duration": 0.0, "consumer_retry_interval": 0.002}
+    with MappedFileQueue(tmp_path / "store", **options) as queue:
+        seen: list[bytes] = []
+
+        def consume() -> None:
+            for _ in range(50):
+                seen.append(bytes(queue.consumer.consume()))
+                queue.consumer.commit()
+
+        thread = threading.Thread(target=consume)
+        thread.start()
+        put = [bytes([n]) * (1 + n % 40) for n in range(50)]
+        for body in put:
+            twin.produce(body)
+        thread.join(30)
+        assert seen == put
+        assert twin.get("consumer.offset") == twin.get("producer.offset")
+        assert len(twin.bases()) > 5
+
+
+def test_an_original_consumer_reads_what_we_produce(tmp_path: Path) -> None:
+    twin = Twin(tmp_path / "store", 64)
+    put = [bytes([n]) * (1 + n % 40) for n in range(50)]
+    with MappedFileQueue(tmp_path / "store") as queue:
+        offsets = [queue.producer.produce(body) for body in put]
+    assert twin.messages() == list(zip(offsets, put, strict=True))
+
+
+def test_what_the_format_can_t_hold_is_refused(queue: MappedFileQueue) -> None:
+    with pytest.raises(RefusedError, match=r"empty body.*penstock"):
+        queue.producer.produce(b"")
+    with pytest.raises(RefusedError, match=r"16379.*penstock"):
+        queue.producer.produce(bytes(16380))
+    assert queue.producer.next_offset == 0
+
+
+def test_progress_is_the_default_group_s(tmp_path: Path) -> None:
+    with MappedFileQueue(tmp_path / "store", segment_size=16384) as queue:
+        for n in range(4):
+            queue.producer.produce(b"%d" % n)
+        queue.consumer.consume()
+        queue.consumer.commit()
+    with Queue(tmp_path / "store") as plain:
+        plain.get(0).ack()
+    with MappedFileQueue(tmp_path / "store") as queue:
+        assert bytes(queue.consumer.consume()) == b"2"
+        queue.consumer.commit()
+    with Queue(tmp_path / "store") as plain:
+        assert [m.body for m in plain.get_many(9)] == [b"3"]
+
+
+def produce_all(path: Path, count: int) -> None:
+    with MappedFileQueue(path, segment_size=16384, durability="process") as queue:
+        for n in range(count):
+            queue.producer.produce(n.to_bytes(4, "little") * (1 + n % 100))
+
+
+def test_two_processes_pass_everything_in_order(tmp_path: Path) -> None:
+    count = 5000
+    with MappedFileQueue(tmp_path / "store", segment_size=16384, durability="process") as queue:
+        process = SPAWN.Process(target=produce_all, args=(tmp_path / "store", count))
+        process.start()
+        for n in range(count):
+            with queue.consumer.consume(timeout=60) as view:
+                assert bytes(view) == n.to_bytes(4, "little") * (1 + n % 100)
+            queue.consumer.commit()
+        process.join()
+        assert queue.consumer.next_offset == queue.producer.next_offset

@@ -1,0 +1,83 @@
+"""Where segments end: every number of bytes left over, and lengths that look like the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock import Queue
+from tests.formats.mfq.twin import Twin
+
+SIZE = 64
+
+
+def both(tmp_path: Path) -> tuple[Path, Twin]:
+    Twin(tmp_path / "ours", SIZE)
+    return tmp_path / "ours", Twin(tmp_path / "twin", SIZE)
+
+
+def files(path: Path) -> dict[str, bytes]:
+    found = [*(path / "commitlog").iterdir(), *(path / "offset").iterdir()]
+    return {file.name: file.read_bytes() for file in found}
+
+
+@pytest.mark.parametrize("left", range(8))
+@pytest.mark.parametrize("level", ["process", "always"])
+def test_a_segment_ends_with_any_number_of_bytes_left(
+    tmp_path: Path, left: int, level: str
+) -> None:
+    path, twin = both(tmp_path)
+    put = [b"a" * (SIZE - left - 5), b"next one", b"x" * (SIZE - 5), b"z"]
+    with Queue(path, create=False, durability=level) as queue:
+        offsets = [queue.put(body) for body in put]
+        assert [m.body for m in queue.scan()] == put
+        assert [m.body for m in queue.get_many(9)] == put
+    assert [twin.produce(body) for body in put] == offsets
+    assert files(path) == files(tmp_path / "twin")
+    with Queue(path, create=False, read_only=True) as reader:
+        assert [(m.offset, m.body) for m in reader.scan()] == twin.messages()
+        assert reader.verify().is_ok
+
+
+@pytest.mark.parametrize("length", [238, 494, 750])
+def test_a_length_that_begins_like_the_end_marker_is_a_frame(tmp_path: Path, length: int) -> None:
+    Twin(tmp_path / "q", 2048)
+    put = [b"e" * length] * 9
+    with Queue(tmp_path / "q", create=False) as queue:
+        for body in put:
+            queue.put(body)
+        assert [m.body for m in queue.get_many(20)] == put
+    assert [body for _, body in Twin(tmp_path / "q").messages()] == put
+
+
+def test_bodies_full_of_markers_are_bodies(tmp_path: Path) -> None:
+    Twin(tmp_path / "q", SIZE)
+    put = [b"\xff" * 20, b"\xee" * 20, b"\0" * 20, b"\xee\0\0\0\xff" * 4] * 3
+    with Queue(tmp_path / "q", create=False) as queue:
+        for body in put:
+            queue.put(body)
+        assert [m.body for m in queue.scan()] == put
+
+
+def test_a_batch_larger_than_a_segment_goes_in_pieces(tmp_path: Path) -> None:
+    Twin(tmp_path / "q", SIZE)
+    put = [b"%02d" % n * 10 for n in range(40)]
+    with Queue(tmp_path / "q", create=False) as queue:
+        queue.put_many(put)
+        assert [m.body for m in queue.scan()] == put
+    assert [body for _, body in Twin(tmp_path / "q").messages()] == put
+
+
+def test_retention_deletes_whole_segments_and_waits_for_the_consumer(tmp_path: Path) -> None:
+    twin = Twin(tmp_path / "q", SIZE)
+    with Queue(tmp_path / "q", create=False, retention_bytes=2 * SIZE) as queue:
+        offsets = [queue.put(bytes([n]) * 20) for n in range(20)]
+        twin.set("consumer.offset", offsets[7])
+        assert queue.trim() > 0
+        assert twin.bases()[0] <= offsets[7]
+        twin.set("consumer.offset", offsets[-1])
+        queue.trim()
+        assert len(twin.bases()) == 2
+        assert queue.end().head == twin.bases()[0]
+        assert next(iter(queue.scan())).offset == twin.bases()[0]

@@ -277,14 +277,11 @@ class Store(OwnGroups, ABC):
         if self.shared is not None:
             s = self.shared
             return End(s.tail, s.next_number, s.segment_base, s.head, s.head_number, s.durable)
-        words = control.peek(self.sidecar)
-        if words is not None and (words.is_clean or words.boot == self.clock.boot_id()):
-            return End(
-                words.tail, words.next_number, words.segment_base, words.head, words.head_number,
-                words.durable,
-            )  # fmt: skip
+        w = control.peek(self.sidecar)
+        if w is not None and (w.is_clean or w.boot == self.clock.boot_id()):
+            return End(w.tail, w.next_number, w.segment_base, w.head, w.head_number, w.durable)
         if self._end is None:
-            self._end = self.find_end(words)
+            self._end = self.find_end(w)
             self.dropped = self._end.dropped
         return self._end
 
@@ -439,9 +436,8 @@ class Store(OwnGroups, ABC):
             verdict.unchecked += seen.unchecked
             if (fault := segment.extras_fault()) is not None:
                 verdict.corrupt.append(Damage(*fault, 0, "a broken record", "key and due time"))
-            for (at, found, expected, skipped), (offset, _) in zip(
-                seen.faults, seen.bad, strict=True
-            ):
+            for fault_seen, (offset, _) in zip(seen.faults, seen.bad, strict=True):
+                at, found, expected, skipped = fault_seen
                 verdict.corrupt.append(Damage(info.path, at, skipped, found, expected, offset))
         self.verify_extra(verdict)
         verdict.corrupt = known_damage.new_in(verdict.corrupt, self.set_aside)

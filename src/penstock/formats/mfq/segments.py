@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from penstock import _core
-from penstock.disk import files
+from penstock.disk import files, sides
 from penstock.errors import CorruptError, FormatError
 from penstock.formats.mfq import layouts
 from penstock.formats.values import SegmentInfo
@@ -27,11 +27,13 @@ def offset_path(queue: Path, name: str) -> Path:
 
 
 def read_offset(queue: Path, name: str) -> int:
-    """What an offset file says; a missing one says 0, as a new queue's does."""
+    """What an offset file says; one that never came to be says 0, as a new queue's does."""
     path = offset_path(queue, name)
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
+        return 0
+    if not raw:
         return 0
     if len(raw) < layouts.OFFSET.size:
         raise CorruptError(path, 0, f"{len(raw)} bytes", "8: an offset")
@@ -45,11 +47,16 @@ def write_offset(queue: Path, name: str, offset: int) -> None:
     """Stores an offset, for good. Alone, under the opening lock."""
     path = offset_path(queue, name)
     data = layouts.OFFSET.pack(offset=offset)
-    if path.exists():
+    if path.exists() and path.stat().st_size >= len(data):
         _core.write_file(path, 0, data, synced=True)
     else:
-        _core.create_file(path, len(data), head=data, synced=True)
-        _core.sync_folder(path.parent)
+        _core.replace_file(path, data)
+
+
+def is_made(queue: Path, name: str) -> bool:
+    """Whether an offset file came to be."""
+    path = offset_path(queue, name)
+    return path.is_file() and path.stat().st_size > 0
 
 
 def list_segments(queue: Path) -> list[SegmentInfo]:
@@ -58,7 +65,8 @@ def list_segments(queue: Path) -> list[SegmentInfo]:
     An empty newest file is one that never came to be, and no segment.
     """
     found: list[tuple[int, Path, int]] = []
-    for entry in list(os.scandir(queue / LOG)):
+    entries = list(os.scandir(queue / LOG)) if (queue / LOG).is_dir() else []
+    for entry in entries:
         is_segment = len(entry.name) == 20 and entry.name.isascii() and entry.name.isdigit()
         if not is_segment or not entry.is_file(follow_symlinks=False):
             what = "is no file named by an offset of 20 digits"
@@ -86,6 +94,18 @@ def make_segment(queue: Path, sidecar: Path, base: int, size: int) -> None:
     _core.create_file(prepared, size, synced=True)
     _core.rename_file(prepared, segment_path(queue, base))
     _core.sync_folder(queue / LOG)
+
+
+def is_unused(info: SegmentInfo) -> bool:
+    """Whether nothing was ever written at a segment's beginning."""
+    with info.path.open("rb") as stream:
+        return info.base == 0 and not any(stream.read(layouts.FRAME.size))
+
+
+def drop_sides(sidecar: Path, base: int) -> None:
+    """Forgets what lay beside a segment that is no more."""
+    for kind, suffix in sides.KINDS.items():
+        _core.unlink_file(sidecar / kind / f"{base:020d}{suffix}")
 
 
 def identity_of(queue: Path, sidecar: Path) -> str:

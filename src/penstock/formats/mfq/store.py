@@ -44,9 +44,11 @@ class MfqStore(Store):
 
     @classmethod
     def sniff(cls, path: Path) -> str | None:
-        """The two folders of the format."""
+        """The two folders of the format, or our word that they were about to be made."""
         is_queue = (path / segments.LOG).is_dir() and (path / segments.OFFSETS).is_dir()
-        return "1" if is_queue else None
+        known = None if is_queue else files.read_json(path / ".penstock" / "queue.json")
+        is_begun = known is not None and known.get("format") == cls.format
+        return "1" if is_queue or is_begun else None
 
     @classmethod
     def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
@@ -58,11 +60,12 @@ class MfqStore(Store):
         files.refuse_network_file_system(path)
         shared = _core.Shared(sidecar, clock.boot_id())
         try:
-            for folder in (segments.LOG, segments.OFFSETS):
-                files.make_folder(path / folder)
             if not segments.list_segments(path):
+                # Our word first: a queue half made is then known for what it is.
                 _core.unlink_file(sidecar / "queue.json")
                 segments.keep_identity(sidecar, secrets.token_hex(16))
+                for folder in (segments.LOG, segments.OFFSETS):
+                    files.make_folder(path / folder)
                 for name in (PRODUCER, CONSUMER):
                     write_offset(path, name, 0)
                 segments.make_segment(path, sidecar, 0, options.segment_bytes)
@@ -81,6 +84,10 @@ class MfqStore(Store):
         self._identity = segments.identity_of(self.path, self.sidecar)
         # In this order: a consumer that follows its producer closely is never ahead of it.
         consumer, producer = (read_offset(self.path, name) for name in (CONSUMER, PRODUCER))
+        if infos and not segments.is_made(self.path, PRODUCER):
+            path = segments.offset_path(self.path, PRODUCER)
+            if not segments.is_unused(infos[0]):
+                raise CorruptError(path, 0, "nothing", "8 bytes: the next offset to write")
         if producer > 0 and not infos:
             path = segments.offset_path(self.path, PRODUCER)
             raise CorruptError(path, 0, f"offset {producer}", "0: there is no segment")
@@ -189,10 +196,16 @@ class MfqStore(Store):
             Damage(info.path, 0, info.size, "a segment behind producer.offset", "none")
             for info in infos[len(held) :]
         ]
-        last = held[-1]
-        start = durable if last.base <= durable <= last.base + last.size else last.base
-        segment = self.open_whole(replace(last, end=None), writable=False)
-        seen = _core.walk(segment, start, min(producer, last.base + last.size))
+        # What we never synced may be missing anywhere; of others' queues we walk the last segment.
+        later = [i for i in held if known is not None and (i.end or producer) > durable]
+        for last in later or held[-1:]:
+            is_newest = last is held[-1]
+            start = durable if last.base <= durable <= last.base + last.size else last.base
+            segment = self.open_whole(replace(last, end=None), writable=False)
+            end = producer if is_newest or last.end is None else last.end
+            seen = _core.walk(segment, start, min(end, last.base + last.size))
+            if seen.end < end:
+                break
         if seen.end < producer:
             found, expected = f"{producer - seen.end} bytes that are no frames", "whole frames"
             if seen.faults:
@@ -207,12 +220,15 @@ class MfqStore(Store):
 
     def recover(self, end: End, *, clean: bool) -> End:
         """Sets both offsets to what is there, syncs what may not be on the disk."""
+        for folder in (segments.LOG, segments.OFFSETS):
+            files.make_folder(self.path / folder)
         segments.keep_identity(self.sidecar, self._identity)
         words = control.peek(self.sidecar)
         is_poisoned = words is not None and words.is_poisoned
         for entry in sorted(os.scandir(self.path / segments.LOG), key=lambda entry: entry.name):
             if int(entry.name) > end.segment_base or entry.stat().st_size == 0:
                 self._set_aside(Path(entry.path))
+                segments.drop_sides(self.sidecar, int(entry.name))
         if not self.list_segments():
             segments.make_segment(self.path, self.sidecar, end.tail, self.segment_bytes)
         self._set_back(PRODUCER, end.tail)
@@ -238,7 +254,7 @@ class MfqStore(Store):
         if found > end:
             log.warning("%s: %s set back from %d to %d, the last whole frame's end",
                         self.path, name, found, end)  # fmt: skip
-        if found > end or not segments.offset_path(self.path, name).exists():
+        if found > end or not segments.is_made(self.path, name):
             write_offset(self.path, name, min(found, end))
 
     def _copy_anew(self, info: SegmentInfo) -> None:

@@ -1,0 +1,21 @@
+"""Power cuts at every effect of small programs on an mfq queue."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.crash.test_power_cut import MEMORY, SEED, cut_everywhere
+from tests.crash.workloads import record
+
+pytestmark = pytest.mark.crash
+STATES = int(os.environ.get("PENSTOCK_STATES", "300"))
+
+
+@pytest.mark.parametrize("level", ["always", "process"])
+@pytest.mark.parametrize("name", ["appends", "rolls", "reopens"])
+def test_a_power_cut_anywhere_keeps_what_was_promised(name: str, level: str) -> None:
+    root = MEMORY / f"penstock-mfq-{os.getpid()}" / "queue"
+    recording = record(name, root, format="mfq", durability=level)
+    assert cut_everywhere(recording, STATES, SEED) > 100

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from penstock.engine.group import Group
     from penstock.engine.positions import Where
 
+FOREIGN_NAP_S = 0.02
+
 
 class AsyncGroup:
     """One group, for asyncio: any number of tasks may wait on it."""
@@ -161,8 +163,11 @@ class AsyncGroup:
             self._timer = None
         if not self._waiters:
             return
-        manual = self.inner.queue.store.clock.manual
-        seconds = room.MANUAL_NAP_S if manual else self.inner.core.wake_in()
+        store = self.inner.queue.store
+        seconds = room.MANUAL_NAP_S if store.clock.manual else self.inner.core.wake_in()
+        if store.publish is not None and store.publish.foreign_end is not None:
+            # Programs that are not ours may append, and they wake nobody.
+            seconds = FOREIGN_NAP_S if seconds is None else min(seconds, FOREIGN_NAP_S)
         if seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self.pump)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -9,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from penstock import Queue
+from penstock import AsyncQueue, Queue
 from tests.formats.mfq.twin import Twin
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -35,6 +36,20 @@ def test_a_waiting_group_sees_what_an_original_produces(tmp_path: Path) -> None:
         assert seen == put
         assert queue.end().tail == twin.get("producer.offset") == twin.get("consumer.offset")
         assert queue.verify().unchecked == 30
+
+
+def test_a_waiting_task_sees_what_an_original_produces(tmp_path: Path) -> None:
+    twin = Twin(tmp_path / "q", 64)
+
+    async def consume() -> bytes:
+        async with AsyncQueue(tmp_path / "q", create=False) as queue:
+            waiting = asyncio.create_task(queue.get(30))
+            while not queue.group().is_waiting:
+                await asyncio.sleep(0)
+            twin.produce(b"hello")
+            return (await waiting).body
+
+    assert asyncio.run(consume()) == b"hello"
 
 
 def test_put_goes_behind_what_an_original_produced_meanwhile(tmp_path: Path) -> None:

@@ -133,15 +133,20 @@ def _has_checksums(store: ZbusStore, block: Block) -> bool:
 
 def _whole_blocks(store: ZbusStore, blocks: tuple[Block, ...], durable: int) -> tuple[Block, ...]:
     """The blocks up to the first that is not whole above `durable`: the queue ends there."""
-    for at, (block, following) in enumerate(itertools.pairwise(blocks)):
-        start = max(durable, block.base)
-        path = segment_path(store.path, block.base)
-        if start >= following.base or not path.exists():
+    ends = [*(block.base for block in blocks[1:]), blocks[-1].base + blocks[-1].end]
+    for at, (block, end) in enumerate(zip(blocks, ends, strict=True)):
+        start, path = max(durable, block.base), segment_path(store.path, block.base)
+        if start >= end:
             continue
-        info = SegmentInfo(path, block.base, block.base, following.base, 0)
+        if not path.exists():
+            if at > 0 and start == block.base:
+                return blocks[:at]  # Not even its name was synced.
+            continue
+        if block is blocks[-1]:
+            break  # The walk that finds the end goes through it.
+        info = SegmentInfo(path, block.base, block.base, end, 0)
         segment = store.open_segment(info, writable=False)
-        covered = _has_checksums(store, block)
-        if _core.walk(segment, start, following.base, covered=covered).end < following.base:
+        if _core.walk(segment, start, end, covered=_has_checksums(store, block)).end < end:
             return blocks[: at + 1]
     return blocks
 

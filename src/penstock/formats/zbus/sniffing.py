@@ -137,8 +137,9 @@ def entry_order(folder: Path, path: Path, raw: bytes) -> str:
             word = table.unpack(raw, at)
             times = (word["created_ms"], word["updated_ms"])
             plausible = all(10**12 <= time <= 10**14 for time in times) and word["base"] >= 0
-            # Before anything is written to a block its file may be missing.
-            is_there = word["end"] == 0 or segment_path(folder, word["base"]).exists()
+            # A creation that was cut short leaves an index whose empty first block has no file.
+            is_new = word["base"] == word["end"] == 0
+            is_there = is_new or segment_path(folder, word["base"]).exists()
             if plausible and word["end"] >= 0 and is_there:
                 return name
             tried.append(f"{name}: base {word['base']}, end {word['end']}, created {times[0]}")

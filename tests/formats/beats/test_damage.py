@@ -126,6 +126,22 @@ def test_frames_before_and_behind_damage_are_read_and_repaired(layout: str, tmp_
         assert [message.offset for message in queue.get_many(99)] == kept
 
 
+@pytest.mark.parametrize(
+    "case", [c for c in BY_ID.values() if c.name.startswith(("corr", "trunc"))]
+)
+def test_a_repaired_queue_of_the_originals_verifies_clean(case: GoldenCase, tmp_path: Path) -> None:
+    path = case.copy(tmp_path)
+    path.chmod(0o700)
+    for file in path.iterdir():
+        file.chmod(0o600)
+    options = QueueOptions(key=case.key)
+    assert not repair(path, options=options).is_clean
+    with Queue(path, read_only=True, key=case.key) as queue:
+        assert queue.verify().is_ok, queue.verify()
+        assert len(list(queue.scan())) >= len(case.expected["pending"])
+    assert repair(path, options=options).is_clean
+
+
 @pytest.mark.parametrize("layout", ["v1/truncated-count0", "v2-rel-aes/truncated-count0"])
 def test_a_torn_end_is_torn_and_not_corrupt(layout: str, tmp_path: Path) -> None:
     case = BY_ID[layout]
@@ -197,6 +213,12 @@ def test_a_wrong_or_missing_key_is_an_error_and_touches_nothing(
     with pytest.raises(KeyNeededError, match="key"):
         Queue(path, key=key, read_only=read_only)
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
+
+def test_a_key_may_be_given_as_hex_digits(tmp_path: Path) -> None:
+    case = BY_ID["v2-seed/basic"]
+    with Queue(case.copy(tmp_path), read_only=True, key=KEY.hex().encode()) as queue:
+        assert len(list(queue.scan())) == 12
 
 
 # ── bombs ──────────────────────────────────────────────────────────────────────────────────

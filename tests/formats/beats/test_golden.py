@@ -93,6 +93,20 @@ def test_state_and_layout_are_told_right(case: GoldenCase, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_a_reader_knows_where_beats_stands(case: GoldenCase, tmp_path: Path) -> None:
+    with opened(case, tmp_path) as queue:
+        start = queue.store.own_groups()["default"]
+        found = [message.offset or 0 for message in queue.scan(tolerant=True)]
+    pending = case.expected["pending"]
+    later = [offset for offset in found if offset >= start]
+    assert [offset >> 40 for offset in later][: len(pending)] or not pending
+    if pending:
+        number, index = pending[0]
+        segment = next(s for s in case.expected["segments"] if s["file"] == f"{number}.seg")
+        assert later[0] == offset_of(segment, segment["frames"][index])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_what_is_pending_is_delivered(case: GoldenCase, tmp_path: Path) -> None:
     frames = {
         (int(Path(segment["file"]).stem), frame["index"]): offset_of(segment, frame)

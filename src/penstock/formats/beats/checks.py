@@ -9,7 +9,6 @@ from penstock.errors import KeyNeededError
 from penstock.formats import known_damage
 from penstock.formats.base import Damage, SegmentInfo, Verdict
 from penstock.formats.beats import closing, segments
-from penstock.formats.beats.layouts import POSITION_BITS
 from penstock.formats.beats.segments import Header, Unreadable
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def _verify_segment(
     seen = _core.walk(segment, info.first, last, past_damage=True, unseal=True)
     verdict.frames += seen.frames
     verdict.messages += seen.messages
-    count = _count_of(info, header)
+    count = count_of(store, info)
     faults = zip(seen.faults, seen.bad, strict=True)
     for index, ((at, found, expected, length), (offset, _)) in enumerate(faults):
         is_last = index == len(seen.faults) - 1 and seen.stop != ""
@@ -86,7 +85,8 @@ def _verify_segment(
         is_torn = is_last and seen.stop == "cut" and not count
         damage = Damage(info.path, at, length, found, expected, offset)
         (verdict.torn if is_torn else verdict.corrupt).append(damage)
-    if count and count != seen.frames and not is_open and not seen.faults:
+    is_known = any(entry.segment == info.path.name for entry in store.set_aside)
+    if count and count != seen.frames and not (is_open or is_known or seen.faults):
         found = f"{count} frames in the header"
         verdict.corrupt.append(Damage(info.path, 4, 4, found, str(seen.frames)))
     if header.kind.is_stream and not is_open and not segment.is_mapped:
@@ -110,14 +110,10 @@ def _verify_seal(
         verdict.corrupt.append(Damage(info.path, at, 0, found, "what was sealed"))
 
 
-def _count_of(info: SegmentInfo, header: Header) -> int | None:
+def count_of(store: BeatsFiles, info: SegmentInfo) -> int | None:
     """Frames by the header: none where it has no count, 0 while the segment was open."""
-    if not header.kind.is_counted:
+    header = store.header(info.path)
+    if not isinstance(header, Header) or not header.kind.is_counted:
         return None
     with info.path.open("rb") as file:
         return int(header.kind.header.unpack(file.read(header.kind.header_bytes))["frames"])
-
-
-def number_of(info: SegmentInfo) -> int:
-    """The id in the file's name."""
-    return info.base >> POSITION_BITS

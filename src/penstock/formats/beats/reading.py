@@ -7,6 +7,7 @@ or unpacked into memory where a segment is one compressed stream.
 from __future__ import annotations
 
 from abc import ABC
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -43,6 +44,7 @@ class BeatsFiles(Store, ABC):
 
     def load(self) -> None:
         """Reads every header; the key must fit."""
+        self.options = replace(self.options, key=segments.plain_key(self.options.key))
         self._headers: dict[tuple[str, int], Header | Unreadable] = {}
         self._stream_ends: dict[tuple[str, int, int], int] = {}
         self._own: dict[int, int] = {}
@@ -111,6 +113,11 @@ class BeatsFiles(Store, ABC):
         size = path.stat().st_size
         end = None if base == live else self._end_of(number, path, header, size)
         return SegmentInfo(path, base, base, end, size, is_sealed=end is not None)
+
+    def describe(self, info: SegmentInfo) -> SegmentInfo:
+        """With the number of frames, where the header has it."""
+        count = checks.count_of(self, info)
+        return replace(info, messages=count) if count else info
 
     def _end_of(self, number: int, path: Path, header: Header, size: int) -> int:
         kind = header.kind
@@ -245,7 +252,12 @@ class BeatsFiles(Store, ABC):
     def own_groups(self) -> dict[str, int]:
         """The default group, as far as Beats (or we) have acked."""
         found = state.read(self.state_path)
-        return {} if found is None else {"default": self._place(found)}
+        if found is not None:
+            return {"default": self._place(found)}
+        # Nothing acked yet. For a reader that is Beats at the beginning; whoever opens the queue
+        # for writing has this group from its first use on, and not before.
+        is_beats = not self.is_live and self.state_path.exists()
+        return {"default": self.end().head} if is_beats else {}
 
     def _place(self, found: state.State) -> int:
         """The state as an offset where a message begins, or the end of its segment."""

@@ -17,6 +17,7 @@ from penstock.errors import FormatError, KeyNeededError
 from penstock.formats.beats.layouts import FRAME_BYTES, IV_BYTES, KINDS, MAX_ID, Kind
 
 NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg\Z")
+HEX = re.compile(rb"[0-9A-Fa-f]+\Z")
 MAX_FRAME_BYTES = 1 << 30
 
 
@@ -88,6 +89,13 @@ def _identify(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadable
     if version == 3:
         return _version_3(raw, need_key(key, path))
     return Header(kind, fits=_fits(raw, kind, None))
+
+
+def plain_key(key: bytes | None) -> bytes | None:
+    """The key; 32 hex digits are the 16 bytes they spell."""
+    if key is not None and len(key) == 32 and HEX.match(key):
+        return bytes.fromhex(key.decode("ascii"))
+    return key
 
 
 def need_key(key: bytes | None, path: Path) -> bytes:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class BeatsStore(BeatsFiles):
     @classmethod
     def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
         """An empty queue: one segment without frames, an empty `state.dat`."""
+        options = replace(options, key=segments.plain_key(options.key))
         layout = layout or ("1" if options.key is None else "2")
         if layout not in CREATED:
             raise OptionError("layout", layout, f"{', '.join(CREATED)} (format beats)")

@@ -221,8 +221,8 @@ impl Publish for RingHeader {
     }
 
     fn synced(&self, segment: &Segment, batch: &Batch) -> io::Result<()> {
-        if self.is_always {
-            let map = self.meta.as_ref().or(segment.map()).ok_or_else(missing)?;
+        let own = segment.map().filter(|_| self.is_always);
+        if let Some(map) = self.meta.as_ref().or(own) {
             region::sync(map.file())?;
         }
         self.note(segment, &self.extent(batch.end, batch.next_number))

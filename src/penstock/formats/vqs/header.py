@@ -165,7 +165,8 @@ def sniff(path: Path) -> str | None:
         return None
     data, meta = path / "data.dat", path / "meta.dat"
     if not data.is_file():
-        return None
+        is_half_made = meta.is_file() and (path / ".penstock" / "making").is_file()
+        return "stage4" if is_half_made else None
     with (meta if meta.is_file() else data).open("rb") as stream:
         raw = stream.read(64)
     if raw[:3] != layouts.MAGIC:

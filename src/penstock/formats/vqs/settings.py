@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 IDENTITY = "queue.json"
 PENDING = "header.new"
+MAKING = "making"
 FIXED_AT = layouts.WORDS_AT + 4 * len(layouts.WORDS)
 """From here on the header holds settings and labels."""
 COPY_BYTES = 1 << 20
@@ -75,6 +76,10 @@ def create_files(
     words |= {"read_offset": stage.start, "write_offset": stage.start}
     head = header.pack(stage, words | of_options(options))
     remember(sidecar, stage.name, secrets.token_hex(16))
+    if stage.meta:  # Two files: whoever finds one of them alone may finish what we began.
+        _core.replace_file(sidecar / MAKING, b"")
+        _core.sync_folder(path)
+        _core.sync_folder(path.parent)
     prepared = sidecar / f"new-{owner}.bin"
     parts = [(stage.data_path(path), size, head if not stage.meta else None)]
     if stage.meta:

@@ -60,6 +60,7 @@ class VqsStore(Store):
         try:
             if not stage.data_path(path).exists():
                 settings.create_files(path, sidecar, stage, options, shared.owner)
+            _core.unlink_file(sidecar / settings.MAKING)
         finally:
             shared.close()
             shared.opened()
@@ -73,6 +74,8 @@ class VqsStore(Store):
         if self.is_live and not stage.is_written:
             advice = "open it with read_only=True, or convert it to layout doc or stage4"
             raise FormatError(self.path, f"layout {stage.name} is only read", advice)
+        if self.is_live and (self.sidecar / settings.MAKING).exists():
+            self.create(self.path, self.layout, self.options, self.clock)
         self.given = self.options
         self.ages = Ages(self.sidecar)
         self._read_header()
@@ -299,6 +302,10 @@ class VqsStore(Store):
         size = self.ring_bytes + self.stage.start
         intent.write(self.sidecar, intent.Intent(sequence, *numbers), words, size)
         return replace(end, durable=end.tail)
+
+    def leave(self, shared: _core.Shared) -> None:
+        """A clean control block must find the header that it left."""
+        _core.sync_file(self.stage.header_path(self.path))
 
     # ── consuming ──────────────────────────────────────────────────────────────────────────
 

@@ -47,7 +47,7 @@ def put_for_ever(
     queue = open_queue(path, **options)
     ready()
     number = start
-    while True:
+    for _ in range(5000):  # Should nobody kill it, it ends by itself.
         size = rng.choice((1, 30, 200, 900, 5000))
         count = rng.choice((1, 1, 1, 5))
         bodies = [b"%08d" % n + bytes([n % 251]) * size for n in range(number, number + count)]
@@ -124,7 +124,7 @@ def consume_for_ever(ready: Callable[[], None], path: Path, noted: Path) -> None
     queue = open_queue(path)
     queue.group()
     ready()
-    while True:
+    for _ in range(1000):
         for message in queue.get_many(3, 0.05):
             number = int(message.body[:8])
             message.ack()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import show
-from penstock.cli.opening import Json
+from penstock.cli.opening import Json, command
 from penstock.errors import OptionError
 
 MISSING = "pipelines run on Spark, which is not installed: pip install 'penstock[spark]'"
@@ -22,7 +22,11 @@ def register(app: typer.Typer) -> None:
     family.command("template")(template)
     family.command("cursor")(cursor)
     app.add_typer(family, name="pipeline")
-    app.command("ship")(ship)
+    examples = (
+        "penstock ship orders s3://spool/orders",
+        "penstock ship orders file:///mnt/copy --dry-run",
+    )
+    command(app, "ship", *examples)(ship)
 
 
 def names() -> None:

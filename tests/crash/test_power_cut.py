@@ -24,7 +24,7 @@ from tests.crash.workloads import KEY, Facts, Recording, record
 pytestmark = pytest.mark.crash
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path("/tmp")
 SEED = int(os.environ.get("PENSTOCK_SEED", "20261115"))
-STATES = int(os.environ.get("PENSTOCK_STATES", "15500"))
+STATES = int(os.environ.get("PENSTOCK_STATES", "5000"))
 """Of each case that has as many; together a little more than 200,000."""
 SECOND_CUT_EVERY, REOPEN_EVERY, VERIFY_EVERY = 200, 4, 8
 

@@ -11,7 +11,7 @@ from tests.crash.test_power_cut import MEMORY, SEED, cut_everywhere
 from tests.crash.workloads import record
 
 pytestmark = pytest.mark.crash
-STATES = int(os.environ.get("PENSTOCK_STATES", "2000"))
+STATES = int(os.environ.get("PENSTOCK_STATES", "600"))
 
 
 @pytest.mark.parametrize("layout", ["corr", "crc"])

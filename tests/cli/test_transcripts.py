@@ -21,10 +21,11 @@ def test_every_transcript_is_true(tmp_path: Path) -> None:
 
 def test_every_command_has_a_section_and_a_transcript() -> None:
     text = PAGE.read_text()
+    own_page = {"pipeline", "ship"}  # docs/spark.md shows them, with Spark at hand
     headings = {line.removeprefix("### ").strip("`") for line in text.splitlines()}
-    assert set(COMMANDS) - headings == set()
+    assert set(COMMANDS) - headings == own_page
     run = {step.command.partition("penstock ")[2].split()[0] for step in transcripts.steps(text)}
-    assert set(COMMANDS) - run == set()
+    assert set(COMMANDS) - run == own_page
 
 
 def test_a_wrong_transcript_is_noticed() -> None:

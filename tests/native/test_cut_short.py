@@ -10,6 +10,10 @@ import pytest
 
 from penstock import Group, PoisonedError, Queue, StorageError
 
+# In a process of many tests another library may have taken the signal over since: these run in
+# the slow suite, which has a process to itself.
+pytestmark = pytest.mark.slow
+
 
 def filled(path: Path) -> Queue:
     queue = Queue(path, durability="process")

@@ -113,6 +113,20 @@ def test_the_next_opener_is_not_held_up_by_a_lock_of_the_last_one(
     assert run(put_and_get, path) == b"from a newcomer"
 
 
+def test_receipts_of_the_living_hold_when_a_table_is_made_anew(path: Path, queue: Queue) -> None:
+    queue.put_many([b"%d" % n for n in range(6)])
+    first, done, back, longer, looped, open_one = queue.get_many(6)
+    done.ack()  # From here on no entry of a table made anew is where it was.
+    die_holding(hold_group_lock, path)
+    first.ack()
+    back.nack()
+    longer.extend(60)
+    looped.settle(True)
+    assert queue.get(0).offset == back.offset
+    outstanding = [offset for offset, *_ in queue.group().core.outstanding()]
+    assert outstanding == [back.offset, longer.offset, open_one.offset]
+
+
 def half_appended(path: Path, queue: Queue, **words: int) -> None:
     """As if someone had died after `reserve`, having copied half a frame."""
     end = queue.end()

@@ -291,17 +291,25 @@ impl Group {
         }
     }
 
-    /// The entry that a receipt names, if its lease still runs.
-    fn leased(&self, entry: u32, token: u64, offset: u64) -> Result<Entry, Refusal> {
-        let found = self.table.entry(entry).filter(|_| !self.is_gone()).ok_or(Refusal::Stale)?;
-        let is_same =
-            found.token == token && found.offset == offset && found.state == State::Leased;
-        if is_same { Ok(found) } else { Err(Refusal::Stale) }
+    /// The entry that a receipt names, and where it is now, if its lease still runs. A table made
+    /// anew from the journal has its entries elsewhere: the place in the receipt is only a guess.
+    fn leased(&self, guess: u32, token: u64, offset: u64) -> Result<(u32, Entry), Refusal> {
+        let is_it = |found: &Entry| {
+            found.token == token && found.offset == offset && found.state == State::Leased
+        };
+        let at = |place: u32| Some((place, self.table.entry(place).filter(is_it)?));
+        let found = at(guess).or_else(|| at(self.table.find(offset)?));
+        found.filter(|_| !self.is_gone()).ok_or(Refusal::Stale)
     }
 
-    /// Whether the lease that a receipt proves still runs.
-    pub fn is_leased(&self, entry: u32, token: u64, offset: u64) -> bool {
-        self.leased(entry, token, offset).is_ok()
+    /// Whether the lease that a receipt proves still runs. Without the lock a yes may be out of
+    /// date, and a no may come from a table that is being made anew.
+    pub fn is_leased(&self, py: Python<'_>, entry: u32, token: u64, offset: u64) -> PyResult<bool> {
+        if self.table.entry(entry).is_some_and(|found| found.token == token) {
+            return Ok(true);
+        }
+        let _held = self.take(py)?;
+        Ok(self.leased(entry, token, offset).is_ok())
     }
 
     fn answer(&self, py: Python<'_>, outcome: Result<(), Refusal>) -> PyResult<()> {
@@ -314,7 +322,7 @@ impl Group {
     }
 
     fn ack_locked(&self, entry: u32, token: u64, offset: u64) -> Result<bool, Refusal> {
-        let found = self.leased(entry, token, offset)?;
+        let (entry, found) = self.leased(entry, token, offset)?;
         // Only a waiting message with the same key needs the time.
         let now = if found.key == 0 { 0 } else { self.clock().boot() };
         self.write(Kind::Done, found, now)?;
@@ -357,7 +365,7 @@ impl Group {
         let held = self.take(py)?;
         let outcome = self
             .leased(entry, token, offset)
-            .and_then(|found| Ok(self.release(entry, found, delay)?));
+            .and_then(|(entry, found)| Ok(self.release(entry, found, delay)?));
         drop(held);
         self.control.signal();
         self.answer(py, outcome)
@@ -390,7 +398,7 @@ impl Group {
     ) -> PyResult<()> {
         let timeout = seconds_to_ns(seconds)?;
         let held = self.take(py)?;
-        let outcome = self.leased(entry, token, offset).and_then(|mut found| {
+        let outcome = self.leased(entry, token, offset).and_then(|(entry, mut found)| {
             let now = self.clock().boot();
             (found.deadline, found.timeout) = (now.saturating_add(timeout), timeout);
             self.write(Kind::Extend, found, now)?;

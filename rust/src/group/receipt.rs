@@ -52,7 +52,7 @@ impl Receipt {
 
     /// Acks or gives back, if the lease still runs.
     pub fn settle(&self, py: Python<'_>, done: bool) -> PyResult<()> {
-        if !self.group.is_leased(self.entry, self.token, self.offset) {
+        if !self.group.is_leased(py, self.entry, self.token, self.offset)? {
             return Ok(());
         }
         if done { self.ack(py) } else { self.nack(py, 0.0) }

@@ -396,6 +396,22 @@ impl Table {
             .filter(|entry| self.state(*entry) != State::Done)
     }
 
+    /// Where the message at `offset` is, if it is in the table.
+    pub fn find(&self, offset: u64) -> Option<u32> {
+        let (first, len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
+        let (mut low, mut high) = (first, first + len);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let entry = self.order(middle);
+            match self.load64(entry, field::OFFSET).cmp(&offset) {
+                std::cmp::Ordering::Equal => return Some(entry),
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        None
+    }
+
     /// How many are out, held back or waiting, gaps included: what the window limits.
     #[inline]
     pub fn span(&self) -> u64 {

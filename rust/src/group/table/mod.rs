@@ -229,9 +229,10 @@ impl Table {
         State::of(self.load32(entry, field::STATE))
     }
 
-    /// Reads an entry out; none outside the table.
+    /// Reads an entry out; none outside the table. Behind those in use lies what a table before
+    /// this one left: it still looks like leases.
     pub fn entry(&self, entry: u32) -> Option<Entry> {
-        (entry < self.small(at::CAPACITY)).then(|| Entry {
+        (entry < self.small(at::USED)).then(|| Entry {
             offset: self.load64(entry, field::OFFSET),
             frame: self.load64(entry, field::FRAME),
             deadline: self.deadline(entry),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from penstock import Group, PoisonedError, Queue, StorageError
-
-# In a process of many tests another library may have taken the signal over since: these run in
-# the slow suite, which has a process to itself.
-pytestmark = pytest.mark.slow
 
 
 def filled(path: Path) -> Queue:
@@ -64,3 +64,67 @@ def test_put_raises_when_the_segment_was_cut_and_nothing_more_is_accepted(tmp_pa
         queue.put(b"x")
     with pytest.raises(PoisonedError):
         queue.put(b"x")
+
+
+def test_the_guard_takes_the_signal_back_from_a_library_that_took_it(tmp_path: Path) -> None:
+    with filled(tmp_path / "before"):
+        faulthandler.disable()
+        faulthandler.enable()  # As pytest and Spark's workers do, at any time.
+        queue = filled(tmp_path / "q")
+        cut(queue)
+        with pytest.raises(StorageError, match="cut short"):
+            list(queue.scan())
+
+
+MANY_MAPPINGS = """
+import os, resource, sys
+from penstock import Queue, StorageError
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+queue = Queue(sys.argv[1], durability="process")
+queue.put_many([bytes(1000)] * 200)
+(segment,) = queue.store.segments(fresh=True)
+count = min(3000, most - 100)
+others = [queue.store.open_segment(segment, writable=False) for _ in range(count)]
+scan = Queue(sys.argv[1]).scan()
+os.truncate(segment.path, 8192)
+try:
+    list(scan)
+except StorageError as error:
+    print(count, "mappings:", error)
+"""
+
+
+def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_mapping_behind_thousands_of_others_is_guarded_too(tmp_path: Path) -> None:
+    done = run(MANY_MAPPINGS, str(tmp_path / "q"))
+    assert done.returncode == 0, done.stderr
+    assert "cut short" in done.stdout
+
+
+FOREIGN_FAULT = """
+import mmap, os, sys
+from penstock import Queue
+if sys.argv[2] == "faulthandler":
+    import faulthandler
+    faulthandler.enable()
+Queue(sys.argv[1]).put(b"x")
+with open(sys.argv[1] + ".foreign", "w+b") as file:
+    file.truncate(8192)
+    memory = mmap.mmap(file.fileno(), 8192)
+    file.truncate(0)
+    memory[5000]
+"""
+
+
+@pytest.mark.parametrize("who", ["faulthandler", "nobody"])
+def test_a_bus_error_that_is_not_ours_ends_the_process_as_without_us(
+    tmp_path: Path, who: str
+) -> None:
+    done = run(FOREIGN_FAULT, str(tmp_path / "q"), who)
+    assert done.returncode == -signal.SIGBUS
+    assert ("Bus error" in done.stderr) == (who == "faulthandler")

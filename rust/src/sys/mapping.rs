@@ -18,7 +18,8 @@ pub struct Mapping {
     len: usize,
     file: File,
     inode: u64,
-    watch: Option<usize>,
+    /// Given up before the memory is.
+    watch: Option<sigbus::Watch>,
     writable: bool,
 }
 
@@ -50,7 +51,7 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let watch = sigbus::watch(base.as_ptr() as usize, len);
+        let watch = Some(sigbus::watch(base.as_ptr() as usize, len));
         Ok(Self { base, len, file, inode, watch, writable })
     }
 
@@ -104,7 +105,7 @@ impl Mapping {
             base
         };
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let watch = sigbus::watch(base.as_ptr() as usize, total);
+        let watch = Some(sigbus::watch(base.as_ptr() as usize, total));
         Ok(Self { base, len: total, file, inode, watch, writable })
     }
 
@@ -189,9 +190,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if let Some(slot) = self.watch {
-            sigbus::forget(slot);
-        }
+        drop(self.watch.take());
         // SAFETY: mapped by us with this length, and nobody can hold a borrow any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len.max(1)) };
     }

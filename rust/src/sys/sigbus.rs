@@ -1,81 +1,162 @@
 //! A file cut short under a mapping kills a process with SIGBUS. The guard puts a page of zeros
 //! under the touched address instead and counts it: the call that touched it then raises.
+//!
+//! The signal belongs to the whole process: other libraries take it over too (`faulthandler`
+//! does). So every new mapping makes sure that the handler is ours, and what is not ours goes to
+//! whoever had the signal before. The handler walks a list of blocks that only ever grows: no
+//! lock, nothing freed, safe in a signal handler and after a fork.
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-const SLOTS: usize = 8192;
-static BASES: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
-static ENDS: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
+const SLOTS: usize = 1024;
+const PAGE: usize = 4096;
+
+/// Where a watched mapping is; a base of 0 is a free slot.
+struct Slot {
+    base: AtomicUsize,
+    end: AtomicUsize,
+}
+
+struct Block {
+    slots: [Slot; SLOTS],
+    next: AtomicPtr<Block>,
+}
+
+static FIRST: Block = Block::new();
 static HITS: AtomicU64 = AtomicU64::new(0);
-static INSTALL: Once = Once::new();
-static PREVIOUS: AtomicUsize = AtomicUsize::new(0);
+static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(null_mut());
+static IS_DYING: AtomicBool = AtomicBool::new(false);
+
+impl Block {
+    const fn new() -> Self {
+        const FREE: Slot = Slot { base: AtomicUsize::new(0), end: AtomicUsize::new(0) };
+        Self { slots: [const { FREE }; SLOTS], next: AtomicPtr::new(null_mut()) }
+    }
+
+    fn next(&self) -> Option<&'static Self> {
+        // SAFETY: null or a block that was leaked below.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The block behind this one, made if there is none yet.
+    fn next_or_new(&self) -> &'static Self {
+        if let Some(next) = self.next() {
+            return next;
+        }
+        let new = Box::into_raw(Box::new(Self::new()));
+        match self.next.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: just leaked; nobody frees it any more.
+            Ok(_) => unsafe { &*new },
+            Err(theirs) => {
+                // SAFETY: ours was seen by nobody else; theirs is a leaked block.
+                unsafe {
+                    drop(Box::from_raw(new));
+                    &*theirs
+                }
+            }
+        }
+    }
+}
+
+/// Ends the watch over a mapping when it is dropped: before the mapping goes.
+pub struct Watch(&'static Slot);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.end.store(0, Ordering::Release);
+        self.0.base.store(0, Ordering::Release);
+    }
+}
 
 /// How many times a mapping was found to have lost its file. Compare before and after.
 pub fn hits() -> u64 {
     HITS.load(Ordering::Relaxed)
 }
 
-/// Watches `[base, base + len)`; the answer is given back to `forget`.
-pub fn watch(base: usize, len: usize) -> Option<usize> {
-    INSTALL.call_once(install);
-    for (slot, (start, end)) in BASES.iter().zip(&ENDS).enumerate() {
-        if start.compare_exchange(0, base, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            end.store(base.saturating_add(len), Ordering::Release);
-            return Some(slot);
+/// Watches `[base, base + len)`.
+pub fn watch(base: usize, len: usize) -> Watch {
+    install();
+    let mut block = &FIRST;
+    loop {
+        for slot in &block.slots {
+            if slot.base.compare_exchange(0, base, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                slot.end.store(base.saturating_add(len), Ordering::Release);
+                return Watch(slot);
+            }
         }
-    }
-    None
-}
-
-/// Ends the watch.
-pub fn forget(slot: usize) {
-    if let (Some(start), Some(end)) = (BASES.get(slot), ENDS.get(slot)) {
-        end.store(0, Ordering::Release);
-        start.store(0, Ordering::Release);
+        block = block.next_or_new();
     }
 }
 
+fn is_watched(address: usize) -> bool {
+    let mut block = Some(&FIRST);
+    while let Some(here) = block {
+        let is_inside = |slot: &Slot| {
+            let (base, end) = (slot.base.load(Ordering::Acquire), slot.end.load(Ordering::Acquire));
+            base != 0 && address >= base && address < end
+        };
+        if here.slots.iter().any(is_inside) {
+            return true;
+        }
+        block = here.next();
+    }
+    false
+}
+
+/// Takes the signal, unless it is ours already; remembers who had it.
 fn install() {
-    // SAFETY: the handler is async-signal-safe (atomics, mmap, sigaction); both structs are valid.
+    // SAFETY: all zeros is a valid `sigaction`, and both calls get valid ones.
     unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        let mut previous: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = handle as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        libc::sigaction(libc::SIGBUS, &raw const action, &raw mut previous);
-        PREVIOUS.store(previous.sa_sigaction, Ordering::Release);
+        let mut current: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut current);
+        if current.sa_sigaction == handle as *const () as usize {
+            return;
+        }
+        // Leaked: the handler may be reading the one before right now, and it happens rarely.
+        PREVIOUS.store(Box::into_raw(Box::new(current)), Ordering::Release);
+        let mut ours: libc::sigaction = std::mem::zeroed();
+        ours.sa_sigaction = handle as *const () as usize;
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        IS_DYING.store(false, Ordering::Release);
+        libc::sigaction(libc::SIGBUS, &raw const ours, null_mut());
     }
 }
 
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel hands a valid siginfo for SIGBUS.
-    let address = unsafe { (*info).si_addr() } as usize;
-    let ours = BASES.iter().zip(&ENDS).any(|(start, end)| {
-        let (base, end) = (start.load(Ordering::Acquire), end.load(Ordering::Acquire));
-        base != 0 && address >= base && address < end
-    });
-    if ours {
-        let page = address & !4095;
+    let (address, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
+    // A code above 0 is a fault of this thread; anything else was sent, and has no address.
+    if code > 0 && is_watched(address) {
         // SAFETY: the page lies inside a mapping of ours whose file is gone there; replacing it by
         // zeros changes nothing that still exists.
-        unsafe {
+        let page = unsafe {
             libc::mmap(
-                page as *mut libc::c_void,
-                4096,
+                (address & !(PAGE - 1)) as *mut libc::c_void,
+                PAGE,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
                 -1,
                 0,
-            );
+            )
+        };
+        if page != libc::MAP_FAILED {
+            HITS.fetch_add(1, Ordering::Relaxed);
+            return;
         }
-        HITS.fetch_add(1, Ordering::Relaxed);
-        return;
     }
-    // SAFETY: not ours: hand over to whoever was there before, or die as without us.
+    // Not ours: hand over to whoever was there before, or die as without us. One that hands the
+    // signal back to us has had its turn.
+    let previous = PREVIOUS.load(Ordering::Acquire);
+    // SAFETY: `previous` is null or a leaked `sigaction`; all zeros is the default action. The
+    // fault comes again as soon as we return; a signal that was sent is sent again.
     unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = PREVIOUS.load(Ordering::Acquire);
-        libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        let default: libc::sigaction = std::mem::zeroed();
+        let is_again = IS_DYING.swap(true, Ordering::AcqRel);
+        let next = if is_again || previous.is_null() { &raw const default } else { previous };
+        libc::sigaction(signal, next, null_mut());
+        if code <= 0 {
+            libc::raise(signal);
+        }
     }
 }

@@ -31,11 +31,12 @@ class Scan:
         codec: Codec | None = None,
     ) -> None:
         """Reads `[start, end)`; with `tolerant`, damage is noted and passed over."""
-        self._store, self._codec = store, codec
-        self._found: list[Damage] = []
+        self._codec = codec
         self._columns = list(columns) if columns is not None else None
+        # Not `self`: the native scan keeps its host, and a circle through it is never collected.
+        self._guide = _Guide(store) if tolerant else None
         self._core = _core.Scan(
-            self if tolerant else store,
+            self._guide or store,
             start,
             end,
             shared=store.shared,
@@ -55,8 +56,25 @@ class Scan:
         """The Arrow C stream, in a capsule."""
         return _core.arrow_stream(self._core, self._columns)
 
+    @property
+    def damage(self) -> list[Damage]:
+        """What was passed over so far."""
+        unread = self._guide.found if self._guide is not None else []
+        faults = [
+            Damage(path, at, n, found, want) for path, at, found, want, n in self._core.faults
+        ]
+        return known_damage.new_in([*unread, *faults], ())
+
+
+class _Guide:
+    """Leads a tolerant scan from segment to segment, past those that can't be read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.found: list[Damage] = []
+
     def segment_at(self, offset: int) -> _core.Segment:
-        """For a tolerant scan: the segment that holds `offset`, or the next one that can be read.
+        """The segment that holds `offset`, or the next one that can be read.
 
         A damaged header is noted; where the format can, the frames behind it are read all the same.
         """
@@ -64,17 +82,9 @@ class Scan:
         for info, _, _ in self._store.ranges(offset, tail):
             segment, damage = self._store.open_tolerantly(info)
             if damage is not None:
-                self._found.append(damage)
+                self.found.append(damage)
             if segment is not None:
                 return segment
         # Nothing more can be read: an empty segment at the tail ends the scan.
         frames = _core.penstock_frames(bytes(16), tail)
         return _core.Segment.over(self._store.path, tail, 0, frames, b"")
-
-    @property
-    def damage(self) -> list[Damage]:
-        """What was passed over so far."""
-        faults = [
-            Damage(path, at, n, found, want) for path, at, found, want, n in self._core.faults
-        ]
-        return known_damage.new_in([*self._found, *faults], ())

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from penstock.errors import StorageError
 from penstock.spark import java
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ SETTINGS = {
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
 }
 
+SELECT_LIMIT = 1024
+
 
 def session(name: str = "penstock", **settings: str | int | bool) -> SparkSession:
     """A local session, or the one there is.
@@ -48,4 +51,27 @@ def session(name: str = "penstock", **settings: str | int | bool) -> SparkSessio
             text = str(value).lower() if isinstance(value, bool) else str(value)
             builder = builder.config(key, text)
     found: SparkSession = builder.getOrCreate()
+    listen_for_callbacks(found)
     return found
+
+
+def listen_for_callbacks(spark: SparkSession) -> None:
+    """Makes sure that `foreachBatch` will be heard, or says why it would not be.
+
+    Spark calls back through a socket that py4j watches with select(2), which knows no descriptor
+    above 1023: there the listener ends without a word, and the query waits for ever. A session of
+    ours listens from its beginning; in other sessions this is found out before a query starts.
+    """
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    context = getattr(spark, "_sc", None)
+    if context is None:  # Spark Connect runs the function elsewhere
+        return
+    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
+    server = context._gateway._callback_server
+    if server.server_socket.fileno() >= SELECT_LIMIT:
+        raise StorageError(
+            "/proc/self/fd", "so many files are open that Spark can't call back (py4j needs a "
+            f"descriptor below {SELECT_LIMIT}); start the session with penstock.spark.session, or "
+            "start it earlier",
+        )  # fmt: skip

@@ -17,6 +17,7 @@ from penstock.disk import files
 from penstock.errors import OptionError
 from penstock.spark import queues
 from penstock.spark.options import SourceOptions
+from penstock.spark.pipelines.watch import Watch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,7 +135,7 @@ class Run:
 
     def drain(self, query: StreamingQuery) -> int:
         """Waits for a query that ends by itself, counting as it goes; answers its batches."""
-        seen = -1
+        seen, watch = -1, Watch(query)
         while True:
             is_over = query.awaitTermination(1)
             for one in query.recentProgress:
@@ -144,6 +145,7 @@ class Run:
                     self.bytes += sum(_bytes_of(source) for source in one["sources"])
             if is_over:
                 return seen + 1
+            watch.look()
 
     def __enter__(self) -> Self:
         """For `with`."""

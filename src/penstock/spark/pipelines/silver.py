@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from penstock.errors import OptionError
 from penstock.spark.pipelines import bodies
 from penstock.spark.pipelines.request import Request, Run
+from penstock.spark.session import listen_for_callbacks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +37,7 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     same = F.coalesce("id", F.concat_ws("@", "queue", F.col("offset").cast("string")))
     frame = frame.withColumn("_same", same).withWatermark("timestamp", request.watermark)
     frame = frame.dropDuplicatesWithinWatermark(["_same"])
+    listen_for_callbacks(spark)
     counts = {"good": 0, "bad": 0}
     writer = _Writer(request, target, dead, record.id, counts)
     query = (

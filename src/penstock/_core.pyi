@@ -1051,8 +1051,10 @@ def beats_stream(
 
 def beats_stream_rest(
     path: Path, *, data_at: int, key: bytes | None = None, iv: bytes | None = None
-) -> list[bytes]:
-    """The plain bytes of the blocks that stand behind a broken one in a compressed stream."""
+) -> tuple[bytes, list[bytes]]:
+    """What a broken block of a compressed stream still gave, and the plain bytes of the blocks
+    that stand behind it.
+    """
 
 def beats_pack_stream(plain: bytes) -> bytes:
     """`plain` as a closed stream."""

@@ -19,19 +19,6 @@ BY_ID = {case.id: case for case in golden_cases("beats")}
 LAYOUTS = sorted(NAMES)
 
 
-def small_segment(case: GoldenCase, tmp_path: Path) -> Path:
-    """The golden queue with its smallest segment that has frames alone."""
-    path = case.copy(tmp_path)
-    path.chmod(0o700)
-    files = sorted(path.glob("*.seg"), key=lambda file: file.stat().st_size)
-    kept = next(file for file in files if file.stat().st_size > 100)
-    for file in path.iterdir():
-        if file != kept:
-            file.unlink()
-    kept.chmod(0o600)
-    return kept
-
-
 def read(path: Path, key: bytes | None) -> tuple[dict[int, bytes], bool]:
     """Payloads by offset, and whether anything was reported."""
     try:
@@ -42,57 +29,6 @@ def read(path: Path, key: bytes | None) -> tuple[dict[int, bytes], bool]:
             return found, not verdict.is_ok or bool(scan.damage)
     except (KeyNeededError, ValueError, OSError):
         return {}, True
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_no_flipped_bit_is_taken_for_good_or_hides_other_frames(
-    layout: str, tmp_path: Path
-) -> None:
-    case = BY_ID[f"{layout}/multi"]
-    file = small_segment(case, tmp_path)
-    raw = file.read_bytes()
-    whole, reported = read(file.parent, case.key)
-    assert not reported
-    assert len(whole) >= 2
-    bits = random.Random(layout).sample(range(len(raw) * 8), 60)
-    for bit in [*range(0, 96, 7), *bits]:
-        broken = bytearray(raw)
-        broken[bit // 8] ^= 1 << bit % 8
-        file.write_bytes(broken)
-        found, reported = read(file.parent, case.key)
-        assert all(whole.get(offset) == payload for offset, payload in found.items()), bit
-        assert reported or found == whole, bit
-        is_frame = bit // 8 >= 28 and "lz4" not in layout and "stream" not in layout
-        assert not is_frame or len(found) >= len(whole) - 1, bit
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_segment_cut_anywhere_gives_every_frame_before_the_cut(
-    layout: str, tmp_path: Path
-) -> None:
-    case = BY_ID[f"{layout}/multi"]
-    file = small_segment(case, tmp_path)
-    raw = file.read_bytes()
-    whole, _ = read(file.parent, case.key)
-    is_stream = "lz4" in layout or "stream" in layout
-    cuts = [*range(0, 40, 3), *random.Random(layout).sample(range(len(raw)), 60)]
-    for cut in cuts:
-        file.write_bytes(raw[:cut])
-        found, reported = read(file.parent, case.key)
-        assert list(found.items()) == list(whole.items())[: len(found)], cut
-        if not is_stream and cut >= 28:
-            header = {"v0": 4, "v1": 8, "v2-rel": 12}.get(layout, 12 if "rel" in layout else 4)
-            iv = 16 if case.key else 0
-            ends = [(offset & 0xFFFFFFFF) + iv + len(pack_frame(b"")) for offset in whole]
-            assert header <= min(ends)
-            assert len(found) == sum(1 for next_ in frame_ends(whole, raw, iv) if next_ <= cut)
-            assert reported or cut in [*frame_ends(whole, raw, iv), header + iv]
-
-
-def frame_ends(whole: dict[int, bytes], raw: bytes, iv: int) -> list[int]:
-    """Where each frame ends in the file."""
-    starts = [(offset & 0xFFFFFFFFFF) + iv for offset in whole]
-    return [*starts[1:], len(raw)]
 
 
 @pytest.mark.parametrize("layout", ["0", "1", "2", "3", "2-released"])
@@ -183,14 +119,16 @@ def test_frames_behind_a_broken_block_come_back_by_repair(spot: str, tmp_path: P
     (path / "0.seg").write_bytes(raw)
     with Queue(path, read_only=True) as queue:
         scan = queue.scan(tolerant=True)
-        assert [json.loads(m.body)["n"] for m in scan] == list(range(10))
+        # A block whose size alone is wrong still gives all that it has.
+        kept = list(range(20 if spot == "size" else 10))
+        assert [json.loads(m.body)["n"] for m in scan] == kept
         assert [damage.at for damage in scan.damage] == [second]
     report = repair(path)
-    assert report.brought_back >= 10
+    assert report.brought_back == 10
     with Queue(path, read_only=True) as queue:
         assert queue.verify().is_ok
         found = [json.loads(m.body)["n"] for m in queue.scan()]
-    assert set(found) >= {*range(10), *range(20, 30)}
+    assert found == [*kept, *range(20, 30)]
     assert repair(path).is_clean
 
 
@@ -314,6 +252,16 @@ def test_bytes_that_look_like_frames_everywhere_do_not_hang(tmp_path: Path) -> N
     with Queue(path, read_only=True) as queue:
         assert list(queue.scan(tolerant=True)) == []
         assert not queue.verify().is_ok
+
+
+def test_bytes_that_look_like_blocks_everywhere_do_not_hang(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    path.mkdir()
+    stream = bytes.fromhex("04224d186470b9") + b"\x00\x00\x01\x00" * (1 << 18)
+    (path / "0.seg").write_bytes(bytes.fromhex("020000000000000002000000") + stream)
+    with Queue(path, read_only=True) as queue:
+        assert list(queue.scan(tolerant=True)) == []
+    assert repair(path).brought_back == 0
 
 
 def test_an_lz4_bomb_in_an_event_is_bounded(tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ pub fn beats_stream(
     Ok((PySegment(Arc::new(segment)), notes))
 }
 
-/// The plain bytes of the blocks that stand behind a broken one in a compressed stream.
+/// What a broken block of a compressed stream still gave, and the plain bytes of the blocks that
+/// stand behind it.
 #[pyfunction]
 #[pyo3(signature = (path, *, data_at, key=None, iv=None))]
 pub fn beats_stream_rest<'py>(
@@ -111,12 +112,13 @@ pub fn beats_stream_rest<'py>(
     data_at: usize,
     key: Option<[u8; KEY_BYTES]>,
     iv: Option<[u8; KEY_BYTES]>,
-) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+) -> PyResult<(Bound<'py, PyBytes>, Vec<Bound<'py, PyBytes>>)> {
     let found = py.detach(|| -> std::io::Result<_> {
         let data = read_stream(&path, data_at, key, iv)?;
         Ok(lz4::unpack_stream(&data, true))
     })?;
-    Ok(found.behind.iter().map(|piece| PyBytes::new(py, piece)).collect())
+    let saved = PyBytes::new(py, found.plain.get(found.saved_at..).unwrap_or_default());
+    Ok((saved, found.behind.iter().map(|piece| PyBytes::new(py, piece)).collect()))
 }
 
 /// `plain` as a closed stream.

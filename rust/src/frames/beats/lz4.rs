@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use lz4_flex::block;
 use twox_hash::XxHash32;
 
+use super::{find_frame, frame_end};
 use crate::words;
 
 /// An event has at most this many bytes once it is unpacked.
@@ -98,6 +99,8 @@ pub struct Unpacked {
     pub broken: Option<Wrong>,
     /// Damage that stopped nothing.
     pub notes: Vec<Wrong>,
+    /// Where in `plain` the frames begin that the broken block still gave.
+    pub saved_at: usize,
     /// What stands in the blocks behind the broken one: plain bytes of unknown position.
     pub behind: Vec<Vec<u8>>,
 }
@@ -109,6 +112,8 @@ struct Stream<'a> {
     is_linked: bool,
     has_block_check: bool,
     has_content_check: bool,
+    /// Whether it is looked for where blocks begin: then only whole ones count.
+    is_searching: bool,
 }
 
 /// Whether these bytes begin like a stream (or are the originals' empty one).
@@ -166,6 +171,7 @@ fn begin<'a>(bytes: &'a [u8], found: &mut Unpacked) -> Result<Stream<'a>, Wrong>
         is_linked: false,
         has_block_check: false,
         has_content_check: true,
+        is_searching: false,
     };
     if check != stored || flags >> 6 != 1 {
         let text = format!("stream descriptor {}", hex(descriptor));
@@ -209,23 +215,53 @@ impl Stream<'_> {
             return Ok(false);
         }
         let len = (word & !STORED) as usize;
-        if len > self.block_bytes + 64 {
-            let text = format!("a block of {len} bytes");
-            return Err(wrong(rest.len(), text, "one of at most 4 MiB", self.at + 1));
-        }
         let end = 4 + len + if self.has_block_check { 4 } else { 0 };
-        let Some(data) = rest.get(4..4 + len).filter(|_| end <= rest.len()) else {
-            let text = format!("a block of {len} bytes");
-            return Err(wrong(rest.len(), text, "at most what is left", self.at + 1));
+        found.saved_at = found.plain.len();
+        let is_possible = len <= self.block_bytes + 64;
+        let Some(data) = rest.get(4..4 + len).filter(|_| is_possible && end <= rest.len()) else {
+            self.save(rest.get(4..).unwrap_or_default(), len, word & STORED != 0, found);
+            let (text, most) =
+                (format!("a block of {len} bytes"), "at most what is left, and 4 MiB");
+            return Err(wrong(rest.len(), text, most, self.at + 1));
         };
-        let before = found.plain.len();
         let outcome = unpack_block(data, word & STORED != 0, self, &mut found.plain);
         if let Err(text) = outcome {
-            found.plain.truncate(before);
+            self.keep_whole(found);
             return Err(wrong(end, text, "an LZ4 block", self.at + end));
         }
         self.at += end;
         Ok(true)
+    }
+
+    /// What there is of a block that should have `len` bytes gives what it can.
+    fn save(&self, data: &[u8], len: usize, is_stored: bool, found: &mut Unpacked) {
+        if self.is_searching {
+            return;
+        }
+        // Zeros for what is missing: they end the unpacking, or fail some frame's checksum.
+        let mut padded = data.get(..self.block_bytes).unwrap_or(data).to_vec();
+        padded.resize(len.clamp(padded.len(), self.block_bytes.max(padded.len())), 0);
+        let _ = unpack_block(&padded, is_stored, self, &mut found.plain);
+        self.keep_whole(found);
+    }
+
+    /// Of what a broken block gave, only frames that are whole count: checksums tell which.
+    fn keep_whole(&self, found: &mut Unpacked) {
+        if self.is_searching {
+            return found.plain.truncate(found.saved_at);
+        }
+        let (mut at, mut end) = (0, found.saved_at);
+        loop {
+            if let Some(next) = frame_end(&found.plain, at) {
+                at = next;
+                end = end.max(next);
+            } else if let Some(next) = find_frame(&found.plain, at) {
+                at = next;
+            } else {
+                break;
+            }
+        }
+        found.plain.truncate(end);
     }
 
     /// Behind the end mark: the checksum of everything.
@@ -250,22 +286,36 @@ impl Stream<'_> {
     /// Blocks behind a broken one: at `next`, or wherever bytes unpack to something.
     fn go_on(&mut self, next: usize, found: &mut Unpacked) {
         self.at = next;
-        let mut tries = 1usize << 20;
-        while self.at < self.bytes.len() && tries > 0 {
+        self.is_searching = true;
+        // Bytes made to look like blocks must not make this quadratic.
+        let mut budget = self.bytes.len().saturating_mul(16).saturating_add(256 << 20);
+        while self.at < self.bytes.len() {
+            let Some(left) = budget.checked_sub(self.cost()) else { break };
+            budget = left;
             let mut piece = Unpacked::default();
             match self.next(&mut piece) {
                 Ok(true) if !piece.plain.is_empty() => found.behind.push(piece.plain),
                 Ok(true) => {}
                 Ok(false) if self.at + 4 >= self.bytes.len() => break,
-                _ => {
-                    self.at += 1;
-                    tries -= 1;
-                }
+                _ => self.at += 1,
             }
         }
     }
+
+    /// Bytes that unpacking what stands here may touch.
+    fn cost(&self) -> usize {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let len = words::u32_le(rest, 0).map_or(0, |word| (word & !STORED) as usize);
+        if len > rest.len() { 4 } else { 4 + most_plain(len, self.block_bytes) }
+    }
 }
 
+/// What a block of `len` bytes can unpack to.
+fn most_plain(len: usize, block_bytes: usize) -> usize {
+    len.saturating_mul(255).saturating_add(64).min(block_bytes)
+}
+
+/// Unpacks a block behind `plain`. One that breaks off leaves there what it gave.
 fn unpack_block(
     data: &[u8],
     is_stored: bool,
@@ -282,8 +332,7 @@ fn unpack_block(
     let before = plain.len();
     let dict_at = if stream.is_linked { before.saturating_sub(64 << 10) } else { before };
     let dict = plain.get(dict_at..).unwrap_or_default().to_vec();
-    let most = data.len().saturating_mul(255).saturating_add(64).min(stream.block_bytes);
-    plain.resize(before + most, 0);
+    plain.resize(before + most_plain(data.len(), stream.block_bytes), 0);
     let room = plain.get_mut(before..).unwrap_or_default();
     let len = block::decompress_into_with_dict(data, room, &dict)
         .map_err(|error| format!("a block that does not unpack ({error})"))?;

@@ -241,6 +241,13 @@ fn check(frame: &[u8], at: usize, verify: bool) -> Option<Fault> {
     None
 }
 
+/// Where the frame at `at` ends, if a whole one with the right checksum stands there.
+fn frame_end(plain: &[u8], at: usize) -> Option<usize> {
+    let size = words::u32_le(plain, at)? as usize;
+    let frame = plain.get(at..at.checked_add(size)?).filter(|_| size > OVERHEAD)?;
+    check(frame, at, true).is_none().then_some(at + size)
+}
+
 /// The next place after `at` where a whole, checked frame stands.
 fn find_frame(plain: &[u8], at: usize) -> Option<usize> {
     // Bytes made to look like frames must not make this quadratic.

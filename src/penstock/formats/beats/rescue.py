@@ -1,8 +1,9 @@
 """Frames that have no place any more: behind a broken block of a compressed stream.
 
-A block that does not unpack hides how many bytes it held, so what stands behind it has no logical
-position. The blocks themselves are independent: their frames are found by size and checksum and
-go, byte for byte, into a new segment at the end of the queue.
+A block that does not unpack to its end keeps the whole frames that it gave until then. It hides
+how many bytes it held, so what stands behind it has no logical position. The blocks themselves are
+independent: their frames are found by size and checksum and go, byte for byte, into a new segment
+at the end of the queue.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ def bring_back(store: BeatsFiles, path: Path) -> int:
     header = store.header(path) if path.exists() else None
     if not isinstance(header, Header) or not header.kind.is_stream:
         return 0
-    pieces = _core.beats_stream_rest(path, **store.secrets_of(header))
-    frames = [frame for piece in pieces for frame in whole_frames(piece)]
+    saved, pieces = _core.beats_stream_rest(path, **store.secrets_of(header))
+    # Looking for the next block may meet what the broken one still gave: that stays where it is.
+    known = set(whole_frames(saved))
+    frames = [frame for piece in pieces for frame in whole_frames(piece) if frame not in known]
     if frames:
         write_segment(store, KINDS[PLAIN_FORM[header.kind.name]], frames)
     return len(frames)

@@ -173,7 +173,7 @@ impl Writer {
             }
             Obstacle::Refused(why) => Err(errors::refused(py, &why)),
             Obstacle::Poisoned => Err(errors::plain(py, "PoisonedError")),
-            Obstacle::Io(error) => Err(error.into()),
+            Obstacle::Io(error) => Err(errors::os(error, self.current(py).path())),
         }
     }
 

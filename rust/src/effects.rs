@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
+use crate::errors;
 use crate::region::{self, Effect};
 use crate::sys::files;
 
@@ -12,7 +13,7 @@ use crate::sys::files;
 #[pyfunction]
 #[pyo3(signature = (path, data, *, synced=true))]
 pub fn replace_file(py: Python<'_>, path: PathBuf, data: &[u8], synced: bool) -> PyResult<()> {
-    Ok(py.detach(|| region::replace(&path, data, synced))?)
+    py.detach(|| region::replace(&path, data, synced)).map_err(|error| errors::os(error, &path))
 }
 
 /// Creates a file of `size` bytes that really exist; with `zeroed` they are written, so that the
@@ -27,7 +28,7 @@ pub fn create_file(
     zeroed: bool,
     synced: bool,
 ) -> PyResult<()> {
-    Ok(py.detach(|| -> std::io::Result<()> {
+    py.detach(|| -> std::io::Result<()> {
         let file = region::create(&path)?;
         region::allocate(&file, size)?;
         if zeroed {
@@ -47,7 +48,8 @@ pub fn create_file(
             region::sync(&file)?;
         }
         Ok(())
-    })?)
+    })
+    .map_err(|error| errors::os(error, &path))
 }
 
 /// Writes bytes into an existing file.
@@ -60,23 +62,25 @@ pub fn write_file(
     data: &[u8],
     synced: bool,
 ) -> PyResult<()> {
-    Ok(py.detach(|| -> std::io::Result<()> {
+    py.detach(|| -> std::io::Result<()> {
         let file = region::open(&path, true)?;
         region::write_at(&file, at, data)?;
         if synced { region::sync(&file) } else { Ok(()) }
-    })?)
+    })
+    .map_err(|error| errors::os(error, &path))
 }
 
 /// Cuts or extends a file.
 #[pyfunction]
 pub fn resize_file(py: Python<'_>, path: PathBuf, size: u64) -> PyResult<()> {
-    Ok(py.detach(|| region::set_len(&region::open(&path, true)?, size))?)
+    py.detach(|| region::set_len(&region::open(&path, true)?, size))
+        .map_err(|error| errors::os(error, &path))
 }
 
 /// Moves a name.
 #[pyfunction]
 pub fn rename_file(source: PathBuf, target: PathBuf) -> PyResult<()> {
-    Ok(region::rename(&source, &target)?)
+    region::rename(&source, &target).map_err(|error| errors::os(error, &target))
 }
 
 /// Removes a name; a missing one is no error.
@@ -85,20 +89,21 @@ pub fn unlink_file(path: PathBuf) -> PyResult<bool> {
     match region::unlink(&path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(errors::os(error, &path)),
     }
 }
 
 /// Syncs a file.
 #[pyfunction]
 pub fn sync_file(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    Ok(py.detach(|| region::sync(&region::open(&path, true)?))?)
+    py.detach(|| region::sync(&region::open(&path, true)?))
+        .map_err(|error| errors::os(error, &path))
 }
 
 /// Syncs a folder's names.
 #[pyfunction]
 pub fn sync_folder(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    Ok(py.detach(|| region::sync_folder(&path))?)
+    py.detach(|| region::sync_folder(&path)).map_err(|error| errors::os(error, &path))
 }
 
 /// The magic number of the file system that holds `path`.

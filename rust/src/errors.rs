@@ -1,6 +1,6 @@
 //! Raising `penstock.errors` from native code. The classes live in Python; this finds them.
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -21,6 +21,15 @@ pub fn error<'py>(
         Ok(instance) => PyErr::from_value(instance),
         Err(failure) => PyRuntimeError::new_err(format!("{name}: {failure}")),
     }
+}
+
+/// An error of the operating system as Python has it: with its number, so that callers can tell a
+/// full disk from a missing file, and with the file.
+pub fn os(error: std::io::Error, path: &std::path::Path) -> PyErr {
+    let Some(number) = error.raw_os_error() else { return error.into() };
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+    PyOSError::new_err((number, text, path.to_path_buf()))
 }
 
 /// Damage in a segment: its file and its byte.

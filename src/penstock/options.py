@@ -48,6 +48,16 @@ class QueueOptions:
     put_timeout_s: float | None = None
     """How long `put` blocks when the queue is full, then `Full`; none: for ever."""
 
+    retry_interval_s: float = 0.0
+    """A put whose write fails (a full disk) is tried again after this, then after twice as long
+    each time, until `put_timeout_s`; 0: it raises at once."""
+
+    max_retry_interval_s: float = 30.0
+    """The longest wait between two tries."""
+
+    max_unsynced: int = 0
+    """The put that would leave this many messages unsynced syncs; 0: time alone decides."""
+
     max_message_bytes: int = 64 * MIB
     """A larger body is refused."""
 
@@ -86,6 +96,10 @@ class QueueOptions:
         most = self.max_message_bytes
         _check("max_message_bytes", most, 1 <= most <= GIB, f"1 to {GIB}")
         _check("sync_interval_s", self.sync_interval_s, self.sync_interval_s > 0, "more than 0")
+        first, longest = self.retry_interval_s, self.max_retry_interval_s
+        _check("retry_interval_s", first, first >= 0, "0 or more")
+        _check("max_retry_interval_s", longest, longest >= first, "at least retry_interval_s")
+        _check("max_unsynced", self.max_unsynced, self.max_unsynced >= 0, "0 or more")
         _check("delay_s", self.delay_s, 0 <= self.delay_s <= 4e9, "0 to 4e9 seconds")
         _check("retention_bytes", self.retention_bytes, self.retention_bytes >= 0, "0 or more")
         _check("retention_age_s", self.retention_age_s, self.retention_age_s >= 0, "0 or more")

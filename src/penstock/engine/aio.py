@@ -148,7 +148,7 @@ class AsyncQueue:
             offset = await self._with_room(queue, lambda: writer.put_unsynced(message, delay))
             await self._synced(queue)
             return offset
-        if not queue.options.max_bytes:
+        if not (queue.options.max_bytes or queue.options.retry_interval_s):
             return queue.put(body, tag=tag, id=id, key=key, headers=headers, delay=delay)
         return await self._with_room(
             queue,

@@ -26,6 +26,7 @@ from penstock.engine import (
     exclusive,
     intents,
     openings,
+    patient,
     positions,
     retention,
     room,
@@ -91,7 +92,7 @@ class Queue:
         self.store.on_full = partial(room.make, self)
         exclusive.sweep(self)
         if self.codec is None:
-            self.put = self.store.need_writer().put  # type: ignore[method-assign]
+            self.put = patient.writer(self).put  # type: ignore[method-assign]
         if self.store.was_first:
             intents.settle_all(self.store)
         if self.options.durability is not Durability.PROCESS or self._has_retention():
@@ -121,7 +122,7 @@ class Queue:
         self.ensure_open()
         if self.codec is not None:
             body = self.codec.encode(body)
-        return self.store.need_writer().put(
+        return patient.writer(self).put(
             body, tag=tag, id=id, key=key, headers=headers, delay=delay, timestamp_ns=timestamp_ns
         )
 
@@ -134,13 +135,12 @@ class Queue:
         order). Returns the first one's offset, `None` for an empty list.
         """
         self.ensure_open()
-        writer = self.store.need_writer()
         if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
-            return writer.put_arrow(items, tag=tag, delay=delay)
+            return patient.writer(self).put_arrow(items, tag=tag, delay=delay)
         if self.codec is not None:
             encode = self.codec.encode
             items = [one if isinstance(one, _core.Message) else encode(one) for one in items]
-        return writer.put_list(items, tag=tag, delay=delay)
+        return patient.writer(self).put_list(items, tag=tag, delay=delay)
 
     @contextmanager
     def patience(self, seconds: float | None) -> Iterator[None]:

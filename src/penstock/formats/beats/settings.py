@@ -3,9 +3,10 @@
     settings = Settings.of(max_size="10GB", segment_size="100MB")      # as under queue.disk in yml
     Queue(path, format="beats", **settings.queue_options())
 
-`read_ahead`, `write_ahead` and the retry intervals steer loops that penstock does not have: events
-are read where they lie and written by the put itself, and a write that fails is an error of that
-put. They are checked like the others, and `read_ahead` is how many events a consumer may hold.
+A Beat reads and writes by loops of its own; here events are read where they lie and written by the
+put itself. What the settings of those loops promise is kept all the same: at most `read_ahead`
+events are out with a consumer, at most `write_ahead` are put and not on the disk, and a write that
+fails is tried again after `retry_interval`, doubled each time up to `max_retry_interval`.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ class Settings:
     """Events that a consumer may hold at once."""
 
     write_ahead: int = 2048
-    """Events that wait to be written: none here, a put writes its own."""
+    """Events that are not on the disk yet: the put that makes them as many syncs them."""
 
     retry_interval: float = 1.0
-    """Seconds before a failed write is tried again: here the put raises instead."""
+    """Seconds before a failed write is tried again; meanwhile the put waits."""
 
     max_retry_interval: float = 30.0
     """The longest such wait."""
@@ -100,7 +101,13 @@ class Settings:
 
     def queue_options(self) -> dict[str, Any]:
         """The same as options of `Queue`."""
-        return {"max_bytes": self.max_size, "segment_bytes": self.segment_bytes}
+        return {
+            "max_bytes": self.max_size,
+            "segment_bytes": self.segment_bytes,
+            "max_unsynced": self.write_ahead,
+            "retry_interval_s": self.retry_interval,
+            "max_retry_interval_s": self.max_retry_interval,
+        }
 
     def group_options(self) -> dict[str, Any]:
         """The same as options of `Queue.group`."""

@@ -18,6 +18,12 @@ struct Slot {
     end: AtomicUsize,
 }
 
+impl Slot {
+    const fn free() -> Self {
+        Self { base: AtomicUsize::new(0), end: AtomicUsize::new(0) }
+    }
+}
+
 struct Block {
     slots: [Slot; SLOTS],
     next: AtomicPtr<Block>,
@@ -30,8 +36,7 @@ static IS_DYING: AtomicBool = AtomicBool::new(false);
 
 impl Block {
     const fn new() -> Self {
-        const FREE: Slot = Slot { base: AtomicUsize::new(0), end: AtomicUsize::new(0) };
-        Self { slots: [const { FREE }; SLOTS], next: AtomicPtr::new(null_mut()) }
+        Self { slots: [const { Slot::free() }; SLOTS], next: AtomicPtr::new(null_mut()) }
     }
 
     fn next(&self) -> Option<&'static Self> {

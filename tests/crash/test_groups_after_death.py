@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock import ClosedError, ManualClock, Queue
+from penstock import ClosedError, ManualClock, Queue, ReceiptError, _core
+from penstock.disk.groups import TABLE
 
 
 @pytest.fixture
@@ -67,3 +68,79 @@ def test_a_new_boot_begins_a_new_journal(tmp_path: Path, clock: ManualClock) -> 
         queue.group()
         assert {entry.name for entry in folder.glob("journal-*")}.isdisjoint(before)
         assert [message.body for message in queue.get_many(5)] == [b"b"]
+
+
+def test_keys_of_another_boot_hold_nobody_back(tmp_path: Path, clock: ManualClock) -> None:
+    keys = [f"key-{n}" for n in range(40)]
+    with Queue(tmp_path / "q", clock=clock) as queue:
+        queue.put_many([b"first", b"second"])
+        for key in keys:
+            queue.put(b"1", key=key)
+            queue.put(b"2", key=key)
+        for message in queue.get_many(7):
+            message.ack()  # From here on no entry is where it will be after the restart.
+        queue.get_many(100)
+    clock.restart()
+    with Queue(tmp_path / "q", clock=clock) as queue:
+        came = 0
+        while found := queue.get_many(100):
+            came += len(found)
+            for message in found:
+                message.ack()
+        assert came == 2 * len(keys) - 5
+        assert queue.group().cursor == queue.end().tail
+
+
+def test_no_receipt_of_before_a_power_cut_fits_a_later_lease(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    with Queue(tmp_path / "q", clock=clock) as queue:
+        queue.put(b"x")
+        group = queue.group(bound=False)
+        old = group.get(0).receipt or ""
+        group.nack(old)
+        group.core.checkpoint()
+        queue.sync()
+    (tmp_path / "q/.penstock/groups/default/table").unlink()  # None of its pages reached the disk.
+    clock.restart()
+    with Queue(tmp_path / "q", clock=clock) as queue:
+        group = queue.group()
+        new = group.get(0)
+        with pytest.raises(ReceiptError):
+            group.ack(old)
+        new.ack()
+
+
+def test_a_sync_reaches_the_journal_that_another_began(tmp_path: Path) -> None:
+    with (
+        Queue(tmp_path / "q", durability="process") as one,
+        Queue(tmp_path / "q", durability="process") as other,
+    ):
+        one.put_many([b"a", b"b"])
+        one.group().core.outstanding()
+        other.group().core.checkpoint()
+        other.get(0).ack()
+        _core.take_effects()
+        _core.record_effects(True)
+        one.sync()
+        _core.record_effects(False)
+        synced = {effect[1] for effect in _core.take_effects() if effect[0] == "sync"}
+        (journal,) = one.group().folder.glob("journal-*")
+        assert journal.stat().st_ino in synced
+
+
+def test_a_death_in_a_checkpoint_leaves_one_journal(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q", durability="process") as queue:
+        queue.put_many([b"a", b"b"])
+        message = queue.get(0)
+        folder = queue.group().folder
+        (journal,) = folder.glob("journal-*")
+        content = journal.read_bytes()
+        queue.group().core.checkpoint()
+        journal.write_bytes(content)  # As if it had not been retired any more.
+        with (folder / "table").open("r+b") as table:
+            table.seek(TABLE.offset_of("lock"))
+            table.write((1 << 12 | 77).to_bytes(4, "little"))  # A name that nobody has.
+        message.ack()
+        assert [path.name for path in folder.glob("journal-*")] == ["journal-000002"]
+        assert [message.body for message in queue.get_many(9)] == [b"b"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.formats.base import End
 
 
 def bodies(group: penstock.Group) -> list[bytes]:
@@ -129,3 +130,19 @@ def test_a_waiting_consumer_notices_changed_options(tmp_path: Path) -> None:
         queue.put(b"eu", tag="eu.a")
         thread.join(10)
         assert seen == [b"eu"]
+
+
+def test_joining_a_group_that_others_use_does_not_move_it_back(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as busy, penstock.Queue(tmp_path / "q") as late:
+        busy.put(b"one")
+        busy.get(0).ack()
+        look = late.store.end
+
+        def look_slowly() -> End:
+            end = look()
+            busy.put(b"two")
+            busy.get(0).ack()
+            return end
+
+        late.store.end = look_slowly  # type: ignore[method-assign]
+        assert late.group().get_many(5) == []

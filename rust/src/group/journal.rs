@@ -76,7 +76,7 @@ impl Record {
     /// Bytes that matter: an ack needs no deadlines.
     fn len(&self) -> usize {
         match self.kind {
-            Kind::Done | Kind::Seek | Kind::Ready => 24,
+            Kind::Done | Kind::Ready => 24,
             _ => RECORD_BYTES,
         }
     }
@@ -159,16 +159,21 @@ pub fn path(folder: &Path, name: u64) -> PathBuf {
     folder.join(format!("journal-{name:06}"))
 }
 
-/// The newest journal in the folder.
-pub fn newest(folder: &Path) -> std::io::Result<Option<u64>> {
-    let mut newest = None;
+/// The numbers of all journals in the folder.
+fn all(folder: &Path) -> std::io::Result<Vec<u64>> {
+    let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let file_name = entry?.file_name();
         let number =
             file_name.to_str().and_then(|text| text.strip_prefix("journal-")?.parse::<u64>().ok());
-        newest = newest.max(number);
+        found.extend(number);
     }
-    Ok(newest)
+    Ok(found)
+}
+
+/// The newest journal in the folder.
+pub fn newest(folder: &Path) -> std::io::Result<Option<u64>> {
+    Ok(all(folder)?.into_iter().max())
 }
 
 impl Journal {
@@ -298,6 +303,15 @@ impl Journal {
         };
         Ok((journal, end))
     }
+}
+
+/// Removes journals before `name`, whose own name is on the disk first.
+pub fn drop_older(folder: &Path, name: u64) -> std::io::Result<()> {
+    let older: Vec<u64> = all(folder)?.into_iter().filter(|number| *number < name).collect();
+    if !older.is_empty() {
+        region::sync_folder(folder)?;
+    }
+    older.into_iter().try_for_each(|number| region::unlink(&path(folder, number)))
 }
 
 /// The old journal becomes the file of the next one: its pages are there already, and records

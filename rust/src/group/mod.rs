@@ -127,7 +127,7 @@ impl Group {
         std::mem::replace(&mut *self.journal(), journal)
     }
 
-    /// Takes the lock; whoever inherits it rebuilds the table first.
+    /// Takes the lock; whoever inherits it, or finds the table distrusted, rebuilds it first.
     fn take<'a>(&'a self, py: Python<'_>) -> PyResult<Held<'a>> {
         let (life, word) = (self.control.life(), self.table.map().word32(at::LOCK));
         if life.is_over() {
@@ -141,8 +141,10 @@ impl Group {
             }
         }
         let held = Held(self);
-        if got == Some(Got::Inherited) {
+        if got == Some(Got::Inherited) || self.table.small(at::BROKEN) != 0 {
+            self.table.distrust(); // Until it is whole: this may fail, and the lock is given back.
             self.rebuild(true)?;
+            self.table.set_small(at::BROKEN, 0);
         }
         if self.journal_name.load(Ordering::Relaxed) != self.table.wide(at::JOURNAL_NAME) {
             self.reopen_journal()?;
@@ -163,14 +165,22 @@ impl Group {
         let journal = Journal::open(&self.folder, name)?;
         let replay = journal.replay()?;
         journal.clear_after(replay.end)?;
+        // Whoever died in a checkpoint may have left its name unsynced and the journal before it:
+        // settled before anyone may take the new one's name for a sync of the old one.
+        journal::drop_older(&self.folder, name)?;
         let (boot, wall) = (self.clock().boot(), self.clock().wall());
-        // A group that acks by getting moves its word without the journal.
-        let next =
-            if self.is_lease { replay.next } else { self.table.wide(at::NEXT).max(replay.next) };
+        match self.is_lease {
+            true => self.table.set_wide(at::NEXT, replay.next),
+            // A group that acks by getting moves its word without the journal, and without the
+            // lock: others may be moving it right now.
+            false => {
+                self.table.map().word64(at::NEXT).fetch_max(replay.next, Ordering::AcqRel);
+            }
+        }
         if !same_boot {
             self.table.forget();
         }
-        self.table.clear(next);
+        self.table.clear();
         for (entry, set_at) in replay.outstanding.into_values() {
             let mut entry = entry;
             if !same_boot {
@@ -208,7 +218,8 @@ impl Group {
         let wall = self.wall_at(now);
         let record = Record { kind, entry, next };
         let before = self.table.wide(at::JOURNAL_END);
-        let end = self.journal().append(before, &record, wall)?;
+        let end =
+            self.journal().append(before, &record, wall).inspect_err(|_| self.table.distrust())?;
         if self.table.wide(at::JOURNAL_SYNCED) == before {
             self.control.announce_dirty();
         }
@@ -240,7 +251,12 @@ impl Group {
         if end > journal::SMALL_BYTES.max(live * 4) { self.checkpoint() } else { Ok(()) }
     }
 
+    /// Begins a new journal. When that fails nobody knows which of the two counts: the newest.
     fn checkpoint(&self) -> std::io::Result<()> {
+        self.begin_journal().inspect_err(|_| self.table.distrust())
+    }
+
+    fn begin_journal(&self) -> std::io::Result<()> {
         let next = self.table.wide(at::NEXT);
         let nothing = Entry {
             offset: 0,
@@ -305,7 +321,8 @@ impl Group {
     /// Whether the lease that a receipt proves still runs. Without the lock a yes may be out of
     /// date, and a no may come from a table that is being made anew.
     pub fn is_leased(&self, py: Python<'_>, entry: u32, token: u64, offset: u64) -> PyResult<bool> {
-        if self.table.entry(entry).is_some_and(|found| found.token == token) {
+        let is_it = |found: Entry| found.token == token && found.state == State::Leased;
+        if self.table.entry(entry).is_some_and(is_it) {
             return Ok(true);
         }
         let _held = self.take(py)?;
@@ -430,8 +447,16 @@ impl Group {
     fn sync_now(&self) -> std::io::Result<()> {
         let name = self.table.wide(at::JOURNAL_NAME);
         let (end, next) = (self.table.wide(at::JOURNAL_END), self.table.wide(at::NEXT));
-        let file = self.journal().file()?;
-        crate::region::sync(&file)?;
+        let file = match self.journal_name.load(Ordering::Relaxed) == name {
+            true => self.journal().file(),
+            // Another process began a new one, and we have not taken the lock since.
+            false => crate::region::open(&journal::path(&self.folder, name), true),
+        };
+        match file {
+            Ok(file) => crate::region::sync(&file)?,
+            Err(_) if self.table.wide(at::JOURNAL_NAME) != name => return self.sync_now(),
+            Err(error) => return Err(error),
+        }
         if !self.is_lease {
             crate::region::sync(self.table.map().file())?;
             self.table.set_wide(at::SYNCED_NEXT, next);
@@ -458,7 +483,7 @@ impl Group {
         };
         self.table.set_wide(at::NEXT, offset);
         self.write(Kind::Seek, nothing, self.clock().boot())?;
-        self.table.clear(offset);
+        self.table.clear();
         self.mirror()?;
         drop(held);
         self.control.progressed(offset);

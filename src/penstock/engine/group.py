@@ -158,12 +158,15 @@ class Group:
 
     def _check_cursor(self) -> None:
         """A cursor above the tail (power loss) or below the head (retention) is set right."""
+        # First where the group is, then where the queue ends: the other way round, what others
+        # put and take in between looks like a cursor above the tail.
+        next_unread = self.core.next
         end = self.queue.store.end()
         own = self.queue.store.own_cursor(self.name) if self.queue.store.was_first else None
         if own is not None and own != self.core.cursor and own <= end.tail:
             # A program that is not ours has consumed, and said so in the format's own file.
             self.core.seek(positions.check(self.queue.store, max(own, end.head)))
-        if self.core.next > end.tail:
+        elif next_unread > end.tail:
             self.core.seek(end.tail)
         elif self.core.cursor < end.head:
             self.core.overtake(end.head)

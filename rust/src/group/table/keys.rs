@@ -62,13 +62,14 @@ impl Table {
         self.set_chain(hole, 0, NONE, NONE);
     }
 
-    pub(super) fn rehash(&self, capacity: u32) {
-        let old = capacity as usize; // the table had half as many entries, so this many slots
+    /// Spreads the chains of a table that had room for `old` entries over one for `new`. What a
+    /// table of another boot left in the file is not read: it had no entries.
+    pub(super) fn rehash(&self, old: u32, new: u32) {
         let read = |slot: usize| {
             (self.map.word64(KEYS_AT + slot * 16).load(Ordering::Relaxed), self.chain(slot))
         };
-        let chains: Vec<_> = (0..old).map(read).filter(|(key, _)| *key != 0).collect();
-        for slot in 0..old * 2 {
+        let chains: Vec<_> = (0..old as usize * 2).map(read).filter(|(key, _)| *key != 0).collect();
+        for slot in 0..new as usize * 2 {
             self.set_chain(slot, 0, NONE, NONE);
         }
         for (key, (first, last)) in chains {

@@ -55,6 +55,7 @@ pub mod at {
     pub const JOURNAL_NAME: usize = 80;
     pub const SKEW: usize = 88;
     pub const SYNCED_NEXT: usize = 96;
+    pub const BROKEN: usize = 104;
     pub const CAPACITY: usize = 128;
     pub const USED: usize = 132;
     pub const FREE: usize = 136;
@@ -250,8 +251,13 @@ impl Table {
         self.set_small(at::CAPACITY, 0);
     }
 
-    /// Forgets everything but the counters; `next` is where reading goes on.
-    pub fn clear(&self, next: u64) {
+    /// Something failed half-way: whoever takes the lock next makes the table anew.
+    pub fn distrust(&self) {
+        self.set_small(at::BROKEN, 1);
+    }
+
+    /// Forgets every message that is out, held back or waiting.
+    pub fn clear(&self) {
         for word in
             [at::USED, at::HEAP_LEN, at::READY_LEN, at::GAPS, at::LEASED, at::DELAYED, at::BLOCKED]
         {
@@ -267,8 +273,7 @@ impl Table {
         self.set_wide(at::ORDER_FIRST, 0);
         self.set_wide(at::ORDER_LEN, 0);
         self.set_wide(at::ATTENTION, NEVER.cast_unsigned());
-        self.set_wide(at::NEXT, next);
-        self.set_wide(at::CURSOR, next);
+        self.settle_cursor();
     }
 
     // ── entries ────────────────────────────────────────────────────────────────────────────
@@ -292,7 +297,7 @@ impl Table {
         }
         self.set_small(at::CAPACITY, new);
         self.unroll_order(old);
-        self.rehash(new);
+        self.rehash(old, new);
         Ok(())
     }
 
@@ -314,7 +319,7 @@ impl Table {
         }
         let used = self.small(at::USED);
         if used == self.small(at::CAPACITY) {
-            self.grow()?;
+            self.grow().inspect_err(|_| self.distrust())?;
         }
         self.set_small(at::USED, used + 1);
         Ok(used)

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock import NoQueueError, OptionError, PenstockError, Queue
-from penstock.formats import registry
+from penstock import NoQueueError, OptionError, Queue
 from penstock.spark import source
 from penstock.spark.options import SourceOptions
 from penstock.spark.reading import DataLoss
-from tests import golden_data
 from tests.spark.helpers import MESSAGE, batch, collect, fill, options_of, scanned
 
 COLUMNS = ",".join(MESSAGE)
@@ -36,35 +34,6 @@ def test_small_splits_lose_and_repeat_nothing(tmp_path: Path, size: int, compres
     tasks = reader.partitions()
     assert len(tasks) > 1
     assert collect(reader, tasks) == scanned(path)
-
-
-def golden() -> list[golden_data.GoldenCase]:
-    formats = [name for name in golden_data.FORMATS if name in registry.MODULES]
-    return [case for name in formats for case in golden_data.golden_cases(name)]
-
-
-@pytest.mark.parametrize("case", golden(), ids=lambda case: f"{case.format}/{case.id}")
-def test_every_golden_queue_reads_as_the_engine_reads_it(
-    tmp_path: Path, case: golden_data.GoldenCase
-) -> None:
-    path = case.copy(tmp_path / "queues")
-    options: dict[str, str] = {}
-    if case.key is not None:
-        options["keyFile"] = str(tmp_path / "key")
-        (tmp_path / "key").write_bytes(case.key)
-    options |= {"columns": COLUMNS, "targetPartitionBytes": "512", "failOnDataLoss": "false"}
-    try:
-        with Queue(path, read_only=True, key=case.key) as queue:
-            scan = queue.scan(tolerant=True)
-            wanted = [{name: getattr(m, name) for name in MESSAGE} for m in scan]
-    except PenstockError as error:
-        with pytest.raises(type(error)):
-            batch(path, **options)
-        return
-    found = batch(path, **options)
-    for row in wanted + found:
-        row["headers"] = row["headers"] or {}
-    assert found == wanted
 
 
 def test_a_subset_of_columns_is_all_that_is_read(tmp_path: Path) -> None:

@@ -110,6 +110,8 @@ def cursor(
 def ship(
     queue: Annotated[str, typer.Argument(help="The queue.")],
     url: Annotated[str, typer.Argument(help="Where to: any URL that fsspec knows.")],
+    whole: Annotated[bool, typer.Option(help="Also the segment still written to.")] = False,
+    option: Annotated[list[str] | None, typer.Option(help="k=v, for the source.")] = None,
     dry_run: Annotated[bool, typer.Option(help="Only say what would be copied.")] = False,
     json: Json = None,
 ) -> None:
@@ -117,7 +119,8 @@ def ship(
     _need_spark()
     from penstock.spark.ship import ship as do_ship
 
-    facts = do_ship(queue, url, dry_run=dry_run, on_progress=show.note)
+    given = _pairs("option", option)
+    facts = do_ship(queue, url, whole=whole, dry_run=dry_run, on_progress=show.note, **given)
     if show.wants_json(json):
         show.emit(facts)
     else:

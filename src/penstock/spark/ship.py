@@ -2,6 +2,10 @@
 
 Segments first, then the manifest that names them, replaced as a whole: a reader sees a prefix of
 the queue. What the manifest names already is not copied again, so an interrupted run goes on.
+
+The segment that is still written to goes along only if asked for (`whole`), up to what is durable.
+Each of its copies has a name of its own, so that one who reads by the manifest before finds what
+that one names; the copy before the last is deleted by the next run.
 """
 
 from __future__ import annotations
@@ -26,11 +30,12 @@ def ship(
     queue: str | Path,
     url: str,
     *,
+    whole: bool = False,
     dry_run: bool = False,
     on_progress: Callable[[str], None] | None = None,
     **options: str,
 ) -> dict[str, Any]:
-    """Copies what is full and not there yet; answers what was done.
+    """Copies what is full and not there yet, with `whole` also the rest; answers what was done.
 
     `options` are those of the source (`keyFile`, `queueFormat`…).
     """
@@ -42,8 +47,12 @@ def ship(
         found = f"holds queue {known.identity}, not {store.identity}"
         raise FormatError(url, found, "ship each queue to a place of its own")
     have = {segment.base: segment for segment in known.segments} if known is not None else {}
-    sealed = [i for i in store.segments(fresh=True) if i.end is not None and i.end <= end]
-    wanted = [info for info in sealed if info.base not in have]
+    wanted = [
+        replace(info, end=last)
+        for info, _, last in store.ranges(store.end().head, end)
+        if (whole or info.end == last) and not (info.base in have and have[info.base].end == last)
+    ]
+    full = {info.base for info in store.segments() if info.end is not None and info.end <= end}
     facts: dict[str, Any] = {
         "queue": str(queue), "url": url, "segments": len(wanted), "already": len(have),
         "bytes": sum(info.size for info in wanted),
@@ -51,58 +60,92 @@ def ship(
     if dry_run:
         return facts
     system, root = shipped.file_system(url)
-    segments = list(have.values())
-    extras = _extras(store, sealed)
+    segments = dict(have)
+    extras = _extras(store)
     for info in wanted:
-        one = _describe(store, info)
-        _copy(system, info.path, f"{root}/{one.file}")
-        segments.append(one)
+        one, raw = _describe(store, info, is_full=info.base in full)
+        _copy(system, raw, f"{root}/{one.at or one.file}")
+        segments[info.base] = one
         if on_progress is not None:
             on_progress(f"{one.file}: {one.size:,} bytes")
     for extra in extras:
-        _copy(system, store.path / extra, f"{root}/{extra}")
+        _copy(system, (_root(store) / extra).read_bytes(), f"{root}/{extra}")
     manifest = Manifest(
         store.format, store.layout, store.identity,
-        tuple(sorted(segments, key=lambda one: one.base)), extras,
+        tuple(sorted(segments.values(), key=lambda one: one.base)), extras,
+        store.path.name if store.path.is_file() else "", _newest(store),
     )  # fmt: skip
     system.makedirs(root, exist_ok=True)
     _replace(system, f"{root}/{MANIFEST}", manifest.json().encode())
+    _sweep(system, root, have, segments)
     return facts
 
 
-def _describe(store: Store, info: SegmentInfo) -> ShippedSegment:
-    known = store.describe(info)
+def _newest(store: Store) -> str:
+    known = store.segments()
+    return str(known[-1].path.relative_to(_root(store))) if known else ""
+
+
+def _root(store: Store) -> Path:
+    """The folder that names in a manifest are relative to: a queue may be a file in it."""
+    return store.path.parent if store.path.is_file() else store.path
+
+
+def _describe(store: Store, info: SegmentInfo, *, is_full: bool) -> tuple[ShippedSegment, bytes]:
+    """A segment for the manifest, and its bytes: read once, so that they fit each other."""
+    known = store.describe(info) if is_full else info
     assert info.end is not None
     raw = info.path.read_bytes()
     if known.messages is None:
-        seen = _core.walk(store.open_whole(info, writable=False), info.first, info.end)
-        known = replace(known, messages=seen.messages, first_ns=seen.first_ns, last_ns=seen.last_ns)
-    return ShippedSegment(
-        str(info.path.relative_to(store.path)), info.base, info.first, info.end, len(raw),
-        _core.crc32c(raw), known.messages, known.first_number, known.first_ns, known.last_ns,
+        segment, _ = store.open_tolerantly(info)
+        if segment is not None:
+            seen = _core.walk(segment, info.first, info.end, past_damage=True, unseal=False)
+            known = replace(
+                known, messages=seen.messages, first_ns=seen.first_ns, last_ns=seen.last_ns
+            )
+    file = str(info.path.relative_to(_root(store)))
+    one = ShippedSegment(
+        file, info.base, info.first, info.end, len(raw), _core.crc32c(raw), known.messages,
+        known.first_number, known.first_ns, known.last_ns, "" if is_full else f"{file}.{info.end}",
     )  # fmt: skip
+    return one, raw
 
 
-def _extras(store: Store, sealed: list[SegmentInfo]) -> tuple[str, ...]:
+def _extras(store: Store) -> tuple[str, ...]:
     """Small files beside the segments, which a format may need to be read."""
-    segments = {info.path for info in store.segments()}
+    segments, root = {info.path for info in store.segments()}, _root(store)
     found = []
-    for path in sorted(store.path.rglob("*")):
-        inner = path.relative_to(store.path)
+    for path in sorted(root.rglob("*") if root == store.path else store.sidecar.rglob("*")):
+        inner = path.relative_to(root)
         if path.is_symlink() or not path.is_file() or path in segments:
             continue
-        if inner.parts[0] == ".penstock" and (
-            inner.parts[1] in NOT_SHIPPED or inner.suffix in (".seg", ".tmp")
+        is_ours = store.sidecar in path.parents
+        if is_ours and (
+            path.relative_to(store.sidecar).parts[0] in NOT_SHIPPED
+            or inner.suffix in (".seg", ".tmp")
         ):
             continue
-        if path.stat().st_size <= SMALL_BYTES or inner.parts[0] == ".penstock":
+        if path.stat().st_size <= SMALL_BYTES or is_ours:
             found.append(str(inner))
     return tuple(found)
 
 
-def _copy(system: Any, path: Path, to: str) -> None:
+def _sweep(
+    system: Any, root: str, before: dict[int, ShippedSegment], after: dict[int, ShippedSegment]
+) -> None:
+    """Deletes copies of open segments that the manifest before the last one named."""
+    kept = {one.at for one in (*before.values(), *after.values())}
+    for folder in {one.at.rpartition("/")[0] for one in before.values() if one.at}:
+        for path in system.ls(f"{root}/{folder}".rstrip("/"), detail=False):
+            name = f"{folder}/{path.rsplit('/', 1)[-1]}".lstrip("/")
+            open_ones = {one.file for one in before.values() if one.at}
+            if name not in kept and name.rpartition(".")[0] in open_ones:
+                system.rm_file(path)
+
+
+def _copy(system: Any, raw: bytes, to: str) -> None:
     system.makedirs(to.rsplit("/", 1)[0], exist_ok=True)
-    system.put_file(str(path), f"{to}.part")
+    system.pipe_file(f"{to}.part", raw)
     system.mv(f"{to}.part", to)
 
 

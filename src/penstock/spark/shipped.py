@@ -51,6 +51,8 @@ class ShippedSegment:
     first_number: int | None = None
     first_ns: int | None = None
     last_ns: int | None = None
+    at: str = ""
+    """Where the copy of a segment that was still written to lies; empty: under its own name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +65,18 @@ class Manifest:
     segments: tuple[ShippedSegment, ...]
     extras: tuple[str, ...] = ()
     """Small files that the format needs, besides its segments."""
+    file: str = ""
+    """The queue's file, when it is one and not a folder."""
+    newest: str = ""
+    """The newest segment, shipped or not: some formats are recognised by its being there."""
 
     def json(self) -> str:
         """As it is stored."""
         segments = [{k: getattr(s, k) for k in s.__slots__} for s in self.segments]
         value = {
             "v": VERSION, "format": self.format, "layout": self.layout, "identity": self.identity,
-            "segments": segments, "extras": list(self.extras),
+            "segments": segments, "extras": list(self.extras), "file": self.file,
+            "newest": self.newest,
         }  # fmt: skip
         return json.dumps(value, indent=1)
 
@@ -85,8 +92,9 @@ class Manifest:
             raise FormatError(url, f"manifest version {value.get('v')!r}", "use a newer penstock")
         segments = tuple(ShippedSegment(**segment) for segment in value["segments"])
         return cls(
-            value["format"], value["layout"], value["identity"], segments, tuple(value["extras"])
-        )
+            value["format"], value["layout"], value["identity"], segments, tuple(value["extras"]),
+            value.get("file", ""), value.get("newest", ""),
+        )  # fmt: skip
 
 
 class ShippedQueue:
@@ -173,16 +181,27 @@ def fetch(url: str, base: int, to: Path) -> tuple[Path, Manifest]:
     one = next((s for s in manifest.segments if s.base == base), None)
     if one is None:
         raise NoQueueError(f"{url}: segment {base}")
-    for file in (one.file, *manifest.extras):
-        if ".." in Path(file).parts or Path(file).is_absolute():
-            raise FormatError(url, f"a file named {file!r} in the manifest", "ship the queue again")
+    for file in filter(None, (manifest.newest, manifest.file)):
+        _inside(url, file)
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).touch()
+    lies_at = {file: file for file in manifest.extras} | {one.file: one.at or one.file}
+    for file, name in lies_at.items():
+        _inside(url, file)
+        _inside(url, name)
         target = root / file
         target.parent.mkdir(parents=True, exist_ok=True)
-        system.get_file(f"{path}/{file}", str(target))
+        system.get_file(f"{path}/{name}", str(target))
     raw = (root / one.file).read_bytes()
     if len(raw) != one.size or _core.crc32c(raw) != one.crc32c:
         found = f"{one.file}: {len(raw)} bytes that check as {_core.crc32c(raw):08x}"
         raise FormatError(
             url, found, f"expected {one.size}, {one.crc32c:08x}; ship the queue again"
         )
-    return root, manifest
+    return root / manifest.file, manifest
+
+
+def _inside(url: str, file: str) -> None:
+    """A manifest is found, not ours: what it names stays below its folder."""
+    if not file or ".." in Path(file).parts or Path(file).is_absolute():
+        raise FormatError(url, f"a file named {file!r} in the manifest", "ship the queue again")

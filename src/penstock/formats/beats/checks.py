@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from penstock import _core
@@ -23,8 +24,11 @@ def check_key(store: BeatsFiles, headers: dict[int, Header]) -> None:
         return
     with_data = {n: h for n, h in encrypted.items() if _has_data(store, n, h)}
     for number, header in with_data.items():
-        if _opens_any(store, number, header):
-            return
+        try:
+            if _opens_any(store, number, header):
+                return
+        except FileNotFoundError:
+            return  # It was read and freed meanwhile: whoever did that had a key.
     if with_data:
         path = store.path / f"{min(with_data)}.seg"
         raise KeyNeededError(
@@ -33,7 +37,7 @@ def check_key(store: BeatsFiles, headers: dict[int, Header]) -> None:
 
 
 def _has_data(store: BeatsFiles, number: int, header: Header) -> bool:
-    return (store.path / f"{number}.seg").stat().st_size > header.kind.data_at
+    return segments.size_of(store.path / f"{number}.seg") > header.kind.data_at
 
 
 def _opens_any(store: BeatsFiles, number: int, header: Header) -> bool:
@@ -52,16 +56,18 @@ def verify(store: BeatsFiles) -> Verdict:
     verdict, end = Verdict(), store.end()
     for info in store.segments(fresh=True):
         last = end.tail if info.end is None else info.end
-        _verify_segment(store, info, last, end.segment_base, verdict)
-        header = store.header(info.path)
-        if isinstance(header, Header) and not header.kind.is_stream:
-            _verify_seal(store, info, header, last, verdict)
+        with contextlib.suppress(FileNotFoundError):  # Read and freed meanwhile.
+            _verify_segment(store, info, last, end.segment_base, verdict)
+            header = store.header(info.path)
+            if isinstance(header, Header) and not header.kind.is_stream:
+                _verify_seal(store, info, header, last, verdict)
     for path in segments.find(store.path).values():
-        header = store.header(path)
-        if isinstance(header, Unreadable):
-            size = path.stat().st_size
-            damage = Damage(path, 0, size, header.found, "a segment of version 0 to 3")
-            (verdict.torn if header.is_torn else verdict.corrupt).append(damage)
+        with contextlib.suppress(FileNotFoundError):
+            header = store.header(path)
+            if isinstance(header, Unreadable):
+                size = path.stat().st_size
+                damage = Damage(path, 0, size, header.found, "a segment of version 0 to 3")
+                (verdict.torn if header.is_torn else verdict.corrupt).append(damage)
     verdict.corrupt = known_damage.new_in(verdict.corrupt, store.set_aside)
     verdict.torn = known_damage.new_in(verdict.torn, store.set_aside)
     return verdict

@@ -6,6 +6,7 @@ or unpacked into memory where a segment is one compressed stream.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import control, files
-from penstock.errors import FormatError, OptionError
+from penstock.errors import FormatError, NoQueueError, OptionError
 from penstock.formats.base import Capabilities, End, SegmentInfo, Store, Verdict
 from penstock.formats.beats import checks, closing, segments, state
 from penstock.formats.beats.layouts import GOES_ON_AS, KINDS, POSITION_BITS, POSITION_MASK, Kind
@@ -53,10 +54,8 @@ class BeatsFiles(Store, ABC):
         self._is_recovering = False
         self.first_numbers: dict[int, int] = {}
         self.headers: dict[int, Header] = {}
-        for number, path in segments.find(self.path).items():
-            found = self.header(path)
-            if isinstance(found, Header):
-                self.headers[number] = found
+        for number, _, found in self._readable():
+            self.headers[number] = found
         if not self.headers:
             raise FormatError(self.path, "no readable segment", "is no beats queue")
         checks.check_key(self, self.headers)
@@ -98,14 +97,13 @@ class BeatsFiles(Store, ABC):
 
     def list_segments(self) -> list[SegmentInfo]:
         """By id; each one's end is where its file ends."""
-        found, live = [], self._live_base()
-        for number, path in segments.find(self.path).items():
-            try:
-                header = self.header(path)
-                if isinstance(header, Header):
-                    found.append(self._info(number, path, header, live))
-            except FileNotFoundError:
-                continue  # Another process has just deleted it.
+        return self._infos(self._live_base())
+
+    def _infos(self, live: int | None) -> list[SegmentInfo]:
+        found = []
+        for number, path, header in self._readable():
+            with contextlib.suppress(FileNotFoundError):  # Another process has just deleted it.
+                found.append(self._info(number, path, header, live))
         return found
 
     def _info(self, number: int, path: Path, header: Header, live: int | None) -> SegmentInfo:
@@ -116,7 +114,10 @@ class BeatsFiles(Store, ABC):
 
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With the number of frames, where the header has it."""
-        count = checks.count_of(self, info)
+        try:
+            count = checks.count_of(self, info)
+        except FileNotFoundError:
+            return info  # Another process has just deleted it; whoever reads it will say so.
         return replace(info, messages=count) if count else info
 
     def _end_of(self, number: int, path: Path, header: Header, size: int) -> int:
@@ -219,14 +220,24 @@ class BeatsFiles(Store, ABC):
         return self._find_end()
 
     def _find_end(self) -> End:
-        infos = [self._info(n, p, h, None) for n, p, h in self._readable()]
+        infos = self._infos(None)
+        if not infos:
+            raise NoQueueError(self.path)
         first, last = infos[0], infos[-1]
         assert last.end is not None
         return End(last.end, 0, last.base, first.first, 0, last.end)
 
     def _readable(self) -> list[tuple[int, Path, Header]]:
-        found = [(n, p, self.header(p)) for n, p in segments.find(self.path).items()]
-        return [(n, p, h) for n, p, h in found if isinstance(h, Header)]
+        """Segments with a header that can be read; one may be deleted while we look."""
+        found = []
+        for number, path in segments.find(self.path).items():
+            try:
+                header = self.header(path)
+            except FileNotFoundError:
+                continue
+            if isinstance(header, Header):
+                found.append((number, path, header))
+        return found
 
     @property
     def identity(self) -> str:

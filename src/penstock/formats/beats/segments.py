@@ -52,6 +52,14 @@ def find(folder: Path) -> dict[int, Path]:
     return {number: folder / f"{number}.seg" for number in ids}
 
 
+def size_of(path: Path) -> int:
+    """Its bytes; 0 once another process has deleted it."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 class _Bytes:
     """A file that is looked into here and there."""
 
@@ -173,6 +181,8 @@ def sniff(path: Path) -> str | None:
             header = identify(found, None)
         except KeyNeededError:
             return _encrypted_name(found)
+        except FileNotFoundError:
+            continue
         if isinstance(header, Header):
             return header.kind.name
     return None

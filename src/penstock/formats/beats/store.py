@@ -174,7 +174,7 @@ class BeatsStore(BeatsFiles):
         return max(limit, needed + self.kind.data_at)
 
     def _used(self) -> int:
-        return sum(path.stat().st_size for path in segments.find(self.path).values())
+        return sum(segments.size_of(path) for path in segments.find(self.path).values())
 
     def used_bytes(self) -> int:
         """What `max_bytes` limits: the files, and the header of another one."""

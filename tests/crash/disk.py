@@ -109,7 +109,7 @@ class Disk:
         self.change(Change(source, None, unless=(target, inode)))
 
     def sync_folder(self, folder: str) -> None:
-        folder = "" if folder == "." else folder  # As `dirname` calls the queue's own folder.
+        folder = "" if folder == "." else folder  # As `dirname` calls the folder of the queue.
         self.names = self.named({folder: len(self.pending.get(folder, []))})
         kept = [c for c in self.pending.get(folder, []) if c.unless and c.name in self.names]
         self.pending[folder] = kept
@@ -134,19 +134,22 @@ class Disk:
 
     # ── states ─────────────────────────────────────────────────────────────────────────────
 
-    def states(self, rng: random.Random, sampled: int) -> Iterator[State]:
-        """Everything on or off (exhaustive up to 12 dirty pages), then samples of the rest."""
+    def states(self, rng: random.Random, sampled: int, most: int) -> Iterator[State]:
+        """Everything on or off (all there are up to 12 dirty pages, of these at most `most`), then
+        samples of the rest."""
         folders = {folder: len(changes) for folder, changes in self.pending.items() if changes}
         dirty = [(inode, page) for inode, file in self.files.items() for page in sorted(file.dirty)]
         names = list(itertools.product(*(range(count + 1) for count in folders.values())))
         if len(names) > 64:
             names = [*rng.sample(names, 62), names[0], names[-1]]
         if len(dirty) <= EXHAUSTIVE_PAGES:
-            for chosen in itertools.product((0, -1), repeat=len(dirty)):
-                for prefix in names:
-                    yield self.state(dirty, chosen, zip(folders, prefix, strict=True), None)
+            cases = range(len(names) << len(dirty))
+            for case in cases if len(cases) <= most else rng.sample(cases, most):
+                pages, prefix = divmod(case, len(names))
+                chosen = [-(pages >> index & 1) for index in range(len(dirty))]
+                yield self.state(dirty, chosen, zip(folders, names[prefix], strict=True), None)
         for _ in range(sampled):
-            chosen = tuple(rng.randrange(len(self.files[i].pages[p])) for i, p in dirty)
+            chosen = [rng.randrange(len(self.files[i].pages[p])) for i, p in dirty]
             tear = self.tear(rng, dirty) if dirty and rng.random() < 0.5 else None
             yield self.state(dirty, chosen, zip(folders, rng.choice(names), strict=True), tear, rng)
 

@@ -52,6 +52,7 @@ class Work:
         self.log: list[Facts] = []
         self.is_always = options.get("durability") == "always"
         self.table: Path | None = None
+        self.first_offsets: dict[int, int | None] = {}
         self.queue = self.open()
 
     def open(self) -> Queue:
@@ -78,9 +79,9 @@ class Work:
         numbers = range(first, first + count)
         bodies = [b"%06d" % number + bytes([number % 251]) * size for number in numbers]
         if count == 1:
-            self.queue.put(bodies[0])
+            self.first_offsets[first] = self.queue.put(bodies[0])
         else:
-            self.queue.put_many(bodies)
+            self.first_offsets[first] = self.queue.put_many(bodies)
         total = first + count
         durable = total if self.is_always else self.facts.durable
         self.say(replace(self.facts, put=total, durable=durable))
@@ -97,7 +98,7 @@ class Work:
         self.queue = self.open()
 
     def trim(self, number: int) -> None:
-        self.queue.trim(f"number:{number}")
+        self.queue.trim(self.first_offsets[number])
         self.say(replace(self.facts, trimmed=number))
 
     def join(self, ack: str) -> None:
@@ -118,7 +119,10 @@ class Work:
 
     def acked(self, numbers: set[int]) -> None:
         surely = self.facts.acked | (numbers if self.is_always else set())
-        self.say(replace(self.facts, maybe_acked=self.facts.maybe_acked | numbers, acked=surely))
+        maybe, trimmed = self.facts.maybe_acked | numbers, self.facts.trimmed
+        if self.queue.store.capabilities.deletes_consumed:
+            trimmed = next(n for n in range(self.facts.put + 1) if n not in maybe)
+        self.say(replace(self.facts, maybe_acked=maybe, acked=surely, trimmed=trimmed))
 
     def checkpoint(self) -> None:
         self.group.core.checkpoint()
@@ -211,16 +215,31 @@ def gets(work: Work) -> None:
     work.take(1)
 
 
+def laps(work: Work) -> None:
+    """More than a ring of four pages holds: what was consumed is overwritten, time and again."""
+    work.join("auto")
+    for size in (3000, 700, 3900, 2500, 4080, 1200):
+        work.put(size)
+        work.put(size // 3, count=3)
+        work.take(3)
+        if size % 500 == 0:
+            work.sync()
+    work.take(9)
+    work.put(4000)
+    work.sync()
+    work.put(10)
+
+
 WORKLOADS: dict[str, Callable[[Work], None]] = {
     "appends": appends, "rolls": rolls, "trims": trims, "reopens": reopens,
-    "leases": leases, "gets": gets,
+    "leases": leases, "gets": gets, "laps": laps,
 }  # fmt: skip
 
 
 def record(name: str, root: Path, **options: Any) -> Recording:
     """Runs a workload and answers its effects."""
-    shutil.rmtree(root, ignore_errors=True)
-    root.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(root.parent, ignore_errors=True)
+    root.parent.mkdir(parents=True)
     options = {"segment_bytes": 16384} | options
     _core.take_effects()
     _core.record_effects(True)
@@ -231,7 +250,7 @@ def record(name: str, root: Path, **options: Any) -> Recording:
         work.queue.close()
     finally:
         _core.record_effects(False)
-    ack = {"leases": "lease", "gets": "auto"}.get(name, "")
+    ack = {"leases": "lease", "gets": "auto", "laps": "auto"}.get(name, "")
     recording = Recording(name, root, options, ack=ack)
     synced: set[int] = set()
     for effect in _core.take_effects():
@@ -247,5 +266,5 @@ def record(name: str, root: Path, **options: Any) -> Recording:
                 synced.clear()
         else:
             recording.facts.append((len(recording.effects), work.log[int(effect[1])]))
-    shutil.rmtree(root)
+    shutil.rmtree(root.parent)
     return recording

@@ -141,14 +141,21 @@ impl RingHeader {
         map.publish64(MOVING, 0);
     }
 
+    /// What a slot of the intent says: its sequence and the extent. None: it is not whole.
+    fn noted(&self, slot: usize) -> Option<(u64, Extent)> {
+        let raw = self.intent.get(slot, RECORD_BYTES)?;
+        if words::u32_le(raw, CRC_AT) != raw.get(..CRC_AT).map(crc32c) {
+            return None;
+        }
+        let wide = |at| words::u64_le(raw, at);
+        let (head, tail) = (wide(16)?, wide(24)?);
+        Some((wide(8)?, Extent { head, tail, head_number: wide(32)?, next_number: wide(40)? }))
+    }
+
     /// Writes the intent into the slot that is not the newest. Under the sync lock.
     fn note(&self, segment: &Segment, extent: &Extent) -> io::Result<()> {
-        let sequence = |slot: usize| {
-            let raw = self.intent.get(slot * SLOT_BYTES, RECORD_BYTES).unwrap_or_default();
-            let is_whole = words::u32_le(raw, CRC_AT) == raw.get(..CRC_AT).map(crc32c);
-            words::u64_le(raw, 8).filter(|_| is_whole).unwrap_or(0)
-        };
-        let (first, second) = (sequence(0), sequence(1));
+        let sequence = |slot| self.noted(slot).map_or(0, |(sequence, _)| sequence);
+        let (first, second) = (sequence(0), sequence(SLOT_BYTES));
         let slot = if first > second { SLOT_BYTES } else { 0 };
         let mut raw = [0; RECORD_BYTES];
         let file_bytes = segment.ring().map_or(0, |ring| ring.len() + ring.start() as u64);
@@ -164,6 +171,20 @@ impl RingHeader {
         words::put_u32_le(&mut raw, CRC_AT, crc);
         self.intent.store(slot, &raw).ok_or_else(missing)?;
         region::sync(self.intent.file())
+    }
+
+    /// What the newest intent claims from `head` on, if it claims anything before it: that space
+    /// must not be used again as long as a power loss would bring the claim back.
+    fn claimed(&self, head: u64, number: u64) -> Option<Extent> {
+        let slots = [self.noted(0), self.noted(SLOT_BYTES)];
+        let (_, claim) = slots.into_iter().flatten().max_by_key(|(sequence, _)| *sequence)?;
+        if claim.head == claim.tail || head <= claim.head {
+            return None;
+        }
+        let is_over = head >= claim.tail;
+        let (tail, next_number) =
+            if is_over { (head, number) } else { (claim.tail, claim.next_number) };
+        Some(Extent { head, tail, head_number: number, next_number })
     }
 
     /// Moves the head to `head`, which every group has passed; answers how many messages went.
@@ -185,6 +206,8 @@ impl RingHeader {
             let synced = segment.sync(false).and_then(|()| self.note(segment, &extent));
             synced.inspect_err(|_| control.poison())?;
             control.set_durable(tail);
+        } else if let Some(left) = self.claimed(head, number) {
+            self.note(segment, &left).inspect_err(|_| control.poison())?;
         }
         let held = self.lock(segment)?;
         self.move_head(head, number);

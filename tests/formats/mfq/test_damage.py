@@ -122,6 +122,32 @@ def test_an_offset_that_can_t_be_is_an_error_or_set_back(
         assert read(store) == PUT
 
 
+def test_a_producer_behind_what_was_synced_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "q"
+    with Queue(path, format="mfq", segment_bytes=16384) as queue:
+        queue.put_many(PUT)
+        tail = queue.end().tail
+    Twin(path).set("producer.offset", 10)
+    assert read(path) == PUT
+    with Queue(path, read_only=True) as queue:
+        (damage,) = queue.verify().corrupt
+        assert damage.path.name == "producer.offset"
+        assert damage.found == "offset 10"
+    with caplog.at_level(logging.WARNING), Queue(path, create=False) as queue:
+        assert queue.put(b"more") == tail
+    assert "producer.offset says 10" in caplog.text
+    assert read(path) == [*PUT, b"more"]
+
+
+def test_an_empty_file_among_the_segments_of_others_is_an_error(store: Path) -> None:
+    for base in (300, 900):
+        (store / "commitlog" / f"{base:020d}").write_bytes(bytes(0 if base == 300 else 1024))
+    with pytest.raises(FormatError, match="has 0 bytes"):
+        read(store)
+
+
 def test_an_offset_file_cut_short_is_an_error(store: Path) -> None:
     (store / "offset" / "producer.offset").write_bytes(b"\1\2\3")
     with pytest.raises(CorruptError, match="3 bytes"):

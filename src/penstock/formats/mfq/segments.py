@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from penstock import _core
-from penstock.disk import files, sides
+from penstock.disk import control, files, sides
 from penstock.errors import CorruptError, FormatError
 from penstock.formats.mfq import layouts
 from penstock.formats.values import SegmentInfo
@@ -59,7 +59,7 @@ def is_made(queue: Path, name: str) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
-def list_segments(queue: Path) -> list[SegmentInfo]:
+def list_segments(queue: Path, sidecar: Path) -> list[SegmentInfo]:
     """Segments by name, all of one size; a segment ends where the next one begins.
 
     An empty newest file is one that never came to be, and no segment.
@@ -74,8 +74,7 @@ def list_segments(queue: Path) -> list[SegmentInfo]:
             raise FormatError(entry.path, what, advice)
         found.append((int(entry.name), Path(entry.path), entry.stat().st_size))
     found.sort()
-    if found and found[-1][2] == 0:
-        found.pop()
+    found = found[: _came_to_be(found, sidecar)]
     for base, path, size in found:
         if size != found[0][2] or size < layouts.SMALLEST_FRAME_BYTES:
             what = f"has {size} bytes, the segment at {found[0][0]} has {found[0][2]}"
@@ -85,6 +84,20 @@ def list_segments(queue: Path) -> list[SegmentInfo]:
         SegmentInfo(path, base, base, end, size, is_sealed=end is not None)
         for (base, path, size), end in zip(found, ends[: len(found)], strict=True)
     ]
+
+
+def _came_to_be(found: list[tuple[int, Path, int]], sidecar: Path) -> int:
+    """How many there really are: a power loss may have kept the names of several and not the bytes.
+
+    Nothing behind an empty file was ever synced, if the queue is ours and did not say that it was.
+    """
+    empty = next((at for at, (_, _, size) in enumerate(found) if size == 0), len(found))
+    if empty < len(found) - 1:
+        words = control.peek(sidecar)
+        is_ours = (sidecar / "queue.json").exists()
+        if not is_ours or (words is not None and found[empty][0] < words.durable):
+            return len(found)
+    return empty
 
 
 def make_segment(queue: Path, sidecar: Path, base: int, size: int) -> None:
@@ -113,7 +126,7 @@ def identity_of(queue: Path, sidecar: Path) -> str:
     known = files.read_json(sidecar / "queue.json") or {}
     if isinstance(known.get("id"), str):
         return str(known["id"])
-    infos = list_segments(queue)
+    infos = list_segments(queue, sidecar)
     head = b""
     if infos and read_offset(queue, PRODUCER) > infos[0].base:
         with infos[0].path.open("rb") as stream:

@@ -24,11 +24,14 @@ from penstock.formats.base import Store
 from penstock.formats.mfq import layouts, segments
 from penstock.formats.mfq.segments import CONSUMER, PRODUCER, read_offset, write_offset
 from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
-from penstock.options import QueueOptions
+from penstock.options import Durability, QueueOptions
 
 log = logging.getLogger("penstock.mfq")
 
 DEFAULT_GROUP = "default"
+UNCHECKED = "unchecked.json"
+"""There while frames above `durable` may lack a checksum and be whole all the same: another program
+appends, or a writer of ours at `always`, who syncs frames at once and checksums now and then."""
 
 
 class MfqStore(Store):
@@ -60,7 +63,7 @@ class MfqStore(Store):
         files.refuse_network_file_system(path)
         shared = _core.Shared(sidecar, clock.boot_id())
         try:
-            if not segments.list_segments(path):
+            if not segments.list_segments(path, sidecar):
                 # Our word first: a queue half made is then known for what it is.
                 _core.unlink_file(sidecar / "queue.json")
                 segments.keep_identity(sidecar, secrets.token_hex(16))
@@ -109,7 +112,7 @@ class MfqStore(Store):
 
     def list_segments(self) -> list[SegmentInfo]:
         """By name."""
-        return segments.list_segments(self.path)
+        return segments.list_segments(self.path, self.sidecar)
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         """Maps it."""
@@ -120,6 +123,8 @@ class MfqStore(Store):
 
     def publisher(self) -> _core.Publish:
         """`producer.offset`."""
+        if self.options.durability is Durability.ALWAYS:
+            self._note_unchecked()
         return _core.producer_offset(segments.offset_path(self.path, PRODUCER))
 
     def mirror(self, group: str) -> _core.Mirror | None:
@@ -175,10 +180,20 @@ class MfqStore(Store):
             raise CorruptError(path, 0, f"offset {end}", "one inside the newest segment")
         shared.lock()
         try:
-            if shared.tail < end:
+            is_foreign = shared.tail < end
+            if is_foreign:
                 shared.follow(end, infos[-1].base)
         finally:
             shared.unlock()
+        if is_foreign:
+            self._note_unchecked()
+
+    def _note_unchecked(self) -> None:
+        if not self._has_noted and not (self.sidecar / UNCHECKED).exists():
+            files.write_json(self.sidecar / UNCHECKED, {})
+        self._has_noted = True
+
+    _has_noted: bool = False
 
     def writable_segment(self, base: int) -> _core.Segment:
         """After someone else began it, or appended to it."""
@@ -187,7 +202,7 @@ class MfqStore(Store):
 
     def find_end(self, known: control.Words | None) -> End:
         """Walks the last segment up to `producer.offset`: the last whole frame is the end."""
-        infos, producer = self.list_segments(), read_offset(self.path, PRODUCER)
+        infos, producer = self.list_segments(), self._producer(known)
         if not infos:
             return End(0, 0, 0, 0, 0, 0)
         durable = min(known.durable, producer) if known is not None else 0
@@ -203,7 +218,8 @@ class MfqStore(Store):
             start = durable if last.base <= durable <= last.base + last.size else last.base
             segment = self.open_whole(replace(last, end=None), writable=False)
             end = producer if is_newest or last.end is None else last.end
-            seen = _core.walk(segment, start, min(end, last.base + last.size))
+            covered = self._is_in_doubt(known) and self._has_checksums(last)
+            seen = _core.walk(segment, start, min(end, last.base + last.size), covered=covered)
             if seen.end < end:
                 break
         if seen.end < producer:
@@ -217,6 +233,20 @@ class MfqStore(Store):
         return End(
             seen.end, number, last.base, held[0].base, 0, min(durable, seen.end), tuple(dropped)
         )
+
+    def _is_in_doubt(self, known: control.Words | None) -> bool:
+        """Whether the machine stopped while we had it open: what was not synced may be anything."""
+        return known is not None and not known.is_clean and known.boot != self.clock.boot_id()
+
+    def _has_checksums(self, info: SegmentInfo) -> bool:
+        """Whether a frame without one was never synced."""
+        path = self.sidecar / "integrity" / f"{info.base:020d}.crc"
+        is_checked = not (self.sidecar / UNCHECKED).exists()
+        return self.options.integrity and is_checked and path.exists()
+
+    def _producer(self, known: control.Words | None) -> int:
+        """The format's own end, but never less than what was synced together with it."""
+        return max(read_offset(self.path, PRODUCER), known.durable if known is not None else 0)
 
     def recover(self, end: End, *, clean: bool) -> End:
         """Sets both offsets to what is there, syncs what may not be on the disk."""
@@ -233,6 +263,8 @@ class MfqStore(Store):
             segments.make_segment(self.path, self.sidecar, end.tail, self.segment_bytes)
         self._set_back(PRODUCER, end.tail)
         self._set_back(CONSUMER, end.tail)
+        if clean:  # Only then: until `durable` is synced anew a power cut brings the old one back.
+            _core.unlink_file(self.sidecar / UNCHECKED)
         if clean and words is not None and words.tail == end.tail:
             return end
         is_ours_alone = words is not None and words.tail >= end.tail
@@ -256,6 +288,10 @@ class MfqStore(Store):
                         self.path, name, found, end)  # fmt: skip
         if found > end or not segments.is_made(self.path, name):
             write_offset(self.path, name, min(found, end))
+        elif found < end and name == PRODUCER:
+            log.warning("%s: %s says %d, the queue was synced up to %d; corrected",
+                        self.path, name, found, end)  # fmt: skip
+            write_offset(self.path, name, end)
 
     def _copy_anew(self, info: SegmentInfo) -> None:
         """After a failed sync nobody knows what is on the disk: the bytes go to a new file."""
@@ -328,8 +364,13 @@ class MfqStore(Store):
                 _core.unlink_file(Path(entry.path))
 
     def verify_extra(self, verdict: Verdict) -> None:
-        """That the consumer's offset is one of a message, or the end."""
+        """That the producer's offset is not behind, and the consumer's one of a message."""
         end, consumer = self.end(), read_offset(self.path, CONSUMER)
+        producer = read_offset(self.path, PRODUCER)
+        if producer < end.durable:
+            path, found = segments.offset_path(self.path, PRODUCER), f"offset {producer}"
+            expected = f"at least {end.durable}, up to which the queue was synced"
+            verdict.corrupt.append(Damage(path, 0, 8, found, expected))
         path = segments.offset_path(self.path, CONSUMER)
         if end.head < consumer < end.tail:
             segment = self.segment_at(consumer)

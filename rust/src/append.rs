@@ -33,8 +33,28 @@ const ROLLING: u64 = u64::MAX;
 
 struct State {
     segment: Arc<Segment>,
+    /// Once the tail is here, the next segment should be prepared.
+    mark: u64,
     sizes: Vec<usize>,
     scratch: Vec<u8>,
+}
+
+impl State {
+    fn new(segment: &Arc<Segment>) -> Self {
+        let segment = Arc::clone(segment);
+        Self { mark: mark_of(&segment), segment, sizes: Vec::new(), scratch: Vec::new() }
+    }
+
+    /// From now on appends go to `segment`.
+    fn turn_to(&mut self, segment: &Arc<Segment>) {
+        (self.mark, self.segment) = (mark_of(segment), Arc::clone(segment));
+    }
+}
+
+/// An eighth of the segment: at full speed the rest of it takes about as long to fill as its
+/// successor takes to zero.
+fn mark_of(segment: &Segment) -> u64 {
+    segment.base() + segment.map().map_or(u64::MAX / 2, |map| map.len() as u64 / 8)
 }
 
 /// Why an append did not happen.
@@ -162,7 +182,7 @@ impl Writer {
             Obstacle::Moved(base) => {
                 let segment = self.host.call_method1(py, "writable_segment", (base,))?;
                 let segment = segment.bind(py).cast::<PySegment>()?.get();
-                self.state(py).segment = Arc::clone(&segment.0);
+                self.state(py).turn_to(&segment.0);
                 Ok(())
             }
             Obstacle::SegmentFull(base, needed) => {
@@ -187,7 +207,7 @@ impl Writer {
         if control.is_poisoned() {
             return Err(Obstacle::Poisoned);
         }
-        let State { segment, sizes, scratch } = state;
+        let State { segment, mark, sizes, scratch } = state;
         let has_ended = segment.end() != crate::segment::LIVE || segment.is_stale();
         if control.segment_base() != segment.base() || has_ended {
             return Err(Obstacle::Moved(control.segment_base()));
@@ -259,7 +279,9 @@ impl Writer {
             self.publish.publish(segment, &batch).map_err(Obstacle::Io)?;
         }
         control.advance(batch.end, batch.next_number);
-        if self.wants_sync && control.durable() == tail {
+        let is_marked = batch.end >= *mark;
+        if is_marked || (self.wants_sync && control.durable() == tail) {
+            *mark = if is_marked { u64::MAX } else { *mark };
             control.announce_dirty();
         }
         Ok((tail, batch.end))
@@ -399,14 +421,12 @@ impl Writer {
         max_bytes: u64,
         delay_ns: i64,
     ) -> Self {
-        let state =
-            State { segment: Arc::clone(&segment.0), sizes: Vec::new(), scratch: Vec::new() };
         Self {
             control: Arc::clone(&shared.control),
             publish: Arc::clone(&publish.0),
             clock,
             host,
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(&segment.0)),
             is_always: always,
             wants_sync,
             is_sealing: sealing,

@@ -9,6 +9,8 @@ use crate::errors;
 use crate::region::{self, Effect};
 use crate::sys::files;
 
+const ZEROS_BYTES: usize = 64 << 10;
+
 /// Replaces a file: temporary file, sync, rename, sync of the folder.
 #[pyfunction]
 #[pyo3(signature = (path, data, *, synced=true))]
@@ -32,10 +34,10 @@ pub fn create_file(
         let file = region::create(&path)?;
         region::allocate(&file, size)?;
         if zeroed {
-            let zeros = vec![0u8; 1 << 20];
+            let zeros = vec![0u8; ZEROS_BYTES]; // Small enough to stay in the cache.
             let mut at = 0u64;
             while at < size {
-                let len = (size - at).min(1 << 20);
+                let len = (size - at).min(ZEROS_BYTES as u64);
                 let part = zeros.get(..crate::words::size(len)).unwrap_or_default();
                 std::os::unix::fs::FileExt::write_all_at(&file, part, at)?;
                 at += len;

@@ -47,9 +47,13 @@ class Keeper:
         seen, idle_s = 0, 1.0 if self._has_timed_duties() else 3600.0
         while not self._stop.is_set():
             seen = self._writer.wait_dirty(seen, idle_s)
-            if self._stop.wait(options.sync_interval_s):
-                return
+            until = time.monotonic() + options.sync_interval_s
             try:
+                while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
+                    self._queue.store.prepare_ahead()
+                    seen = self._writer.wait_dirty(seen, left)
+                if self._stop.is_set():
+                    return
                 self._tend()
             except PenstockError as error:
                 logger("keeper").error("%s: %s", self._queue.path, error)

@@ -150,8 +150,11 @@ class Store(OwnGroups, ABC):
         """Changes the size of a queue whose format has a fixed one."""
         raise RefusedError(f"format {self.format} has no fixed size; max_bytes limits a queue")
 
+    def prepare_ahead(self) -> None:
+        """In the background, when the tail has come some way into a segment."""
+
     def tend(self) -> None:
-        """Background work of the format: preparing and sealing segments."""
+        """Background work of the format: sealing segments."""
 
     def after_trim(self, kept: SegmentInfo) -> None:
         """The head has moved to `kept`: formats that store it do so here, before files go."""
@@ -323,11 +326,15 @@ class Store(OwnGroups, ABC):
             self._cache.popitem(last=False)
         return segment
 
+    def live_segment(self, base: int) -> SegmentInfo | None:
+        """The last segment, which begins at `base`."""
+        return next((info for info in self.segments(fresh=True) if info.base == base), None)
+
     def _open_writable(self, base: int) -> _core.Segment:
-        for info in self.segments(fresh=True):
-            if info.base == base:
-                return self._keep(self.open_whole(info, writable=True))
-        raise OffsetError(f"{self.path}: segment {base} is gone")
+        info = self.live_segment(base)
+        if info is None:
+            raise OffsetError(f"{self.path}: segment {base} is gone")
+        return self._keep(self.open_whole(info, writable=True))
 
     def writable_segment(self, base: int) -> _core.Segment:
         """The segment that is appended to, after someone else began it."""
@@ -380,6 +387,7 @@ class Store(OwnGroups, ABC):
     def roll(self, base: int, needed: int) -> None:
         """Begins a new segment unless another process just did."""
         shared, writer = self.need_shared(), self.need_writer()
+        end: int | None = None
         while shared.segment_base == base:
             tail, number = shared.tail, shared.next_number
             prepared, new = self.prepare_segment(tail, number, needed)
@@ -387,11 +395,14 @@ class Store(OwnGroups, ABC):
                 old_base=base, tail=tail, path=new.path, prepared=prepared, base=new.base,
                 first=new.first, closing=new.closing,
             )  # fmt: skip
-            if not done:
+            if done and new.base == tail:
+                end = tail
+            elif not done:
                 _core.unlink_file(prepared)
         old = self._cache.get(base)
         if old is not None and old.end is None:
-            end = next((i.end for i in self.segments(fresh=True) if i.base == base), None)
+            if end is None:
+                end = next((i.end for i in self.segments(fresh=True) if i.base == base), None)
             if end is not None:
                 old.set_end(end)
 

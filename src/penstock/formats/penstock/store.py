@@ -22,7 +22,7 @@ from penstock.formats.base import (
 )
 from penstock.formats.penstock import layouts, recovery, segments
 from penstock.formats.penstock.segments import Header, segment_path
-from penstock.options import QueueOptions
+from penstock.options import Durability, QueueOptions
 
 HEADER_BYTES = layouts.HEADER_BYTES
 
@@ -35,6 +35,9 @@ class PenstockStore(Store):
 
     header: Header
     """Of the oldest segment: the queue's id and flags."""
+
+    _sealed_below = 0
+    """Every segment before this one was looked at."""
 
     @classmethod
     def sniff(cls, path: Path) -> str | None:
@@ -211,8 +214,7 @@ class PenstockStore(Store):
             # The last one is empty, and too small: its successor needs a name of its own.
             tail += len(layouts.SEALED_WORD)
         body = body or b""
-        infos = [info for info in self.list_segments() if info.base < tail]
-        last = infos[-1] if infos else None
+        last = self._before(tail)
         before = last.size if last is not None else 0
         most = segments.limit_of(self.options)
         size = segments.next_size(before, max(needed, len(body)), most)
@@ -244,26 +246,44 @@ class PenstockStore(Store):
         page = segments.read_page(info.path)
         return _core.crc32c(page[: layouts.HEADER.size] + end.to_bytes(8, "little"))
 
-    def tend(self) -> None:
-        """Seals what is full; prepares the next segment once this one is half full."""
-        shared, writer = self.shared, self.writer
-        if shared is None or writer is None:
-            return
-        self.seal_quietly()
-        used = shared.tail - shared.segment_base
-        if used * 2 > self.list_segments()[-1].size:
-            self.zero_ahead()
+    def _before(self, tail: int) -> SegmentInfo | None:
+        """The segment that ends at `tail`."""
+        if self.writer is not None and self.shared is not None:
+            last = self.live_segment(self.shared.segment_base)
+            if last is not None and last.base < tail:
+                return last
+        infos = [info for info in self.list_segments() if info.base < tail]
+        return infos[-1] if infos else None
 
-    def zero_ahead(self) -> None:
-        """Prepares the next segment so that rolling costs no page faults. In the background."""
-        ready = self.sidecar / "next.seg"
-        if ready.exists() or self.shared is None:
+    def live_segment(self, base: int) -> SegmentInfo | None:
+        """By its name: a roll costs the same whether ten segments are there or ten thousand."""
+        path = segment_path(self.path, base)
+        try:
+            return SegmentInfo(path, base, base, None, path.stat().st_size)
+        except FileNotFoundError:
+            return None
+
+    def tend(self) -> None:
+        """Seals what is full."""
+        shared = self.shared
+        if shared is not None and shared.segment_base != self._sealed_below:
+            base = shared.segment_base
+            self.seal_quietly()
+            self._sealed_below = base
+
+    def prepare_ahead(self) -> None:
+        """Zeroes the next segment, so that rolling and its first stores cost little."""
+        shared, ready = self.shared, self.sidecar / "next.seg"
+        if shared is None or ready.exists():
             return
-        last = self.list_segments()[-1]
+        last = self.live_segment(shared.segment_base)
+        if last is None or (shared.tail - last.base) * 8 < last.size:
+            return
         size = segments.next_size(last.size, 0, segments.limit_of(self.options))
         fresh = self.sidecar / f"zero-{os.getpid()}-{id(self):x}.seg"
         _core.unlink_file(fresh)
-        _core.create_file(fresh, size, zeroed=True, synced=True)
+        is_synced = self.options.durability is Durability.ALWAYS
+        _core.create_file(fresh, size, zeroed=True, synced=is_synced)
         _core.rename_file(fresh, ready)
 
     def seal_full_segments(self) -> int:

@@ -16,10 +16,13 @@ use crate::errors;
 use crate::frame::{NO_NUMBER, NO_TIME};
 use crate::headers;
 use crate::scan::{Row, Scan};
+use crate::segment::Segment;
 use crate::sys::sigbus;
 
 const BATCH_BYTES: usize = 2 << 20;
 const BATCH_ROWS: usize = 64 << 10;
+/// A short message with its frame.
+const LIKELY_ROW_BYTES: usize = 100;
 
 /// A column of the table that a queue is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,16 +100,21 @@ enum Builder {
 }
 
 impl Builder {
-    fn new(kind: Column) -> Self {
+    /// Room for `rows` with `bytes` of bodies: growing step by step would copy everything again.
+    fn new(kind: Column, rows: usize, bytes: usize) -> Self {
         match kind {
-            Column::TimestampUs => {
-                Self::TimeUs(TimestampMicrosecondBuilder::new().with_timezone("UTC"))
+            Column::TimestampUs => Self::TimeUs(
+                TimestampMicrosecondBuilder::with_capacity(rows).with_timezone("UTC"),
+            ),
+            Column::Timestamp => {
+                Self::Time(TimestampNanosecondBuilder::with_capacity(rows).with_timezone("UTC"))
             }
-            Column::Timestamp => Self::Time(TimestampNanosecondBuilder::new().with_timezone("UTC")),
             Column::Id | Column::Key | Column::Tag | Column::Segment => {
-                Self::Text(StringBuilder::new())
+                Self::Text(StringBuilder::with_capacity(rows, rows.saturating_mul(8)))
             }
-            Column::Body | Column::Payload => Self::Bytes(BinaryBuilder::new()),
+            Column::Body | Column::Payload => {
+                Self::Bytes(BinaryBuilder::with_capacity(rows, bytes))
+            }
             Column::Headers => {
                 let names = MapFieldNames {
                     entry: "entries".into(),
@@ -115,19 +123,25 @@ impl Builder {
                 };
                 Self::Map(MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new()))
             }
-            _ => Self::Int(Int64Builder::new()),
+            _ => Self::Int(Int64Builder::with_capacity(rows)),
         }
     }
 
     #[inline]
-    fn push(&mut self, kind: Column, row: &Row, bytes: &[u8]) -> Result<(), ArrowError> {
+    fn push(
+        &mut self,
+        kind: Column,
+        segment: &Segment,
+        row: &Row,
+        bytes: &[u8],
+    ) -> Result<(), ArrowError> {
         let view = &row.view;
         let time = Some(view.timestamp_ns).filter(|time| *time != NO_TIME);
         match self {
             Self::Int(ints) => ints.append_option(match kind {
                 Column::Offset => Some(row.offset.cast_signed()),
                 Column::Number => Some(view.number).filter(|number| *number != NO_NUMBER),
-                Column::Position => i64::try_from(row.segment.position(row.frame)).ok(),
+                Column::Position => i64::try_from(segment.position(row.frame)).ok(),
                 Column::Length => i64::try_from(view.size).ok(),
                 Column::CorrOffset => corr_offset(view.headers.of(bytes)),
                 _ => time,
@@ -135,7 +149,7 @@ impl Builder {
             Self::Time(times) => times.append_option(time),
             Self::TimeUs(times) => times.append_option(time.map(|ns| ns.div_euclid(1000))),
             Self::Text(texts) if kind == Column::Segment => {
-                let name = row.segment.path().file_name().unwrap_or_default();
+                let name = segment.path().file_name().unwrap_or_default();
                 texts.append_value(name.to_string_lossy());
             }
             Self::Text(texts) => {
@@ -151,7 +165,7 @@ impl Builder {
             }
             Self::Bytes(values) => match kind {
                 Column::Body => values.append_value(view.body.of(bytes)),
-                _ => values.append_value(row.segment.payload(row.frame, view)),
+                _ => values.append_value(segment.payload(row.frame, view)),
             },
             Self::Map(map) => {
                 for (key, value) in headers::iterate(view.headers.of(bytes)) {
@@ -192,8 +206,10 @@ struct Batches {
 
 impl Batches {
     fn next_batch(&mut self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+        let room = self.scan.get().lock(py).left().min(BATCH_BYTES);
+        let likely = (room / LIKELY_ROW_BYTES).clamp(1, BATCH_ROWS);
         let mut builders: Vec<Builder> =
-            self.kinds.iter().map(|kind| Builder::new(*kind)).collect();
+            self.kinds.iter().map(|kind| Builder::new(*kind, likely, room)).collect();
         let (mut rows, mut bytes) = (0usize, 0usize);
         let hits = sigbus::hits();
         while !self.is_over && rows < BATCH_ROWS && bytes < BATCH_BYTES {
@@ -201,14 +217,15 @@ impl Batches {
             let scan = self.scan.get();
             let filled = py.detach(|| {
                 let mut place = scan.place.lock().unwrap_or_else(|e| e.into_inner());
+                let mut row = Row::default();
                 while rows < BATCH_ROWS && bytes < BATCH_BYTES {
-                    let row = match place.next() {
-                        Ok(row) => row,
-                        Err(halt) => return Ok(Some(halt)),
-                    };
-                    let source = row.bytes();
+                    if let Err(halt) = place.next(&mut row) {
+                        return Ok(Some(halt));
+                    }
+                    let Some(segment) = &place.segment else { continue };
+                    let source = row.bytes(segment);
                     for (builder, kind) in builders.iter_mut().zip(kinds) {
-                        builder.push(*kind, &row, source)?;
+                        builder.push(*kind, segment, &row, source)?;
                     }
                     rows += 1;
                     bytes += row.view.body.len as usize + 32;

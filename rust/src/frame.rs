@@ -149,6 +149,11 @@ pub enum Step {
 
 /// The codec of one segment.
 pub trait Frames: Send + Sync {
+    /// Whether these are frames of our own format, whose plain ones are found without a call.
+    fn is_own(&self) -> bool {
+        false
+    }
+
     /// A batch is about to be measured and then, in the same order, encoded: what a codec that
     /// must encode to measure kept from the batch before it is stale.
     fn begin(&self) {}

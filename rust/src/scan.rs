@@ -13,10 +13,9 @@ use crate::segment::{LIVE, PySegment, Segment};
 use crate::sys::sigbus;
 use crate::tags::{self, Filter};
 
-/// One message in a range.
+/// One message in a range, in the segment where the scan stands.
+#[derive(Default)]
 pub struct Row {
-    /// Its segment.
-    pub segment: Arc<Segment>,
     /// Its offset.
     pub offset: u64,
     /// Its frame's offset.
@@ -27,10 +26,11 @@ pub struct Row {
 
 impl Row {
     /// The bytes that the view's spans are into.
-    pub fn bytes(&self) -> &[u8] {
+    #[inline]
+    pub fn bytes<'a>(&'a self, segment: &'a Segment) -> &'a [u8] {
         match &self.view.owned {
             Some(owned) => owned,
-            None => self.segment.frame_bytes(self.frame, self.view.size),
+            None => segment.frame_bytes(self.frame, self.view.size),
         }
     }
 }
@@ -41,7 +41,8 @@ pub struct Place {
     at: u64,
     end: u64,
     filter: Filter,
-    segment: Option<Arc<Segment>>,
+    /// The segment of the last row.
+    pub segment: Option<Arc<Segment>>,
     /// Messages of a sealed frame that were not given out yet.
     pending: std::vec::IntoIter<(u64, u64, FrameView)>,
     pub(crate) is_tolerant: bool,
@@ -59,15 +60,14 @@ pub enum Halt {
 }
 
 impl Place {
-    /// The next message of the range.
+    /// Puts the next message of the range into `row`.
     #[inline]
-    pub fn next(&mut self) -> Result<Row, Halt> {
+    pub fn next(&mut self, row: &mut Row) -> Result<(), Halt> {
         loop {
             if let Some((offset, frame, view)) = self.pending.next() {
-                let Some(segment) = self.segment.clone() else { continue };
-                let row = Row { segment, offset, frame, view };
-                if offset >= self.start && offset < self.end && self.passes(&row) {
-                    return Ok(row);
+                *row = Row { offset, frame, view };
+                if offset >= self.start && offset < self.end && self.passes(row) {
+                    return Ok(());
                 }
                 continue;
             }
@@ -87,29 +87,37 @@ impl Place {
                 return Err(Halt::NeedSegment(self.at));
             };
             let limit = segment.end().min(self.limit(segment));
-            let step = segment.step(self.at, limit, true);
-            if self.at < segment.first() {
-                continue; // A ring's head went past it while it was read.
-            }
-            match step {
-                Step::Frame(view) if !view.sealed => {
-                    let offset = self.at;
-                    let row = Row { segment: Arc::clone(segment), offset, frame: offset, view };
-                    self.at += row.view.size as u64;
-                    if self.passes(&row) {
-                        return Ok(row);
+            (row.offset, row.frame) = (self.at, self.at);
+            if !segment.find_plain(self.at, limit, &mut row.view) {
+                let step = segment.step(self.at, limit, true);
+                if self.at < segment.first() {
+                    continue; // A ring's head went past it while it was read.
+                }
+                match step {
+                    Step::Frame(view) if !view.sealed => row.view = view,
+                    other => {
+                        let segment = Arc::clone(segment);
+                        self.look_closely(&segment, limit, other)?;
+                        continue;
                     }
                 }
-                Step::Frame(view) => {
-                    let segment = Arc::clone(segment);
-                    self.open_sealed(&segment, limit, &view)?;
-                }
-                Step::Hole(next) => self.at = next,
-                other => {
-                    let segment = Arc::clone(segment);
-                    self.get_past(&segment, limit, other)?;
-                }
             }
+            self.at += row.view.size as u64;
+            if self.passes(row) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Anything but a plain frame.
+    fn look_closely(&mut self, segment: &Arc<Segment>, limit: u64, step: Step) -> Result<(), Halt> {
+        match step {
+            Step::Frame(view) => self.open_sealed(segment, limit, &view),
+            Step::Hole(next) => {
+                self.at = next;
+                Ok(())
+            }
+            other => self.get_past(segment, limit, other),
         }
     }
 
@@ -120,7 +128,16 @@ impl Place {
 
     #[inline]
     fn passes(&self, row: &Row) -> bool {
-        self.filter.is_open() || self.filter.matches(row.view.tag.of(row.bytes()))
+        self.filter.is_open()
+            || self
+                .segment
+                .as_ref()
+                .is_some_and(|segment| self.filter.matches(row.view.tag.of(row.bytes(segment))))
+    }
+
+    /// Bytes of frames that are left at most.
+    pub fn left(&self) -> usize {
+        crate::words::size(self.end.saturating_sub(self.at))
     }
 
     fn open_sealed(
@@ -247,15 +264,19 @@ impl Scan {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         loop {
             let hits = sigbus::hits();
-            let halt = match self.lock(py).next() {
-                Ok(row) => {
+            let mut place = self.lock(py);
+            let mut row = Row::default();
+            let halt = match place.next(&mut row) {
+                Ok(()) => {
+                    let Some(segment) = &place.segment else { continue };
                     if sigbus::hits() != hits {
-                        return Err(errors::vanished(py, row.segment.path()));
+                        return Err(errors::vanished(py, segment.path()));
                     }
-                    return Ok(Some(Message::found(&row.segment, row.offset, row.frame, row.view)));
+                    return Ok(Some(Message::found(segment, row.offset, row.frame, row.view)));
                 }
                 Err(halt) => halt,
             };
+            drop(place);
             if !self.resume(py, halt)? {
                 return Ok(None);
             }

@@ -138,7 +138,13 @@ fn walk_segment(
     };
     let mut walker = Walker { segment, seen, tags: BTreeSet::new() };
     let mut offset = start;
+    let mut plain = crate::frame::FrameView::default();
     while offset < limit {
+        if segment.find_plain(offset, limit, &mut plain) {
+            walker.frame(offset, limit, &plain);
+            offset += plain.size as u64;
+            continue;
+        }
         let step = segment.step(offset, limit, true);
         if offset < segment.first() {
             offset = segment.first(); // A ring's head went past it while it was read.

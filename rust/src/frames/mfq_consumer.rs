@@ -66,8 +66,9 @@ impl MfqConsumer {
         let offset = self.word.get();
         let mut state = gate::enter(py, &self.state);
         match state.reader.find(&self.control, offset, limit) {
-            Found::Message { view, next, .. } => {
+            Found::Message { next, .. } => {
                 state.pending = Some(Pending { next });
+                let view = std::mem::take(&mut state.reader.view);
                 let Some(segment) = state.reader.segment.clone() else { return Ok(Look::Nothing) };
                 Ok(Look::Message(segment, offset, view))
             }

@@ -31,6 +31,8 @@ pub const FIXED_BYTES: usize = 36;
 pub const SEALED_WORD: u32 = u32::MAX;
 /// No frame is larger.
 pub const MAX_FRAME_BYTES: usize = 1 << 30;
+const SIZES: std::ops::RangeInclusive<usize> =
+    FIXED_BYTES..=MAX_FRAME_BYTES + FIXED_BYTES + TAG_BYTES;
 /// Messages in one compressed frame, and its plain bytes, at most.
 const MAX_PACKED_COUNT: u32 = 1 << 16;
 const MAX_PACKED_BYTES: usize = 64 << 20;
@@ -201,6 +203,7 @@ struct Head {
     timestamp_ns: i64,
 }
 
+#[inline]
 fn read_head(frame: &[u8]) -> Option<Head> {
     Some(Head {
         size: words::u32_le(frame, 0)? as usize,
@@ -216,11 +219,18 @@ fn read_head(frame: &[u8]) -> Option<Head> {
 
 /// Spans of the variable part, which begins at `start` of the bytes the spans are into and has
 /// `len` bytes. None when the lengths contradict each other.
-fn split(head: &Head, bytes: &[u8], start: usize, len: usize) -> Option<FrameView> {
+#[inline]
+fn split(
+    head: &Head,
+    bytes: &[u8],
+    start: usize,
+    len: usize,
+    view: &mut FrameView,
+) -> Option<()> {
     let known = head.ext_len + head.id_len + head.tag_len + head.headers_len;
     let body_len = len.checked_sub(known)?;
     let mut key_at = start;
-    let mut view = FrameView::default();
+    view.due_ns = 0;
     if head.flags & HAS_DUE != 0 {
         view.due_ns = words::i64_le(bytes, key_at)?;
         key_at += 8;
@@ -241,10 +251,43 @@ fn split(head: &Head, bytes: &[u8], start: usize, len: usize) -> Option<FrameVie
     view.body = Span::new(headers_at + head.headers_len, body_len);
     view.number = i64::try_from(head.number).ok()?;
     view.timestamp_ns = head.timestamp_ns;
-    Some(view)
+    (view.count, view.sealed) = (1, false);
+    if view.owned.is_some() {
+        view.owned = None;
+    }
+    Some(())
+}
+
+impl PenstockFrames {
+    /// Finds the frame at `at`, if it is a whole, plain one whose checksum fits: what nearly every
+    /// frame is. False says nothing; `step` tells what is there.
+    ///
+    /// The view is filled in place and before the checksum is taken: moved right after it was
+    /// stored, it would have to wait for its own stores.
+    #[inline]
+    pub fn find_plain(bytes: &[u8], at: usize, view: &mut FrameView) -> bool {
+        let found = bytes.get(at..).and_then(|rest| {
+            let head = read_head(rest)?;
+            let is_plain = head.flags & !(HAS_KEY | HAS_DUE) == 0;
+            if !is_plain || !SIZES.contains(&head.size) {
+                return None;
+            }
+            let frame = rest.get(..head.size)?;
+            split(&head, frame, FIXED_BYTES, head.size - FIXED_BYTES, view)?;
+            view.size = align8(head.size);
+            view.payload = Span::new(FIXED_BYTES, head.size - FIXED_BYTES);
+            let crc = crc32c_seeded(words::small(head.size), frame.get(8..)?);
+            (words::u32_le(frame, 4)? == crc).then_some(())
+        });
+        found.is_some()
+    }
 }
 
 impl Frames for PenstockFrames {
+    fn is_own(&self) -> bool {
+        self.cipher.is_none()
+    }
+
     fn measure(&self, draft: &Draft<'_>) -> Result<usize, String> {
         Ok(align8(self.sealed_size(shape(draft)?.plain_len)))
     }
@@ -296,7 +339,7 @@ impl Frames for PenstockFrames {
             return Step::Hole(offset.saturating_add(8));
         }
         let size = size_word as usize;
-        if !(FIXED_BYTES..=MAX_FRAME_BYTES + FIXED_BYTES + TAG_BYTES).contains(&size) {
+        if !SIZES.contains(&size) {
             return Step::Bad(Fault::new(at, format!("frame size {size}"), "36 to 2^30"));
         }
         let Some(frame) = rest.get(..size) else {
@@ -330,16 +373,12 @@ impl Frames for PenstockFrames {
         let mut view = if head.flags & (COMPRESSED | ENCRYPTED) != 0 {
             sealed_view(&head, frame)
         } else {
-            match split(&head, frame, FIXED_BYTES, size - FIXED_BYTES) {
-                Some(view) => view,
-                None => {
-                    return Step::Bad(Fault::new(
-                        at + 10,
-                        "lengths past the frame",
-                        "lengths inside it",
-                    ));
-                }
+            let mut view = FrameView::default();
+            if split(&head, frame, FIXED_BYTES, size - FIXED_BYTES, &mut view).is_none() {
+                let fault = Fault::new(at + 10, "lengths past the frame", "lengths inside it");
+                return Step::Bad(fault);
             }
+            view
         };
         view.size = align8(size);
         view.payload = Span::new(FIXED_BYTES, size - FIXED_BYTES);
@@ -371,7 +410,8 @@ impl Frames for PenstockFrames {
             })?
         };
         if head.flags & COMPRESSED == 0 {
-            let mut view = split(&head, &plain, 0, plain.len())
+            let mut view = FrameView::default();
+            split(&head, &plain, 0, plain.len(), &mut view)
                 .ok_or_else(|| bad("lengths past the frame", "lengths inside it"))?;
             view.size = frame.size;
             view.payload = frame.payload;
@@ -420,7 +460,8 @@ fn unpack(plain: &[u8], outer: &FrameView) -> Option<Vec<FrameView>> {
         if head.flags & (COMPRESSED | ENCRYPTED) != 0 || at + head.size > raw.len() {
             return None;
         }
-        let mut view = split(&head, &raw, at + FIXED_BYTES, len)?;
+        let mut view = FrameView::default();
+        split(&head, &raw, at + FIXED_BYTES, len, &mut view)?;
         view.size = outer.size;
         view.payload = outer.payload;
         view.count = count;

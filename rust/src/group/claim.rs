@@ -151,10 +151,8 @@ impl Group {
             drop(reader);
             return Err(self.vanished(py));
         }
-        let Found::Message { frame, view, next } = found else { return Ok(None) };
-        let is_usual =
-            view.due_ns == 0 && view.key.len == 0 && frame == offset && next != offset + 1;
-        if !is_usual || !reader.wants(frame, &view) {
+        let Found::Message { frame, next } = found else { return Ok(None) };
+        if !reader.is_usual(offset, frame, next) || !reader.wants(frame) {
             return Ok(None);
         }
         if word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
@@ -162,6 +160,7 @@ impl Group {
         }
         self.table.count(at::DELIVERED, 1);
         self.control.progressed(next);
+        let view = std::mem::take(&mut reader.view);
         let Some(segment) = reader.segment.as_ref() else { return Ok(None) };
         let message = Message::found(segment, offset, frame, view);
         if let Some(codec) = self.codec.get() {
@@ -199,17 +198,15 @@ impl Group {
             let mut stop = Stop::Enough;
             while out.len() < wish.count {
                 match reader.find(&self.control, next, limit) {
-                    Found::Message { frame, view, next: after } => {
-                        if view.due_ns != 0
-                            || view.key.len != 0
-                            || frame != next
-                            || after == next + 1
-                        {
+                    Found::Message { frame, next: after } => {
+                        if !reader.is_usual(next, frame, after) {
                             needs_table = true;
                             break;
                         }
+                        let is_wanted = reader.wants(frame);
+                        let view = std::mem::take(&mut reader.view);
                         let Some(segment) = reader.segment.as_ref() else { break };
-                        if reader.wants(frame, &view) {
+                        if is_wanted {
                             out.push(Claimed {
                                 segment: Arc::clone(segment),
                                 offset: next,
@@ -312,8 +309,8 @@ impl Group {
         out: &mut Vec<Claimed>,
     ) -> Result<(), Stop> {
         let Some(mut found) = self.table.entry(entry) else { return Ok(()) };
-        let (frame, view) = match reader.find(&self.control, found.offset, self.control.tail()) {
-            Found::Message { frame, view, .. } => (frame, view),
+        let frame = match reader.find(&self.control, found.offset, self.control.tail()) {
+            Found::Message { frame, .. } => frame,
             Found::NeedSegment if first_of(reader, found.offset).is_none() => {
                 return Err(Stop::NeedSegment(found.offset));
             }
@@ -337,20 +334,12 @@ impl Group {
             let token = self.next_token();
             self.lease_table(entry, &mut found, token, now, wish)?;
             let receives = if is_dead { found.receives - 1 } else { found.receives };
-            self.push(
-                reader,
-                found.offset,
-                frame,
-                view,
-                Some((entry, token, receives)),
-                is_dead,
-                out,
-            );
+            self.push(reader, found.offset, frame, Some((entry, token, receives)), is_dead, out);
         } else {
             self.lease_table(entry, &mut found, 0, now, wish)?;
             self.write(Kind::Done, found, now)?;
             self.table.finish(entry, now);
-            self.push(reader, found.offset, frame, view, None, false, out);
+            self.push(reader, found.offset, frame, None, false, out);
         }
         Ok(())
     }
@@ -383,17 +372,17 @@ impl Group {
         token
     }
 
-    #[allow(clippy::too_many_arguments)]
+    /// Gives out what the reader has just found.
     fn push(
         &self,
-        reader: &Reader,
+        reader: &mut Reader,
         offset: u64,
         frame: u64,
-        view: FrameView,
         lease: Option<(u32, u64, u32)>,
         is_dead: bool,
         out: &mut Vec<Claimed>,
     ) {
+        let view = std::mem::take(&mut reader.view);
         if let Some(segment) = &reader.segment {
             out.push(Claimed { segment: Arc::clone(segment), offset, frame, view, lease, is_dead });
             self.table.count(at::DELIVERED, 1);
@@ -412,7 +401,7 @@ impl Group {
     ) -> Result<bool, Stop> {
         let word = self.table.map().word64(at::NEXT);
         let offset = word.load(Ordering::Acquire);
-        let (frame, view, next) = match reader.find(&self.control, offset, limit) {
+        let (frame, next) = match reader.find(&self.control, offset, limit) {
             Found::Nothing => return Ok(false),
             Found::NeedSegment => {
                 let Some(first) = first_of(reader, offset) else {
@@ -436,22 +425,22 @@ impl Group {
                     None => Ok(false),
                 };
             }
-            Found::Message { frame, view, next } => (frame, view, next),
+            Found::Message { frame, next } => (frame, next),
         };
         // Others may be moving the word without the lock (`claim_plain`): whoever moves it owns
         // the message.
         let move_on =
             || word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let Some(segment) = reader.segment.clone() else { return Ok(false) };
-        if !reader.wants(frame, &view) {
+        if !reader.wants(frame) {
             move_on();
             return Ok(true);
         }
-        if self.has_expired(&view) {
+        if self.has_expired(&reader.view) {
             self.table.count(at::SKIPPED, u64::from(move_on()));
             return Ok(true);
         }
-        let key = key_hash(key_of(&segment, frame, &view));
+        let key = key_hash(key_of(&segment, frame, &reader.view));
         let mut entry = Entry {
             offset,
             frame,
@@ -463,7 +452,7 @@ impl Group {
             receives: 0,
             owner: wish.owner,
         };
-        let due_in = self.due_in(&view);
+        let due_in = self.due_in(&reader.view);
         if due_in > 0 {
             (entry.deadline, entry.timeout) = (now.saturating_add(due_in), due_in);
         }
@@ -484,7 +473,7 @@ impl Group {
             return Ok(true);
         }
         let lease = if self.is_lease { Some(self.lease_new(&mut entry, wish, now)?) } else { None };
-        self.push(reader, offset, frame, view, lease, false, out);
+        self.push(reader, offset, frame, lease, false, out);
         Ok(true)
     }
 

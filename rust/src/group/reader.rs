@@ -10,8 +10,8 @@ use crate::tags::Filter;
 
 /// What stands at an offset.
 pub enum Found {
-    /// A message: its frame's offset, the view, and the offset of the next message.
-    Message { frame: u64, view: FrameView, next: u64 },
+    /// A message: its frame's offset and the offset of the next message. It is in `Reader::view`.
+    Message { frame: u64, next: u64 },
     /// Nothing yet.
     Nothing,
     /// The segment is not open here: Python finds it.
@@ -30,6 +30,8 @@ pub struct Reader {
     pub wanted: u64,
     /// Which messages the group wants.
     pub filter: Filter,
+    /// The message that was found last.
+    pub view: FrameView,
     /// Room for what one call claims, kept between calls.
     pub scratch: Vec<Claimed>,
     batch: Option<(u64, Vec<FrameView>)>,
@@ -38,33 +40,21 @@ pub struct Reader {
 impl Reader {
     /// A reader that stands nowhere yet.
     pub fn new(filter: Filter) -> Self {
-        Self { segment: None, wanted: 0, filter, scratch: Vec::new(), batch: None }
+        Self { segment: None, wanted: 0, filter, view: FrameView::default(), scratch: Vec::new(), batch: None }
     }
 
     /// Whether the group wants this message.
     #[inline]
-    pub fn wants(&self, frame: u64, view: &FrameView) -> bool {
-        self.filter.is_open()
-            || self.segment.as_ref().is_some_and(|s| self.filter.matches(tag_of(s, frame, view)))
+    pub fn wants(&self, frame: u64) -> bool {
+        let tag_fits = |segment| self.filter.matches(tag_of(segment, frame, &self.view));
+        self.filter.is_open() || self.segment.as_deref().is_some_and(tag_fits)
     }
 
-    /// The segment, if it holds `offset` and is known to; with the end of what may be read in it.
+    /// Whether what was found needs nothing but its place: no delay, no key, no batch.
     #[inline]
-    pub fn segment_for(
-        &self,
-        control: &Control,
-        offset: u64,
-        limit: u64,
-    ) -> Option<(&Arc<Segment>, u64)> {
-        let segment = self.segment.as_ref()?;
-        if offset < segment.base().max(segment.first()) || segment.is_stale() {
-            return None;
-        }
-        let end = segment.end();
-        if end == LIVE {
-            return (control.segment_base() == segment.base()).then_some((segment, limit));
-        }
-        (offset < end).then_some((segment, end.min(limit)))
+    pub fn is_usual(&self, offset: u64, frame: u64, next: u64) -> bool {
+        let view = &self.view;
+        view.due_ns == 0 && view.key.len == 0 && frame == offset && next != offset + 1
     }
 
     /// What stands at `offset`, reading no further than `limit`.
@@ -73,27 +63,37 @@ impl Reader {
         if offset >= limit {
             return Found::Nothing;
         }
-        let Some((segment, limit)) = self.segment_for(control, offset, limit) else {
+        let Some((segment, limit)) = segment_for(self.segment.as_ref(), control, offset, limit)
+        else {
             return Found::NeedSegment;
         };
+        if segment.find_plain(offset, limit, &mut self.view) {
+            return Found::Message { frame: offset, next: offset + self.view.size as u64 };
+        }
         let step = segment.step(offset, limit, true);
         if offset < segment.first() {
             return Found::NeedSegment; // A ring's head went past it while it was read.
         }
+        let segment = Arc::clone(segment);
+        self.look_closely(&segment, offset, limit, step)
+    }
+
+    fn look_closely(
+        &mut self,
+        segment: &Arc<Segment>,
+        offset: u64,
+        limit: u64,
+        step: Step,
+    ) -> Found {
         match step {
             Step::Frame(view) if !view.sealed => {
                 let next = offset + view.size as u64;
-                Found::Message { frame: offset, view, next }
+                self.view = view;
+                Found::Message { frame: offset, next }
             }
-            Step::Frame(view) => {
-                let segment = Arc::clone(segment);
-                self.find_sealed(&segment, offset, offset, &view, limit)
-            }
+            Step::Frame(view) => self.find_sealed(segment, offset, offset, &view, limit),
             Step::Hole(next) => Found::Hole { next },
-            other => {
-                let segment = Arc::clone(segment);
-                self.find_inside(&segment, offset, limit, other)
-            }
+            other => self.find_inside(segment, offset, limit, other),
         }
     }
 
@@ -119,7 +119,8 @@ impl Reader {
         match found {
             Some((message, count)) => {
                 let next = if index + 1 < count { offset + 1 } else { frame + view.size as u64 };
-                Found::Message { frame, view: message, next }
+                self.view = message;
+                Found::Message { frame, next }
             }
             None => Found::Damaged {
                 fault: Fault::new(
@@ -145,4 +146,23 @@ impl Reader {
         let next = segment.resync(offset, limit).unwrap_or(limit);
         Found::Damaged { fault, next }
     }
+}
+
+/// The segment, if it holds `offset` and is known to; with the end of what may be read in it.
+#[inline]
+fn segment_for<'a>(
+    segment: Option<&'a Arc<Segment>>,
+    control: &Control,
+    offset: u64,
+    limit: u64,
+) -> Option<(&'a Arc<Segment>, u64)> {
+    let segment = segment?;
+    if offset < segment.base().max(segment.first()) || segment.is_stale() {
+        return None;
+    }
+    let end = segment.end();
+    if end == LIVE {
+        return (control.segment_base() == segment.base()).then_some((segment, limit));
+    }
+    (offset < end).then_some((segment, end.min(limit)))
 }

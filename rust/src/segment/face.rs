@@ -77,6 +77,7 @@ impl PySegment {
             soft_bytes: soft_bytes.unwrap_or(usize::MAX),
             by_write,
             is_spoiled: false.into(),
+            is_own: frames.0.is_own() && sides.is_none(),
             frames: Arc::clone(&frames.0),
             sides: sides.map(Arc::new),
             holes: OnceLock::new(),

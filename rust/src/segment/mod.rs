@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use pyo3::prelude::*;
 
 use crate::frame::{Fault, FrameView, Frames, Step};
+use crate::frames::penstock::PenstockFrames;
 use crate::region;
 use crate::ring::Ring;
 use crate::sides::Sides;
@@ -69,6 +70,7 @@ pub struct Segment {
     by_write: bool,
     is_spoiled: AtomicBool,
     frames: Arc<dyn Frames>,
+    is_own: bool,
     sides: Option<Arc<Sides>>,
     holes: OnceLock<Vec<(u64, u64)>>,
 }
@@ -97,6 +99,7 @@ impl Segment {
             soft_bytes: 0,
             by_write: false,
             is_spoiled: false.into(),
+            is_own: frames.is_own() && sides.is_none(),
             frames,
             sides,
             holes: OnceLock::new(),
@@ -191,6 +194,17 @@ impl Segment {
             return Step::Bad(fault);
         }
         step
+    }
+
+    /// Finds a plain, whole frame of our own format at `offset`, without a call. False: look with
+    /// `step`.
+    #[inline]
+    pub fn find_plain(&self, offset: u64, limit: u64, view: &mut FrameView) -> bool {
+        if !self.is_own || self.holes.get().is_some() {
+            return false;
+        }
+        let (bytes, at) = self.window(offset, limit);
+        PenstockFrames::find_plain(bytes, at, view)
     }
 
     /// Bytes of the file before those that `window` gives.

@@ -18,7 +18,7 @@ use crate::errors;
 use crate::frame::{Batch, Draft, Place, Publish};
 use crate::gate;
 pub use crate::limits::seconds_to_ns;
-use crate::limits::{batch_limit, measure, rough_size};
+use crate::limits::{batch_limit, mark_of, measure, rough_size};
 use crate::message::{Body, Message, encode_headers};
 use crate::pack::{copy_packed, encode_all, pack};
 use crate::region;
@@ -49,12 +49,6 @@ impl State {
     fn turn_to(&mut self, segment: &Arc<Segment>) {
         (self.mark, self.segment) = (mark_of(segment), Arc::clone(segment));
     }
-}
-
-/// An eighth of the segment: at full speed the rest of it takes about as long to fill as its
-/// successor takes to zero.
-fn mark_of(segment: &Segment) -> u64 {
-    segment.base() + segment.map().map_or(u64::MAX / 2, |map| map.len() as u64 / 8)
 }
 
 /// Why an append did not happen.

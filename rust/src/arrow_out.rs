@@ -103,9 +103,9 @@ impl Builder {
     /// Room for `rows` with `bytes` of bodies: growing step by step would copy everything again.
     fn new(kind: Column, rows: usize, bytes: usize) -> Self {
         match kind {
-            Column::TimestampUs => Self::TimeUs(
-                TimestampMicrosecondBuilder::with_capacity(rows).with_timezone("UTC"),
-            ),
+            Column::TimestampUs => {
+                Self::TimeUs(TimestampMicrosecondBuilder::with_capacity(rows).with_timezone("UTC"))
+            }
             Column::Timestamp => {
                 Self::Time(TimestampNanosecondBuilder::with_capacity(rows).with_timezone("UTC"))
             }

@@ -77,6 +77,8 @@ mod _core {
     #[pymodule_export]
     use super::frames::zbus_files::ZbusIndex;
     #[pymodule_export]
+    use super::group::journal::replay_journal;
+    #[pymodule_export]
     use super::group::{PyGroup, PyMirror};
     #[pymodule_export]
     use super::message::Message;

@@ -60,6 +60,7 @@ __all__ = [
     "record_effects",
     "rename_file",
     "replace_file",
+    "replay_journal",
     "resize_file",
     "seal_bytes",
     "skip_frames",
@@ -939,6 +940,9 @@ def is_boundary(segment: Segment, offset: int, limit: int) -> bool:
 
 def arrow_stream(scan: Scan, columns: list[str] | None = None) -> object:
     """An Arrow C stream over `scan` with these columns, in a capsule."""
+
+def replay_journal(name: int, data: bytes) -> tuple[int, dict[int, int], int]:
+    """Where reading goes on, what is not done with its state, and bytes that are records."""
 
 # File effects
 

@@ -220,13 +220,7 @@ fn read_head(frame: &[u8]) -> Option<Head> {
 /// Spans of the variable part, which begins at `start` of the bytes the spans are into and has
 /// `len` bytes. None when the lengths contradict each other.
 #[inline]
-fn split(
-    head: &Head,
-    bytes: &[u8],
-    start: usize,
-    len: usize,
-    view: &mut FrameView,
-) -> Option<()> {
+fn split(head: &Head, bytes: &[u8], start: usize, len: usize, view: &mut FrameView) -> Option<()> {
     let known = head.ext_len + head.id_len + head.tag_len + head.headers_len;
     let body_len = len.checked_sub(known)?;
     let mut key_at = start;

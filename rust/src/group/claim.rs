@@ -139,9 +139,6 @@ impl Group {
     /// that acks by getting. None: it takes a closer look.
     #[inline]
     pub(super) fn claim_next(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        if !self.is_plain() || self.has_news() || self.is_closed.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
         let hits = sigbus::hits();
         let word = self.table.map().word64(at::NEXT);
         let mut reader = self.reader(py);
@@ -160,17 +157,79 @@ impl Group {
         }
         self.table.count(at::DELIVERED, 1);
         self.control.progressed(next);
+        Ok(self.take_found(py, &mut reader, offset, frame))
+    }
+
+    /// What the reader has just found, as Python sees it.
+    #[inline]
+    fn take_found(
+        &self,
+        py: Python<'_>,
+        reader: &mut Reader,
+        offset: u64,
+        frame: u64,
+    ) -> Option<Message> {
         let view = std::mem::take(&mut reader.view);
-        let Some(segment) = reader.segment.as_ref() else { return Ok(None) };
-        let message = Message::found(segment, offset, frame, view);
+        let message = Message::found(reader.segment.as_ref()?, offset, frame, view);
         if let Some(codec) = self.codec.get() {
             let _ = message.codec.set(codec.clone_ref(py));
         }
-        Ok(Some(message))
+        Some(message)
+    }
+
+    /// One message on a lease, when nothing but the next one in the queue comes into question:
+    /// the usual get. None: it takes a closer look.
+    #[inline]
+    pub(super) fn lease_next(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        visibility_ns: Option<i64>,
+    ) -> PyResult<Option<Message>> {
+        let hits = sigbus::hits();
+        let mut reader = self.reader(py);
+        let held = self.take(py)?;
+        let now = self.clock().boot();
+        let word = self.table.map().word64(at::NEXT);
+        let offset = word.load(Ordering::Acquire);
+        if self.is_encumbered(now) {
+            return Ok(None);
+        }
+        let Found::Message { frame, next } = reader.find(&self.control, offset, self.limit())
+        else {
+            return Ok(None);
+        };
+        if sigbus::hits() != hits || !reader.is_usual(offset, frame, next) || !reader.wants(frame) {
+            return Ok(None);
+        }
+        let visibility_ns =
+            visibility_ns.unwrap_or_else(|| self.settings.visibility_ns.load(Ordering::Relaxed));
+        let wish = Wish { count: 1, visibility_ns, owner: self.owner };
+        word.store(next, Ordering::Release);
+        let mut entry = Entry::read(offset, frame, wish.owner);
+        let (entry, token, receives) = self.lease_new(&mut entry, &wish, now)?;
+        self.table.count(at::DELIVERED, 1);
+        self.checkpoint_if_long()?;
+        drop(held);
+        let group = Arc::clone(self);
+        let mut message = self.take_found(py, &mut reader, offset, frame);
+        if let Some(message) = &mut message {
+            message.receipt = Some(Receipt { group, entry, token, offset, receives });
+        }
+        Ok(message)
+    }
+
+    /// Whether something else than the next message may have to be handed out first, or nothing.
+    fn is_encumbered(&self, now: i64) -> bool {
+        self.table.small(at::FLAGS) & (PAUSED | GONE) != 0
+            || self.table.small(at::READY_LEN) != 0
+            || self.table.attention() <= now
+            || self.is_window_full()
+            || self.mirror.is_some()
+            || self.settings.expire_ns.load(Ordering::Relaxed) != 0
     }
 
     /// Whether the one word is all there is to look at.
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         !self.is_lease
             && self.mirror.is_none()
             && self.table.attention() == NEVER
@@ -441,17 +500,7 @@ impl Group {
             return Ok(true);
         }
         let key = key_hash(key_of(&segment, frame, &reader.view));
-        let mut entry = Entry {
-            offset,
-            frame,
-            deadline: 0,
-            timeout: 0,
-            token: 0,
-            key,
-            state: State::Ready,
-            receives: 0,
-            owner: wish.owner,
-        };
+        let mut entry = Entry { key, ..Entry::read(offset, frame, wish.owner) };
         let due_in = self.due_in(&reader.view);
         if due_in > 0 {
             (entry.deadline, entry.timeout) = (now.saturating_add(due_in), due_in);

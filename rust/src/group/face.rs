@@ -270,8 +270,18 @@ impl PyGroup {
         timeout: Option<f64>,
         visibility: Option<f64>,
     ) -> PyResult<Message> {
-        if let Some(message) = self.0.claim_next(py)? {
-            return Ok(message);
+        let group = &self.0;
+        if !group.has_news() && !group.is_closed.load(Ordering::Relaxed) {
+            let message = if group.is_lease {
+                group.lease_next(py, visibility.map(seconds_to_ns).transpose()?)?
+            } else if group.is_plain() {
+                group.claim_next(py)?
+            } else {
+                None
+            };
+            if let Some(message) = message {
+                return Ok(message);
+            }
         }
         let mut claimed = std::mem::take(&mut self.0.reader(py).scratch);
         let outcome = self.claim_until(py, 1, timeout, visibility, &mut claimed);

@@ -1,27 +1,32 @@
-//! The journal of a group: what happened to its messages, in frames of our own format.
+//! The journal of a group: what happened to its messages.
 //!
-//! Append-only, mapped. When it has grown enough, what is still outstanding is written to a new
-//! file, synced and renamed: the checkpoint is simply how the next journal begins. After a crash
-//! the newest journal is read up to its first frame that does not check.
+//! Append-only, mapped. A record begins with a CRC-32C of the rest of it, stored last and begun
+//! with the journal's number in its register, so that nothing that an older journal left in the
+//! same file is taken for a record. When it has grown enough, what is still outstanding is written
+//! to a new file, synced and renamed: the checkpoint is simply how the next journal begins. After a
+//! crash the newest journal is read up to its first record that does not check.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::frame::{Draft, Frames, Place, Step};
-use crate::frames::penstock::PenstockFrames;
-use crate::group::table::{Entry, State};
+use pyo3::prelude::*;
+
+use crate::checksum::crc32c_seeded;
+use crate::group::table::{Entry, NONE, State};
 use crate::region;
 use crate::sys::mapping::Mapping;
 use crate::words;
 
-const FRAMES: PenstockFrames = PenstockFrames { cipher: None, compress: false };
 const RESERVED_BYTES: usize = 1 << 30;
 const GROW_BYTES: u64 = 256 << 10;
 /// A journal smaller than this is never rewritten.
-pub const SMALL_BYTES: u64 = 4 << 20;
-const RECORD_BYTES: usize = 72;
+pub const SMALL_BYTES: u64 = 8 << 20;
+/// `penstock.disk.groups` declares the three lengths of a record.
+const SHORT_BYTES: usize = 24;
+const USUAL_BYTES: usize = 64;
+const LONG_BYTES: usize = 80;
 const SPARE: &str = "spare";
 
 /// What happened.
@@ -56,33 +61,54 @@ pub struct Record {
 }
 
 impl Record {
-    fn encode(&self) -> [u8; RECORD_BYTES] {
-        let mut out = [0u8; RECORD_BYTES];
-        let entry = &self.entry;
-        out[0] = self.kind as u8;
-        out[1] = u8::try_from(entry.state as u32).unwrap_or(0);
-        words::put_u32_le(&mut out, 4, entry.owner);
-        words::put_u64_le(&mut out, 8, entry.offset);
-        words::put_u64_le(&mut out, 16, self.next);
-        words::put_u64_le(&mut out, 24, entry.frame);
-        words::put_i64_le(&mut out, 32, entry.deadline);
-        words::put_i64_le(&mut out, 40, entry.timeout);
-        words::put_u64_le(&mut out, 48, entry.token);
-        words::put_u64_le(&mut out, 56, entry.key);
-        words::put_u32_le(&mut out, 64, entry.receives);
-        out
-    }
-
-    /// Bytes that matter: an ack needs no deadlines.
+    /// Bytes that matter: an ack needs no deadlines, and few messages have a key.
+    #[inline]
     fn len(&self) -> usize {
+        let entry = &self.entry;
         match self.kind {
-            Kind::Done | Kind::Ready => 24,
-            _ => RECORD_BYTES,
+            Kind::Done | Kind::Ready => SHORT_BYTES,
+            _ if entry.key == 0 && entry.frame == entry.offset => USUAL_BYTES,
+            _ => LONG_BYTES,
         }
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let kind = match bytes.first()? {
+    /// Fills `out`, which is as long as `len` says, all but the check. Answers the check.
+    #[inline]
+    fn encode(&self, journal: u64, wall_ns: i64, out: &mut [u8]) -> u32 {
+        let entry = &self.entry;
+        let size = u16::try_from(out.len()).unwrap_or(0);
+        words::put_u32_le(out, 0, 0);
+        let state = u8::try_from(entry.state as u32).unwrap_or(0);
+        words::put(out, 4, &[self.kind as u8, state]);
+        words::put_u16_le(out, 6, size);
+        words::put_u64_le(out, 8, entry.offset);
+        words::put_u64_le(out, 16, self.next);
+        if out.len() > SHORT_BYTES {
+            words::put_u64_le(out, 24, entry.token);
+            words::put_i64_le(out, 32, wall_ns);
+            words::put_i64_le(out, 40, entry.deadline);
+            words::put_i64_le(out, 48, entry.timeout);
+            words::put_u32_le(out, 56, entry.owner);
+            words::put_u32_le(out, 60, entry.receives);
+        }
+        if out.len() > USUAL_BYTES {
+            words::put_u64_le(out, 64, entry.frame);
+            words::put_u64_le(out, 72, entry.key);
+        }
+        check(journal, out)
+    }
+
+    /// The record at the start of `bytes`, the wall time it was written, and its length.
+    fn decode(journal: u64, bytes: &[u8]) -> Option<(Self, i64, usize)> {
+        let size = usize::from(words::u16_le(bytes, 6)?);
+        if ![SHORT_BYTES, USUAL_BYTES, LONG_BYTES].contains(&size) {
+            return None;
+        }
+        let bytes = bytes.get(..size)?;
+        if words::u32_le(bytes, 0)? != check(journal, bytes) {
+            return None;
+        }
+        let kind = match bytes.get(4)? {
             1 => Kind::Enter,
             2 => Kind::Lease,
             3 => Kind::Ready,
@@ -93,19 +119,27 @@ impl Record {
             _ => return None,
         };
         let wide = |at| words::u64_le(bytes, at).unwrap_or(0);
+        let offset = wide(8);
         let entry = Entry {
-            offset: words::u64_le(bytes, 8)?,
-            frame: wide(24),
-            deadline: wide(32).cast_signed(),
-            timeout: wide(40).cast_signed(),
-            token: wide(48),
-            key: wide(56),
-            state: State::of(u32::from(*bytes.get(1)?)),
-            receives: words::u32_le(bytes, 64).unwrap_or(0),
-            owner: words::u32_le(bytes, 4)?,
+            offset,
+            frame: words::u64_le(bytes, 64).unwrap_or(offset),
+            deadline: wide(40).cast_signed(),
+            timeout: wide(48).cast_signed(),
+            token: wide(24),
+            key: wide(72),
+            state: State::of(u32::from(*bytes.get(5)?)),
+            receives: words::u32_le(bytes, 60).unwrap_or(0),
+            owner: words::u32_le(bytes, 56).unwrap_or(NONE),
         };
-        Some(Self { kind, entry, next: words::u64_le(bytes, 16)? })
+        Some((Self { kind, entry, next: wide(16) }, wide(32).cast_signed(), size))
     }
+}
+
+/// Of a record of journal number `journal`; never 0, which is what unwritten bytes have.
+#[inline]
+fn check(journal: u64, record: &[u8]) -> u32 {
+    let seed = u32::try_from(journal & u64::from(u32::MAX)).unwrap_or(0);
+    crc32c_seeded(seed, record.get(4..).unwrap_or_default()).max(1)
 }
 
 /// What a journal says when it is read from the start.
@@ -144,6 +178,29 @@ impl Replay {
         }
         self.next = *next;
     }
+}
+
+/// What the bytes of journal `name` say.
+fn replay(name: u64, bytes: &[u8]) -> Replay {
+    let mut replay = Replay { outstanding: BTreeMap::new(), next: 0, end: 0, token: 0 };
+    let mut at = 0usize;
+    while let Some((record, wall_ns, size)) =
+        bytes.get(at..).and_then(|rest| Record::decode(name, rest))
+    {
+        replay.apply(&record, wall_ns);
+        at += size;
+    }
+    replay.end = at as u64;
+    replay
+}
+
+/// Where reading goes on, what is not done with its state (see `State`), and how many of the
+/// bytes of journal `name` are records.
+#[pyfunction]
+pub fn replay_journal(name: u64, data: &[u8]) -> (u64, BTreeMap<u64, u32>, u64) {
+    let replay = replay(name, data);
+    let states = replay.outstanding.iter().map(|(at, (entry, _))| (*at, entry.state as u32));
+    (replay.next, states.collect(), replay.end)
 }
 
 /// The open journal.
@@ -189,52 +246,27 @@ impl Journal {
         self.name
     }
 
-    /// Reads everything up to the first frame that does not check.
+    /// Reads everything up to the first record that does not check.
     pub fn replay(&self) -> std::io::Result<Replay> {
-        let mut replay = Replay { outstanding: BTreeMap::new(), next: 0, end: 0, token: 0 };
         let len = words::size(self.map.file().metadata()?.len()).min(self.map.len());
-        let bytes = self.map.get(0, len).unwrap_or_default();
-        let mut at = 0usize;
-        while let Step::Frame(view) = FRAMES.step(bytes, at, 0, true) {
-            let frame = bytes.get(at..at + view.size).unwrap_or_default();
-            let Some(record) = Record::decode(view.body.of(frame)) else { break };
-            // A recycled file still has the records of an older journal behind ours.
-            if view.number != i64::try_from(self.name).unwrap_or(-1) {
-                break;
-            }
-            replay.apply(&record, view.timestamp_ns);
-            at += view.size;
-        }
-        replay.end = at as u64;
-        Ok(replay)
+        Ok(replay(self.name, self.map.get(0, len).unwrap_or_default()))
     }
 
     /// Appends a record at `end`; answers the new end. Under the group's lock.
     #[inline]
     pub fn append(&self, end: u64, record: &Record, wall_ns: i64) -> std::io::Result<u64> {
-        let body = record.encode();
-        let draft = Draft {
-            body: body.get(..record.len()).unwrap_or_default(),
-            timestamp_ns: wall_ns,
-            ..Draft::default()
-        };
-        let size = FRAMES.measure(&draft).map_err(std::io::Error::other)?;
-        let at = words::size(end);
-        let needed = (at + size + 8) as u64;
+        let (at, size) = (words::size(end), record.len());
+        let needed = end + size as u64;
         if needed > self.allocated.load(Ordering::Relaxed) {
             self.grow(needed)?;
         }
-        let filled = self.map.write_with(at, size + 8, |out| {
-            let (frame, after) = out.split_at_mut(size);
-            after.fill(0);
-            FRAMES.encode(&draft, Place { offset: 0, number: self.name }, true, frame)
-        });
-        let word = filled
-            .unwrap_or_else(|| Err("the journal is full".into()))
-            .map_err(std::io::Error::other)?;
-        // The frame counts from this store on: a reader of the file sees it whole or not at all.
-        self.map.publish32(at, word);
-        Ok(end + size as u64)
+        let check = self
+            .map
+            .write_with(at, size, |out| record.encode(self.name, wall_ns, out))
+            .ok_or_else(|| std::io::Error::other("the journal is full"))?;
+        // The record counts from this store on: a reader of the file sees it whole or not at all.
+        self.map.publish32(at, check);
+        Ok(needed)
     }
 
     #[cold]
@@ -252,7 +284,7 @@ impl Journal {
     pub fn clear_after(&self, end: u64) -> std::io::Result<()> {
         let len = words::size(self.map.file().metadata()?.len()).min(self.map.len());
         let at = words::size(end);
-        self.map.write_with(at, (len.saturating_sub(at)).min(4 * RECORD_BYTES), |out| out.fill(0));
+        self.map.write_with(at, (len.saturating_sub(at)).min(4 * LONG_BYTES), |out| out.fill(0));
         Ok(())
     }
 
@@ -272,15 +304,11 @@ impl Journal {
     ) -> std::io::Result<(Self, u64)> {
         let mut bytes = Vec::new();
         for (record, wall_ns) in records {
-            let body = record.encode();
-            let body = body.get(..record.len()).unwrap_or_default();
-            let draft = Draft { body, timestamp_ns: *wall_ns, ..Draft::default() };
-            let size = FRAMES.measure(&draft).map_err(std::io::Error::other)?;
             let at = bytes.len();
-            bytes.resize(at + size, 0);
+            bytes.resize(at + record.len(), 0);
             let out = bytes.get_mut(at..).unwrap_or_default();
-            let place = Place { offset: 0, number: name };
-            FRAMES.encode(&draft, place, false, out).map_err(std::io::Error::other)?;
+            let check = record.encode(name, *wall_ns, out);
+            words::put_u32_le(out, 0, check);
         }
         let end = bytes.len() as u64;
         bytes.resize(bytes.len() + 8, 0);

@@ -40,7 +40,14 @@ pub struct Reader {
 impl Reader {
     /// A reader that stands nowhere yet.
     pub fn new(filter: Filter) -> Self {
-        Self { segment: None, wanted: 0, filter, view: FrameView::default(), scratch: Vec::new(), batch: None }
+        Self {
+            segment: None,
+            wanted: 0,
+            filter,
+            view: FrameView::default(),
+            scratch: Vec::new(),
+            batch: None,
+        }
     }
 
     /// Whether the group wants this message.

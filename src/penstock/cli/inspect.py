@@ -96,7 +96,7 @@ def places_of(file: Path, data: Buffer, format: str | None) -> Places:
     if magic == groups.MAGIC:
         return lambda *_: iter([(0, groups.TABLE)])
     if file.name.startswith("journal-"):
-        return _journal
+        return groups.records
     if format is not None:
         registry.store_class(format)  # An unknown one is an error that lists them.
     for name in [format] if format else _formats_of(file):
@@ -113,16 +113,6 @@ def _formats_of(file: Path) -> list[str]:
         except (PenstockError, OSError):
             continue
     return []
-
-
-def _journal(_: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
-    from penstock.formats.penstock.layouts import FRAME
-    from penstock.formats.penstock.places import frames
-
-    for at, layout in frames(data, 0):
-        yield at, layout
-        if layout is FRAME and FRAME.unpack_field("size", data, at) > FRAME.size:
-            yield at + FRAME.size, groups.RECORD
 
 
 def every_layout() -> dict[str, Layout]:

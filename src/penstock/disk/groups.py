@@ -1,17 +1,18 @@
 """The files of a group as data, and a look at them that changes nothing.
 
 .penstock/groups/<name>/group.json       its options
-.penstock/groups/<name>/journal-NNNNNN   what happened, in frames of our own format: the truth
+.penstock/groups/<name>/journal-NNNNNN   what happened, record by record: the truth
 .penstock/groups/<name>/table            what is out now: a cache of this boot
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock import _core
-from penstock.disk.layout import Field, Layout
+from penstock.disk.layout import Buffer, Field, Layout
 
 MAGIC = b"PENSTGRP"
 PAUSED = 1
@@ -56,26 +57,35 @@ TABLE = Layout(
     Field("skipped", "Q", "messages that were gone before they were read"),
 )  # fmt: skip
 
-RECORD = Layout(
-    "group journal record", "<", 72,
+_SHORT_FIELDS = (
+    Field("check", "I", "CRC-32C of the rest, begun with the journal's number in its register"),
     Field("kind", "B", "1 enter, 2 lease, 3 ready, 4 delay, 5 extend, 6 done, 7 seek"),
     Field("state", "B", "1 leased, 2 delayed, 3 ready, 4 blocked, 5 done"),
-    Field("pad", "2x", ""),
-    Field("owner", "I", "opener that has it; all ones: nobody in particular"),
+    Field("size", "H", "bytes of the record: 24 (kinds 3 and 6), 64, or 80"),
     Field("offset", "Q", "the message"),
-    Field("next", "Q", "where reading goes on; records of kind 3 and 6 end here"),
-    Field("frame", "Q", "its frame"),
+    Field("next", "Q", "where reading goes on"),
+)
+_USUAL_FIELDS = (
+    *_SHORT_FIELDS,
+    Field("token", "Q", "proof of the lease"),
+    Field("wall_ns", "q", "when the deadline was set, ns since 1970"),
     Field("deadline", "q", "boot time"),
     Field("timeout", "q", "ns"),
-    Field("token", "Q", "proof of the lease"),
-    Field("key", "Q", "hash of its key; 0: none"),
+    Field("owner", "I", "opener that has it; all ones: nobody in particular"),
     Field("receives", "I", "how often it was handed out"),
-    Field("pad2", "4x", ""),
+)
+SHORT_RECORD = Layout("group journal record, short", "<", 24, *_SHORT_FIELDS)
+RECORD = Layout("group journal record", "<", 64, *_USUAL_FIELDS)
+LONG_RECORD = Layout(
+    "group journal record, long", "<", 80,
+    *_USUAL_FIELDS,
+    Field("frame", "Q", "its frame, where that is not the message's offset"),
+    Field("key", "Q", "hash of its key; 0: none"),
 )  # fmt: skip
+RECORDS = {layout.size: layout for layout in (SHORT_RECORD, RECORD, LONG_RECORD)}
 
-LAYOUTS = (TABLE, RECORD)
+LAYOUTS = (TABLE, *RECORDS.values())
 STATES = {1: "leased", 2: "delayed", 3: "ready", 4: "blocked"}
-ENTER, LEASE, READY, DELAY, EXTEND, DONE, SEEK = range(1, 8)
 COUNTS = ("delivered", "acked", "expired", "dead", "skipped")
 
 
@@ -123,33 +133,21 @@ def _table(path: Path) -> dict[str, int] | None:
     return TABLE.unpack(raw) if len(raw) == TABLE.size and raw[:8] == MAGIC else None
 
 
-class _OneSegment:
-    """What a native scan asks for its segments."""
-
-    def __init__(self, segment: _core.Segment) -> None:
-        self.segment = segment
-
-    def segment_at(self, _: int) -> _core.Segment:
-        return self.segment
-
-
 def _replay(path: Path) -> Progress:
-    raw = path.read_bytes()
-    segment = _core.Segment.over(path, 0, 0, _core.penstock_frames(bytes(16), 0), raw)
-    end = _core.walk(segment, 0, len(raw)).end
-    progress = Progress(0)
-    for message in _core.Scan(_OneSegment(segment), 0, end):
-        record = RECORD.unpack(message.body.ljust(RECORD.size, b"\0"))
-        _apply(progress, record)
-    return progress
+    next_unread, states, _ = _core.replay_journal(number_of(path), path.read_bytes())
+    outstanding = {offset: STATES.get(state, "ready") for offset, state in states.items()}
+    return Progress(next_unread, outstanding)
 
 
-def _apply(progress: Progress, record: dict[str, int]) -> None:
-    kind, offset = record["kind"], record["offset"]
-    progress.next = record["next"]
-    if kind == SEEK:
-        progress.outstanding.clear()
-    elif kind == DONE:
-        progress.outstanding.pop(offset, None)
-    elif kind == ENTER or offset in progress.outstanding:
-        progress.outstanding[offset] = STATES.get(record["state"], "ready")
+def number_of(journal: Path) -> int:
+    """Which journal a file is."""
+    return int(journal.name.partition("-")[2])
+
+
+def records(journal: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+    """Where each record of a journal begins, and which it is."""
+    at, end = 0, _core.replay_journal(number_of(journal), bytes(data))[2]
+    while at < end:
+        layout = RECORDS[SHORT_RECORD.unpack_field("size", data, at)]
+        yield at, layout
+        at += layout.size

@@ -147,6 +147,15 @@ pub struct Entry {
     pub owner: u32,
 }
 
+impl Entry {
+    /// A message that was just read and may be handed out.
+    #[inline]
+    pub fn read(offset: u64, frame: u64, owner: u32) -> Self {
+        let (state, receives) = (State::Ready, 0);
+        Self { offset, frame, deadline: 0, timeout: 0, token: 0, key: 0, state, receives, owner }
+    }
+}
+
 /// The mapped table.
 pub struct Table {
     map: Mapping,

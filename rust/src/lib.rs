@@ -30,6 +30,7 @@ mod ring;
 mod scan;
 mod segment;
 mod sides;
+mod spot;
 mod sync;
 mod sys;
 mod tags;

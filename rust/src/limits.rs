@@ -53,7 +53,7 @@ pub fn measure(
 }
 
 /// Where the next segment should be prepared, an eighth into `segment`: at full speed the rest of
-/// it takes about as long to fill as its
+/// it takes about as long to fill as its successor takes to zero.
 pub fn mark_of(segment: &Segment) -> u64 {
     segment.base() + segment.map().map_or(u64::MAX / 2, |map| map.len() as u64 / 8)
 }

@@ -1,6 +1,6 @@
 //! `penstock.Message`: what a user puts and gets. Fields are read from the frame when asked for.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -10,25 +10,15 @@ use crate::errors;
 use crate::frame::{Draft, FrameView, NO_NUMBER, NO_TIME, Span};
 use crate::group::Receipt;
 use crate::headers;
-use crate::segment::Segment;
-
-/// Where the spans of a message point, unless what was found has bytes of its own.
-pub enum Source {
-    /// Into a mapped frame, which lives as long as the message does.
-    Frame(Arc<Segment>, u64),
-    /// Into the bytes of a message that was not stored yet.
-    Owned(Arc<[u8]>),
-}
+use crate::spot::Spot;
 
 /// One message. Bodies and texts are copies and yours for ever.
 #[pyclass(frozen, module = "penstock", freelist = 512)]
 pub struct Message {
     /// Where it is in its queue; none when it was not stored yet.
     pub offset: Option<u64>,
-    /// What was found.
-    pub view: FrameView,
-    /// Where it was found.
-    pub source: Source,
+    /// Where its bytes are.
+    pub spot: Spot,
     /// Set when it was handed out and must be acked.
     pub receipt: Option<Receipt>,
     /// What `value` decodes with.
@@ -36,38 +26,27 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message found at `offset` of `segment`.
-    pub fn found(segment: &Arc<Segment>, offset: u64, frame_at: u64, view: FrameView) -> Self {
-        let source = Source::Frame(Arc::clone(segment), frame_at);
-        Self { offset: Some(offset), view, source, receipt: None, codec: OnceLock::new() }
-    }
-
+    /// A message that was found at `offset`.
     #[inline]
-    fn bytes(&self, span: Span) -> &[u8] {
-        match (&self.view.owned, &self.source) {
-            (Some(owned), _) | (_, Source::Owned(owned)) => span.of(owned),
-            (_, Source::Frame(segment, at)) => span.of(segment.frame_bytes(*at, self.view.size)),
-        }
+    pub fn found(offset: u64, spot: Spot) -> Self {
+        Self { offset: Some(offset), spot, receipt: None, codec: OnceLock::new() }
     }
 
     fn text<'py>(&self, py: Python<'py>, span: Span) -> Option<Bound<'py, PyString>> {
-        (span.len > 0).then(|| PyString::new(py, &String::from_utf8_lossy(self.bytes(span))))
+        (span.len > 0).then(|| PyString::new(py, &String::from_utf8_lossy(self.spot.bytes(span))))
     }
 
     /// The message as something to append.
     pub fn draft(&self) -> Draft<'_> {
+        let view = self.spot.view();
         Draft {
-            body: self.bytes(self.view.body),
-            tag: self.bytes(self.view.tag),
-            id: self.bytes(self.view.id),
-            key: self.bytes(self.view.key),
-            headers: self.bytes(self.view.headers),
-            timestamp_ns: if self.view.timestamp_ns == NO_TIME {
-                0
-            } else {
-                self.view.timestamp_ns
-            },
-            due_ns: self.view.due_ns,
+            body: self.spot.bytes(view.body),
+            tag: self.spot.bytes(view.tag),
+            id: self.spot.bytes(view.id),
+            key: self.spot.bytes(view.key),
+            headers: self.spot.bytes(view.headers),
+            timestamp_ns: if view.timestamp_ns == NO_TIME { 0 } else { view.timestamp_ns },
+            due_ns: view.due_ns,
         }
     }
 
@@ -152,15 +131,10 @@ impl Message {
             body,
             timestamp_ns: timestamp_ns.unwrap_or(NO_TIME),
             due_ns: due_ns.unwrap_or(0),
+            owned: Some(owned.into()),
             ..FrameView::default()
         };
-        Ok(Self {
-            offset: None,
-            view,
-            source: Source::Owned(owned.into()),
-            receipt: None,
-            codec: OnceLock::new(),
-        })
+        Ok(Self { offset: None, spot: Spot::new(view), receipt: None, codec: OnceLock::new() })
     }
 
     /// Where it is in its queue.
@@ -172,44 +146,44 @@ impl Message {
     /// Its count as its format stores it.
     #[getter]
     fn number(&self) -> Option<i64> {
-        Some(self.view.number).filter(|number| *number != NO_NUMBER)
+        Some(self.spot.view().number).filter(|number| *number != NO_NUMBER)
     }
 
     /// When it was put, ns since 1970.
     #[getter]
     fn timestamp_ns(&self) -> Option<i64> {
-        Some(self.view.timestamp_ns).filter(|time| *time != NO_TIME)
+        Some(self.spot.view().timestamp_ns).filter(|time| *time != NO_TIME)
     }
 
     /// Nobody gets it before this time, ns since 1970.
     #[getter]
     fn due_ns(&self) -> Option<i64> {
-        Some(self.view.due_ns).filter(|due| *due != 0)
+        Some(self.spot.view().due_ns).filter(|due| *due != 0)
     }
 
     /// The sender's name for it.
     #[getter]
     fn id<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
-        self.text(py, self.view.id)
+        self.text(py, self.spot.view().id)
     }
 
     /// Label for filters.
     #[getter]
     fn tag<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
-        self.text(py, self.view.tag)
+        self.text(py, self.spot.view().tag)
     }
 
     /// Messages with one key are handed out one at a time, in order.
     #[getter]
     fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
-        self.text(py, self.view.key)
+        self.text(py, self.spot.view().key)
     }
 
     /// Headers, a new dict at each call.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        for (key, value) in headers::iterate(self.bytes(self.view.headers)) {
+        for (key, value) in headers::iterate(self.spot.bytes(self.spot.view().headers)) {
             dict.set_item(String::from_utf8_lossy(key), String::from_utf8_lossy(value))?;
         }
         Ok(dict)
@@ -218,7 +192,7 @@ impl Message {
     /// The user's bytes.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.bytes(self.view.body))
+        PyBytes::new(py, self.spot.bytes(self.spot.body()))
     }
 
     /// The object that was put, by the queue's codec; without one, the body.
@@ -238,10 +212,7 @@ impl Message {
     /// The bytes inside the frame, still encoded, compressed or encrypted.
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        match &self.source {
-            Source::Frame(segment, at) => PyBytes::new(py, &segment.payload(*at, &self.view)),
-            Source::Owned(owned) => PyBytes::new(py, self.view.body.of(owned)),
-        }
+        PyBytes::new(py, &self.spot.payload())
     }
 
     /// How often it was handed out in its group, this time included.
@@ -281,12 +252,12 @@ impl Message {
     }
 
     fn __repr__(&self) -> String {
-        let tag = String::from_utf8_lossy(self.bytes(self.view.tag)).into_owned();
+        let tag = String::from_utf8_lossy(self.spot.bytes(self.spot.view().tag)).into_owned();
         let offset = self.offset.map_or_else(|| "new".to_owned(), |offset| offset.to_string());
-        format!("<Message {offset} tag={tag:?} {} bytes>", self.view.body.len)
+        format!("<Message {offset} tag={tag:?} {} bytes>", self.spot.body().len)
     }
 
     fn __len__(&self) -> usize {
-        self.view.body.len as usize
+        self.spot.body().len as usize
     }
 }

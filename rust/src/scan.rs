@@ -10,6 +10,7 @@ use crate::frame::{Fault, FrameView, Step};
 use crate::gate;
 use crate::message::Message;
 use crate::segment::{LIVE, PySegment, Segment};
+use crate::spot::Spot;
 use crate::sys::sigbus;
 use crate::tags::{self, Filter};
 
@@ -272,7 +273,8 @@ impl Scan {
                     if sigbus::hits() != hits {
                         return Err(errors::vanished(py, segment.path()));
                     }
-                    return Ok(Some(Message::found(segment, row.offset, row.frame, row.view)));
+                    let spot = Spot::found(segment, row.frame, &mut row.view);
+                    return Ok(Some(Message::found(row.offset, spot)));
                 }
                 Err(halt) => halt,
             };

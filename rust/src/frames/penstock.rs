@@ -260,20 +260,33 @@ impl PenstockFrames {
     /// stored, it would have to wait for its own stores.
     #[inline]
     pub fn find_plain(bytes: &[u8], at: usize, view: &mut FrameView) -> bool {
-        let found = bytes.get(at..).and_then(|rest| {
-            let head = read_head(rest)?;
-            let is_plain = head.flags & !(HAS_KEY | HAS_DUE) == 0;
-            if !is_plain || !SIZES.contains(&head.size) {
-                return None;
-            }
-            let frame = rest.get(..head.size)?;
-            split(&head, frame, FIXED_BYTES, head.size - FIXED_BYTES, view)?;
-            view.size = align8(head.size);
-            view.payload = Span::new(FIXED_BYTES, head.size - FIXED_BYTES);
-            let crc = crc32c_seeded(words::small(head.size), frame.get(8..)?);
-            (words::u32_le(frame, 4)? == crc).then_some(())
-        });
-        found.is_some()
+        let fits = |frame: &[u8]| {
+            let size = words::u32_le(frame, 0)?;
+            Some(words::u32_le(frame, 4)? == crc32c_seeded(size, frame.get(8..)?))
+        };
+        Self::split_plain(bytes, at, view).and_then(fits).unwrap_or(false)
+    }
+
+    /// The view of a plain frame that was found before.
+    pub fn read_again(bytes: &[u8], at: usize) -> FrameView {
+        let mut view = FrameView::default();
+        Self::split_plain(bytes, at, &mut view);
+        view
+    }
+
+    #[inline]
+    fn split_plain<'a>(bytes: &'a [u8], at: usize, view: &mut FrameView) -> Option<&'a [u8]> {
+        let rest = bytes.get(at..)?;
+        let head = read_head(rest)?;
+        let is_plain = head.flags & !(HAS_KEY | HAS_DUE) == 0;
+        if !is_plain || !SIZES.contains(&head.size) {
+            return None;
+        }
+        let frame = rest.get(..head.size)?;
+        split(&head, frame, FIXED_BYTES, head.size - FIXED_BYTES, view)?;
+        view.size = align8(head.size);
+        view.payload = Span::new(FIXED_BYTES, head.size - FIXED_BYTES);
+        Some(frame)
     }
 }
 

@@ -15,14 +15,13 @@ use crate::errors;
 use crate::frame::{Fault, FrameView, NO_TIME};
 use crate::message::Message;
 use crate::segment::Segment;
+use crate::spot::Spot;
 use crate::sys::sigbus;
 
 /// A message that was just given to this consumer.
 pub struct Claimed {
-    segment: Arc<Segment>,
     offset: u64,
-    frame: u64,
-    view: FrameView,
+    spot: Spot,
     lease: Option<(u32, u64, u32)>,
     /// It was handed out too often: it goes to the dead letters.
     pub is_dead: bool,
@@ -31,7 +30,7 @@ pub struct Claimed {
 impl Claimed {
     /// As Python sees it.
     pub fn into_message(self, group: &Arc<Group>) -> Message {
-        let mut message = Message::found(&self.segment, self.offset, self.frame, self.view);
+        let mut message = Message::found(self.offset, self.spot);
         message.receipt = self.lease.map(|(entry, token, receives)| Receipt {
             group: Arc::clone(group),
             entry,
@@ -169,8 +168,8 @@ impl Group {
         offset: u64,
         frame: u64,
     ) -> Option<Message> {
-        let view = std::mem::take(&mut reader.view);
-        let message = Message::found(reader.segment.as_ref()?, offset, frame, view);
+        let spot = Spot::found(reader.segment.as_ref()?, frame, &mut reader.view);
+        let message = Message::found(offset, spot);
         if let Some(codec) = self.codec.get() {
             let _ = message.codec.set(codec.clone_ref(py));
         }
@@ -263,17 +262,10 @@ impl Group {
                             break;
                         }
                         let is_wanted = reader.wants(frame);
-                        let view = std::mem::take(&mut reader.view);
                         let Some(segment) = reader.segment.as_ref() else { break };
                         if is_wanted {
-                            out.push(Claimed {
-                                segment: Arc::clone(segment),
-                                offset: next,
-                                frame,
-                                view,
-                                lease: None,
-                                is_dead: false,
-                            });
+                            let spot = Spot::found(segment, frame, &mut reader.view);
+                            out.push(Claimed { offset: next, spot, lease: None, is_dead: false });
                         }
                         next = after;
                     }
@@ -441,9 +433,9 @@ impl Group {
         is_dead: bool,
         out: &mut Vec<Claimed>,
     ) {
-        let view = std::mem::take(&mut reader.view);
         if let Some(segment) = &reader.segment {
-            out.push(Claimed { segment: Arc::clone(segment), offset, frame, view, lease, is_dead });
+            let spot = Spot::found(segment, frame, &mut reader.view);
+            out.push(Claimed { offset, spot, lease, is_dead });
             self.table.count(at::DELIVERED, 1);
         }
     }

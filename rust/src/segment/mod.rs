@@ -207,6 +207,18 @@ impl Segment {
         PenstockFrames::find_plain(bytes, at, view)
     }
 
+    /// Whether plain frames of our own format are here, which can be read again as they were.
+    #[inline]
+    pub fn has_plain(&self) -> bool {
+        self.is_own
+    }
+
+    /// A plain frame that was found before.
+    pub fn plain_again(&self, offset: u64, size: u32) -> FrameView {
+        let (bytes, at) = self.window(offset, offset.saturating_add(u64::from(size)));
+        PenstockFrames::read_again(bytes, at)
+    }
+
     /// Bytes of the file before those that `window` gives.
     fn skipped(&self) -> usize {
         match &self.backing {

@@ -370,7 +370,8 @@ impl Shared {
             (at::SEGMENT_BASE, segment_base),
             (at::HEAD, head),
             (at::HEAD_NUMBER, head_number),
-            (at::NAMED_BASE, segment_base),
+            // What was not synced may be in a file whose name was not synced either.
+            (at::NAMED_BASE, if durable < tail { 0 } else { segment_base }),
             (at::BOOT, boot),
             (at::MAGIC, MAGIC),
         ] {

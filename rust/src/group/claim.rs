@@ -193,11 +193,14 @@ impl Group {
         if self.is_encumbered(now) {
             return Ok(None);
         }
-        let Found::Message { frame, next } = reader.find(&self.control, offset, self.limit())
-        else {
-            return Ok(None);
-        };
-        if sigbus::hits() != hits || !reader.is_usual(offset, frame, next) || !reader.wants(frame) {
+        let found = reader.find(&self.control, offset, self.limit());
+        if sigbus::hits() != hits {
+            drop(held);
+            drop(reader);
+            return Err(self.vanished(py));
+        }
+        let Found::Message { frame, next } = found else { return Ok(None) };
+        if !reader.is_usual(offset, frame, next) || !reader.wants(frame) {
             return Ok(None);
         }
         let visibility_ns =

@@ -46,6 +46,10 @@ CONTROL = Layout(
 LAYOUTS = (CONTROL,)
 
 
+ROLLING = 2**64 - 1
+"""`reserved_end` while a new segment is named."""
+
+
 @dataclass(frozen=True, slots=True)
 class Words:
     """What a look at the block says, without opening the queue."""
@@ -59,6 +63,8 @@ class Words:
     durable: int
     last_number: int
     """The next number also when someone died between the tail and it."""
+    reserved_end: int
+    """Bytes between the tail and this may have been touched."""
     is_clean: bool
     is_poisoned: bool
 
@@ -92,6 +98,7 @@ def peek(sidecar: Path) -> Words | None:
     return Words(
         word["boot"], *found, *rest,
         last_number=word["reserved_number"] if is_whole else word["next_number"],
+        reserved_end=word["reserved_end"],
         is_clean=is_clean,
         is_poisoned=word["poison"] != 0,
     )  # fmt: skip

@@ -32,6 +32,9 @@ class Keeper:
         self._writer = queue.store.need_writer()
         self._stop = threading.Event()
         self._swept_at = time.monotonic()
+        end = queue.store.end()
+        if end.durable < end.tail:
+            self._writer.poke()  # Someone died before his sync.
         self._thread = threading.Thread(target=self._run, name="penstock-keeper", daemon=True)
         self._thread.start()
 

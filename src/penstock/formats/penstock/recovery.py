@@ -139,6 +139,8 @@ def recover(store: PenstockStore, end: End, *, clean: bool) -> End:
         return end
     words = control.peek(store.sidecar)
     poisoned = words is not None and words.is_poisoned
+    if words is not None and not poisoned and is_same_run(store, end, words):
+        return go_on(store, end, words)
     make_durable(store, end, poisoned=poisoned)
     store.seal_quietly()
     if store.is_encrypted or poisoned:
@@ -147,6 +149,21 @@ def recover(store: PenstockStore, end: End, *, clean: bool) -> End:
     segment.scrub(end.tail)
     segment.sync()
     return replace(end, durable=end.tail)
+
+
+def is_same_run(store: PenstockStore, end: End, words: control.Words) -> bool:
+    """Whether only processes died since the words were stored, and frames may go on in place."""
+    is_here = (words.tail, words.segment_base) == (end.tail, end.segment_base)
+    return is_here and words.boot == store.clock.boot_id() and not store.is_encrypted
+
+
+def go_on(store: PenstockStore, end: End, words: control.Words) -> End:
+    """After the death of a process: no page is lost, and only what an appender had announced can
+    be half written. What was not synced is synced as ever, by the next sync."""
+    reserved = end.tail + 8 if words.reserved_end == control.ROLLING else words.reserved_end
+    if reserved > end.tail:
+        live_segment(store, end).zero(end.tail, reserved)
+    return end
 
 
 def make_durable(store: PenstockStore, end: End, *, poisoned: bool) -> None:

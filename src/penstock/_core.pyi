@@ -592,6 +592,11 @@ class Group:
     def seek(self, offset: int) -> None:
         """Forgets what is out and reads on at `offset`, which must be a message's or the tail."""
 
+    def cut(self, tail: int) -> None:
+        """The queue ends at `tail`: what is known of messages behind it is forgotten and reading
+        goes on there. What is out below it stays out, what was acked there stays acked.
+        """
+
     def overtake(self, offset: int) -> bool:
         """Moves the group forward to `offset` if it is behind: what lay before is gone."""
 

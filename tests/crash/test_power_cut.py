@@ -71,7 +71,7 @@ class Examiner:
 
     def check_group(self, queue: Queue, there: set[int], lower: Facts, upper: Facts) -> None:
         self.clock.advance(10)
-        group = queue.group("g", ack=self.recording.ack)
+        group = queue.group(self.recording.group, ack=self.recording.ack)
         assert group.core.next <= queue.end().tail
         assert group.cursor <= queue.end().tail
         out = {int(message.body[:6]) for message in group.get_many(1000)}
@@ -147,14 +147,16 @@ def crash_points(recording: Recording) -> Iterator[tuple[int, Facts, Facts]]:
             yield point, lower, upper
 
 
-def cut_everywhere(recording: Recording, budget: int, seed: int) -> int:
+def cut_everywhere(
+    recording: Recording, budget: int, seed: int, make: type[Examiner] = Examiner
+) -> int:
     """Examines about `budget` different states; answers how many."""
     rng = random.Random(seed)
     folder = MEMORY / f"penstock-cut-{os.getpid()}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     disk, applied = Disk(recording.root.parent), 0
-    examiner = Examiner(recording, folder, rng)
+    examiner = make(recording, folder, rng)
     points = list(crash_points(recording))
     try:
         for index, (point, lower, upper) in enumerate(points):
@@ -206,3 +208,9 @@ def test_a_power_cut_anywhere_keeps_what_was_promised(
     checked = cut_everywhere(recording, STATES, SEED)
     print(f"{title(case)}: {checked} states, {len(recording.effects)} effects, seed {SEED}")
     assert checked > 100
+
+
+def test_what_is_out_below_an_end_that_moved_back_comes_back() -> None:
+    work = MEMORY / f"penstock-out-{os.getpid()}" / "queue"
+    recording = record("consumes", work, durability="process")
+    assert cut_everywhere(recording, 200, SEED) > 100

@@ -40,6 +40,7 @@ class Recording:
     facts: list[tuple[int, Facts]] = field(default_factory=list)
     ack: str = ""
     """How the group acks; empty: no group."""
+    group: str = "g"
 
 
 class Work:
@@ -101,8 +102,8 @@ class Work:
         self.queue.trim(self.first_offsets[number])
         self.say(replace(self.facts, trimmed=number))
 
-    def join(self, ack: str) -> None:
-        self.group = self.queue.group("g", ack=ack)
+    def join(self, ack: str, name: str = "g") -> None:
+        self.group = self.queue.group(name, ack=ack)
         self.table = self.group.folder / "table"
         self.say(self.facts)
 
@@ -123,6 +124,11 @@ class Work:
         if self.queue.store.capabilities.deletes_consumed:
             trimmed = next(n for n in range(self.facts.put + 1) if n not in maybe)
         self.say(replace(self.facts, maybe_acked=maybe, acked=surely, trimmed=trimmed))
+
+    def consume(self, count: int) -> None:
+        """Takes and acks in order."""
+        for number, message in self.take(count):
+            self.ack(number, message)
 
     def checkpoint(self) -> None:
         self.group.core.checkpoint()
@@ -230,9 +236,22 @@ def laps(work: Work) -> None:
     work.put(10)
 
 
+def consumes(work: Work) -> None:
+    """The default group, which formats have a place of their own for; whole segments go."""
+    work.join("lease", "default")
+    work.put(3500, count=4)
+    work.consume(2)
+    work.sync()
+    work.put(3500, count=3)
+    work.consume(3)
+    work.sync()
+    work.put(30)
+
+
 WORKLOADS: dict[str, Callable[[Work], None]] = {
     "appends": appends, "rolls": rolls, "trims": trims, "reopens": reopens,
     "leases": leases, "gets": gets, "laps": laps,
+    "consumes": consumes,
 }  # fmt: skip
 
 
@@ -250,8 +269,9 @@ def record(name: str, root: Path, **options: Any) -> Recording:
         work.queue.close()
     finally:
         _core.record_effects(False)
-    ack = {"leases": "lease", "gets": "auto", "laps": "auto"}.get(name, "")
-    recording = Recording(name, root, options, ack=ack)
+    ack = {"leases": "lease", "consumes": "lease", "gets": "auto", "laps": "auto"}.get(name, "")
+    group = "default" if name == "consumes" else "g"
+    recording = Recording(name, root, options, ack=ack, group=group)
     synced: set[int] = set()
     for effect in _core.take_effects():
         if effect[0] != "mark":

@@ -5,6 +5,7 @@
 //! and needs neither, as long as no message is delayed, keyed or sealed.
 
 mod claim;
+mod cutting;
 mod face;
 pub mod journal;
 mod opening;

@@ -167,7 +167,7 @@ class Group:
             # A program that is not ours has consumed, and said so in the format's own file.
             self.core.seek(positions.check(self.queue.store, max(own, end.head)))
         elif next_unread > end.tail:
-            self.core.seek(end.tail)
+            self.core.cut(end.tail)
         elif self.core.cursor < end.head:
             self.core.overtake(end.head)
 

@@ -112,7 +112,8 @@ pub fn close(path: &Path, mut chain: Chain, segment: &Segment, end: u64) -> std:
     let mut more = Vec::new();
     while let Some(size) = segment.size_at(offset, end).filter(|_| offset < end) {
         let tag = match stored(&bytes, chain.count) {
-            Some(tag) if more.is_empty() => {
+            // Zeros are a tag that a power cut kept from the disk.
+            Some(tag) if more.is_empty() && tag.iter().any(|byte| *byte != 0) => {
                 chain.last.copy_from_slice(tag); // What was sealed stays sealed as it was.
                 chain.count += 1;
                 offset += size as u64;

@@ -28,12 +28,20 @@ def seal_path(path: Path) -> Path:
     return path.with_name(path.name + ".mac")
 
 
-def begin_plain(path: Path, kind: Kind) -> None:
-    """An empty plain copy, unless there is one."""
-    if not path.exists():
-        files.make_folder(path.parent)
-        with suppress(FileExistsError):  # Another process was first.
-            _core.create_file(path, kind.header_bytes, head=bytes(kind.header_bytes))
+def begin_plain(store: BeatsFiles, path: Path, kind: Kind) -> None:
+    """An empty plain copy of the segment `path`, unless there is one.
+
+    What is synced later is the copy: its name, and the segment that it is for, must be there.
+    """
+    copy = plain_path(store, int(path.stem))
+    if copy.exists():
+        return
+    files.make_folder(copy.parent)
+    with suppress(FileExistsError):  # Another process was first.
+        _core.create_file(copy, kind.header_bytes, head=bytes(kind.header_bytes))
+        _core.sync_file(path)
+        for folder in (copy.parent, store.sidecar, store.path):
+            _core.sync_folder(folder)
 
 
 def close_segment(store: BeatsFiles, base: int, tail: int, next_number: int) -> None:
@@ -115,10 +123,11 @@ def close_after_crash(store: BeatsFiles, number: int) -> list[Damage]:
         dropped += _cut_torn(store, int(copy.stem), copy, header.kind.header_bytes)
         length = copy.stat().st_size - header.kind.header_bytes
         _close_stream(store, path, header.kind, length, None)
-    return dropped + _close_plain(store, number)
+    return dropped + close_one(store, number)
 
 
-def _close_plain(store: BeatsFiles, number: int) -> list[Damage]:
+def close_one(store: BeatsFiles, number: int) -> list[Damage]:
+    """Closes a segment that is in the file as it is, by its frames."""
     path = segments.find(store.path).get(number)
     header = store.header(path) if path is not None else None
     if path is None or not isinstance(header, segments.Header) or header.kind.is_stream:
@@ -177,9 +186,10 @@ def follow_beats(store: BeatsFiles, *, clean: bool) -> None:
     Also gives the queue an identity, and `state.dat` the form that we write. Alone, under the
     opening lock.
     """
-    known = files.read_json(store.sidecar / "beats.json")
-    if known is None:
-        known = {"id": store.identity}
+    known = files.read_json(store.sidecar / "beats.json") or {"id": store.identity}
+    check = None if store.options.key is None else segments.key_check(store.options.key)
+    if "id" not in known or known.get("key_check") != check:
+        known |= {"id": store.identity, "key_check": check}
         files.write_json(store.sidecar / "beats.json", known)
     raw = store.state_path.read_bytes() if store.state_path.exists() else b""
     if clean and "state" in known and known["state"] != raw.hex():

@@ -16,7 +16,7 @@ from penstock import _core
 from penstock.disk import control, files
 from penstock.errors import FormatError, NoQueueError, OptionError
 from penstock.formats.base import Capabilities, End, SegmentInfo, Store, Verdict
-from penstock.formats.beats import checks, closing, segments, state
+from penstock.formats.beats import checks, closing, doubt, segments, state
 from penstock.formats.beats.layouts import GOES_ON_AS, KINDS, POSITION_BITS, POSITION_MASK, Kind
 from penstock.formats.beats.segments import Header, Unreadable
 
@@ -52,6 +52,7 @@ class BeatsFiles(Store, ABC):
         self._seen_base = -1
         self._making_room: set[int] = set()
         self._is_recovering = False
+        self._doubt: doubt.Doubt | None = None
         self.first_numbers: dict[int, int] = {}
         self.headers: dict[int, Header] = {}
         for number, _, found in self._readable():
@@ -66,6 +67,8 @@ class BeatsFiles(Store, ABC):
         self.kind = KINDS[GOES_ON_AS.get(self.layout, self.layout)]
         if self.kind.is_encrypted:
             segments.need_key(self.options.key, self.path)
+        if not self.is_live:
+            self._doubt = doubt.find(self, control.peek(self.sidecar))
 
     def header(self, path: Path) -> Header | Unreadable:
         """What a segment's first bytes say; they never change once a frame is there."""
@@ -104,7 +107,14 @@ class BeatsFiles(Store, ABC):
         for number, path, header in self._readable():
             with contextlib.suppress(FileNotFoundError):  # Another process has just deleted it.
                 found.append(self._info(number, path, header, live))
-        return found
+        return self._certain(found)
+
+    def _certain(self, infos: list[SegmentInfo]) -> list[SegmentInfo]:
+        """Without what a power cut left behind the end."""
+        known = self._doubt
+        if known is None:
+            return infos
+        return [cut for info in infos if (cut := doubt.cut_info(info, known)) is not None]
 
     def _info(self, number: int, path: Path, header: Header, live: int | None) -> SegmentInfo:
         base = header.kind.base(number)
@@ -125,13 +135,18 @@ class BeatsFiles(Store, ABC):
         if not kind.is_stream:
             return kind.base(number) + size - kind.data_at
         copy = closing.plain_path(self, number)
-        if copy.exists():
+        if self._goes_by_copy(number):
             return kind.base(number) + copy.stat().st_size - kind.header_bytes
         at = (path.name, size, path.stat().st_mtime_ns)
         if at not in self._stream_ends:
             segment = self.open_stream(kind.base(number), path, header)[0]
             self._stream_ends[at] = segment.end or 0
         return self._stream_ends[at]
+
+    def _goes_by_copy(self, number: int) -> bool:
+        """Whether a stream is read from its plain copy."""
+        is_older = self._doubt is not None and number in self._doubt.older_copies
+        return not is_older and closing.plain_path(self, number).exists()
 
     def secrets_of(self, header: Header) -> dict[str, Any]:
         """Key, IV and beginning of the frames, as the core wants them."""
@@ -157,8 +172,8 @@ class BeatsFiles(Store, ABC):
         if kind.is_stream:
             copy = closing.plain_path(self, number)
             if info.end is None and self.is_live:
-                closing.begin_plain(copy, kind)
-            if not copy.exists():
+                closing.begin_plain(self, path, kind)
+            if not self._goes_by_copy(number):
                 return self.open_stream(info.base, path, header)[0]
             path, shift = copy, kind.header_bytes
         else:
@@ -216,6 +231,9 @@ class BeatsFiles(Store, ABC):
     def find_end(self, known: control.Words | None) -> End:
         """Where the last file ends. What a crash cut short stands before that, and is reported."""
         self._is_recovering = self.shared is not None
+        self._durable = known.durable if known is not None else 0
+        self._is_poisoned = known is not None and known.is_poisoned
+        self._doubt = doubt.find(self, known)
         self._was = known.segment_base >> POSITION_BITS if known is not None else -1
         return self._find_end()
 
@@ -225,7 +243,8 @@ class BeatsFiles(Store, ABC):
             raise NoQueueError(self.path)
         first, last = infos[0], infos[-1]
         assert last.end is not None
-        return End(last.end, 0, last.base, first.first, 0, last.end)
+        dropped = tuple(self._doubt.dropped) if self._doubt is not None else ()
+        return End(last.end, 0, last.base, first.first, 0, last.end, dropped)
 
     def _readable(self) -> list[tuple[int, Path, Header]]:
         """Segments with a header that can be read; one may be deleted while we look."""

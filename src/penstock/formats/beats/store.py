@@ -22,7 +22,7 @@ from penstock import _core
 from penstock.disk import files
 from penstock.errors import GroupError, OptionError, RefusedError
 from penstock.formats.base import End, NewSegment, SegmentInfo
-from penstock.formats.beats import closing, rescue, segments, state
+from penstock.formats.beats import closing, doubt, rescue, segments, state
 from penstock.formats.beats.layouts import (
     CREATED,
     IV_BYTES,
@@ -61,7 +61,10 @@ class BeatsStore(BeatsFiles):
             if not segments.find(path):
                 prepared = sidecar / f"new-{shared.owner}.seg"
                 begin_file(prepared, kind, synced=True)
-                files.write_json(sidecar / "beats.json", {"id": secrets.token_hex(16)})
+                known: dict[str, Any] = {"id": secrets.token_hex(16)}
+                if options.key is not None:
+                    known["key_check"] = segments.key_check(options.key)
+                files.write_json(sidecar / "beats.json", known)
                 _core.rename_file(prepared, path / "0.seg")
                 for folder in (path, path.parent):
                     _core.sync_folder(folder)
@@ -71,12 +74,18 @@ class BeatsStore(BeatsFiles):
 
     def recover(self, end: End, *, clean: bool) -> End:
         """Closes what a crash left open and begins a new segment."""
-        self.dropped = tuple(closing.close_after_crash(self, self._was))
+        newest = max(segments.find(self.path))
+        if self._is_poisoned:
+            doubt.rewrite(self, self._durable)
+        if self._doubt is not None:
+            doubt.settle(self, self._doubt)
+            self._doubt = None
+        self.dropped = (*end.dropped, *closing.close_after_crash(self, self._was))
         closing.follow_beats(self, clean=clean)
         number, path, header = self._readable()[-1]
         is_empty = header.kind == self.kind and path.stat().st_size == header.kind.data_at
         if not is_empty:
-            number = max(segments.find(self.path)) + 1
+            number = newest + 1  # Also of one that was set aside: no offset is given twice.
             known = state.read(self.state_path)
             number = max(number, known.segment + 1 if known is not None else 0)
         prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.seg"

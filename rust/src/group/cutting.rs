@@ -1,0 +1,27 @@
+//! After a power cut the queue may end before messages that were already handed out.
+
+use pyo3::prelude::*;
+
+use super::PyGroup;
+use super::table::Entry;
+
+#[pymethods]
+impl PyGroup {
+    /// The queue ends at `tail`: what is known of messages behind it is forgotten and reading goes
+    /// on there. What is out below it stays out, what was acked there stays acked.
+    fn cut(&self, py: Python<'_>, tail: u64) -> PyResult<()> {
+        let group = &*self.0;
+        let held = group.take(py)?;
+        let known = group.table.outstanding().filter_map(|index| group.table.entry(index));
+        let kept: Vec<Entry> = known.filter(|entry| entry.offset < tail).collect();
+        group.table.clear(tail);
+        for entry in &kept {
+            group.table.enter(entry)?;
+        }
+        group.table.settle_cursor();
+        group.checkpoint()?;
+        group.mirror()?;
+        drop(held);
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+"""What a power cut may have done to the end of a queue, and how that is set right.
+
+What was synced is there. Above that, files may have any length and hold zeros where frames should
+be, headers too; a plain copy of a stream may be older than the stream itself, or newer. The queue
+then ends at the first frame that is not whole: what stands behind it was never promised, and
+giving it out would leave a hole. Readers compute this end, the next writer makes it so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock import _core
+from penstock.disk import control, files
+from penstock.formats.base import Damage, SegmentInfo
+from penstock.formats.beats import closing, segments
+from penstock.formats.beats.layouts import POSITION_BITS
+from penstock.formats.beats.segments import Header
+
+if TYPE_CHECKING:
+    from penstock.formats.beats.reading import BeatsFiles
+
+
+@dataclass(slots=True)
+class Doubt:
+    """Where a queue ends after a power cut."""
+
+    last: int
+    """The segment that it ends in."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """The end of each segment that was not synced as a whole."""
+    older_copies: set[int] = field(default_factory=set)
+    """Segments whose plain copy has less than they have themselves."""
+    dropped: list[Damage] = field(default_factory=list)
+
+
+def find(store: BeatsFiles, known: control.Words | None) -> Doubt | None:
+    """Where the queue ends; none when nothing is in doubt. Changes nothing."""
+    if known is None or known.is_clean or known.boot == store.clock.boot_id():
+        return None
+    paths = segments.find(store.path)
+    doubt = Doubt(max(paths))
+    for number, path in paths.items():
+        if number < known.durable >> POSITION_BITS:
+            continue
+        if not _is_whole(store, number, path, known.durable, doubt):
+            break
+    later = {n: p for n, p in paths.items() if n > doubt.last}
+    doubt.dropped += [
+        Damage(p, 0, p.stat().st_size, "a segment that was not whole yet", "nothing")
+        for p in later.values()
+    ]
+    return doubt
+
+
+def _is_whole(store: BeatsFiles, number: int, path: Path, durable: int, doubt: Doubt) -> bool:
+    """Notes where a segment ends; false when the queue ends in it, or before it."""
+    header = store.header(path)
+    before = max((n for n in segments.find(store.path) if n < number), default=number)
+    if not isinstance(header, Header):
+        doubt.last = before
+        return False
+    base = header.kind.base(number)
+    end, whole_end = _ends(store, number, path, header, max(durable, base), doubt)
+    doubt.ends[number] = whole_end
+    if whole_end >= end:
+        return True
+    is_first = before == number
+    doubt.last = number if whole_end > base or is_first else before
+    if doubt.last == number:
+        at = header.kind.data_at + whole_end - base
+        found = "bytes that are no whole frame, never synced"
+        doubt.dropped.append(Damage(path, at, end - whole_end, found, "nothing"))
+    return False
+
+
+def _ends(
+    store: BeatsFiles, number: int, path: Path, header: Header, start: int, doubt: Doubt
+) -> tuple[int, int]:
+    """Where a segment ends by its length, and by its frames from `start` on."""
+    base = header.kind.base(number)
+    copy = closing.plain_path(store, number)
+    own = _walk(store, path, header, base, start)
+    if not header.kind.is_stream or not copy.exists():
+        return own
+    end = base + copy.stat().st_size - header.kind.header_bytes
+    info = SegmentInfo(path, base, base, end, 0)
+    copied = end, _whole_end(store.open_segment(info, writable=False), start, end)
+    if own[1] > copied[1]:
+        doubt.older_copies.add(number)
+        return own
+    return copied
+
+
+def _walk(store: BeatsFiles, path: Path, header: Header, base: int, start: int) -> tuple[int, int]:
+    if header.kind.is_stream:
+        segment = store.open_stream(base, path, header)[0]
+        end = segment.end or base
+    else:
+        end = base + path.stat().st_size - header.kind.data_at
+        info = SegmentInfo(path, base, base, end, 0)
+        segment = store.open_segment(info, writable=False)
+    return end, _whole_end(segment, start, end)
+
+
+def _whole_end(segment: _core.Segment, start: int, end: int) -> int:
+    """Where whole frames end; what was synced and is gone all the same is damage, not the end."""
+    return end if start >= end else _core.walk(segment, start, end).end
+
+
+# ── setting it right ───────────────────────────────────────────────────────────────────────
+
+
+def settle(store: BeatsFiles, doubt: Doubt) -> None:
+    """Makes the files end where the queue does, and syncs what stays."""
+    for number, path in segments.find(store.path).items():
+        copy = closing.plain_path(store, number)
+        if number > doubt.last:
+            for file in (path, copy, closing.seal_path(path)):
+                _move_aside(store, file)
+        elif number in doubt.ends:
+            if number in doubt.older_copies:
+                _core.unlink_file(copy)
+            _settle_segment(store, number, path, doubt.ends[number])
+    _core.sync_folder(store.path)
+
+
+def _settle_segment(store: BeatsFiles, number: int, path: Path, end: int) -> None:
+    header = store.header(path)
+    assert isinstance(header, Header)
+    kind, base, copy = header.kind, header.kind.base(number), closing.plain_path(store, number)
+    if kind.is_stream and not copy.exists():
+        segment = store.open_stream(base, path, header)[0]
+        plain = segment.read(kind.header_bytes, end - base)
+        files.make_folder(copy.parent)
+        _core.replace_file(copy, bytes(kind.header_bytes) + plain)
+    file, data_at = (copy, kind.header_bytes) if kind.is_stream else (path, kind.data_at)
+    length = data_at + end - base
+    if file.stat().st_size > length:
+        closing.set_aside(store, file, length, file.stat().st_size - length)
+        _core.resize_file(file, length)
+    if not kind.is_stream:
+        _core.sync_file(file)
+    closing.close_one(store, number)
+
+
+def _move_aside(store: BeatsFiles, path: Path) -> None:
+    """Keeps a file that is no part of the queue any more, where nobody stumbles over it."""
+    if path.exists():
+        folder = store.sidecar / "quarantine"
+        files.make_folder(folder)
+        _core.rename_file(path, folder / f"{path.name}.{store.clock.wall_now_ns()}")
+        # Only then is the old name gone for good.
+        _core.sync_folder(folder)
+
+
+def rewrite(store: BeatsFiles, durable: int) -> None:
+    """After a failed sync: what was not known to be on the disk is written anew, byte for byte."""
+    for number, path in segments.find(store.path).items():
+        if number >= durable >> POSITION_BITS:
+            _core.replace_file(path, path.read_bytes())
+            copy = closing.plain_path(store, number)
+            if copy.exists():
+                _core.replace_file(copy, copy.read_bytes())
+
+
+def cut_info(info: SegmentInfo, doubt: Doubt) -> SegmentInfo | None:
+    """A segment as far as it is part of the queue; none when it is not."""
+    number = info.base >> POSITION_BITS
+    if number > doubt.last:
+        return None
+    end = doubt.ends.get(number)
+    return info if end is None else replace(info, end=end)

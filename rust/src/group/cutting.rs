@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use super::PyGroup;
-use super::table::Entry;
+use super::table::{Entry, at};
 
 #[pymethods]
 impl PyGroup {
@@ -14,7 +14,8 @@ impl PyGroup {
         let held = group.take(py)?;
         let known = group.table.outstanding().filter_map(|index| group.table.entry(index));
         let kept: Vec<Entry> = known.filter(|entry| entry.offset < tail).collect();
-        group.table.clear(tail);
+        group.table.set_wide(at::NEXT, tail);
+        group.table.clear();
         for entry in &kept {
             group.table.enter(entry)?;
         }

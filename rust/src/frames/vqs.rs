@@ -139,24 +139,26 @@ fn span_in(whole: &[u8], part: &[u8]) -> Span {
     if part.is_empty() { Span::default() } else { Span::new(at, part.len()) }
 }
 
-/// The view over a copy of what the record holds.
-fn view_of(record: &[u8], parts: &Parts<'_>) -> Option<FrameView> {
-    let mut view = FrameView::default();
-    if parts.attributes.is_empty() && parts.delay_s == 0 {
-        view.id = span_in(record, parts.id);
-        view.body = span_in(record, parts.body);
-        view.owned = Some(record.into());
+/// The view over a copy: the gob with what it holds, then headers, then the record as it stands in
+/// the ring where that is another (gzipped).
+fn view_of(gob: &[u8], parts: &Parts<'_>, record: Option<&[u8]>) -> Option<FrameView> {
+    let mut view = FrameView {
+        id: span_in(gob, parts.id),
+        body: span_in(gob, parts.body),
+        payload: Span::new(0, gob.len()),
+        ..FrameView::default()
+    };
+    if parts.attributes.is_empty() && parts.delay_s == 0 && record.is_none() {
+        view.owned = Some(gob.into());
         return Some(view);
     }
     let headers = headers_of(parts)?;
-    let mut owned = Vec::with_capacity(parts.id.len() + headers.len() + parts.body.len());
-    let mut add = |part: &[u8]| {
-        let span = Span::new(owned.len(), part.len());
-        owned.extend_from_slice(part);
-        span
-    };
-    (view.id, view.headers, view.body) = (add(parts.id), add(&headers), add(parts.body));
-    view.owned = Some(Arc::from(owned));
+    let record = record.unwrap_or_default();
+    view.headers = Span::new(gob.len(), headers.len());
+    if !record.is_empty() {
+        view.payload = Span::new(gob.len() + headers.len(), record.len());
+    }
+    view.owned = Some(Arc::from([gob, &headers, record].concat()));
     Some(view)
 }
 
@@ -180,12 +182,10 @@ impl VqsFrames {
         let parts = gob::decode(&unzipped).map_err(|wrong| {
             bad(if self.is_gzip { at } else { at.saturating_add(wrong.at) }, wrong.found)
         })?;
-        let view = view_of(&unzipped, &parts).ok_or_else(|| bad(at, "attributes past all limits"));
-        view.map(|view| FrameView {
-            size: PREFIX_BYTES + record.len(),
-            payload: Span::new(PREFIX_BYTES, record.len()),
-            ..view
-        })
+        let raw = self.is_gzip.then_some(record);
+        let view = view_of(&unzipped, &parts, raw);
+        let view = view.ok_or_else(|| bad(at, "attributes past all limits"))?;
+        Ok(FrameView { size: PREFIX_BYTES + record.len(), ..view })
     }
 }
 
@@ -218,6 +218,11 @@ impl Frames for VqsFrames {
         let rest = bytes.get(at..)?;
         let size = PREFIX_BYTES + words::u32_le(rest, 0)? as usize;
         (size > PREFIX_BYTES && size <= rest.len()).then_some(size)
+    }
+
+    /// From the copy: the ring may be in a later lap by now.
+    fn payload<'a>(&self, _bytes: &'a [u8], _at: usize, frame: &FrameView) -> Cow<'a, [u8]> {
+        Cow::Owned(frame.payload.of(frame.owned.as_deref().unwrap_or_default()).to_vec())
     }
 
     fn step(&self, bytes: &[u8], at: usize, _offset: u64, _verify: bool) -> Step {

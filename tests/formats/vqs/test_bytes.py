@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock import FormatError, Full, Queue, RefusedError
@@ -84,6 +85,23 @@ def test_headers_that_mean_nothing_are_refused(tmp_path: Path, header_name: str)
         with pytest.raises(RefusedError, match="vqs"):
             queue.put(b"x", headers={header_name: "no base64, no number"})
         assert queue.end().tail == 0
+
+
+def test_the_payload_is_the_record_also_when_the_ring_has_gone_on(tmp_path: Path) -> None:
+    plain, full = gob.record(b"one", "id"), gob.record(b"two", attributes={"a": ("Number", b"1")})
+    path = make(tmp_path / "q.bin", [plain, full], PAGE)
+    assert [message.payload for message in read(path)] == [plain[4:], full[4:]]
+    with Queue(path, durability="process") as queue:
+        table = pa.table(queue.scan(columns=["payload"]))
+        assert table.column("payload").to_pylist() == [plain[4:], full[4:]]
+        held = queue.get_many(2)
+        for message in held:
+            message.ack()
+        for _ in range(50):
+            queue.put(b"x" * 300)
+            queue.get(0).ack()
+        assert [message.payload for message in held] == [plain[4:], full[4:]]
+        assert [message.body for message in held] == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("first", [64, 65, 70, 8000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,14 @@ def test_messages_offsets_and_settings_are_read_and_nothing_is_changed(
         assert queue.verify().is_ok
         assert queue.verify().unchecked == len(found)
     assert not before or tree_hash(tmp_path) == before
+
+
+def test_the_payload_of_a_gzipped_record_is_still_gzipped(tmp_path: Path) -> None:
+    case = next(c for c in GOOD if c.layout == "stage3" and c.expected.get("messages"))
+    with Queue(case.copy(tmp_path), read_only=True) as queue:
+        for message in queue.scan():
+            assert message.body in gzip.decompress(message.payload)
+            assert message.payload[:2] == b"\x1f\x8b"
 
 
 @pytest.mark.parametrize("case", BAD, ids=ids)

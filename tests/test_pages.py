@@ -22,12 +22,17 @@ def blocks(page: Path) -> list[tuple[int, str, str]]:
     return [(text[: m.start()].count("\n") + 2, m[1], m[2]) for m in found]
 
 
-def test_every_block_of_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["tutorial.md", "convert.md"])
+def test_every_python_block_of_these_pages_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    scope: dict[str, object] = {"__name__": "tutorial"}
-    page = DOCS / "tutorial.md"
+    scope: dict[str, object] = {"__name__": "page"}
+    page = DOCS / name
     for line, language, text in blocks(page):
-        assert language == "python", f"tutorial.md:{line}: a block that no test runs"
+        if language == "console" and name != "tutorial.md":
+            continue  # tests/cli/test_transcripts.py runs it.
+        assert language == "python", f"{name}:{line}: a block that no test runs"
         exec(compile("\n" * (line - 1) + text, str(page), "exec"), scope)
 
 

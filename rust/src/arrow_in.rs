@@ -54,8 +54,9 @@ fn column<'a>(py: Python<'_>, batch: &'a RecordBatch, name: &str) -> PyResult<Op
     Bytes::of(array).map(Some).ok_or_else(wrong)
 }
 
-fn times(py: Python<'_>, batch: &RecordBatch) -> PyResult<Vec<i64>> {
-    let array = batch.column_by_name("timestamp_ns").or_else(|| batch.column_by_name("timestamp"));
+/// A column of times in ns, 0 where there is none; `name` with or without `_ns`.
+fn times(py: Python<'_>, batch: &RecordBatch, name: &str) -> PyResult<Vec<i64>> {
+    let array = batch.column_by_name(&format!("{name}_ns")).or_else(|| batch.column_by_name(name));
     let Some(array) = array else { return Ok(vec![0; batch.num_rows()]) };
     let scale = match array.data_type() {
         DataType::Int64 | DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
@@ -63,10 +64,7 @@ fn times(py: Python<'_>, batch: &RecordBatch) -> PyResult<Vec<i64>> {
         DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000_000,
         DataType::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
         other => {
-            return Err(errors::refused(
-                py,
-                &format!("column timestamp is {other}, not a timestamp"),
-            ));
+            return Err(errors::refused(py, &format!("column {name} is {other}, not a timestamp")));
         }
     };
     let data = array.to_data();
@@ -108,6 +106,7 @@ pub struct Columns<'a> {
     ids: Option<Bytes<'a>>,
     keys: Option<Bytes<'a>>,
     times: Vec<i64>,
+    due: Vec<i64>,
     headers: Vec<Vec<u8>>,
 }
 
@@ -120,7 +119,8 @@ impl<'a> Columns<'a> {
             tags: column(py, batch, "tag")?,
             ids: column(py, batch, "id")?,
             keys: column(py, batch, "key")?,
-            times: times(py, batch)?,
+            times: times(py, batch, "timestamp")?,
+            due: times(py, batch, "due")?,
             headers: header_column(py, batch)?,
         })
     }
@@ -134,7 +134,7 @@ impl<'a> Columns<'a> {
             key: self.keys.as_ref().map_or(&[], |keys| keys.get(row)),
             headers: self.headers.get(row).map_or(&[], Vec::as_slice),
             timestamp_ns: *time,
-            due_ns: 0,
+            due_ns: self.due.get(row).copied().unwrap_or(0),
         })
     }
 }
@@ -203,7 +203,7 @@ impl Writer {
 #[pymethods]
 impl Writer {
     /// Puts an Arrow array of bodies or a table with a column `body` (and `tag`, `id`, `key`,
-    /// `headers`, `timestamp` where there are any); returns the first offset.
+    /// `headers`, `timestamp`, `due` where there are any); returns the first offset.
     #[pyo3(signature = (data, *, tag=None, delay=None))]
     fn put_arrow<'py>(
         &self,

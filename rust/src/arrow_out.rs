@@ -31,6 +31,8 @@ enum Column {
     Number,
     Timestamp,
     TimestampNs,
+    /// Before which a message is held back.
+    Due,
     Id,
     Key,
     Tag,
@@ -54,6 +56,7 @@ fn column(name: &str) -> Option<Column> {
         "number" => Column::Number,
         "timestamp" => Column::Timestamp,
         "timestamp_ns" => Column::TimestampNs,
+        "due" => Column::Due,
         "id" => Column::Id,
         "key" => Column::Key,
         "tag" => Column::Tag,
@@ -79,7 +82,9 @@ fn headers_type() -> DataType {
 
 fn field(name: &str, kind: Column) -> Field {
     let data_type = match kind {
-        Column::Timestamp => DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())),
+        Column::Timestamp | Column::Due => {
+            DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
+        }
         Column::TimestampUs => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
         Column::Id | Column::Key | Column::Tag | Column::Segment => DataType::Utf8,
         Column::Headers => headers_type(),
@@ -106,7 +111,7 @@ impl Builder {
             Column::TimestampUs => {
                 Self::TimeUs(TimestampMicrosecondBuilder::with_capacity(rows).with_timezone("UTC"))
             }
-            Column::Timestamp => {
+            Column::Timestamp | Column::Due => {
                 Self::Time(TimestampNanosecondBuilder::with_capacity(rows).with_timezone("UTC"))
             }
             Column::Id | Column::Key | Column::Tag | Column::Segment => {
@@ -146,6 +151,9 @@ impl Builder {
                 Column::CorrOffset => corr_offset(view.headers.of(bytes)),
                 _ => time,
             }),
+            Self::Time(times) if kind == Column::Due => {
+                times.append_option(Some(view.due_ns).filter(|due| *due != 0));
+            }
             Self::Time(times) => times.append_option(time),
             Self::TimeUs(times) => times.append_option(time.map(|ns| ns.div_euclid(1000))),
             Self::Text(texts) if kind == Column::Segment => {
@@ -282,8 +290,8 @@ pub fn arrow_stream<'py>(
     let mut kinds = Vec::new();
     let mut fields = Vec::new();
     for name in &names {
-        let known = "offset, number, timestamp, timestamp_ns, timestamp_us, id, key, tag, headers, \
-                     body, payload, segment, position, length, corr_offset";
+        let known = "offset, number, timestamp, timestamp_ns, timestamp_us, due, id, key, tag, \
+                     headers, body, payload, segment, position, length, corr_offset";
         let unknown = || errors::error(py, "OptionError", ("columns", name.clone(), known));
         let kind = column(name).ok_or_else(unknown)?;
         kinds.push(kind);

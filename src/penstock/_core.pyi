@@ -402,7 +402,7 @@ class Writer:
         self, data: object, *, tag: str | None = None, delay: float | None = None
     ) -> int | None:
         """Puts an Arrow array of bodies or a table with a column `body` (and `tag`, `id`, `key`,
-        `headers`, `timestamp` where there are any); returns the first offset.
+        `headers`, `timestamp`, `due` where there are any); returns the first offset.
         """
 
     @property

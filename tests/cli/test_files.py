@@ -10,6 +10,8 @@ import pytest
 from penstock import Queue
 from tests.cli.conftest import Run, first_segment, flip
 
+DROP = [word for name in ("tag", "timestamp", "number") for word in ("--drop", name)]
+
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow"])
 def test_what_was_exported_can_be_imported(
@@ -69,3 +71,28 @@ def test_convert_only_checks_when_asked_to(run: Run, orders: Path, tmp_path: Pat
     with Queue(tmp_path / "copy") as queue:
         assert len(queue) == 0
     run("convert", orders, tmp_path / "copy", "--drop", "nonsense", code=2)
+
+
+def test_groups_go_with_a_copy_and_are_listed(run: Run, orders: Path, tmp_path: Path) -> None:
+    with Queue(orders) as queue:
+        queue.get().ack()
+    report = run("convert", orders, tmp_path / "copy").one
+    assert report["groups"]["cursors"]["default"] > 0
+    assert run("peek", tmp_path / "copy", "--group", "default").lines[0]["id"] == "o-1"
+    shown = run("convert", orders, tmp_path / "ring.bin", "--to", "vqs", "--no-json", *DROP).text
+    assert "group default is not carried over: format vqs deletes" in shown
+    ran = run(
+        "convert", orders, tmp_path / "r2.bin", "--to", "vqs", "--groups", "--no-json", *DROP
+    )
+    assert "group default goes on at offset" in ran.text
+    report = run("convert", orders, tmp_path / "none", "--no-groups").one
+    assert report["groups"] == {"cursors": {}, "again": {}, "left": {}}
+
+
+def test_names_of_fields_to_drop_are_checked(run: Run, orders: Path, tmp_path: Path) -> None:
+    run("export", orders, tmp_path / "f.jsonl")
+    for command in (("import", tmp_path / "f.jsonl"), ("convert", orders)):
+        error = run(*command, tmp_path / "q", "--drop", "colour", code=2).err
+        assert "some of tag, id, key" in error
+    run("import", tmp_path / "f.jsonl", tmp_path / "q", "--drop", "tag")
+    assert {line["tag"] for line in run("cat", tmp_path / "q").lines} == {None}

@@ -1,4 +1,4 @@
-"""docs/cli.md shows what the command really does, and every command."""
+"""docs/cli.md and docs/convert.md show what the command really does; the former every command."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "cli.md"
 
 
 @pytest.mark.slow
-def test_every_transcript_is_true(tmp_path: Path) -> None:
-    for step in transcripts.steps(PAGE.read_text()):
+@pytest.mark.parametrize("name", ["cli.md", "convert.md"])
+def test_every_transcript_is_true(tmp_path: Path, name: str) -> None:
+    for step in transcripts.steps((PAGE.parent / name).read_text()):
         found = transcripts.show(step.command, tmp_path)
         assert transcripts.matches(step.shown, found), f"$ {step.command}\n{found}"
 

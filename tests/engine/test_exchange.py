@@ -7,11 +7,13 @@ import io
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock import FormatError, Message, OptionError, Queue, RefusedError
 from penstock.engine import exchange
-from penstock.engine.convert import Progress
+from penstock.engine.convert import FIELDS, Progress, convert
 
 MESSAGES = [
     Message(b"\x00\xffbytes", tag="eu.orders", id="o-1", key="k", headers={"a": "1", "ü": "ö"}),
@@ -29,6 +31,7 @@ def fields(message: Message) -> tuple[object, ...]:
         message.key,
         message.headers,
         message.timestamp_ns,
+        message.due_ns,
     )
 
 
@@ -46,14 +49,67 @@ def test_what_is_exported_comes_back_the_same(tmp_path: Path, source: Queue, kin
     with Queue(tmp_path / "target") as target:
         back = exchange.import_messages(file, target)
         assert out.messages == back.messages == len(MESSAGES)
+        assert out.bytes == back.bytes == sum(map(len, MESSAGES))
         assert [fields(m) for m in target.scan()] == [fields(m) for m in source.scan()]
 
 
-def test_json_lines_keep_the_due_time(tmp_path: Path, source: Queue) -> None:
-    exchange.export_messages(source, tmp_path / "file.jsonl")
+@pytest.mark.parametrize("kind", exchange.KINDS)
+@pytest.mark.parametrize("format", ["zbus", "beats", "vqs", "mfq"])
+def test_every_format_comes_back_the_same_from_every_kind_of_file(
+    tmp_path: Path, source: Queue, kind: str, format: str
+) -> None:
+    """The fields that the format holds, the due time and the key among them: those lie beside."""
+    names = ["one.bin", "two.bin"] if format == "vqs" else ["one", "two"]
+    first, second = (
+        Queue(tmp_path / name, format=format, durability="process", segment_bytes=1 << 18)
+        for name in names
+    )
+    with first, second:
+        for queue in (first, second):
+            queue.group("hold")
+        convert(source, first, drop=FIELDS)
+        file = tmp_path / f"file.{kind}"
+        out = exchange.export_messages(first, file)
+        assert exchange.import_messages(file, second).messages == out.messages >= 3
+        assert [fields(m) for m in second.scan()] == [fields(m) for m in first.scan()]
+        held = {message.due_ns for message in second.scan()}
+        assert 4_000_000_000_000_000_000 in held
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_table_has_these_columns(tmp_path: Path, source: Queue, kind: str) -> None:
+    exchange.export_messages(source, tmp_path / f"file.{kind}")
+    with (tmp_path / f"file.{kind}").open("rb") as stream:
+        read = pq.read_table if kind == "parquet" else lambda s: pa.ipc.open_stream(s).read_all()
+        table = read(stream)
+    assert tuple(table.schema.names) == exchange.COLUMNS
+    assert table.schema.field("due").type == pa.timestamp("ns", "UTC")
+    assert table.column("due").null_count == len(MESSAGES) - 1
+
+
+def test_a_table_is_put_with_its_due_times(tmp_path: Path, source: Queue) -> None:
+    table = pa.table(source.scan(columns=exchange.COLUMNS))
     with Queue(tmp_path / "target") as target:
-        exchange.import_messages(tmp_path / "file.jsonl", target)
-        assert [m.due_ns for m in target.scan()] == [m.due_ns for m in source.scan()]
+        target.put_many(table)
+        assert [fields(m) for m in target.scan()] == [fields(m) for m in source.scan()]
+
+
+@pytest.mark.parametrize("column", ["tag", "id", "headers", "timestamp", "due"])
+def test_a_table_with_a_column_of_another_type_is_refused(tmp_path: Path, column: str) -> None:
+    table = pa.table({"body": [b"x"], column: [1.5]})
+    pq.write_table(table, tmp_path / "odd.parquet")
+    with Queue(tmp_path / "q") as queue:
+        with pytest.raises(RefusedError, match="row"):
+            exchange.import_messages(tmp_path / "odd.parquet", queue)
+        assert len(queue) == 0
+
+
+def test_an_unknown_field_to_drop_is_an_error(tmp_path: Path, source: Queue) -> None:
+    exchange.export_messages(source, tmp_path / "f.jsonl")
+    with Queue(tmp_path / "target") as target:
+        with pytest.raises(OptionError, match="some of tag, id"):
+            exchange.import_messages(tmp_path / "f.jsonl", target, drop=["color"])
+        assert len(target) == 0
 
 
 def test_a_line_is_the_object_of_the_contract(source: Queue) -> None:

@@ -125,6 +125,12 @@ def convert(
     drop: Drop = None,
     tolerant: Annotated[bool, typer.Option(help="Pass over damage and report it.")] = False,
     verify: Annotated[bool, typer.Option(help="Read both again and compare.")] = True,
+    groups: Annotated[
+        bool | None,
+        typer.Option(
+            help="Groups go on where they stood; unless said, not where that deletes messages."
+        ),
+    ] = None,
     dry_run: DryRun = False,
     format: Format = None,
     layout: LayoutName = None,
@@ -135,7 +141,7 @@ def convert(
     """Copy every message of a queue to one of another format.
 
     What the target can't hold is refused, with a count, before anything is written; --drop says
-    what may be left out. The copy is read again and compared.
+    what may be left out. The copy is read again and compared. Groups go on where they stood.
     """
     with (
         opening.reading(path, format, layout, key_file, key_env) as source,
@@ -144,7 +150,7 @@ def convert(
     ):
         report = converts.convert(
             source, goal, drop=drop or (), start=start, end=None if end == "now" else end,
-            tags=tags, tolerant=tolerant, verify=verify, dry_run=dry_run,
+            tags=tags, tolerant=tolerant, verify=verify, groups=groups, dry_run=dry_run,
             on_progress=_shown(advance),
         )  # fmt: skip
     if show.wants_json(json):
@@ -154,6 +160,12 @@ def convert(
         show.line(f"{report.messages} messages copied, {report.verified} compared")
         show.line(f"{lost or 'nothing was lost'}; {report.left_out} left out")
         show.line(f"{report.renumbered} have another number, {report.rounded} a rounded time")
+        for group, offset in report.groups.cursors.items():
+            again = report.groups.again.get(group, 0)
+            note = f"; {again} acked messages come again" if again else ""
+            show.line(f"group {group} goes on at offset {offset}{note}")
+        for group, why in report.groups.left.items():
+            show.line(f"group {group} is not carried over: {why}")
     return 1 if show.damage(report.damage) else 0
 
 

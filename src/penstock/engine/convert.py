@@ -4,7 +4,8 @@
         report = convert(source, target, drop=["timestamp", "number"])
 
 Three passes over the source: *check* asks the target about every message and refuses before a
-byte is written; *copy* appends; *verify* reads both queues again and compares.
+byte is written; *copy* appends; *verify* reads both queues again and compares. Then the groups are
+made in the target, each where it stood.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Literal
 
 from penstock import _core
 from penstock.engine import positions
+from penstock.engine.carry import Carried, Groups
 from penstock.engine.queue import Queue
 from penstock.errors import OptionError, PenstockError, RefusedError
 from penstock.formats.base import Damage
@@ -69,6 +71,8 @@ class Report:
     """Messages whose time the target keeps less exactly."""
     first: int | None = None
     """Offset of the first copied message in the target."""
+    groups: Carried = field(default_factory=Carried)
+    """Which groups begin in the target where they stood, and which do not."""
     damage: list[Damage] = field(default_factory=list)
     """What was passed over in the source (`tolerant`)."""
 
@@ -87,29 +91,40 @@ def convert(
     tags: str = "",
     tolerant: bool = False,
     verify: bool = True,
+    groups: bool | None = None,
     dry_run: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Report:
-    """Copies the messages of `source` to the end of `target`.
+    """Copies the messages of `source` to the end of `target`, and the groups' cursors.
 
     What the target has no place for is refused, with a count per field, before anything is
     written; `drop` names fields (`FIELDS`) that may be left out where they do not fit. With
     `tolerant`, damage in the source is passed over and reported. `dry_run` only checks.
+    Groups are carried over unless the target's format deletes what every group has acked; with
+    `groups=True` also then, with `groups=False` none.
     """
-    for name in drop:
-        if name not in FIELDS:
-            raise OptionError("drop", name, f"some of {', '.join(FIELDS)}")
-    work = _Work(source, target, frozenset(drop), on_progress)
+    work = _Work(source, target, checked_drop(drop), on_progress)
     work.first = positions.resolve(source.store, start)
     work.last = source.end().tail if end is None else positions.resolve(source.store, end)
     work.tags, work.tolerant = tags, tolerant
+    work.groups = Groups(source, target, groups)
+    work.report.groups = work.groups.carried
     work.check()
     if not dry_run:
         work.copy()
         target.sync()
         if verify:
             work.verify()
+        work.groups.make(work.places)
     return work.report
+
+
+def checked_drop(names: Collection[str]) -> frozenset[str]:
+    """The names of fields to leave out; an error for one that is no field."""
+    for name in names:
+        if name not in FIELDS:
+            raise OptionError("drop", name, f"some of {', '.join(FIELDS)}")
+    return frozenset(names)
 
 
 def lost_fields(message: _core.Message, target: Queue) -> tuple[str, ...]:
@@ -158,6 +173,7 @@ class _Work:
     last: int
     tags: str
     tolerant: bool
+    groups: Groups
 
     def __init__(
         self, source: Queue, target: Queue, drop: frozenset[str], on_progress: OnProgress | None
@@ -167,7 +183,7 @@ class _Work:
         self.report = Report()
         self._lossy: dict[int, tuple[str, ...]] = {}
         self._always: tuple[str, ...] | None = None
-        self._places: list[tuple[int, int]] = []
+        self.places: list[tuple[int, int]] = []
 
     def batches(self, phase: Literal["check", "copy", "verify"]) -> Iterator[list[_core.Message]]:
         """The source in pieces, telling whoever wants to know how far it is."""
@@ -235,12 +251,17 @@ class _Work:
         """Appends; every batch becomes visible together."""
         report = self.report
         for batch in self.batches("copy"):
-            going = [one for one in map(self.kept, batch) if one is not None]
+            going = []
+            for message in batch:
+                kept = self.kept(message)
+                if kept is not None:
+                    going.append(kept)
+                    self.groups.going(message.offset or 0)
             report.left_out += len(batch) - len(going)
             offset = self.target.put_many(going)
             if offset is None:
                 continue
-            self._places.append((offset, len(going)))
+            self.places.append((offset, len(going)))
             report.first = offset if report.first is None else report.first
             report.messages += len(going)
             report.bytes += sum(map(len, going))
@@ -262,7 +283,7 @@ class _Work:
                 self.report.verified += 1
 
     def _copies(self) -> Iterator[_core.Message]:
-        for offset, count in self._places:
+        for offset, count in self.places:
             scan = self.target.scan(start=offset)
             for _, message in zip(range(count), scan, strict=False):
                 yield message

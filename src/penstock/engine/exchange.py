@@ -4,7 +4,8 @@
     import_messages("orders.parquet", queue)
 
 JSON Lines has one object per message, the one that `penstock cat --json` prints; the other two
-have one row per message with the columns of `Queue.scan`. pyarrow is imported for those alone.
+have one row per message with the columns of `Queue.scan` and `due`. pyarrow is imported for those
+alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -21,7 +22,14 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from penstock import _core
 from penstock.engine import positions
-from penstock.engine.convert import BATCH_MESSAGES, FIELDS, OnProgress, Progress, only
+from penstock.engine.convert import (
+    BATCH_MESSAGES,
+    FIELDS,
+    OnProgress,
+    Progress,
+    checked_drop,
+    only,
+)
 from penstock.engine.queue import Queue
 from penstock.engine.table import Scan
 from penstock.errors import FormatError, OptionError, RefusedError
@@ -38,6 +46,8 @@ SUFFIXES: dict[str, Kind] = {
     **{".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow"},
 }
 MAX_LINE_BYTES = 1 << 30
+COLUMNS = ("offset", "number", "timestamp", "due", "id", "key", "tag", "headers", "body")
+"""Of a table: those of `Queue.scan`, and the time before which a message is held back."""
 
 
 @dataclass(slots=True)
@@ -122,7 +132,7 @@ def export_messages(
     name = "" if _is_stream(target) else str(target)
     wanted = kind_of(name, kind)
     last = queue.end().tail if end is None else positions.resolve(queue.store, end)
-    scan = queue.scan(start=start, end=last, tags=tags, tolerant=tolerant)
+    scan = queue.scan(start=start, end=last, tags=tags, tolerant=tolerant, columns=COLUMNS)
     with _writable(target) as stream:
         if wanted == "jsonl":
             done = _export_lines(scan, stream, last, on_progress)
@@ -150,6 +160,7 @@ def _export_table(
     scan: Scan, stream: IO[bytes], kind: Kind, last: int, on_progress: OnProgress | None
 ) -> Exchanged:
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     done = Exchanged()
@@ -162,7 +173,7 @@ def _export_table(
         for batch in reader:
             writer.write_batch(batch)
             done.messages += batch.num_rows
-            done.bytes += batch.column("body").nbytes
+            done.bytes += pc.sum(pc.binary_length(batch.column("body"))).as_py() or 0
             _tell(on_progress, done, batch.column("offset")[-1].as_py() + 1, last)
     _tell(on_progress, done, last, last)
     return done
@@ -176,7 +187,7 @@ def import_messages(
     queue: Queue,
     *,
     kind: str | None = None,
-    drop: Iterable[str] = (),
+    drop: Collection[str] = (),
     on_progress: OnProgress | None = None,
 ) -> Exchanged:
     """Puts what a file or a binary stream holds, in order.
@@ -184,7 +195,7 @@ def import_messages(
     Offsets and numbers are the queue's to give; `drop` names fields of `convert.FIELDS` to leave
     out. What the queue can't hold is refused.
     """
-    dropped = frozenset(drop)
+    dropped = checked_drop(drop)
     wanted = kind_of("" if _is_stream(source) else str(source), kind)
     done = Exchanged()
     with _readable(source) as stream:
@@ -235,12 +246,13 @@ def _plain_times(table: pa.RecordBatch) -> pa.RecordBatch:
     """With times as numbers: Python's own times end at microseconds."""
     import pyarrow as pa
 
-    at = table.schema.get_field_index("timestamp")
-    if at < 0 or not pa.types.is_timestamp(table.schema.field(at).type):
-        return table
-    times = table.column(at)
-    exact = times.cast(pa.timestamp("ns", times.type.tz)).cast(pa.int64())
-    return table.set_column(at, "timestamp", exact)
+    for name in ("timestamp", "due"):
+        at = table.schema.get_field_index(name)
+        if at >= 0 and pa.types.is_timestamp(table.schema.field(at).type):
+            times = table.column(at)
+            exact = times.cast(pa.timestamp("ns", times.type.tz)).cast(pa.int64())
+            table = table.set_column(at, name, exact)
+    return table
 
 
 def _tables(stream: IO[bytes], kind: Kind) -> Iterator[pa.RecordBatch]:
@@ -262,10 +274,14 @@ def _from_row(row: dict[str, Any]) -> _core.Message:
     if isinstance(body, str):
         body = body.encode()
     headers = row.get("headers")
-    return _core.Message(
-        body, tag=row.get("tag"), id=row.get("id"), key=row.get("key"),
-        headers=dict(headers) if headers else None, timestamp_ns=time,
-    )  # fmt: skip
+    try:
+        return _core.Message(
+            body, tag=row.get("tag"), id=row.get("id"), key=row.get("key"),
+            headers=dict(headers) if headers else None, timestamp_ns=time,
+            due_ns=row.get("due_ns", row.get("due")),
+        )  # fmt: skip
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RefusedError(f"a row of the table: {error}") from error
 
 
 # ── streams ────────────────────────────────────────────────────────────────────────────────

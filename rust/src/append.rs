@@ -24,6 +24,7 @@ use crate::pack::{copy_packed, encode_all, pack};
 use crate::region;
 use crate::ring::Ring;
 use crate::segment::{PyPublish, PySegment, Segment};
+use crate::sync::Pace;
 use crate::sys::sigbus;
 
 /// A list of this many bytes goes into a ring by a write call.
@@ -78,6 +79,7 @@ pub struct Writer {
     pub(crate) max_message_bytes: AtomicUsize,
     max_bytes: AtomicU64,
     delay_ns: AtomicI64,
+    pub(crate) pace: Pace,
     is_closed: AtomicBool,
 }
 
@@ -427,6 +429,7 @@ impl Writer {
             max_message_bytes: max_message_bytes.into(),
             max_bytes: max_bytes.into(),
             delay_ns: delay_ns.into(),
+            pace: Pace::default(),
             is_closed: AtomicBool::new(false),
         }
     }

@@ -1,18 +1,50 @@
 //! Making things durable: one sync for everyone who waits for it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
 use crate::append::Writer;
-use crate::control::at;
+use crate::control::{Control, at};
 use crate::errors;
 use crate::frame::Batch;
 use crate::region;
 use crate::segment::{PySegment, Segment};
 use crate::sys::futex;
+
+/// How syncs went: whoever syncs for others waits a moment for those that the last sync had let
+/// go, since they are on their way back.
+#[derive(Default)]
+pub struct Pace {
+    took_ns: AtomicU64,
+    batch: AtomicU64,
+    synced_number: AtomicU64,
+}
+
+impl Pace {
+    fn note(&self, took: Duration, next_number: u64) {
+        let before = self.synced_number.swap(next_number, Ordering::Relaxed);
+        self.batch.store(next_number.saturating_sub(before), Ordering::Relaxed);
+        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.took_ns.store(took_ns, Ordering::Relaxed);
+    }
+
+    /// Waits until as many have come as the last time, for at most half a sync. Alone, nobody
+    /// waits.
+    fn gather(&self, control: &Control) {
+        let (expected, begun) = (self.batch.load(Ordering::Relaxed), Instant::now());
+        let patience = Duration::from_nanos(self.took_ns.load(Ordering::Relaxed) / 2);
+        let synced = self.synced_number.load(Ordering::Relaxed);
+        while expected > 1
+            && control.next_number().saturating_sub(synced) < expected
+            && begun.elapsed() < patience
+        {
+            std::thread::yield_now();
+        }
+    }
+}
 
 impl Writer {
     /// Syncs `segments`, which hold everything from `durable` to the tail as it is now. With the
@@ -30,6 +62,7 @@ impl Writer {
         if !is_last {
             return Ok(false);
         }
+        let begun = Instant::now();
         for segment in segments {
             if segment.map().is_none() {
                 continue;
@@ -52,6 +85,7 @@ impl Writer {
             self.publish.synced(last, &batch)?;
         }
         control.set_durable(tail);
+        self.pace.note(begun.elapsed(), next_number);
         futex::wake(control.map().word32(at::DURABLE), i32::MAX);
         control.wake();
         Ok(true)
@@ -98,6 +132,9 @@ impl Writer {
                 });
                 py.check_signals()?;
                 continue;
+            }
+            if self.is_always {
+                py.detach(|| self.pace.gather(control));
             }
             let segments = self.unsynced(py).inspect_err(|_| control.life().give(word))?;
             if let Err(error) = py.detach(|| self.sync_segments(&segments)) {

@@ -146,3 +146,29 @@ def test_joining_a_group_that_others_use_does_not_move_it_back(tmp_path: Path) -
 
         late.store.end = look_slowly  # type: ignore[method-assign]
         assert late.group().get_many(5) == []
+
+
+def test_threads_that_open_a_group_at_once_all_get_it(tmp_path: Path) -> None:
+    clock = penstock.ManualClock()
+    for turn in range(10):
+        path = tmp_path / str(turn)
+        with penstock.Queue(path, clock=clock) as queue:
+            queue.put(b"x")
+            queue.group("g").get_many(1)
+        clock.restart()  # The first to open a group in a new boot makes its table anew.
+        with penstock.Queue(path, clock=clock) as queue:
+            start, raised = threading.Barrier(4), list[Exception]()
+
+            def open_it() -> None:
+                start.wait()  # noqa: B023
+                try:
+                    queue.group("g")
+                except Exception as error:
+                    raised.append(error)  # noqa: B023
+
+            threads = [threading.Thread(target=open_it) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert raised == []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _core
 from penstock.disk import files
-from penstock.engine import deadletter, exclusive, positions
+from penstock.engine import deadletter, exclusive, openings, positions
 from penstock.errors import ClosedError, Empty, GroupError
 from penstock.options import Durability, GroupOptions
 
@@ -104,17 +104,18 @@ class Group:
             self.queue.store.note_group(self.name, options)
         # By a weak reference: the collector does not see into native objects, and a closed group
         # would keep its files open for ever.
-        self.core = _core.Group(
-            self.queue.store.need_shared(), self.folder, self.queue.store.clock,
-            weakref.proxy(self),
-            start=start, lease=options.ack == "lease",
-            always=self.queue.options.durability is Durability.ALWAYS,
-            bound=options.bound,
-            visibility_s=options.visibility_s, window=options.window,
-            max_receives=options.max_receives, tags=options.tags, dialect=options.dialect,
-            mirror=self.queue.store.mirror(self.name) if options.mirrored else None,
-            publish=self.queue.store.publish, entered=entered,
-        )  # fmt: skip
+        with openings.one_thread():
+            self.core = _core.Group(
+                self.queue.store.need_shared(), self.folder, self.queue.store.clock,
+                weakref.proxy(self),
+                start=start, lease=options.ack == "lease",
+                always=self.queue.options.durability is Durability.ALWAYS,
+                bound=options.bound,
+                visibility_s=options.visibility_s, window=options.window,
+                max_receives=options.max_receives, tags=options.tags, dialect=options.dialect,
+                mirror=self.queue.store.mirror(self.name) if options.mirrored else None,
+                publish=self.queue.store.publish, entered=entered,
+            )  # fmt: skip
         if stored is None and isinstance(self._start, Group):
             self.core.copy_from(self._start.core)
         if self.queue.codec is not None:

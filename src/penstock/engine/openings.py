@@ -1,11 +1,17 @@
-"""The queues that this process has open: closed at its exit, forgotten by its forked children."""
+"""The queues that this process has open: closed at its exit, forgotten by its forked children.
+
+Opening a group is guarded by the queue's opening lock, which is a lock on a file and tells
+processes apart, not threads: these wait for each other here.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
+import threading
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
@@ -14,6 +20,14 @@ if TYPE_CHECKING:
     from penstock.engine.queue import Queue
 
 OPEN: weakref.WeakSet[Queue] = weakref.WeakSet()
+_lock = threading.RLock()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Only one thread of this process at a time."""
+    with _lock:
+        yield
 
 
 def add(queue: Queue) -> None:
@@ -27,6 +41,8 @@ def discard(queue: Queue) -> None:
 
 
 def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()  # Whoever had it is not in this process.
     for queue in list(OPEN):
         queue.after_fork()
 

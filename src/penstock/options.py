@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Literal
 
 from penstock.errors import OptionError
 
+HEX_64 = re.compile(rb"[0-9A-Fa-f]{64}")
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PAGE_BYTES = 4096
 
@@ -189,23 +191,30 @@ class GroupOptions:
 
 
 def key_from(*, file: str | None = None, env: str | None = None) -> bytes | None:
-    """A key from a file or an environment variable: raw bytes, or twice as many hex digits."""
+    """A key from a file, a descriptor (`/dev/fd/N`) or an environment variable.
+
+    Raw bytes, or twice as many hex digits; a line end behind it is not part of it. Errors never
+    show what was found.
+    """
     raw: bytes | None = None
     if file is not None:
         with open(file, "rb") as stream:  # noqa: PTH123  (also takes /dev/fd/N)
             raw = stream.read(1024)
     elif env is not None:
-        text = os.environ.get(env)
-        if text is None:
+        raw = os.environb.get(os.fsencode(env))
+        if raw is None:
             raise OptionError("key_env", env, "a variable that is set")
-        raw = text.encode()
-    if raw is None:
-        return None
-    if len(raw) not in (16, 32):
-        stripped = raw.strip()
-        try:
-            raw = bytes.fromhex(stripped.decode("ascii"))
-        except ValueError:
-            raw = stripped
-    _check("key", "…", len(raw) in (16, 32), "16 or 32 bytes, raw or as hex digits")
-    return raw
+    return None if raw is None else _key_of(raw)
+
+
+def _key_of(raw: bytes) -> bytes:
+    text = raw.strip()
+    if HEX_64.fullmatch(text):
+        return bytes.fromhex(text.decode("ascii"))
+    # 32 hex digits stay as they are: only a format whose keys have 16 bytes takes them for one.
+    # A raw key may end with a byte that looks like white space, so little is taken off at first.
+    line = raw.removesuffix(b"\n").removesuffix(b"\r")
+    for found in (raw, line, text):
+        if len(found) in (16, 32):
+            return found
+    raise OptionError("key", "…", "16 or 32 bytes, raw or as hex digits")

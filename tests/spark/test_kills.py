@@ -1,8 +1,10 @@
-"""Streams whose driver is killed at any step: every message is processed, none twice.
+"""Source and sink, killed at every step of a stream while others put into the target.
 
 A small stand-in for Spark's driver keeps the two logs of a checkpoint (what a batch is, that it is
-done) and writes each batch where a repeated one replaces it, as file sinks do. It is killed inside
-calls of the source and between its own steps, and started again.
+done), reads with the reader class and writes with the writer class, in the order in which Spark
+does. Child after child is killed: before or after a named step, or at any instant inside the
+append. Each goes on where the one before it died. In the end the target has every row of the
+source once, in order, and every message of the two producers that put meanwhile.
 """
 
 from __future__ import annotations
@@ -10,25 +12,44 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
-from collections.abc import Callable
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock import Queue, _core
-from tests.spark.helpers import bodies, collect, stream
+from penstock.formats.base import Store
+from tests.spark.helpers import bodies, stream, stream_writer
 
-EFFECTS = ("replace_file", "unlink_file", "rename_file", "sync_file", "sync_folder")
+STEPS = (
+    "ask where it begins", "remember the start", "ask how far it goes", "log the offsets",
+    "plan the tasks", "read a task", "stage a task", "commit the batch", "append the rows",
+    "rows are appended", "write the ledger", "ledger is written", "remove the note",
+    "note is removed", "sweep a staged file", "batch is committed", "log the commit",
+    "tell the source", "source is told",
+)  # fmt: skip
+SMALL = 1 << 20
+INSTANT = "any instant of the append"
+
+Step = Callable[[str], None]
 
 
 class Driver:
-    """What Spark does with a source, in the order in which it does it."""
+    """What Spark does with a source and a sink, in the order in which it does it."""
 
-    def __init__(self, path: Path, folder: Path, step: Callable[[], None]) -> None:
-        self.reader = stream(path, group="g", startingOffsets="earliest", maxOffsetsPerTrigger=7)
+    def __init__(self, folder: Path, step: Step) -> None:
         self.folder, self.step = folder, step
-        for name in ("offsets", "commits", "out"):
+        self.reader = stream(
+            folder / "source", group="g", maxOffsetsPerTrigger=7, columns="body",
+            targetPartitionBytes=200,
+        )  # fmt: skip
+        for name in ("offsets", "commits"):
             (folder / name).mkdir(parents=True, exist_ok=True)
 
     def log(self, name: str, number: int) -> Path:
@@ -37,84 +58,220 @@ class Driver:
     def run(self, batches: int) -> None:
         done = len(list((self.folder / "commits").iterdir()))
         for number in range(done, done + batches):
-            if number == 0:
-                start = self.reader.initialOffset()
-            else:
-                start = json.loads(self.log("offsets", number - 1).read_text())
-            self.step()
-            if self.log("offsets", number).exists():
-                end = json.loads(self.log("offsets", number).read_text())
-            else:
-                end = self.reader.latestOffset(start, self.reader.getDefaultReadLimit())
-                if end == start:
-                    return
-                self.write(self.log("offsets", number), json.dumps(end))
-            self.step()
-            rows = collect(self.reader, self.reader.partitions(start, end))
-            self.step()
-            self.write(self.log("out", number), json.dumps([row["number"] for row in rows]))
-            self.step()
-            self.write(self.log("commits", number), "")
-            self.step()
-            self.reader.commit(end)
+            if not self.batch(number):
+                return
+
+    def batch(self, number: int) -> bool:
+        """One micro-batch; whether there was one."""
+        if number == 0:
+            self.step("ask where it begins")
+            start = self.reader.initialOffset()
+        else:
+            start = json.loads(self.log("offsets", number - 1).read_text())
+        end = self.end_of(number, start)
+        if end == start:
+            return False
+        self.step("plan the tasks")
+        tasks = self.reader.partitions(start, end)
+        writer = stream_writer(self.folder / "target")
+        staged: list[Any] = []
+        for task in tasks:
+            self.step("read a task")
+            staged.append(writer.write(self.reader.read(task)))
+        self.step("commit the batch")
+        writer.commit(staged, number)
+        self.step("batch is committed")
+        self.step("log the commit")
+        self.write(self.log("commits", number), "")
+        self.step("tell the source")
+        self.reader.commit(end)
+        self.step("source is told")
+        return True
+
+    def end_of(self, number: int, start: dict[str, Any]) -> dict[str, Any]:
+        path = self.log("offsets", number)
+        if not path.exists():
+            self.step("ask how far it goes")
+            end = self.reader.latestOffset(start, self.reader.getDefaultReadLimit())
+            if end == start:
+                return end
+            self.step("log the offsets")
+            self.write(path, json.dumps(end))
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
 
     def write(self, path: Path, text: str) -> None:
-        fresh = path.with_suffix(".tmp")
+        fresh = self.folder / "fresh"
         fresh.write_text(text)
         fresh.rename(path)
 
 
-def killed_run(path: Path, folder: Path, left: int) -> int:
-    """In a child: runs until the `left`-th step or file effect; answers how it ended."""
+def hook_effects(step: Step) -> None:
+    """In a child: the file effects of source and sink are steps too."""
+    replace, unlink, writer_of = _core.replace_file, _core.unlink_file, Store.need_writer
+
+    def replace_file(path: Path, *rest: Any, **named: Any) -> None:
+        if path.suffix == ".arrow":
+            step("stage a task")
+        if path.name == "spark.json":
+            step("remember the start")
+        is_ledger = path.parent.name == "sinks"
+        if is_ledger:
+            step("write the ledger")
+        replace(path, *rest, **named)
+        if is_ledger:
+            step("ledger is written")
+
+    def unlink_file(path: Path, *rest: Any) -> None:
+        if path.suffix == ".intent" and path.exists():
+            step("remove the note")
+            unlink(path, *rest)
+            step("note is removed")
+        if path.suffix == ".arrow":
+            step("sweep a staged file")
+        unlink(path, *rest)
+
+    class Appender:
+        def __init__(self, writer: _core.Writer) -> None:
+            self.writer = writer
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.writer, name)
+
+        def append_atomic(self, *given: Any, **named: Any) -> Any:
+            step("append the rows")
+            step(INSTANT)
+            landed = self.writer.append_atomic(*given, **named)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            step("rows are appended")
+            return landed
+
+    _core.replace_file = replace_file
+    _core.unlink_file = unlink_file  # type: ignore[assignment]
+    Store.need_writer = lambda store: Appender(writer_of(store))  # type: ignore[assignment, return-value, method-assign]
+
+
+def child_that_dies(folder: Path, at: str, later: int, after_s: float) -> int:
+    """Runs a driver until it comes to a step for the `later`-th time; answers how it ended."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-    def step() -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def counted(name: str) -> None:
-        real = getattr(_core, name)
-
-        def call(*arguments: object, **named: object) -> object:
-            step()
-            return real(*arguments, **named)
-
-        setattr(_core, name, call)
+    def step(name: str) -> None:
+        nonlocal later
+        later -= name == at
+        if name == at and later < 0:
+            if name != INSTANT:
+                os.kill(os.getpid(), signal.SIGKILL)
+            # Not caught, the alarm ends the process wherever it is, like a kill from outside.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, after_s)
 
     try:
-        for name in EFFECTS:
-            counted(name)
-        Driver(path, folder, step).run(3)
+        hook_effects(step)
+        Driver(folder, step).run(later + 2)
+    except BaseException:
+        (folder / "error").write_text(traceback.format_exc())
+        os._exit(1)
+    os._exit(0)
+
+
+class Producer:
+    """A process that puts three messages into the target each time it is told to."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        told, self._tell = os.pipe()
+        answer, answered = os.pipe()
+        self._answer, self.child = answer, os.fork()
+        if self.child:
+            os.close(told)
+            os.close(answered)
+            return
+        os.close(self._tell)
+        count = 0
+        try:
+            with Queue(path) as queue:
+                while os.read(told, 1):
+                    for _ in range(3):
+                        queue.put(b"%s %d" % (name.encode(), count))
+                        count += 1
+            os.write(answered, b"%d" % count)
+        finally:
+            os._exit(0)
+
+    def put(self) -> None:
+        os.write(self._tell, b"!")
+
+    def stop(self) -> int:
+        """How many it has put."""
+        os.close(self._tell)
+        os.waitpid(self.child, 0)
+        count = int(os.read(self._answer, 20))
+        os.close(self._answer)
+        return count
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """In memory where there is such a place: killing loses no page, so nothing is lost by it."""
+    memory = Path("/dev/shm")
+    found = Path(tempfile.mkdtemp(dir=memory)) if os.access(memory, os.W_OK) else tmp_path
+    yield found
+    shutil.rmtree(found)
+
+
+def kills(folder: Path, count: int, seed: int) -> Counter[str]:
+    """So many children die; answers at which steps."""
+    Queue(folder / "target", segment_bytes=SMALL).close()
+    others = [Producer(folder / "target", name) for name in ("one", "two")]
+    try:
+        died = kill_children(folder, count, random.Random(seed), others)
     finally:
-        os._exit(0)
+        # The second first: it has inherited the pipe of the other one.
+        counts = [other.stop() for other in reversed(others)][::-1]
+    last = Driver(folder, lambda name: None)
+    last.run(10**6)
+    last.reader.stop()
+    found = bodies(folder / "target")
+    assert [body for body in found if body.startswith(b"row")] == bodies(folder / "source")
+    for name, total in zip((b"one", b"two"), counts, strict=True):
+        wanted = [b"%s %d" % (name, n) for n in range(total)]
+        assert [body for body in found if body.startswith(name)] == wanted
+    return died
 
 
-def kills(tmp_path: Path, count: int) -> None:
-    path, seed = tmp_path / "q", random.Random(5)
-    died = number = 0
-    for _ in range(count):
-        with Queue(path) as queue:
-            for _ in range(seed.randrange(9)):
-                queue.put(b"%d" % number)
-                number += 1
-        died += killed_run(path, tmp_path / "checkpoint", seed.randrange(24)) == -signal.SIGKILL
-    Driver(path, tmp_path / "checkpoint", lambda: None).run(10**6)
-    out = sorted((tmp_path / "checkpoint" / "out").iterdir())
-    found = [row for one in out if one.suffix != ".tmp" for row in json.loads(one.read_text())]
-    assert found == list(range(len(bodies(path))))
-    assert died > count // 3
+def kill_children(
+    folder: Path, count: int, chance: random.Random, others: list[Producer]
+) -> Counter[str]:
+    died, number = Counter[str](), 0
+    with Queue(folder / "source", segment_bytes=SMALL) as queue:
+        for tries in range(4 * count):
+            if died.total() >= count:
+                break
+            fresh = [b"row %d" % n for n in range(number, number + chance.randrange(1, 8))]
+            queue.put_many(fresh)
+            queue.sync()
+            number += len(fresh)
+            for other in others:
+                other.put()
+            at = (*STEPS, INSTANT, INSTANT)[tries % (len(STEPS) + 2)]
+            ended = child_that_dies(folder, at, chance.randrange(2), chance.uniform(1e-5, 1e-3))
+            if ended not in (0, -signal.SIGKILL, -signal.SIGALRM):
+                pytest.fail(f"{at}: exit code {ended}\n{(folder / 'error').read_text()}")
+            died[at] += ended < 0
+    return died
 
 
 @pytest.mark.crash
-def test_a_stream_killed_at_any_step_processes_each_message_once(tmp_path: Path) -> None:
-    kills(tmp_path, 40)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_stream_killed_at_every_step_lands_each_row_once(folder: Path, seed: int) -> None:
+    died = kills(folder, 400, seed)
+    rare = {"ask where it begins", "remember the start"}
+    assert {name for name in STEPS if not died[name]} <= rare
+    assert died[INSTANT] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.crash
-def test_two_thousand_killed_drivers_process_each_message_once(tmp_path: Path) -> None:
-    kills(tmp_path, 2000)
+def test_ten_thousand_killed_streams_land_each_row_once(folder: Path) -> None:
+    kills(folder, 10_000, seed=99)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
 from pathlib import Path
 
 import pytest
@@ -142,60 +139,3 @@ def test_a_queue_is_never_overwritten(tmp_path: Path) -> None:
 def test_a_url_is_no_place_for_a_queue(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="local disk"):
         sink.writer(options_of("s3://bucket/q"), schema_of("body binary"), overwrite=False)
-
-
-def commit_and_die(path: Path, number: int, after: int) -> None:
-    """In a child: commits a batch and dies at the `after`-th call into the core's file effects."""
-    from penstock import _core
-
-    left = after
-
-    def counted(name: str) -> None:
-        real = getattr(_core, name)
-
-        def call(*arguments: object, **named: object) -> object:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*arguments, **named)
-
-        setattr(_core, name, call)
-
-    for name in ("replace_file", "unlink_file", "rename_file", "sync_file", "crc32c"):
-        counted(name)
-    writer = stream_writer(path)
-    writer.commit([writer.write(iter([table(b"%d-0" % number, b"%d-1" % number)]))], number)
-
-
-def kills(tmp_path: Path, count: int) -> None:
-    """Every batch is killed at some step, then comes again, as Spark repeats it."""
-    path, seed = tmp_path / "q", random.Random(17)
-    Queue(path).close()
-    died = 0
-    for number in range(count):
-        child = os.fork()
-        if child == 0:
-            try:
-                commit_and_die(path, number, seed.randrange(14) if number else 0)
-            finally:
-                os._exit(0)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        seed.random()
-        died += status == -signal.SIGKILL
-        writer = stream_writer(path)
-        writer.commit([writer.write(iter([table(b"%d-0" % number, b"%d-1" % number)]))], number)
-    found = bodies(path)
-    assert found == [b"%d-%d" % (number, row) for number in range(count) for row in range(2)]
-    assert died > count // 4
-
-
-@pytest.mark.crash
-def test_commits_killed_at_any_step_land_once(tmp_path: Path) -> None:
-    kills(tmp_path, 60)
-
-
-@pytest.mark.slow
-@pytest.mark.crash
-def test_two_thousand_killed_commits_land_once(tmp_path: Path) -> None:
-    kills(tmp_path, 2000)

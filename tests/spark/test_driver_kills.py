@@ -51,10 +51,11 @@ def wait_for(folder: Path, count: int, job: subprocess.Popen[bytes]) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.crash
-def test_a_killed_driver_goes_on_and_every_message_lands_once(tmp_path: Path) -> None:
+@pytest.mark.timeout(3600)
+def test_ten_killed_drivers_and_every_message_lands_once(tmp_path: Path) -> None:
     with Queue(tmp_path / "in") as queue:
         queue.put_many([b"%d" % number for number in range(2000)])
-    for count in (100, 600):
+    for count in range(100, 1100, 100):
         job = start(tmp_path)
         wait_for(tmp_path, count, job)
         os.killpg(job.pid, signal.SIGKILL)

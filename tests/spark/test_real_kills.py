@@ -1,0 +1,102 @@
+"""The Python processes of a running stream, killed: workers, their daemon, the source's runner.
+
+Spark repeats what a dead worker was doing; without its source or its commit the query fails and is
+started again from its checkpoint. Two other processes put into the target meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock import Queue
+from tests.spark.helpers import bodies
+from tests.spark.test_kills import Producer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
+
+
+def pythons(root: int) -> list[int]:
+    """The Python processes below a process."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] != "Z":
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+    waiting, found = [root], []
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        waiting += below
+        found += below
+    return sorted(found)
+
+
+def start(spark: SparkSession, folder: Path) -> Any:
+    frame = spark.readStream.format("penstock").option("group", "g")
+    frame = frame.option("minPartitions", "2").option("maxOffsetsPerTrigger", "40")
+    return (
+        frame.load(str(folder / "in"))
+        .select("body")
+        .writeStream.format("penstock")
+        .option("path", str(folder / "out"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .start()
+    )
+
+
+def kills(spark: SparkSession, folder: Path, count: int) -> None:
+    chance, gateway = random.Random(3), spark.sparkContext._gateway
+    assert gateway is not None
+    for queue in ("in", "out"):
+        Queue(folder / queue).close()
+    others = [Producer(folder / "out", name) for name in ("one", "two")]
+    query = start(spark, folder)
+    total = landed = killed = 0
+    try:
+        with Queue(folder / "in") as source, Queue(folder / "out") as target:
+            group = target.group("watch", ack="auto")
+            while killed < count or landed < total:
+                if landed >= total:
+                    source.put_many([b"row %d" % number for number in range(total, total + 60)])
+                    total += 60
+                    for other in others:
+                        other.put()
+                    alive = pythons(gateway.proc.pid)
+                    for pid in chance.sample(alive, min(1, len(alive))):
+                        os.kill(pid, signal.SIGKILL)
+                        killed += 1
+                fresh = group.get_many(1000, 0.2)
+                landed += sum(message.body.startswith(b"row") for message in fresh)
+                if not query.isActive:
+                    query = start(spark, folder)
+    finally:
+        query.stop()
+        counts = [other.stop() for other in reversed(others)][::-1]
+    found = bodies(folder / "out")
+    assert [body for body in found if body.startswith(b"row")] == bodies(folder / "in")
+    for name, sum_of in zip((b"one", b"two"), counts, strict=True):
+        wanted = [b"%s %d" % (name, number) for number in range(sum_of)]
+        assert [body for body in found if body.startswith(name)] == wanted
+
+
+@pytest.mark.timeout(300)
+def test_a_stream_survives_its_python_processes(spark: SparkSession, tmp_path: Path) -> None:
+    kills(spark, tmp_path, 10)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_stream_survives_two_hundred_kills(spark: SparkSession, tmp_path: Path) -> None:
+    kills(spark, tmp_path, 200)

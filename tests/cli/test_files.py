@@ -81,9 +81,7 @@ def test_groups_go_with_a_copy_and_are_listed(run: Run, orders: Path, tmp_path: 
     assert run("peek", tmp_path / "copy", "--group", "default").lines[0]["id"] == "o-1"
     shown = run("convert", orders, tmp_path / "ring.bin", "--to", "vqs", "--no-json", *DROP).text
     assert "group default is not carried over: format vqs deletes" in shown
-    ran = run(
-        "convert", orders, tmp_path / "r2.bin", "--to", "vqs", "--groups", "--no-json", *DROP
-    )
+    ran = run("convert", orders, tmp_path / "r2.bin", "--to", "vqs", "--groups", "--no-json", *DROP)
     assert "group default goes on at offset" in ran.text
     report = run("convert", orders, tmp_path / "none", "--no-groups").one
     assert report["groups"] == {"cursors": {}, "again": {}, "left": {}}

@@ -22,6 +22,7 @@ PAGE = 4096
 SECTOR = 512
 ZEROS = bytes(PAGE)
 EXHAUSTIVE_PAGES = 12
+MOST_COMBINED = 512
 Effect = tuple[Any, ...]
 State = tuple[Any, ...]
 
@@ -33,6 +34,8 @@ class File:
     pages: dict[int, list[bytes]] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=lambda: [0])
     dirty: set[int] = field(default_factory=set)
+    synced: int = 0
+    """Differs whenever what was synced does."""
 
     def store(self, at: int, data: bytes) -> None:
         if at + len(data) > self.sizes[-1]:
@@ -48,6 +51,8 @@ class File:
                 self.dirty.add(page)
 
     def sync(self) -> None:
+        changed = tuple((page, self.pages[page][-1]) for page in sorted(self.dirty))
+        self.synced = hash((self.synced, changed)) if changed else self.synced
         for page in self.dirty:
             del self.pages[page][:-1]
         del self.sizes[:-1]
@@ -134,20 +139,22 @@ class Disk:
 
     # ── states ─────────────────────────────────────────────────────────────────────────────
 
-    def states(self, rng: random.Random, sampled: int, most: int) -> Iterator[State]:
-        """Everything on or off (all there are up to 12 dirty pages, of these at most `most`), then
-        samples of the rest."""
+    def states(self, rng: random.Random, sampled: int, most: int | None) -> Iterator[State]:
+        """Everything on or off, then samples of the rest: with up to 12 dirty pages every subset
+        of them, and at most `most` of these."""
         folders = {folder: len(changes) for folder, changes in self.pending.items() if changes}
         dirty = [(inode, page) for inode, file in self.files.items() for page in sorted(file.dirty)]
         names = list(itertools.product(*(range(count + 1) for count in folders.values())))
         if len(names) > 64:
             names = [*rng.sample(names, 62), names[0], names[-1]]
         if len(dirty) <= EXHAUSTIVE_PAGES:
-            cases = range(len(names) << len(dirty))
-            for case in cases if len(cases) <= most else rng.sample(cases, most):
-                pages, prefix = divmod(case, len(names))
+            is_small = most is not None or len(names) << len(dirty) <= MOST_COMBINED
+            combined = names if is_small else names[-1:]  # Other names are sampled below.
+            cases = range(len(combined) << len(dirty))
+            for case in cases if most is None or len(cases) <= most else rng.sample(cases, most):
+                pages, prefix = divmod(case, len(combined))
                 chosen = [-(pages >> index & 1) for index in range(len(dirty))]
-                yield self.state(dirty, chosen, zip(folders, names[prefix], strict=True), None)
+                yield self.state(dirty, chosen, zip(folders, combined[prefix], strict=True), None)
         for _ in range(sampled):
             chosen = [rng.randrange(len(self.files[i].pages[p])) for i, p in dirty]
             tear = self.tear(rng, dirty) if dirty and rng.random() < 0.5 else None
@@ -160,7 +167,8 @@ class Disk:
         return inode, page, version, rng.randrange(1, PAGE // SECTOR)
 
     def state(self, dirty: Any, chosen: Any, prefixes: Any, tear: Any, rng: Any = None) -> State:
-        """Which version of each page, which names, which sizes: enough to make it."""
+        """Which version of each page, which names, which sizes: enough to make it, and on top of
+        what: enough to tell it from others."""
         names = tuple(sorted(self.named(dict(prefixes)).items()))
         there = {inode for _, inode in names}
         pages = {
@@ -176,11 +184,12 @@ class Disk:
         for inode in there:
             known = self.files[inode].sizes
             sizes[inode] = rng.choice(known) if rng is not None else known[-1]
-        return names, tuple(sorted(bytes_of.items())), tuple(sorted(sizes.items()))
+        synced = tuple(self.files[inode].synced for _, inode in names)
+        return names, tuple(sorted(bytes_of.items())), tuple(sorted(sizes.items())), synced
 
     def make(self, state: State, folder: Path) -> None:
         """Writes the state's files into `folder`, which keeps nothing else."""
-        names, changed, sizes = state
+        names, changed, sizes, _ = state
         pages, size_of = dict(changed), dict(sizes)
         wanted = {name: self.content(inode, size_of[inode], pages) for name, inode in names}
         for parent, _, files in os.walk(folder, topdown=False):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from penstock import Queue
-from tests.crash.test_power_cut import MEMORY, SEED, Examiner, cut_everywhere, read
+from tests.crash.test_power_cut import MEMORY, SEED, Examiner, Outcome, cut_everywhere, read
 from tests.crash.workloads import Facts, record
 
 pytestmark = pytest.mark.crash
@@ -25,27 +27,32 @@ KINDS: dict[str, dict[str, Any]] = {
 class BeatsExaminer(Examiner):
     """Also reads without repairing, as a tool would, and looks where a Beat would go on."""
 
-    def open_and_check(self, lower: Facts, upper: Facts) -> list[int]:
-        before = self.look(upper) if (self.path / "0.seg").exists() or upper.put else []
-        found = super().open_and_check(lower, upper)
+    def read_all(self) -> Outcome:
+        before, passed = self.look() if any(self.path.glob("*.seg")) else ([], frozenset())
+        outcome = super().read_all()
+        found = list(outcome.found)
         # Whoever opens it for writing may delete what was acked.
         assert before[len(before) - len(found) :] == found
-        return found
+        return replace(outcome, passed=passed)
 
-    def check_after(self, found: list[int]) -> None:
+    def check(self, outcome: Outcome, lower: Facts, upper: Facts) -> None:
+        super().check(outcome, lower, upper)
+        assert outcome.passed <= upper.maybe_acked, "state.dat is ahead of what was acked"
+
+    def check_after(self, found: Sequence[int]) -> None:
         with self.open() as queue:
             left = read(queue)
         assert left[-1] == 999999
         assert left == [*found, 999999][len(found) + 1 - len(left) :]
 
-    def look(self, upper: Facts) -> list[int]:
+    def look(self) -> tuple[list[int], frozenset[int]]:
+        """What there is, and what lies before the place in `state.dat`."""
         self.clock.restart()
         options = self.recording.options
         with Queue(self.path, read_only=True, clock=self.clock, **options) as queue:
             place = queue.store.own_groups().get("default")
             passed = {int(m.body[:6]) for m in queue.scan() if place and (m.offset or 0) < place}
-            assert passed <= upper.maybe_acked, "state.dat is ahead of what was acked"
-            return read(queue)
+            return read(queue), frozenset(passed)
 
 
 def cut(name: str, level: str, kind: str, states: int) -> None:

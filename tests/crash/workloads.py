@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,12 @@ class Recording:
     group: str = "g"
 
 
+@lru_cache(1000)
+def body(number: int, size: int) -> bytes:
+    """The body of a message: its number, then bytes that no compression makes smaller."""
+    return b"%06d" % number + random.Random(number).randbytes(size)
+
+
 class Work:
     """A queue whose effects are recorded."""
 
@@ -78,7 +86,7 @@ class Work:
     def put(self, size: int, count: int = 1) -> None:
         first = self.facts.put
         numbers = range(first, first + count)
-        bodies = [b"%06d" % number + bytes([number % 251]) * size for number in numbers]
+        bodies = [body(number, size) for number in numbers]
         if count == 1:
             self.first_offsets[first] = self.queue.put(bodies[0])
         else:

@@ -172,3 +172,12 @@ def test_threads_that_open_a_group_at_once_all_get_it(tmp_path: Path) -> None:
             for thread in threads:
                 thread.join()
             assert raised == []
+
+
+def test_get_many_goes_on_behind_a_message_that_needs_the_table(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as queue:
+        group = queue.group("g", ack="auto")
+        queue.put(b"plain")
+        queue.put(b"keyed", key="a")
+        queue.put(b"plain again")
+        assert bodies(group) == [b"plain", b"keyed", b"plain again"]

@@ -1,49 +1,21 @@
 """A year of delays, leases and retention in seconds, while the wall clock is set back and forth.
 
-Nothing comes early and nothing never comes. What a step of the wall clock may change is stated,
-not guessed: a deadline is kept in boot time, which no step moves; only over a restart of the
-machine, and for a delay that was put before anyone looked, the wall clock counts, so it may be
-off by as much as the clock was set, and never waits longer than the delay from the first look.
+Nothing comes early and nothing never comes; what a step may change is in `tests.model.held`.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import penstock
 from penstock.formats.penstock.store import PenstockStore
+from tests.model.held import Held
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 SLACK_S = 0.001
-
-
-@dataclass
-class Held:
-    """A message that must not come before its time, and must come after it."""
-
-    seconds: float
-    since: float
-    forward: float = 0.0
-    """How far the wall clock was set forward before the first look."""
-    forward_later: float = 0.0
-    """And after it: boot time counts then, unless the machine is restarted."""
-    back: float = 0.0
-    looked_at: float | None = None
-    """When a group first saw it in this run of the machine: from then on boot time counts."""
-    is_free: bool = False
-    """Its holder is gone: it may come at any time."""
-
-    def earliest(self) -> float:
-        return self.since if self.is_free else self.since + self.seconds - self.forward
-
-    def latest(self) -> float:
-        """A clock that was set back delays it, but by no more than its time from the first look."""
-        by_wall = self.since + self.seconds + self.back
-        return by_wall if self.looked_at is None else min(by_wall, self.looked_at + self.seconds)
 
 
 class World:
@@ -69,11 +41,7 @@ class World:
         """The wall clock is set; time itself goes on as before."""
         self.clock.set_wall(self.clock.wall() + seconds)
         for held in self.held.values():
-            if held.looked_at is None:
-                held.forward += max(seconds, 0)
-            else:
-                held.forward_later += max(seconds, 0)
-            held.back += max(-seconds, 0)
+            held.step(seconds)
 
     def restart(self, off_s: float) -> None:
         self.queue.close()
@@ -81,8 +49,7 @@ class World:
         self.now += off_s
         for held in self.held.values():
             held.looked_at = self.now
-            held.forward += held.forward_later
-            held.forward_later = 0.0
+            held.restart(self.now)
         self.open()
 
     def put(self, delay: float) -> None:

@@ -241,7 +241,7 @@ impl Group {
             && !self.is_always
     }
 
-    /// Without the lock: reads ahead, then moves the word over all of it at once. None: a
+    /// Without the lock: reads ahead, then moves the word over all of it at once. None: the next
     /// message needs the table.
     fn claim_plain(
         &self,
@@ -295,8 +295,8 @@ impl Group {
                 || word.compare_exchange(start, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
                 self.table.count(at::DELIVERED, (out.len() - kept) as u64);
-                let has_some = out.len() > kept;
-                return if needs_table && !has_some { None } else { Some(stop) };
+                // With the table goes on whoever asked for more than came so far.
+                return (!needs_table).then_some(stop);
             }
             out.truncate(kept);
         }

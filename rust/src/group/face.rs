@@ -264,10 +264,10 @@ impl PyGroup {
 
     /// The next message; `Empty` when none comes within `timeout` seconds (none: wait for ever).
     #[pyo3(signature = (timeout=None, *, visibility=None))]
-    fn get(
+    fn get<'py>(
         &self,
-        py: Python<'_>,
-        timeout: Option<f64>,
+        py: Python<'py>,
+        timeout: Option<Bound<'py, PyAny>>,
         visibility: Option<f64>,
     ) -> PyResult<Message> {
         let group = &self.0;
@@ -283,6 +283,8 @@ impl PyGroup {
                 return Ok(message);
             }
         }
+        // Only who waits needs it as a number.
+        let timeout = timeout.map(|seconds| seconds.extract::<f64>()).transpose()?;
         let mut claimed = std::mem::take(&mut self.0.reader(py).scratch);
         let outcome = self.claim_until(py, 1, timeout, visibility, &mut claimed);
         let found = claimed.pop();

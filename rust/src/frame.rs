@@ -204,6 +204,11 @@ pub trait Frames: Send + Sync {
         Err(Fault::new(at, "a sealed frame", "a plain one"))
     }
 
+    /// Whether `pack` is worth asking.
+    fn is_packing(&self) -> bool {
+        false
+    }
+
     /// Packs several drafts into one frame, where the format can (compression). None: it can't,
     /// or it would not pay.
     fn pack(&self, _drafts: &[Draft<'_>], _first: Place) -> Option<Vec<u8>> {

@@ -13,6 +13,9 @@ pub fn pack(
     sizes: &[usize],
     first: Place,
 ) -> Option<(Vec<u8>, u32)> {
+    if !segment.frames().is_packing() {
+        return None;
+    }
     let mut out: Vec<u8> = Vec::new();
     let (mut from, mut bytes) = (0usize, 0usize);
     let mut place = first;

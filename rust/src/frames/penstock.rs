@@ -31,6 +31,8 @@ pub const FIXED_BYTES: usize = 36;
 pub const SEALED_WORD: u32 = u32::MAX;
 /// No frame is larger.
 pub const MAX_FRAME_BYTES: usize = 1 << 30;
+/// An id, a tag, or an extension, at most.
+const MAX_SHORT: usize = 65535;
 const SIZES: std::ops::RangeInclusive<usize> =
     FIXED_BYTES..=MAX_FRAME_BYTES + FIXED_BYTES + TAG_BYTES;
 /// Messages in one compressed frame, and its plain bytes, at most.
@@ -58,30 +60,37 @@ struct Shape {
     plain_len: usize,
 }
 
+#[inline]
 fn shape(draft: &Draft<'_>) -> Result<Shape, String> {
-    let too_long = |what: &str, len: usize| format!("{what} has {len} bytes, at most 65535 fit");
-    for (what, part) in [("id", draft.id), ("tag", draft.tag)] {
-        u16::try_from(part.len()).map_err(|_| too_long(what, part.len()))?;
-    }
     let mut flags = 0;
-    let mut ext_len = 0;
+    let mut ext_len = draft.key.len();
     if draft.due_ns != 0 {
         flags |= HAS_DUE;
         ext_len += 8;
     }
     if !draft.key.is_empty() {
         flags |= HAS_KEY;
-        ext_len += draft.key.len();
     }
-    u16::try_from(ext_len).map_err(|_| too_long("key", draft.key.len()))?;
     let plain_len =
         ext_len + draft.id.len() + draft.tag.len() + draft.headers.len() + draft.body.len();
-    if plain_len > MAX_FRAME_BYTES {
-        return Err(format!(
-            "the message has {plain_len} bytes, at most {MAX_FRAME_BYTES} fit in a frame"
-        ));
+    if draft.id.len().max(draft.tag.len()).max(ext_len) > MAX_SHORT || plain_len > MAX_FRAME_BYTES {
+        return Err(too_long(draft, plain_len));
     }
     Ok(Shape { flags, ext_len, plain_len })
+}
+
+/// What of it is too long.
+#[cold]
+fn too_long(draft: &Draft<'_>, plain_len: usize) -> String {
+    let key_room = if draft.due_ns == 0 { MAX_SHORT } else { MAX_SHORT - 8 };
+    for (what, part, room) in
+        [("id", draft.id, MAX_SHORT), ("tag", draft.tag, MAX_SHORT), ("key", draft.key, key_room)]
+    {
+        if part.len() > room {
+            return format!("{what} has {} bytes, at most {room} fit", part.len());
+        }
+    }
+    format!("the message has {plain_len} bytes, at most {MAX_FRAME_BYTES} fit in a frame")
 }
 
 /// The variable part, from byte 36 on.
@@ -314,10 +323,11 @@ impl Frames for PenstockFrames {
         8
     }
 
+    fn is_packing(&self) -> bool {
+        self.compress
+    }
+
     fn pack(&self, drafts: &[Draft<'_>], first: Place) -> Option<Vec<u8>> {
-        if !self.compress {
-            return None;
-        }
         let plain = PenstockFrames { cipher: None, compress: false };
         let mut raw = Vec::new();
         for (draft, number) in drafts.iter().zip(first.number..) {

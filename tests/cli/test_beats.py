@@ -1,4 +1,4 @@
-"""Queues that Beats left behind, through the command line: looked at, exported, moved, with keys."""
+"""Queues that Beats left behind, by the command line: looked at, exported, moved, with keys."""
 
 from __future__ import annotations
 

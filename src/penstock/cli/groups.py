@@ -173,6 +173,9 @@ def seek(
     path: QueuePath,
     where: Annotated[str, typer.Argument(metavar="WHERE", help=opening.Where + ".")],
     group: GroupName = "default",
+    id: Annotated[
+        str | None, typer.Option(help="The message there must have this id, else nothing is done.")
+    ] = None,
     dry_run: DryRun = False,
     format: Format = None,
     layout: LayoutName = None,
@@ -183,13 +186,13 @@ def seek(
     """Set where a group reads on; what it had leased is forgotten."""
     if dry_run:
         with opening.reading(path, format, layout, key_file, key_env) as queue:
-            offset = positions.resolve(queue.store, where)
+            offset = positions.resolve(queue.store, where, id)
             facts: dict[str, Any] = {"group": group, "offset": offset, "dry_run": True}
             facts["before"] = glance.progress(queue, group).next
     else:
         with _open_group(path, group, format, layout, key_file, key_env) as found:
             before = found.core.next
-            facts = {"group": group, "offset": found.seek(where), "before": before}
+            facts = {"group": group, "offset": found.seek(where, id=id), "before": before}
     if show.wants_json(json):
         show.emit(facts)
     else:

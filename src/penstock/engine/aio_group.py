@@ -195,9 +195,9 @@ class AsyncGroup:
         """Like `message.extend(seconds)`."""
         message.extend(seconds)
 
-    def seek(self, where: Where) -> int:
+    def seek(self, where: Where, *, id: str | None = None) -> int:
         """Reads on at `where`; see `Group.seek`."""
-        return self.inner.seek(where)
+        return self.inner.seek(where, id=id)
 
     def __aiter__(self) -> Messages:
         """Waits for each message and ends on close; see `Messages`."""

@@ -276,9 +276,12 @@ class Group:
             return 0
         return 0 if self.queue.store.clock.manual else max(0, now_ns - newest)
 
-    def seek(self, where: positions.Where) -> int:
-        """Reads on at `where`; what was leased is forgotten. Returns the offset."""
-        offset = positions.resolve(self.queue.store, where)
+    def seek(self, where: positions.Where, *, id: str | None = None) -> int:
+        """Reads on at `where`; what was leased is forgotten. Returns the offset.
+
+        With `id` the message there must have it, else `OffsetError` and nothing changes.
+        """
+        offset = positions.resolve(self.queue.store, where, id)
         self.core.seek(offset)
         return offset
 

@@ -13,7 +13,8 @@ Where = int | str | datetime
 AGO = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d|w)\Z")
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 EXPECTED = (
-    "an offset, earliest, latest, number:N, offset:N, a time like 2026-11-01T12:00 or 3d (ago)"
+    "an offset, earliest, latest, number:N, offset:N, offset:N:ID, a time like 2026-11-01T12:00 "
+    "or 3d (ago)"
 )
 
 
@@ -42,8 +43,13 @@ def datetime_ns(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
 
 
-def resolve(store: Store, where: Where) -> int:
-    """The offset that `where` names; between messages it is the next one's."""
+def resolve(store: Store, where: Where, id: str | None = None) -> int:
+    """The offset that `where` names; between messages it is the next one's.
+
+    With `id`, also as text (`offset:4096:o-17`), the message there must have that id.
+    """
+    if id is not None:
+        return check_id(store, resolve(store, where), id)
     end = store.end()
     if isinstance(where, datetime):
         return by_time(store, datetime_ns(where))
@@ -55,6 +61,9 @@ def resolve(store: Store, where: Where) -> int:
     if text == "latest":
         return end.tail
     kind, colon, value = text.partition(":")
+    offset, second, wanted = value.partition(":")
+    if kind == "offset" and second and offset.isdigit():
+        return check_id(store, check(store, int(offset)), wanted)
     if colon and kind in ("number", "offset") and value.isdigit():
         return by_number(store, int(value)) if kind == "number" else check(store, int(value))
     if text.isdigit():
@@ -77,6 +86,19 @@ def check(store: Store, offset: int) -> int:
     if not _core.is_boundary(segment, offset, limit):
         raise OffsetError(
             f"{store.path}: no message begins at offset {offset}; use a message's own"
+        )
+    return offset
+
+
+def check_id(store: Store, offset: int, id: str) -> int:
+    """`offset`, if the message there has this id: a place that someone noted is still that."""
+    found = _core.Scan(store, offset, store.end().tail, shared=store.shared).take(1)
+    if not found or found[0].offset != offset:
+        raise OffsetError(f"{store.path}: no message at offset {offset}, wanted the one {id!r}")
+    if found[0].id != id:
+        raise OffsetError(
+            f"{store.path}: the message at offset {offset} has the id {found[0].id!r}, not {id!r}; "
+            f"look for it with `penstock cat`"
         )
     return offset
 

@@ -214,9 +214,9 @@ class Queue:
         """The next unread messages of the default group, without taking them."""
         return self.group().peek(count)
 
-    def seek(self, where: positions.Where) -> int:
-        """The default group reads on at `where`."""
-        return self.group().seek(where)
+    def seek(self, where: positions.Where, *, id: str | None = None) -> int:
+        """The default group reads on at `where`; with `id`, if the message there has it."""
+        return self.group().seek(where, id=id)
 
     @property
     def lag(self) -> int:
@@ -247,9 +247,9 @@ class Queue:
             tolerant=tolerant, codec=self.codec,
         )  # fmt: skip
 
-    def message_at(self, offset: int) -> _core.Message:
-        """The message at an offset."""
-        positions.check(self.store, offset)
+    def message_at(self, offset: int, *, id: str | None = None) -> _core.Message:
+        """The message at an offset; with `id` it must have that, else `OffsetError`."""
+        positions.resolve(self.store, offset, id)
         return next(iter(self.scan(start=offset)))
 
     def count_from(self, offset: int) -> int:

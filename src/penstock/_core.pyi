@@ -1017,9 +1017,15 @@ class ZbusIndex:
     def publish(self) -> Publish:
         """How the queue's end becomes visible."""
 
-    def mirror(self, reader: Path, nak: Path | None = None, record_bytes: int = 21) -> Mirror:
+    def mirror(
+        self,
+        reader: Path,
+        nak: Path | None = None,
+        record_bytes: int = 21,
+        blocks: Path | None = None,
+    ) -> Mirror:
         """Where a group's progress is kept: its reader file, and its NAK file with records of
-        `record_bytes`.
+        `record_bytes`. With the folder of the blocks, records have ids.
         """
 
     def locate(self, offset: int) -> tuple[int, int]:

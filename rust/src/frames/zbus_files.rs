@@ -1,9 +1,11 @@
 //! The files of a zbus queue that are not data: its index, and a reader and a NAK file per group.
 //! Where each field is comes from Python (`penstock.formats.zbus.layouts`); this stores and finds.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 
@@ -24,6 +26,10 @@ const SLOTS: u64 = 10240;
 const INDEX_BYTES: usize = ENTRIES_AT + 10240 * ENTRY_BYTES;
 const NS_PER_MS: i64 = 1_000_000;
 const NAKS: usize = 1000;
+/// The id in a frame, and in a NAK record that has one.
+const ID_AT: u64 = 16;
+const ID_BYTES: usize = 40;
+const NAK_ID_AT: usize = 9;
 
 /// Where the fields are that differ between layouts.
 struct Shape {
@@ -179,12 +185,38 @@ impl Publish for EndWord {
     }
 }
 
+/// The blocks, for ids that NAK records repeat: the file that was looked into last stays open.
+struct Blocks {
+    folder: PathBuf,
+    open: Mutex<Option<(u64, File)>>,
+}
+
+impl Blocks {
+    /// The id of the message at `offset`, as its frame has it; zeros when it can't be read.
+    fn id(&self, index: &Index, offset: u64) -> [u8; ID_BYTES] {
+        let mut id = [0; ID_BYTES];
+        let (block, position) = index.locate(offset);
+        let base = index.base(block);
+        let mut open = self.open.lock().unwrap_or_else(|e| e.into_inner());
+        if open.as_ref().is_none_or(|(known, _)| *known != base) {
+            let path = self.folder.join(format!("{base:020}.zbus"));
+            *open = region::open(&path, false).ok().map(|file| (base, file));
+        }
+        if let Some((_, file)) = open.as_ref() {
+            let _ = file.read_exact_at(&mut id, position + ID_AT);
+        }
+        id
+    }
+}
+
 /// A group's own files.
 struct Reader {
     index: Arc<Index>,
     rdx: Mapping,
     /// The NAK file and the bytes of one record, where the group keeps its leases in it.
     nak: Option<(Mapping, usize)>,
+    /// Where records have the message's id too.
+    blocks: Option<Blocks>,
     stored: AtomicU64,
 }
 
@@ -236,6 +268,9 @@ impl Mirror for Reader {
                 let Some(at) = known.map(|(at, ..)| at).or(free) else { return };
                 let mut record = vec![0u8; *bytes];
                 words::put_u64_be(&mut record, 1, entry.offset);
+                if let Some(blocks) = &self.blocks {
+                    words::put(&mut record, NAK_ID_AT, &blocks.id(&self.index, entry.offset));
+                }
                 let retries = i32::try_from(entry.receives).unwrap_or(i32::MAX);
                 words::put_i32_be(&mut record, bytes - 12, retries);
                 words::put_i64_be(&mut record, bytes - 8, wall_ns.div_euclid(NS_PER_MS));
@@ -285,13 +320,14 @@ impl ZbusIndex {
     }
 
     /// Where a group's progress is kept: its reader file, and its NAK file with records of
-    /// `record_bytes`.
-    #[pyo3(signature = (reader, nak=None, record_bytes=21))]
+    /// `record_bytes`. With the folder of the blocks, records have ids.
+    #[pyo3(signature = (reader, nak=None, record_bytes=21, blocks=None))]
     fn mirror(
         &self,
         reader: PathBuf,
         nak: Option<PathBuf>,
         record_bytes: usize,
+        blocks: Option<PathBuf>,
     ) -> PyResult<PyMirror> {
         let open = |path: &PathBuf, least: usize| -> std::io::Result<Mapping> {
             let file = region::open(path, true)?;
@@ -308,6 +344,7 @@ impl ZbusIndex {
             index: Arc::clone(&self.0),
             rdx: open(&reader, 256)?,
             nak,
+            blocks: blocks.map(|folder| Blocks { folder, open: Mutex::new(None) }),
             stored: AtomicU64::new(u64::MAX),
         };
         Ok(PyMirror(Arc::new(reader)))

@@ -59,7 +59,10 @@ GroupName = Annotated[
 ]
 Tags = Annotated[str, typer.Option("--tags", help="Only these tags: `eu.*;us.#`.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
-Where = "earliest, latest, an offset, offset:N:ID, number:N, a time like 2026-11-01T12:00, or an age like 3d"
+Where = (
+    "earliest, latest, an offset, offset:N:ID, number:N, a time like 2026-11-01T12:00, "
+    "or an age like 3d"
+)
 
 
 def reading(

@@ -10,8 +10,7 @@ import pytest
 from penstock import OffsetError, Queue
 from penstock.formats.zbus.layouts import CREATED
 from tests.cli.conftest import Run, run  # noqa: F401
-from tests.formats.zbus import golden
-from tests.golden_data import golden_cases
+from tests.golden_data import GoldenCase, golden_cases
 
 
 def filled(path: Path, layout: str) -> list[int]:
@@ -77,7 +76,7 @@ def test_a_message_is_found_by_number_and_by_time(layout: str, tmp_path: Path) -
     "case", [c for c in golden_cases("zbus") if c.name == "basic"], ids=lambda case: case.id
 )
 def test_every_message_of_the_originals_is_found_by_its_offset_and_id(
-    case: golden.GoldenCase, tmp_path: Path
+    case: GoldenCase, tmp_path: Path
 ) -> None:
     with Queue(case.copy(tmp_path), read_only=True) as queue:
         messages = list(queue.scan())

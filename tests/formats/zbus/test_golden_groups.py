@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from penstock import Queue
+from penstock.formats.zbus.layouts import NAK, NAK_RECORD_ABS
+from penstock.formats.zbus.readers import nak_path
 from tests.formats.zbus.golden import CASES, asked_layout, every_case
 from tests.golden_data import GoldenCase
 
@@ -64,3 +66,24 @@ def test_what_the_nak_file_says_is_out_comes_first_and_counts(
             assert [m.offset for m in again] == sorted(r["offset"] for r in out)
             tries = {r["offset"]: r["retryCount"] + 1 for r in out}
             assert {m.offset: m.receives for m in again} == tries
+
+
+@pytest.mark.parametrize("name", ["nak", "rollover"])
+def test_nak_records_of_corr_abs_have_the_messages_ids(name: str, tmp_path: Path) -> None:
+    case = next(c for c in CASES if c.id == f"corr-abs/{name}")
+    path = case.copy(tmp_path)
+    with Queue(path, create=False) as queue:
+        for number in range(3):
+            queue.put(b"ours", id=f"ours-{number}", tag="a.b")
+        group = queue.group("fresh", window=900)
+        held = group.get_many(800)
+        assert len(held) == len(case.expected["messages"]) + 3
+        held.pop(0).ack()
+        raw = nak_path(path, "fresh").read_bytes()
+    assert len(raw) == 62_024
+    found = {}
+    for entry in range(1000):
+        record = NAK_RECORD_ABS.unpack(raw, NAK.size + entry * NAK_RECORD_ABS.size)
+        if record["status"] == 1:
+            found[record["offset"]] = (record["id"].decode(), record["retries"])
+    assert found == {message.offset: (message.id or "", 1) for message in held}

@@ -291,7 +291,8 @@ class ZbusStore(Store):
         rdx = readers.rdx_path(self.path, group)
         if record is None or group not in self._with_naks:
             return self.native().mirror(rdx)
-        return self.native().mirror(rdx, nak, record.size)
+        blocks = self.path / "data" if record is layouts.NAK_RECORD_ABS else None
+        return self.native().mirror(rdx, nak, record.size, blocks)
 
     def moved_group(self, group: str) -> int | None:
         """Its reader file is not as we left it: a zbus program has read on."""

@@ -41,8 +41,11 @@ def demo(
         int, typer.Option("--messages", "-n", min=1000, help="How many each producer puts.")
     ] = 500_000,
     spark: Annotated[
-        bool, typer.Option("--spark/--no-spark", help="Also as a Spark table; takes a minute.")
+        bool, typer.Option("--spark/--no-spark", help="Go on with Spark; takes a minute.")
     ] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Where Spark's report and plot are left.")
+    ] = None,
     json: Json = None,
 ) -> int:
     """See a queue work, and survive kill -9, in a temporary folder. Takes a few seconds."""
@@ -51,7 +54,7 @@ def demo(
         if spark and facts["ok"]:
             from penstock.spark.demo import act
 
-            facts["spark"] = act(Path(folder) / "queue", Path(folder), show.note)
+            facts["spark"] = act(Path(folder) / "queue", Path(folder), show.note, report)
             facts["ok"] = facts["spark"]["ok"]
     if show.wants_json(json):
         show.emit(facts)
@@ -214,10 +217,25 @@ def _draw(facts: dict[str, Any]) -> None:
         }
     )
     if "spark" in facts:
-        found = facts["spark"]
-        show.facts(
-            {
-                "Spark, as a table": f"{found['rows_per_second']:,.0f} rows/s",
-                "Spark, queue to queue, once": f"{found['streamed_per_second']:,.0f} messages/s",
-            }
-        )
+        _draw_spark(facts["spark"])
+
+
+def _draw_spark(found: dict[str, Any]) -> None:
+    widest = max(row["messages"] for row in found["tags"])
+    rows = [
+        (row["queue"], row["tag"] or "", f"{row['messages']:,}",
+         "█" * max(1, 40 * row["messages"] // widest))
+        for row in found["tags"]
+    ]  # fmt: skip
+    show.table(("queue", "tag", ">messages", ""), rows, "what Spark counted")
+    show.facts(
+        {
+            "three queues to Parquet": f"{found['rows_per_second']:,.0f} rows/s",
+            "alerts put back, once each": f"{found['alerts']} of {found['alerts_wanted']}",
+            "tasks killed meanwhile": found["killed_tasks"],
+            "audit": "all is well" if found["sound"] else "something is wrong",
+            "converted and compared": f"{found['converted']:,} messages",
+            "Spark's part": f"{found['seconds']} s, {found['start_s']} of them to start",
+            **({"report": found["report"]} if "report" in found else {}),
+        }
+    )

@@ -39,7 +39,7 @@ def html(facts: Mapping[str, Any]) -> str:
     if facts["hours"]:
         parts += ["<h2>Messages per hour</h2>", _plot_hours(facts["hours"])]
     if facts["tags"]:
-        parts += ["<h2>Messages per tag</h2>", _plot_tags(facts["tags"][:20])]
+        parts += ["<h2>Messages per tag</h2>", plot_tags(facts["tags"][:20])]
     state, verdict = ("ok", "all is well") if facts["ok"] else ("bad", "something is wrong")
     return PAGE.format(state=state, verdict=verdict, body="\n".join(parts))
 
@@ -79,7 +79,8 @@ def _plot_hours(rows: Sequence[Mapping[str, Any]]) -> str:
     return _svg(figure)
 
 
-def _plot_tags(rows: Sequence[Mapping[str, Any]]) -> str:
+def plot_tags(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Messages per tag, as SVG."""
     figure, axes = _figure(1 + 0.25 * len(rows))
     names = ["(none)" if row["tag"] is None else str(row["tag"])[:40] for row in rows]
     names = [name.replace("$", r"\$") for name in names]  # a dollar would begin a formula

@@ -1,0 +1,30 @@
+"""The Spark acts of `penstock demo`, on a few messages, in the session that the tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.spark import demo
+from tests.spark.helpers import fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+def test_the_demo_tells_its_whole_story(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    said: list[str] = []
+    facts = demo.act(fill(tmp_path / "q", 300), tmp_path, said.append, tmp_path / "kept", 500)
+    assert facts["ok"], facts
+    assert (facts["rows"], facts["alerts"], facts["converted"]) == (1300, 10, 500)
+    assert facts["killed_tasks"] == 1
+    assert "<svg" in (tmp_path / "kept" / "audit.html").read_text()
+    assert (tmp_path / "kept" / "rollup.svg").read_text().startswith("<svg")
+    assert any("each once" in line for line in said)

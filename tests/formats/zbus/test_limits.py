@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,8 +48,44 @@ def test_what_does_not_fit_is_refused(
 def test_the_most_that_fits_is_held(tmp_path: Path) -> None:
     with Queue(tmp_path / "mq", format="zbus", layout="crc") as queue:
         queue.put(b"x", id="i" * 39, tag="t" * 127)
-        message = next(iter(queue.scan()))
-        assert (message.id, message.tag) == ("i" * 39, "t" * 127)
+        queue.put(b"x", id="é" * 19 + "x", tag="日" * 42 + "x")  # 39 and 127 bytes
+        found = [(message.id, message.tag) for message in queue.scan()]
+        assert found == [("i" * 39, "t" * 127), ("é" * 19 + "x", "日" * 42 + "x")]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_no_block_can_hold_is_refused_before_a_file_is_made(
+    layout: str, tmp_path: Path
+) -> None:
+    with Queue(tmp_path / "mq", format="zbus", layout=layout, durability="process") as queue:
+        before = tree_hash(queue.path)
+        with pytest.raises(RefusedError, match="signed 32-bit number"):
+            queue.store.roll(0, 2**31)
+        assert tree_hash(queue.path) == before
+
+
+@pytest.mark.slow  # Two gigabytes of zeros are mapped and checked.
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_block_never_ends_behind_what_its_word_can_say(layout: str, tmp_path: Path) -> None:
+    path, room = tmp_path / "mq", 2**20
+    with Queue(path, format="zbus", layout=layout, durability="process") as queue:
+        queue.put(b"first")
+    # A body of nearly 2 GiB, most of it a hole in the file: the block is just not full yet.
+    end = 2**31 - room - 10
+    block, table = path / "data" / f"{0:020d}.zbus", TABLE[layout]
+    os.truncate(block, end)
+    with block.open("r+b") as stream:
+        stream.seek(table.frame.offset_of("length"))
+        stream.write((end - 204).to_bytes(4, "big"))
+    found = index.read(path / "mq.idx", table)
+    found.write_end(found.blocks[0], end)
+    shutil.rmtree(path / ".penstock")
+    with Queue(path, layout=layout, create=False, segment_bytes=2**31 - room) as queue:
+        assert queue.end().tail == end
+        assert queue.put(bytes(room + 100)) == end  # It would pass 2^31-1: a block of its own.
+        assert [info.base for info in queue.store.segments(fresh=True)] == [0, end]
+        queue.put(b"small")
+    assert block.stat().st_size == end
 
 
 def test_layout_crc_has_no_place_for_corr_offset(tmp_path: Path) -> None:

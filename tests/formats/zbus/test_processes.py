@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import Queue
+from penstock.formats.zbus.layouts import CREATED
 
 SPAWN = multiprocessing.get_context("spawn")
 OPTIONS = {"segment_bytes": 16384, "durability": "process"}
@@ -32,7 +33,7 @@ def put_until_killed(path: Path, channel: Any) -> None:
         number += 1
 
 
-@pytest.mark.parametrize("layout", ["doc000", "flag", "crc"])
+@pytest.mark.parametrize("layout", CREATED)
 def test_two_processes_append_and_nothing_is_lost(layout: str, tmp_path: Path) -> None:
     path = tmp_path / "mq"
     Queue(path, format="zbus", layout=layout, **OPTIONS).close()  # type: ignore[arg-type]

@@ -230,3 +230,18 @@ def test_a_failed_sync_writes_what_was_not_synced_elsewhere(tmp_path: Path) -> N
         with Queue(path, read_only=True) as queue:
             assert bodies(queue) == [b"synced", b"in doubt", b"in doubt too", b"again"]
             assert len({m.number for m in queue.scan()}) == 4
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_a_zbus_program_wrote_since_we_closed_it_is_seen_by_readers_too(
+    layout: str, tmp_path: Path
+) -> None:
+    path = make(tmp_path / "mq", layout, [b"one"])
+    later = Path(shutil.copytree(path, tmp_path / "later"))
+    with Queue(later, create=False) as queue:
+        queue.put(b"two")
+    shutil.copytree(path / ".penstock", forget(later) / ".penstock")  # What we knew before.
+    with Queue(later, read_only=True) as queue:
+        assert bodies(queue) == [b"one", b"two"]
+        assert queue.verify().is_ok
+        assert queue.verify().unchecked == 1

@@ -42,6 +42,7 @@ class ZbusStore(Store):
     index_path: Path
     _identity: str
     _native: _core.ZbusIndex | None = None
+    _end_seen: tuple[control.Words | None, int] | None = None
 
     # ── opening ────────────────────────────────────────────────────────────────────────────
 
@@ -174,6 +175,21 @@ class ZbusStore(Store):
         return self.native().publish()
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
+
+    def end(self) -> End:
+        """Begin and end as they are now; of a queue that nobody has open, as its index says.
+
+        A zbus program may have gone on with it since we closed it.
+        """
+        words = control.peek(self.sidecar) if self.shared is None else None
+        is_open = words is not None and not words.is_clean and words.boot == self.clock.boot_id()
+        if self.shared is not None or is_open:
+            return super().end()
+        seen = words, self.index_path.stat().st_mtime_ns
+        if self._end is None or self._end_seen != seen:
+            self._end, self._end_seen = self.find_end(words), seen
+            self.dropped = self._end.dropped
+        return self._end
 
     def find_end(self, known: control.Words | None) -> End:
         """The last block's end as the index has it, checked frame by frame."""

@@ -124,6 +124,41 @@ def test_offsets_are_text_with_fixed_order_and_a_version() -> None:
         Offsets.from_json({"v": 2, "q": {}})
 
 
+def test_planning_costs_the_same_for_few_segments_and_for_many(tmp_path: Path) -> None:
+    costs = []
+    for count in (10, 400):
+        path = tmp_path / f"q{count}"
+        with Queue(path, segment_bytes=16384, durability="process") as queue:
+            for _ in range(count):
+                queue.put(bytes(11_000))
+        reader = stream(path)
+        start = reader.initialOffset()
+        start["q"][path.name]["next"] = Queue(path, read_only=True).store.segments()[-3].base
+        before = own_reads()
+        reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+        costs.append([after - was for was, after in zip(before, own_reads(), strict=True)])
+    (few_calls, few_bytes), (many_calls, many_bytes) = costs
+    assert many_calls <= 2 * few_calls
+    assert many_bytes <= 2 * few_bytes
+
+
+def own_reads() -> tuple[int, int]:
+    """Read calls and bytes of this process, so far."""
+    words = dict(line.split(":") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(words["syscr"]), int(words["rchar"])
+
+
+def test_listing_segments_asks_for_no_file_s_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = fill(tmp_path / "q", 3)
+    store = Queue(path, read_only=True).store
+    monkeypatch.setattr(Path, "stat", None)
+    (info,) = store.segments(fresh=True)
+    monkeypatch.undo()
+    assert info.size == info.path.stat().st_size
+
+
 # The group that follows
 
 

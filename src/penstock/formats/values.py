@@ -40,13 +40,24 @@ class SegmentInfo:
     first: int
     end: int | None
     """None: it is the one that is appended to."""
-    size: int
+    known_size: int | None
+    """Its bytes; None: looked up when asked for, which most who list ten thousand never do."""
     first_number: int | None = None
     is_sealed: bool = False
     next_number: int | None = None
     messages: int | None = None
     first_ns: int | None = None
     last_ns: int | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of its file; 0 once it is gone."""
+        if self.known_size is not None:
+            return self.known_size
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +127,7 @@ def pack_summary(seen: _core.Walked) -> bytes:
 
 def list_segments(folder: Path) -> list[SegmentInfo]:
     """Segments by name; a segment ends where the next one begins."""
-    found: list[tuple[int, Path, int]] = []
+    found: list[tuple[int, Path]] = []
     try:
         entries = list(os.scandir(folder / "log"))
     except FileNotFoundError:
@@ -136,13 +135,12 @@ def list_segments(folder: Path) -> list[SegmentInfo]:
     for entry in entries:
         stem, dot, suffix = entry.name.partition(".")
         if suffix == "seg" and dot and stem.isdigit() and entry.is_file(follow_symlinks=False):
-            with suppress(FileNotFoundError):  # Another process has just trimmed it.
-                found.append((int(stem), Path(entry.path), entry.stat().st_size))
+            found.append((int(stem), Path(entry.path)))
     found.sort()
-    ends: list[int | None] = [*(base for base, _, _ in found[1:]), None]
+    ends: list[int | None] = [*(base for base, _ in found[1:]), None]
     return [
-        SegmentInfo(path, base, base, end, size, is_sealed=end is not None)
-        for (base, path, size), end in zip(found, ends[: len(found)], strict=True)
+        SegmentInfo(path, base, base, end, None, is_sealed=end is not None)
+        for (base, path), end in zip(found, ends[: len(found)], strict=True)
     ]
 
 

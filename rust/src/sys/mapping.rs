@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::sigbus;
 use crate::region;
 
+/// A multiple of every page size there is.
+const PAGES_BYTES: usize = 64 << 10;
+
 /// A shared mapping of the first `len` bytes of a file.
 ///
 /// Bytes below a published end never change, and words that do change are only touched through
@@ -154,6 +157,23 @@ impl Mapping {
     /// Copies `bytes` to `at`.
     pub fn store(&self, at: usize, bytes: &[u8]) -> Option<()> {
         self.write_with(at, bytes.len(), |to| to.copy_from_slice(bytes))
+    }
+
+    /// Forgets how the whole pages of `[at, at + len)` are mapped, not what is in them. A page that
+    /// was synced faults at its next store, and for a page of a large folio that costs as much as
+    /// the folio; what is not mapped at all is mapped again folio by folio, with one fault.
+    pub fn forget(&self, at: usize, len: usize) {
+        let start = at.next_multiple_of(PAGES_BYTES);
+        let end = at.saturating_add(len).min(self.len) / PAGES_BYTES * PAGES_BYTES;
+        if start < end {
+            // SAFETY: whole pages inside the mapping (checked), which is shared and of a file: this
+            // drops page table entries alone, the bytes stay in the page cache, and whoever reads
+            // or stores meanwhile faults them in again.
+            unsafe {
+                let from = self.base.as_ptr().add(start);
+                libc::madvise(from.cast(), end - start, libc::MADV_DONTNEED);
+            }
+        }
     }
 
     /// The 8-byte word at `at`, to be used atomically.

@@ -22,6 +22,9 @@ from penstock.engine.mfq import MappedFileQueue
 CONTEXT = multiprocessing.get_context("spawn")
 Send = Callable[[bytes], object]
 Receive = Callable[[], bytes]
+SendMany = Callable[[list[bytes]], object]
+ReceiveMany = Callable[[], int]
+MANY = 1000
 SEGMENT_BYTES = 256 << 20
 
 
@@ -51,6 +54,16 @@ class Party:
         raise NotImplementedError
 
     def receive(self, stack: ExitStack, *, spinning: bool | None) -> Receive:
+        raise NotImplementedError
+
+    has_lists: bool = False
+    """Whether it has calls for many messages at once."""
+
+    def send_many(self, stack: ExitStack) -> SendMany:
+        raise NotImplementedError
+
+    def receive_many(self, stack: ExitStack) -> ReceiveMany:
+        """Takes up to a thousand, each as bytes; answers how many."""
         raise NotImplementedError
 
 
@@ -108,6 +121,15 @@ class Mfq(Party):
             return found[0].body
 
         return spin
+
+    has_lists = True
+
+    def send_many(self, stack: ExitStack) -> SendMany:
+        return self._open(stack).put_many
+
+    def receive_many(self, stack: ExitStack) -> ReceiveMany:
+        get_many = self._open(stack).group(ack="auto").get_many
+        return lambda: len([message.body for message in get_many(MANY, 10)])
 
 
 class Penstock(Mfq):
@@ -172,6 +194,14 @@ class FasterFifo(Party):
 
     def receive(self, stack: ExitStack, *, spinning: bool | None) -> Receive:
         return lambda: self.address.get(timeout=10)
+
+    has_lists = True
+
+    def send_many(self, stack: ExitStack) -> SendMany:
+        return self.address.put_many  # type: ignore[no-any-return]
+
+    def receive_many(self, stack: ExitStack) -> ReceiveMany:
+        return lambda: len(self.address.get_many(timeout=10, max_messages_to_get=MANY))
 
 
 class Iceoryx(Party):

@@ -1,78 +1,129 @@
-"""Two processes, one message at a time: throughput and one-way latency beside other ways."""
+"""Two processes: throughput, CPU time and one-way latency beside other ways.
+
+Wall times say something on a machine that has nothing else to do; the CPU time of both processes
+together does so under load as well. Every measurement has a process group and a time limit of its
+own: a way that hangs is ended and reported, and the others go on.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
-from benches._parties import CONTEXT, OTHERS, OURS, Face, Iceoryx, Party, Pipe, Zmq
+from benches._limits import LIMIT_S, Unfinished, make, within
+from benches._parties import CONTEXT, MANY, OTHERS, OURS, Face, Iceoryx, Party, Pipe, Zmq
 from benches.harness import Row, percentile, scratch
 
 NOW = time.perf_counter_ns  # The monotonic clock: the same in every process.
+Figures = tuple[float, ...]
 
 
-def _send(party: Party, size: int, count: int, pause_s: float, ready: Connection) -> None:
-    """In the other process: `count` messages, each with the time it was sent."""
+def _send(
+    party: Party, size: int, count: int, batch: int, pause_s: float, ready: Connection
+) -> None:
+    """In the other process: `count` messages; with a pause, each has the time it was sent."""
     with ExitStack() as stack:
-        send = party.send(stack)
+        if batch == 1:
+            send: Callable[[Any], object] = party.send(stack)
+        else:
+            send = party.send_many(stack)
+        what: Any = bytes(size) if batch == 1 else [bytes(size)] * batch
         ready.send(True)
         ready.recv()
-        body = bytes(size)
+        start = time.process_time_ns()
         if pause_s == 0:
-            for _ in range(count):
-                send(body)
+            for _ in range(count // batch):
+                send(what)
         for _ in range(count if pause_s else 0):
             send(NOW().to_bytes(8, "little") + bytes(size - 8))
             time.sleep(pause_s)
+        ready.send(time.process_time_ns() - start)
         ready.recv()
 
 
 @contextlib.contextmanager
-def _sender(party: Party, size: int, count: int, pause_s: float) -> Iterator[None]:
+def _sender(
+    party: Party, size: int, count: int, batch: int = 1, pause_s: float = 0.0
+) -> Iterator[Callable[[], int]]:
+    """Runs it; what it gives answers the other's CPU time once everything has arrived."""
     ours, theirs = CONTEXT.Pipe()
-    process = CONTEXT.Process(target=_send, args=(party, size, count, pause_s, theirs))
+    args = (party, size, count, batch, pause_s, theirs)
+    process = CONTEXT.Process(target=_send, args=args)
     process.start()
     ours.recv()
     ours.send(True)
-    yield
+    yield ours.recv
     ours.send(True)
     process.join()
 
 
-def passed_us(party: Party, size: int, count: int) -> float:
-    """Wall time per message, from the first one's arrival to the last one's."""
+def passed_us(kind: type[Party], folder: Path, size: int, count: int, batch: int) -> Figures:
+    """Wall time per message, from the first arrival to the last, and CPU time of both."""
+    party = make(kind, folder)
     with ExitStack() as stack:
-        receive = party.receive(stack, spinning=None)
-        with _sender(party, size, count, 0.0):
-            receive()
-            start = NOW()
-            for _ in range(count - 1):
-                receive()
-            return (NOW() - start) / (count - 1) / 1000
+        if batch == 1:
+            take: Callable[[], Any] = party.receive(stack, spinning=None)
+        else:
+            take = party.receive_many(stack)
+        with _sender(party, size, count, batch) as cpu_of_sender:
+            answer = take()
+            first: int = 1 if batch == 1 else answer
+            start, cpu = NOW(), time.process_time_ns()
+            left = count - first
+            if batch == 1:
+                for _ in range(left):
+                    take()
+            while batch > 1 and left > 0:
+                left -= take()
+            wall, used = NOW() - start, time.process_time_ns() - cpu
+            used += cpu_of_sender()
+    return wall / (count - first) / 1000, used / count / 1000
 
 
-def latencies_us(party: Party, count: int, *, spinning: bool) -> tuple[float, float]:
+def latencies_us(kind: type[Party], folder: Path, count: int, spinning: bool) -> Figures:
     """One-way p50 and p99 of 100-byte messages at about 2500 a second."""
-    found = []
+    party, found = make(kind, folder), []
     with ExitStack() as stack:
         receive = party.receive(stack, spinning=spinning)
-        with _sender(party, 100, count, 0.0004):
+        with _sender(party, 100, count, pause_s=0.0004) as finished:
             for _ in range(count):
                 stamp = int.from_bytes(receive()[:8], "little")
                 found.append((NOW() - stamp) / 1000)
+            finished()
     found = found[count // 10 :]
     return percentile(found, 50), percentile(found, 99)
 
 
-def _folders(folder: Path) -> Iterator[Path]:
-    for number in range(1 << 20):
-        fresh = folder / f"round-{number}"
-        fresh.mkdir()
-        yield fresh
+@dataclass
+class Contest:
+    """All ways, one after the other, several rounds each; the best counts."""
+
+    root: Path
+    rounds: int
+    parties: list[type[Party]]
+    notes: dict[type[Party], str] = field(default_factory=dict)
+    _made: int = 0
+
+    def best(self, party: type[Party], work: Callable[..., Figures], *arguments: Any) -> Figures:
+        """Of each figure the best of the rounds; none of them when no round finished."""
+        found, failed = [], ""
+        for _ in range(self.rounds):
+            self._made += 1
+            folder = self.root / f"round-{self._made}"
+            try:
+                found.append(within(LIMIT_S, work, party, folder, *arguments))
+            except Unfinished as error:
+                failed = str(error)
+                if not found:
+                    break  # It will not do better, and others wait.
+        self.notes[party] = f"{self.rounds - len(found)} rounds: {failed}" if failed else ""
+        return tuple(map(min, zip(*found, strict=True)))
 
 
 def run(quick: bool) -> Iterator[Row]:
@@ -82,49 +133,59 @@ def run(quick: bool) -> Iterator[Row]:
         if why := party.missing():
             print(why)
     with scratch() as root:
-        folders = _folders(root)
-        for size in (100, 1000):
-            best = {
-                party: min(passed_us(party(next(folders)), size, count) for _ in range(rounds))
-                for party in parties
-            }
-            yield from _throughput(best, size)
+        contest = Contest(root, rounds, parties)
+        for batch in (1, MANY):
+            for size in (100, 1000):
+                yield from _throughput(contest, size, count, batch)
         for spinning in (True, False):
-            seen = {
-                party: min(
-                    latencies_us(party(next(folders)), ticks, spinning=spinning)
-                    for _ in range(rounds)
-                )
-                for party in parties
-                if spinning or party is not Iceoryx
-            }
-            yield from _latency(seen, spinning)
+            yield from _latency(contest, ticks, spinning)
 
 
-def _throughput(best: dict[type[Party], float], size: int) -> Iterator[Row]:
-    for party, value in best.items():
-        peer = Zmq if Zmq in best else Pipe
-        is_ours = party in OURS
-        yield Row(
-            case=f"2 processes {size} B: {party.name}", ours=value, unit="us",
-            peer=peer.name if is_ours else "", peer_value=best[peer] if is_ours else None,
-            goal=0.25 if is_ours and size == 100 else None,
-            ratio_goal=0.25 if is_ours and size == 100 and peer is Zmq else None,
-        )  # fmt: skip
+def _rows(contest: Contest, found: dict[type[Party], Figures]) -> Iterator[type[Party]]:
+    for party, figures in found.items():
+        if figures:
+            yield party
+        else:
+            print(f"{party.name}: {contest.notes[party]}")
 
 
-def _latency(seen: dict[type[Party], tuple[float, float]], spinning: bool) -> Iterator[Row]:
+def _throughput(contest: Contest, size: int, count: int, batch: int) -> Iterator[Row]:
+    names = [party for party in contest.parties if batch == 1 or party.has_lists]
+    found = {p: contest.best(p, passed_us, size, count, batch) for p in names}
+    peers: list[type[Party]] = [Zmq, Pipe, *OTHERS]
+    peer = next((p for p in peers if found.get(p)), None)
+    goals = {(1, 100): 0.25, (MANY, 100): 0.10, (MANY, 1000): 0.40}
+    many = "" if batch == 1 else f" x{batch}"
+    for at, what in enumerate(("", ", CPU of both")):
+        for party in _rows(contest, found):
+            is_ours = party in OURS and peer is not None
+            is_goal = party in OURS and not what
+            yield Row(
+                case=f"2 processes {size} B{many}{what}: {party.name}", ours=found[party][at],
+                unit="us", peer=peer.name if is_ours and peer else "",
+                peer_value=found[peer][at] if is_ours and peer else None,
+                goal=goals.get((batch, size)) if is_goal else None,
+                ratio_goal=0.25 if is_goal and (batch, size, peer) == (1, 100, Zmq) else None,
+                note=contest.notes[party],
+            )  # fmt: skip
+
+
+def _latency(contest: Contest, ticks: int, spinning: bool) -> Iterator[Row]:
+    names = [party for party in contest.parties if spinning or party is not Iceoryx]
+    peer: type[Party]
+    found = {party: contest.best(party, latencies_us, ticks, spinning) for party in names}
     how = "spinning" if spinning else "blocking"
-    peer = Iceoryx if spinning and Iceoryx in seen else Pipe
+    peer = Iceoryx if spinning and found.get(Iceoryx) else Pipe
     goals = (2.0, 20.0) if spinning else (12.0, 40.0)
     wanted = 0.5 if peer is Iceoryx else (None if spinning else 0.9)
-    for party, found in seen.items():
-        for name, value, goal, beside in zip(("p50", "p99"), found, goals, seen[peer], strict=True):
+    for party in _rows(contest, found):
+        for at, name in enumerate(("p50", "p99")):
             is_goal = party in OURS and (not spinning or party is Face)
             yield Row(
-                case=f"one-way {how} {name}: {party.name}", ours=value, unit="us",
+                case=f"one-way {how} {name}: {party.name}", ours=found[party][at], unit="us",
                 peer=peer.name if party in OURS else "",
-                peer_value=beside if party in OURS else None,
-                goal=goal if is_goal else None,
+                peer_value=found[peer][at] if party in OURS else None,
+                goal=goals[at] if is_goal else None,
                 ratio_goal=wanted if is_goal and name == "p50" else None,
+                note=contest.notes[party],
             )  # fmt: skip

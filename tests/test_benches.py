@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 from benches import harness
+from benches._limits import Unfinished, within
+from benches._parties import CONTEXT
 from benches.harness import Row
 
 
@@ -39,6 +42,24 @@ def test_results_name_the_machine_they_were_measured_on(tmp_path: Path) -> None:
     assert saved["rows"][0]["ratio"] == 2
     assert saved["rows"][0]["met"] is True
     assert {"cpu", "cores", "kernel", "python", "load_1min"} <= saved["machine"].keys()
+
+
+def hang() -> None:
+    """Never ends, and neither does what it started."""
+    CONTEXT.Process(target=signal.pause).start()
+    signal.pause()
+
+
+def fail() -> None:
+    raise ValueError("no luck")
+
+
+def test_a_way_that_hangs_or_fails_is_ended_and_reported() -> None:
+    assert within(60, int, "7") == 7
+    with pytest.raises(Unfinished, match="ValueError: no luck"):
+        within(60, fail)
+    with pytest.raises(Unfinished, match=r"did not finish in 0\.5 s"):
+        within(0.5, hang)
 
 
 def test_the_best_round_is_what_counts() -> None:

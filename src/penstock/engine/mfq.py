@@ -17,7 +17,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from penstock import _core
 from penstock.engine import codecs, positions
@@ -129,8 +129,9 @@ class Producer:
     def produce(self, message: T, serializer: Serializer[T]) -> int: ...
     def produce(self, message: object, serializer: Serializer[Any] | None = None) -> int:
         """Writes bytes, or an object through its serializer; returns the message's offset."""
-        body = message if serializer is None else serializer.serialize(message)
-        return self._queue.put(cast(bytes, body))
+        if serializer is None:
+            return self._queue.put(message)
+        return self._queue.put(serializer.serialize(message))
 
 
 class Consumer:
@@ -143,10 +144,17 @@ class Consumer:
         self._retry_s = options.consumer_retry_interval
         self._has_begun = False
         self._view: memoryview | None = None
+        self._open()
+
+    def _open(self) -> None:
+        """At first and in a forked child; an error once the queue was closed."""
+        queue = self._queue
+        queue.ensure_open()
         store = queue.store
         assert store.publish is not None
+        self._shared = store.need_shared()
         self._core = _core.MfqConsumer(
-            store.need_shared(), store.publish, queue.path / CONSUMER_FILE, store,
+            self._shared, store.publish, queue.path / CONSUMER_FILE, store,
             always=queue.options.durability is Durability.ALWAYS,
         )  # fmt: skip
 
@@ -173,7 +181,8 @@ class Consumer:
         Waits for one: spins first, then looks again at intervals. `Empty` after `timeout`
         seconds; without one it waits for ever.
         """
-        self._queue.ensure_open()
+        if self._queue.store.shared is not self._shared:
+            self._open()
         self._has_begun = True
         view = self._core.consume(self._spin_s, self._retry_s, timeout)
         if deserializer is not None:
@@ -188,7 +197,8 @@ class Consumer:
         """The message that was consumed is done. An error when there is none."""
         if not self._core.commit():
             raise CommitError("there is no message to commit: consume one first")
-        self._end_view()
+        if self._view is not None:
+            self._end_view()
 
     def sync(self) -> None:
         """Returns when the progress is on the disk."""

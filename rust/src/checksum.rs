@@ -22,10 +22,11 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     crc32c_seeded(!crc, bytes)
 }
 
-/// CRC-32 (IEEE) of `bytes`.
+/// CRC-32 (IEEE) of `bytes`. For a frame of some hundred bytes this library takes a third of the
+/// time of the other one, which is the faster for CRC-32C.
 #[inline]
 pub fn crc32(bytes: &[u8]) -> u32 {
-    u32::try_from(crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, bytes)).unwrap_or(0)
+    crc32fast::hash(bytes)
 }
 
 /// A 64-bit name for a key, never 0. Two keys that share one merely wait for each other.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import CorruptError, KeyNeededError, Queue, StorageError
+from penstock import ClosedError, CorruptError, KeyNeededError, Queue, StorageError
 from penstock.engine.repair import repair
 from penstock.formats import known_damage
 from penstock.options import QueueOptions
@@ -211,3 +211,35 @@ def test_a_note_of_another_queue_at_the_same_path_counts_for_nothing(
 def test_a_note_that_makes_no_sense_counts_for_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / known_damage.FILE).write_text(text)
     assert known_damage.load(tmp_path, "x") == ()
+
+
+def test_a_queue_repairs_itself_and_goes_on(damaged: tuple[Path, list[int]]) -> None:
+    path, offsets = damaged
+    with Queue(path) as queue:
+        assert len(queue.repair(dry_run=True).set_aside) == 1
+        assert not queue.verify().is_ok
+        report = queue.repair()
+        assert [entry.first for entry in report.set_aside] == [offsets[3]]
+        assert queue.verify().is_ok
+        queue.put(b"after")
+        assert [message.body for message in queue.get_many(20)] == [*WHOLE, b"after"]
+
+
+def test_a_queue_that_others_have_open_is_not_repaired_and_stays_usable(
+    damaged: tuple[Path, list[int]],
+) -> None:
+    path, _ = damaged
+    with Queue(path), Queue(path) as queue:
+        with pytest.raises(StorageError, match="someone has the queue open"):
+            queue.repair()
+        queue.put(b"after")
+
+
+def test_a_queue_open_for_reading_only_says_what_a_repair_would_do(
+    damaged: tuple[Path, list[int]],
+) -> None:
+    path, _ = damaged
+    with Queue(path, read_only=True) as queue:
+        assert len(queue.repair(dry_run=True).set_aside) == 1
+        with pytest.raises(ClosedError):
+            queue.repair()

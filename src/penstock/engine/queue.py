@@ -28,13 +28,16 @@ from penstock.engine import (
     openings,
     patient,
     positions,
+    repair,
     retention,
     room,
     settings,
+    stats,
 )
 from penstock.engine.codecs import Codec
 from penstock.engine.group import DEFAULT, Group, names
 from penstock.engine.keeper import Keeper
+from penstock.engine.repair import Report
 from penstock.engine.table import Scan
 from penstock.errors import ClosedError, GroupError, NoQueueError
 from penstock.formats import registry
@@ -254,19 +257,7 @@ class Queue:
 
     def count_from(self, offset: int) -> int:
         """Messages from `offset` to the tail."""
-        end = self.store.end()
-        if offset >= end.tail:
-            return 0
-        if self.store.capabilities.numbers:
-            message = next(iter(self.scan(start=offset)), None)
-            if message is None:
-                return 0  # Everything from here on was set aside by a repair.
-            if message.number is not None:
-                return end.next_number - message.number
-        total = 0
-        for _, first, last in self.store.ranges(offset, end.tail):
-            total += _core.walk(self.store.segment_at(first), first, last).messages
-        return total
+        return stats.count_from(self, offset)
 
     def end(self) -> End:
         """Head, tail and durable as they are now."""
@@ -311,22 +302,39 @@ class Queue:
         Answers how many messages the default group had not read.
         """
         self.ensure_open()
-        unread = self.group().lag
-        shared = self.store.need_shared()
-        if self.store.end().tail > self.store.segments(fresh=True)[-1].first:
-            self.store.roll(shared.segment_base, 0)
-        # Up to here and no further: what others put meanwhile is not what was asked to go.
-        before = self.store.end().tail
-        for name in self.groups():
-            self.group(name, create=False).seek(before)
-        self.store.trim(before)
-        self.store.free_consumed(self)
-        return unread
+        return retention.purge(self)
 
     def verify(self) -> Verdict:
         """Checks every frame; changes nothing."""
         self.ensure_open()
         return self.store.verify()
+
+    def repair(self, *, dry_run: bool = False) -> Report:
+        """Sets damage aside so that readers go on; every whole message stays where it is.
+
+        Nobody else may have the queue open. It is closed for the repair and opened again: leases
+        end, and groups are asked for anew with `group(name)`.
+        """
+        self.ensure_open()
+        again = partial(
+            repair.repair, self.path, format=self._format, layout=self._layout,
+            options=self._given, clock=self._clock, dry_run=dry_run,
+        )  # fmt: skip
+        if dry_run:
+            return again()
+        self._need_live()
+        self.close()
+        try:
+            return again()
+        finally:
+            self._reopen()
+
+    def _reopen(self) -> None:
+        self._is_closed = False
+        for opened in (self._groups, self._graves, self._looked):
+            opened.clear()
+        self._open()
+        openings.add(self)
 
     def holding_cursors(self) -> dict[str, int]:
         """The cursor of every group that retention waits for."""
@@ -397,24 +405,7 @@ class Queue:
     def stats(self) -> dict[str, Any]:
         """Everything worth showing, as plain values."""
         self.ensure_open()
-        end = self.store.end()
-        infos = self.store.segments(fresh=True)
-        return {
-            "path": str(self.path),
-            "format": self.store.format,
-            "layout": self.store.layout,
-            "identity": self.store.identity,
-            "head": end.head,
-            "tail": end.tail,
-            "durable": end.durable,
-            "messages": self.count_from(end.head),
-            "bytes": self.store.bytes_between(end.head, end.tail),
-            "disk_bytes": self.store.size_bytes(),
-            "segments": len(infos),
-            "poisoned": self.is_poisoned,
-            "dropped": [damage.as_dict() for damage in self.store.dropped],
-            "groups": [] if self._read_only else [g.stats() for g in self._groups.values()],
-        }
+        return stats.of(self)
 
     def __repr__(self) -> str:
         """Path, format, state."""

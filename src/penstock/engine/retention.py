@@ -95,3 +95,18 @@ def apply(queue: Queue, planned: Plan) -> list[SegmentInfo]:
                 text = "%s: group %r was overtaken by retention"
                 logger("retention").warning(text, queue.path, group.name)
     return gone
+
+
+def purge(queue: Queue) -> int:
+    """Every group is done with everything; how many messages the default group had not read."""
+    store = queue.store
+    unread = queue.group().lag
+    if store.end().tail > store.segments(fresh=True)[-1].first:
+        store.roll(store.need_shared().segment_base, 0)
+    # Up to here and no further: what others put meanwhile is not what was asked to go.
+    before = store.end().tail
+    for name in queue.groups():
+        queue.group(name, create=False).seek(before)
+    store.trim(before)
+    store.free_consumed(queue)
+    return unread

@@ -1,0 +1,51 @@
+"""What a queue is and has, counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock import _core
+
+if TYPE_CHECKING:
+    from penstock.engine.queue import Queue
+
+
+def count_from(queue: Queue, offset: int) -> int:
+    """Messages from `offset` to the tail: by their numbers where the format has them."""
+    store = queue.store
+    end = store.end()
+    if offset >= end.tail:
+        return 0
+    if store.capabilities.numbers:
+        message = next(iter(queue.scan(start=offset)), None)
+        if message is None:
+            return 0  # Everything from here on was set aside by a repair.
+        if message.number is not None:
+            return end.next_number - message.number
+    ranges = store.ranges(offset, end.tail)
+    return sum(
+        _core.walk(store.segment_at(first), first, last).messages for _, first, last in ranges
+    )
+
+
+def of(queue: Queue) -> dict[str, Any]:
+    """Everything worth showing, as plain values."""
+    store = queue.store
+    end = store.end()
+    groups = [] if store.shared is None else [group.stats() for group in queue.open_groups()]
+    return {
+        "path": str(queue.path),
+        "format": store.format,
+        "layout": store.layout,
+        "identity": store.identity,
+        "head": end.head,
+        "tail": end.tail,
+        "durable": end.durable,
+        "messages": queue.count_from(end.head),
+        "bytes": store.bytes_between(end.head, end.tail),
+        "disk_bytes": store.size_bytes(),
+        "segments": len(store.segments(fresh=True)),
+        "poisoned": queue.is_poisoned,
+        "dropped": [damage.as_dict() for damage in store.dropped],
+        "groups": groups,
+    }

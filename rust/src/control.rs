@@ -278,7 +278,8 @@ impl Shared {
     /// Opens the block in `folder` and holds the opening lock until `opened()`.
     #[new]
     fn new(py: Python<'_>, folder: PathBuf, boot: u64) -> PyResult<Self> {
-        py.detach(|| {
+        let path = folder.clone();
+        let opened = py.detach(|| -> std::io::Result<Self> {
             let lock = region::open_or_create(&folder.join("lock"))?;
             Life::begin_open(&lock)?;
             let is_alone = !Life::anyone_else(&lock)?;
@@ -294,7 +295,8 @@ impl Shared {
             let life = Life::new(lock, Arc::clone(&map), opening)?;
             let control = Control { map, life, path: folder };
             Ok(Self { control: control.into(), is_first: is_alone || !same_boot, is_new: fresh })
-        })
+        });
+        opened.map_err(|error| crate::errors::os(error, &path))
     }
 
     /// Takes no further part: whatever this opener had leased may go to others.

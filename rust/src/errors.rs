@@ -1,5 +1,7 @@
 //! Raising `penstock.errors` from native code. The classes live in Python; this finds them.
 
+use std::io::ErrorKind;
+
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -23,13 +25,21 @@ pub fn error<'py>(
     }
 }
 
-/// An error of the operating system as Python has it: with its number, so that callers can tell a
-/// full disk from a missing file, and with the file.
+/// An error of the operating system: with its number, so that callers can tell a full disk from a
+/// bad one, and with the file. A missing file and one that is there already are Python's own errors;
+/// the others are ours, and say what to do.
 pub fn os(error: std::io::Error, path: &std::path::Path) -> PyErr {
     let Some(number) = error.raw_os_error() else { return error.into() };
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default().to_owned();
-    PyOSError::new_err((number, text, path.to_path_buf()))
+    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) {
+        return PyOSError::new_err((number, text, path.to_path_buf()));
+    }
+    Python::attach(|py| {
+        let storage = class(py, "StorageError")
+            .and_then(|class| class.call_method1("of", (path.to_path_buf(), number, &text)));
+        storage.map_or_else(|failure| failure, PyErr::from_value)
+    })
 }
 
 /// Damage in a segment: its file and its byte.

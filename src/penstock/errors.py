@@ -20,8 +20,21 @@ PenstockError
 
 from __future__ import annotations
 
+import errno
 import queue
 from pathlib import Path
+
+NO_ROOM = "nothing was lost; free space there, trim the queue, or give it max_bytes or retention"
+STORAGE_ADVICE = {
+    errno.ENOSPC: NO_ROOM,
+    errno.EDQUOT: NO_ROOM,
+    errno.EFBIG: NO_ROOM,
+    errno.EACCES: "check who owns it and its rights; read_only=True needs none to write",
+    errno.EPERM: "check who owns it and its rights; read_only=True needs none to write",
+    errno.EROFS: "the file system is mounted for reading; open with read_only=True",
+    errno.EIO: "the disk fails: save the queue to another one with `penstock convert`",
+    errno.EMFILE: "too many files are open in this process: raise `ulimit -n`",
+}
 
 
 class PenstockError(Exception):
@@ -76,6 +89,14 @@ class StorageError(PenstockError, OSError):
     def __init__(self, path: Path | str, text: str) -> None:
         super().__init__(f"{path}: {text}")
         self.path = Path(path)
+
+    @classmethod
+    def of(cls, path: Path | str, number: int | None, text: str) -> StorageError:
+        """From an error number of the operating system, with what to do about it."""
+        advice = STORAGE_ADVICE.get(number or 0, "`penstock doctor` says what the disk can promise")
+        error = cls(path, f"{text}; {advice}")
+        error.errno = number
+        return error
 
 
 class PoisonedError(PenstockError, OSError):

@@ -89,7 +89,7 @@ impl Group {
                     return Err(errors::corrupt(py, &segment, &fault));
                 }
                 Stop::Damaged(..) => return Ok(()), // Met again, and then reported, at the next call.
-                Stop::Io(error) => return Err(error.into()),
+                Stop::Io(error) => return Err(errors::os(error, &self.folder)),
             }
         }
     }

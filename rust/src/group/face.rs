@@ -189,7 +189,7 @@ impl PyGroup {
         entered: Vec<(u64, u32)>,
     ) -> PyResult<Self> {
         let boot_id = clock.get().boot_id_now();
-        let table = Table::open(&folder.join("table"))?;
+        let table = Table::open(&folder.join("table")).map_err(|e| errors::os(e, &folder))?;
         let is_same_boot = table.wide(at::MAGIC) == MAGIC && table.wide(at::BOOT) == boot_id;
         let control = Arc::clone(&shared.control);
         let alone = if is_same_boot { None } else { Some(Opening::begin(py, &control)?) };
@@ -217,11 +217,11 @@ impl PyGroup {
                 }));
                 let wall = clock.get().wall();
                 let records: Vec<_> = records.into_iter().map(|record| (record, wall)).collect();
-                Journal::begin(&folder, 1, &records, None)?;
+                Journal::begin(&folder, 1, &records, None).map_err(|e| errors::os(e, &folder))?;
                 1
             }
         };
-        let opened = Journal::open(&folder, name)?;
+        let opened = Journal::open(&folder, name).map_err(|e| errors::os(e, &folder))?;
         let settings = Settings {
             visibility_ns: seconds_to_ns(visibility_s)?.into(),
             window: window.min(u64::from(MAX_ENTRIES)).into(),
@@ -253,7 +253,8 @@ impl PyGroup {
             codec: OnceLock::new(),
         };
         if alone.is_some() {
-            py.detach(|| group.prepare(found.is_none(), boot_id))?;
+            let done = py.detach(|| group.prepare(found.is_none(), boot_id));
+            done.map_err(|error| errors::os(error, &group.folder))?;
         }
         drop(alone);
         if found.is_none() {

@@ -144,7 +144,7 @@ impl Group {
         let held = Held(self);
         if got == Some(Got::Inherited) || self.table.small(at::BROKEN) != 0 {
             self.table.distrust(); // Until it is whole: this may fail, and the lock is given back.
-            self.rebuild(true)?;
+            self.rebuild(true).map_err(|error| errors::os(error, &self.folder))?;
             self.table.set_small(at::BROKEN, 0);
         }
         if self.journal_name.load(Ordering::Relaxed) != self.table.wide(at::JOURNAL_NAME) {
@@ -335,7 +335,7 @@ impl Group {
             "the lease has ended: the message was acked, given back, or went to another consumer";
         outcome.map_err(|refusal| match refusal {
             Refusal::Stale => errors::error(py, "ReceiptError", (text,)),
-            Refusal::Io(error) => error.into(),
+            Refusal::Io(error) => errors::os(error, &self.folder),
         })
     }
 

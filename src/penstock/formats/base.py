@@ -25,7 +25,6 @@ from penstock.errors import (
     FormatError,
     OffsetError,
     RefusedError,
-    StorageError,
 )
 from penstock.formats import known_damage
 from penstock.formats.own_groups import OwnGroups
@@ -190,10 +189,7 @@ class Store(OwnGroups, ABC):
         files.refuse_network_file_system(self.path)
         files.make_folder(self.sidecar)
         boot = self.clock.boot_id()
-        try:
-            shared = self.shared = _core.Shared(self.sidecar, boot)
-        except OSError as error:
-            raise StorageError(self.sidecar, f"can't be opened for writing: {error}") from error
+        shared = self.shared = _core.Shared(self.sidecar, boot)
         try:
             self.was_first = shared.is_first or shared.is_new
             if self.was_first:

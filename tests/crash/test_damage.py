@@ -16,6 +16,7 @@ import pytest
 
 from penstock import CorruptError, FormatError, PenstockError, Queue, RefusedError, StorageError
 from penstock.disk import files
+from tests.crash.killing import in_a_small_process
 
 KEY = bytes(range(32))
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path("/tmp")
@@ -186,13 +187,27 @@ def test_a_full_disk_is_an_error_and_loses_nothing(folder: Path) -> None:
         assert [message.body for message in queue.scan()] == [b"before", b"after"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_no_permission_is_an_error_that_names_the_folder(folder: Path) -> None:
-    path, _, _ = make(folder, {})
-    (path / ".penstock").chmod(0o500)
-    with pytest.raises(PenstockError, match=r"\.penstock"):
+def open_as_nobody(path: Path) -> None:
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setuid(65534)
+    with pytest.raises(StorageError, match="check who owns it") as caught:
         Queue(path)
-    (path / ".penstock").chmod(0o700)
+    assert path in (caught.value.path, *caught.value.path.parents)
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o555])
+def test_no_permission_is_an_error_that_names_the_folder(folder: Path, mode: int) -> None:
+    path, put, _ = make(folder, {})
+    folder.chmod(0o755)
+    for place in (path, path / ".penstock"):
+        place.chmod(mode)
+    try:
+        in_a_small_process(open_as_nobody, path)
+    finally:
+        for place in (path, path / ".penstock"):
+            place.chmod(0o700)
+    assert read(path, {}) == (put, False)
 
 
 def test_a_body_over_the_limit_is_refused(folder: Path) -> None:

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 from penstock import _core
-from penstock.errors import FormatError, NoQueueError, OptionError
+from penstock.errors import FormatError, NoQueueError, OptionError, PenstockError, StorageError
 from penstock.formats.base import Store
 from penstock.options import QueueOptions
 
@@ -87,8 +87,14 @@ def open_store(
     live: bool,
 ) -> Store:
     """Opens the queue at `path`; creates it when nothing is there and `create` says so."""
-    if create and is_empty(path):
-        store = store_class(format or "penstock")
-        store.create(path, layout or "", options, clock)
-    store, sniffed = sniff(path, format)
-    return store(path, layout or sniffed, options, clock, live=live)
+    try:
+        if create and is_empty(path):
+            store = store_class(format or "penstock")
+            store.create(path, layout or "", options, clock)
+        store, sniffed = sniff(path, format)
+        return store(path, layout or sniffed, options, clock, live=live)
+    except PermissionError as error:
+        if isinstance(error, PenstockError):
+            raise
+        where, text = error.filename or path, error.strerror or str(error)
+        raise StorageError.of(where, error.errno, text) from error

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import Empty, OffsetError, OptionError, Queue, RefusedError
+from penstock import ClosedError, Empty, OffsetError, OptionError, Queue, RefusedError
 from penstock.engine.mfq import (
     CborSerializer,
     CommitError,
     JsonSerializer,
     MappedFileQueue,
     MappedFileQueueOptions,
+    MsgspecSerializer,
 )
 from penstock.errors import CodecError
 from tests.formats.checks import alarm
 from tests.formats.mfq.twin import Twin
+
+
+@dataclass
+class Order:
+    number: int
+    region: str
+
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -94,6 +104,20 @@ def test_objects_go_through_a_serializer(queue: MappedFileQueue, serializer: Any
     queue.producer.produce(value, serializer)
     assert queue.consumer.consume(serializer) == value
     queue.consumer.commit()
+
+
+def test_msgspec_gives_back_the_type_that_was_asked_for(queue: MappedFileQueue) -> None:
+    pytest.importorskip("msgspec")
+    serializer = MsgspecSerializer(Order)
+    queue.producer.produce(Order(17, "eu"), serializer)
+    queue.producer.produce({"no": "order"}, MsgspecSerializer())
+    assert queue.consumer.consume(serializer) == Order(17, "eu")
+    queue.consumer.commit()
+    with pytest.raises(CodecError, match="msgspec"):
+        queue.consumer.consume(serializer)
+    assert queue.consumer.consume(MsgspecSerializer()) == {"no": "order"}
+    with pytest.raises(CodecError, match="msgspec"):
+        queue.producer.produce(object(), serializer)
 
 
 def test_a_serializer_of_your_own(queue: MappedFileQueue) -> None:
@@ -214,3 +238,32 @@ def test_two_processes_pass_everything_in_order(tmp_path: Path) -> None:
             queue.consumer.commit()
         process.join()
         assert queue.consumer.next_offset == queue.producer.next_offset
+
+
+def test_a_forked_child_consumes_with_an_opening_of_its_own(tmp_path: Path) -> None:
+    with MappedFileQueue(tmp_path / "store", segment_size=16384) as queue:
+        for number in range(3):
+            queue.producer.produce(b"%d" % number)
+        assert bytes(queue.consumer.consume()) == b"0"
+        queue.consumer.commit()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                found = bytes(queue.consumer.consume(timeout=10))
+                queue.consumer.commit()
+                os._exit(0 if found == b"1" else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert bytes(queue.consumer.consume()) == b"2"
+
+
+def test_a_closed_queue_says_so(tmp_path: Path) -> None:
+    queue = MappedFileQueue(tmp_path / "store", segment_size=16384)
+    consumer, producer = queue.consumer, queue.producer
+    producer.produce(b"x")
+    queue.close()
+    with pytest.raises(ClosedError):
+        consumer.consume()
+    with pytest.raises(ClosedError):
+        producer.produce(b"y")

@@ -12,6 +12,7 @@ progress is `consumer.offset`, which is also the default group's cursor: use one
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from typing import Any, Protocol, TypeVar, overload
 from penstock import _core
 from penstock.engine import codecs, positions
 from penstock.engine.queue import Queue
-from penstock.errors import FormatError, OptionError, PenstockError
+from penstock.errors import CodecError, FormatError, OptionError, PenstockError
 from penstock.options import MIB, Durability
 
 T = TypeVar("T")
@@ -79,6 +80,40 @@ class CborSerializer(_CodecSerializer):
     def __init__(self) -> None:
         """Loads the library."""
         super().__init__(codecs.CborCodec())
+
+
+class MsgspecSerializer:
+    """MessagePack, by the library msgspec, which must be installed.
+
+    With a `kind` (a `msgspec.Struct`, a dataclass, a `TypedDict` …) bytes become that and nothing
+    else.
+    """
+
+    def __init__(self, kind: Any = Any) -> None:
+        """Loads the library."""
+        try:
+            msgspec: Any = importlib.import_module("msgspec")
+        except ImportError as error:
+            expected = "msgspec to be installed (pip install msgspec)"
+            raise OptionError("serializer", "msgspec", expected) from error
+        self._wrong = (msgspec.MsgspecError, RecursionError, TypeError, OverflowError)
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+
+    def serialize(self, message: Any) -> bytes:
+        """The bytes of `message`."""
+        try:
+            encoded: bytes = self._encode(message)
+        except self._wrong as error:
+            raise CodecError(f"msgspec: {error}") from error
+        return encoded
+
+    def deserialize(self, buffer: memoryview) -> Any:
+        """The object in `buffer`."""
+        try:
+            return self._decode(buffer)
+        except self._wrong as error:
+            raise CodecError(f"msgspec: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -186,3 +186,18 @@ def test_the_body_survives_the_way_out_and_in_again(run: Run, tmp_path: Path) ->
     body = bytes(range(256))
     run("put", tmp_path / "q", "-", stdin=body)
     assert base64.b64decode(run("get", tmp_path / "q").one["body"]) == body
+
+
+def test_resize_gives_a_ring_another_size_open_or_not(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "ring.bin"
+    with Queue(path, format="vqs", max_bytes=1 << 16) as queue:
+        queue.put(b"before")
+        run("resize", path, 1 << 18)
+        assert queue.meta["file_bytes"] == 1 << 18
+        queue.put(b"after")
+    run("resize", path, 1 << 19)
+    facts = run("info", path).one
+    assert (facts["meta"]["file_bytes"], facts["messages"]) == (1 << 19, 2)
+    assert facts["meta"]["page_faults"].keys() == {"minor", "major"}
+    assert facts["meta"]["capacity_left"] < facts["meta"]["ring_bytes"]
+    assert "20480 to" in run("resize", path, 16384, code=2).err

@@ -15,10 +15,14 @@ STATES = int(os.environ.get("PENSTOCK_STATES", "200"))
 
 CASES = [
     (name, level, "doc")
-    for name in ("appends", "reopens", "leases", "gets", "laps")
+    for name in ("appends", "reopens", "leases", "gets", "laps", "resizes")
     for level in ("always", "process")
 ]
-CASES += [("reopens", "always", "stage4"), ("laps", "process", "stage4")]
+CASES += [
+    ("reopens", "always", "stage4"),
+    ("laps", "process", "stage4"),
+    ("resizes", "always", "stage4"),
+]
 
 
 @pytest.mark.parametrize(("name", "level", "layout"), CASES)

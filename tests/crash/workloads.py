@@ -256,10 +256,26 @@ def consumes(work: Work) -> None:
     work.put(30)
 
 
+def resizes(work: Work) -> None:
+    """A ring gets other sizes and other settings while messages wait in it."""
+    for size in (3000, 700, 3900):
+        work.put(size)
+    for pages in (24, 8):
+        work.sync()
+        work.queue.store.resize(16384 + pages * 4096)
+        work.say(work.facts)
+        work.put(2500)
+        work.queue.set_meta(labels={"pages": str(pages)}, delay_seconds=0)
+        work.say(work.facts)
+        work.put(100, count=3)
+    work.sync()
+    work.put(10)
+
+
 WORKLOADS: dict[str, Callable[[Work], None]] = {
     "appends": appends, "rolls": rolls, "trims": trims, "reopens": reopens,
     "leases": leases, "gets": gets, "laps": laps,
-    "consumes": consumes,
+    "consumes": consumes, "resizes": resizes,
 }  # fmt: skip
 
 

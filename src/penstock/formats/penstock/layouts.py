@@ -2,6 +2,7 @@
 
     <queue>/log/<base offset, 20 digits>.seg     one 4 KiB header page, then frames
     <queue>/.penstock/                           control block, groups, options
+    <queue>/.penstock/index                      what full segments say about themselves: a hint
 
 Little-endian. Frames begin at multiples of 8; the message at logical offset `o` of the segment
 with base `b` begins at byte `4096 + o - b` of the file.
@@ -67,4 +68,17 @@ FRAME = Layout(
     Field("headers_len", "I", "then extension, id, tag, headers, body"),
 )  # fmt: skip
 
-LAYOUTS = (HEADER, SUMMARY, FRAME)
+INDEX_ENTRY = Layout(
+    "segment index entry", "<", 64,
+    Field("check", "I", "CRC-32C of the queue id and of the bytes behind this field"),
+    Field("pad", "4x", ""),
+    Field("base", "Q", "which segment"),
+    Field("end", "Q", "offset after its last frame"),
+    Field("base_number", "Q", "number of its first message"),
+    Field("next_number", "Q", "number after its last message's"),
+    Field("messages", "Q", "messages in it"),
+    Field("first_ns", "q", "smallest timestamp"),
+    Field("last_ns", "q", "largest timestamp"),
+)  # fmt: skip
+
+LAYOUTS = (HEADER, SUMMARY, FRAME, INDEX_ENTRY)

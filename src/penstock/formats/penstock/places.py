@@ -6,11 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.disk.layout import Buffer, Layout
-from penstock.formats.penstock.layouts import FRAME, HEADER, HEADER_BYTES, SUMMARY, SUMMARY_AT
+from penstock.formats.penstock.layouts import (
+    FRAME,
+    HEADER,
+    HEADER_BYTES,
+    INDEX_ENTRY,
+    SUMMARY,
+    SUMMARY_AT,
+)
 
 
 def places(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
-    """Header, summary, then frame after frame."""
+    """Header, summary, then frame after frame; of the index, entry after entry."""
+    if path.name == "index":
+        yield from ((at, INDEX_ENTRY) for at in range(0, len(data), INDEX_ENTRY.size))
+        return
     yield 0, HEADER
     if bytes(data[SUMMARY_AT : SUMMARY_AT + 8]).strip(b"\0"):
         yield SUMMARY_AT, SUMMARY

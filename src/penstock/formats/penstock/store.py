@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,6 +22,7 @@ from penstock.formats.base import (
     Verdict,
 )
 from penstock.formats.penstock import layouts, recovery, segments
+from penstock.formats.penstock.index import Index
 from penstock.formats.penstock.segments import Header, segment_path
 from penstock.options import Durability, QueueOptions
 
@@ -129,8 +131,17 @@ class PenstockStore(Store):
             raise CorruptError(info.path, 16, found, self.header.queue_id.hex())
         return header
 
+    @cached_property
+    def index(self) -> Index:
+        """What full segments say about themselves."""
+        return Index(self.sidecar, self.header.queue_id)
+
     def describe(self, info: SegmentInfo) -> SegmentInfo:
-        """With what header and summary tell."""
+        """With what the index knows, or header and summary tell."""
+        known = self.index.find(info) if info.end is not None else None
+        return known or self._read_about(info)
+
+    def _read_about(self, info: SegmentInfo) -> SegmentInfo:
         page = segments.read_page(info.path)
         header = Header.unpack(page, info.path)
         summary = segments.read_summary(page)
@@ -287,18 +298,21 @@ class PenstockStore(Store):
         _core.rename_file(fresh, ready)
 
     def seal_full_segments(self) -> int:
-        """Gives every full segment its summary; answers how many got one."""
-        sealed = 0
+        """Gives every full segment its summary and its place in the index; answers how many."""
+        sealed: list[SegmentInfo] = []
         for info in reversed(self.list_segments()[:-1]):
-            page = segments.read_page(info.path)
-            if page[layouts.SUMMARY_AT : layouts.SUMMARY_AT + 8] == b"SEALED01":
+            if self.index.find(info) is not None:
                 break
-            assert info.end is not None
-            segment = self.open_whole(info, writable=True)
-            seen = _core.walk(segment, info.first, info.end, past_damage=True)
-            segment.store(layouts.SUMMARY_AT, segments.pack_summary(seen))
-            sealed += 1
-        return sealed
+            page = segments.read_page(info.path)
+            if page[layouts.SUMMARY_AT : layouts.SUMMARY_AT + 8] != b"SEALED01":
+                assert info.end is not None
+                segment = self.open_whole(info, writable=True)
+                seen = _core.walk(segment, info.first, info.end, past_damage=True)
+                segment.store(layouts.SUMMARY_AT, segments.pack_summary(seen))
+            sealed.append(info)
+        if sealed:
+            self.index.add(self._read_about(info) for info in reversed(sealed))
+        return len(sealed)
 
     def seal_quietly(self) -> None:
         """The same; damage in it is not this call's business."""
@@ -308,6 +322,7 @@ class PenstockStore(Store):
     def leave(self, shared: _core.Shared) -> None:
         """Seals what is full and drops files that were only prepared."""
         self.seal_quietly()
+        self.index.tidy(self.list_segments())
         for entry in list(os.scandir(self.sidecar)):
             if entry.name.endswith(".seg"):
                 _core.unlink_file(Path(entry.path))

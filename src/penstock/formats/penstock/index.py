@@ -1,0 +1,98 @@
+"""The index of segments: what each full one says about itself, in one file.
+
+A hint: a time or a number is found by one read instead of one page of every segment. Whatever it
+does not know, or what does not check, is read from the segment; a lost index is written anew.
+After an unclean start of the machine it is dropped, since segments may not be what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from penstock import _core
+from penstock.formats.base import SegmentInfo
+from penstock.formats.penstock.layouts import INDEX_ENTRY
+
+NAME = "index"
+SLACK = 64
+"""Entries of segments that are gone, before the file is written anew."""
+
+
+class Index:
+    """The index of one open queue; others may add to it meanwhile."""
+
+    def __init__(self, sidecar: Path, queue_id: bytes) -> None:
+        """Reads nothing yet."""
+        self.path = sidecar / NAME
+        self._queue_id = queue_id
+        self._known: dict[int, dict[str, Any]] = {}
+        self._read = 0
+
+    def find(self, info: SegmentInfo) -> SegmentInfo | None:
+        """`info` with what is known about the segment; none when nothing is."""
+        entry = self._known.get(info.base)
+        if entry is None:
+            self._refresh()
+            entry = self._known.get(info.base)
+        if entry is None or entry["end"] != info.end:
+            return None
+        return replace(
+            info, first_number=entry["base_number"], next_number=entry["next_number"],
+            messages=entry["messages"], first_ns=entry["first_ns"], last_ns=entry["last_ns"],
+        )  # fmt: skip
+
+    def add(self, infos: Iterable[SegmentInfo]) -> None:
+        """Notes full segments. Two who add at once may lose an entry, which is then added again."""
+        raw = b"".join(self._pack(info) for info in infos)
+        if not self.path.exists():
+            with suppress(FileExistsError):
+                _core.create_file(self.path, 0)
+        size = self.path.stat().st_size
+        _core.write_file(self.path, size - size % INDEX_ENTRY.size, raw)
+
+    def forget(self) -> None:
+        """What it says may be wrong: it is gone, also after the next power cut."""
+        self._known, self._read = {}, 0
+        if self.path.exists():
+            _core.unlink_file(self.path)
+            _core.sync_folder(self.path.parent)
+
+    def tidy(self, infos: list[SegmentInfo]) -> None:
+        """Leaves out segments that are gone, once they are many."""
+        self._refresh()
+        found = [known for info in infos if (known := self.find(info)) is not None]
+        if self._read // INDEX_ENTRY.size > len(found) + SLACK:
+            raw = b"".join(self._pack(info) for info in found)
+            _core.replace_file(self.path, raw, synced=False)
+            self._known, self._read = {}, 0
+
+    def _check(self, raw: bytes) -> int:
+        return _core.crc32c(self._queue_id + raw[4:])
+
+    def _pack(self, info: SegmentInfo) -> bytes:
+        raw = INDEX_ENTRY.pack(
+            check=0, base=info.base, end=info.end, base_number=info.first_number or 0,
+            next_number=info.next_number or 0, messages=info.messages or 0,
+            first_ns=info.first_ns or 0, last_ns=info.last_ns or 0,
+        )  # fmt: skip
+        return self._check(raw).to_bytes(4, "little") + raw[4:]
+
+    def _refresh(self) -> None:
+        try:
+            with self.path.open("rb") as stream:
+                if stream.seek(0, 2) < self._read:
+                    self._known, self._read = {}, 0  # Someone has tidied it.
+                stream.seek(self._read)
+                raw = stream.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for at in range(0, len(raw) - INDEX_ENTRY.size + 1, INDEX_ENTRY.size):
+            one = raw[at : at + INDEX_ENTRY.size]
+            entry = INDEX_ENTRY.unpack(one)
+            if entry["check"] == self._check(one):
+                self._known[entry["base"]] = entry
+            self._read += INDEX_ENTRY.size

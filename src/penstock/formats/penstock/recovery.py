@@ -142,6 +142,7 @@ def recover(store: PenstockStore, end: End, *, clean: bool) -> End:
     if words is not None and not poisoned and is_same_run(store, end, words):
         return go_on(store, end, words)
     store.index.forget()
+    store.drop_prepared()
     make_durable(store, end, poisoned=poisoned)
     store.seal_quietly()
     if store.is_encrypted or poisoned:

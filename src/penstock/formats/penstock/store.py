@@ -323,6 +323,11 @@ class PenstockStore(Store):
         """Seals what is full and drops files that were only prepared."""
         self.seal_quietly()
         self.index.tidy(self.list_segments())
+        self.drop_prepared()
+
+    def drop_prepared(self) -> None:
+        """Removes files that were to become segments. After a power cut they need not be empty: a
+        segment whose new name was lost has its old one again."""
         for entry in list(os.scandir(self.sidecar)):
             if entry.name.endswith(".seg"):
                 _core.unlink_file(Path(entry.path))

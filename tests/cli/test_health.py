@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -171,3 +173,24 @@ def test_a_network_mount_is_a_problem(
     monkeypatch.setattr("penstock._core.file_system", lambda _: 0x6969)
     found = {line["name"]: line for line in run("doctor", tmp_path, code=1).lines}
     assert "NFS" in found["file system"]["value"]
+
+
+@pytest.mark.parametrize("command", ["verify", "repair"])
+def test_what_takes_long_shows_how_far_it_is(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    with Queue(tmp_path / "q", segment_bytes=16384) as queue:
+        for _ in range(100):
+            queue.put(bytes(1000))
+    told: list[tuple[int, int]] = []
+
+    @contextmanager
+    def progress(label: str) -> Iterator[Callable[[int, int], None]]:
+        assert str(tmp_path / "q") in label
+        yield lambda done, total: told.append((done, total))
+
+    monkeypatch.setattr("penstock.cli.show.progress", progress)
+    run(command, tmp_path / "q")
+    assert len(told) > 5
+    assert told == sorted(told)
+    assert all(done < total for done, total in told)

@@ -215,6 +215,7 @@ def test_a_death_under_the_lock_harms_nobody_else(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_death_at_every_store_under_the_lock_harms_nobody_else(folder: Path, name: str) -> None:
     need_stepping()

@@ -109,6 +109,7 @@ def test_a_killed_writer_loses_nothing(folder: Path, kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_writer_killed_ten_thousand_times_loses_nothing(folder: Path, kind: str) -> None:
     in_a_small_process(kill_often, folder, 10_000, KINDS[kind])
@@ -213,6 +214,7 @@ def test_no_nonce_comes_twice_over_kills(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_no_nonce_comes_twice_over_ten_thousand_kills(folder: Path) -> None:
     in_a_small_process(never_twice, folder, 10_000)
 

@@ -186,5 +186,6 @@ def test_hundreds_of_killed_consumers_harm_nobody_else(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_thousands_of_killed_consumers_harm_nobody_else(folder: Path) -> None:
     in_a_small_process(kill_often, folder, 5000)

@@ -45,7 +45,10 @@ def verify(
     Corrupt: wrong anywhere else. Unchecked: frames that no checksum covers.
     """
     try:
-        with opening.reading(path, format, layout, key_file, key_env) as queue:
+        with (
+            opening.reading(path, format, layout, key_file, key_env) as queue,
+            show.progress(f"verifying {path}") as queue.store.on_verified,
+        ):
             verdict, known = queue.verify(), queue.store.set_aside
     except (PenstockError, OSError) as error:
         if show.wants_json(json):
@@ -100,7 +103,11 @@ def repair(
     Nobody else may have the queue open. Exit code 1: something could not be repaired.
     """
     options = QueueOptions.of(key=key_from(file=key_file, env=key_env))
-    report = repairs.repair(path, format=format, layout=layout, options=options, dry_run=dry_run)
+    with show.progress(f"repairing {path}") as advance:
+        report = repairs.repair(
+            path, format=format, layout=layout, options=options, dry_run=dry_run,
+            on_verified=advance,
+        )  # fmt: skip
     if show.wants_json(json):
         show.emit(report.as_dict())
         return 1 if report.left else 0

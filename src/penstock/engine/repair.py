@@ -17,7 +17,7 @@ A repair needs the queue for itself, because those who have it open would not se
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,12 @@ def repair(
     options: QueueOptions | None = None,
     clock: clocks.ManualClock | _core.Clock | None = None,
     dry_run: bool = False,
+    on_verified: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Sets aside what is damaged in the queue at `path`, which nobody else may have open."""
+    """Sets aside what is damaged in the queue at `path`, which nobody else may have open.
+
+    `on_verified` is told how many of how many bytes were looked at.
+    """
     options, native = options or QueueOptions(), clocks.native(clock)
 
     def open_store(*, live: bool) -> Store:
@@ -86,6 +90,7 @@ def repair(
         )  # fmt: skip
 
     store = open_store(live=False)
+    store.on_verified = on_verified or store.on_verified
     if dry_run:
         return _Repair(store, is_dry_run=True).run()
     with _alone(store):

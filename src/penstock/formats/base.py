@@ -58,6 +58,8 @@ class Store(OwnGroups, ABC):
         self.dropped: tuple[Damage, ...] = ()
         self.was_first = False
         self.on_full: Callable[[int], None] | None = None
+        self.on_verified: Callable[[int, int], None] = lambda done, total: None
+        """Told by `verify` how many of how many bytes it has looked at."""
         self._end: End | None = None
         self._cache: OrderedDict[int, _core.Segment] = OrderedDict()
         self._known: list[SegmentInfo] = []
@@ -431,7 +433,10 @@ class Store(OwnGroups, ABC):
         """Walks everything below the tail with its checksums. Changes nothing."""
         verdict, end = Verdict(), self.end()
         verdict.torn.extend(self.dropped)
+        done, total = 0, sum(info.size for info in self.segments())
         for info, first, last in self.ranges(end.head, end.tail):
+            self.on_verified(done, total)
+            done += info.size
             segment, damage = self.open_tolerantly(info)
             if damage is not None:
                 verdict.corrupt.append(damage)

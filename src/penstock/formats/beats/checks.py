@@ -58,7 +58,11 @@ def _opens_any(store: BeatsFiles, number: int, header: Header) -> bool:
 def verify(store: BeatsFiles) -> Verdict:
     """Every frame of every file, checksums and events; headers, streams, seals."""
     verdict, end = Verdict(), store.end()
-    for info in store.segments(fresh=True):
+    infos = store.segments(fresh=True)
+    done, total = 0, sum(info.size for info in infos)
+    for info in infos:
+        store.on_verified(done, total)
+        done += info.size
         last = end.tail if info.end is None else info.end
         with contextlib.suppress(FileNotFoundError):  # Read and freed meanwhile.
             _verify_segment(store, info, last, end.segment_base, verdict)

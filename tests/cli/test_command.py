@@ -31,7 +31,8 @@ def test_every_command_of_the_design_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*(n for n in COMMANDS if n not in ("groups", "pipeline")), "groups create"]
+    "name",
+    [*(n for n in COMMANDS if n not in ("groups", "pipeline")), "groups create", "pipeline run"],
 )
 def test_help_has_examples_and_exit_codes(run: Run, name: str) -> None:
     text = run(*name.split(), "--help").text

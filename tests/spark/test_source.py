@@ -195,8 +195,10 @@ def test_a_missing_path_and_an_empty_folder_say_so(tmp_path: Path) -> None:
         batch(tmp_path / "empty")
 
 
-def test_a_glob_without_a_match_is_an_empty_table(tmp_path: Path) -> None:
-    assert batch(f"{tmp_path}/*") == []
+@pytest.mark.parametrize("table", ["messages", "segments", "groups"])
+def test_a_glob_without_a_match_is_no_empty_table(tmp_path: Path, table: str) -> None:
+    with pytest.raises(NoQueueError, match=r"\*: no queue is here"):
+        batch(f"{tmp_path}/*", table=table)
 
 
 def test_sizes_and_lists_are_read_as_people_write_them() -> None:

@@ -17,10 +17,13 @@ MISSING = "pipelines run on Spark, which is not installed: pip install 'penstock
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     family = typer.Typer(help="Spark pipelines over queues.", no_args_is_help=True)
-    family.command("list")(names)
-    family.command("run")(run)
-    family.command("template")(template)
-    family.command("cursor")(cursor)
+    command(family, "list", "penstock pipeline list")(names)
+    command(family, "run", "penstock pipeline run bronze orders --to lake/orders",
+            "penstock pipeline run audit orders --to report")(run)  # fmt: skip
+    command(family, "template", "penstock pipeline template project --source orders")(template)
+    command(family, "cursor",
+            "penstock pipeline cursor orders --checkpoint lake/_checkpoints/bronze --group bronze"
+            )(cursor)  # fmt: skip
     app.add_typer(family, name="pipeline")
     examples = (
         "penstock ship orders s3://spool/orders",

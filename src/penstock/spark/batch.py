@@ -70,7 +70,7 @@ class BatchReader(DataSourceReader):
         if self.options.table in ("segments", "groups"):
             return []
         found = []
-        for name, where in queues.find(self.options).items():
+        for name, where in queues.find_some(self.options).items():
             queue = queues.open_queue(name, where, self.options)
             start, end = limits(queue, self.options)
             whole = spans.whole_spans(queue, start, end)

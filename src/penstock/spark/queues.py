@@ -163,6 +163,14 @@ def find(options: SourceOptions) -> dict[str, str]:
     return found
 
 
+def find_some(options: SourceOptions) -> dict[str, str]:
+    """The same for a batch: a table of nothing would hide a wrong path."""
+    found = find(options)
+    if not found:
+        raise NoQueueError(", ".join(options.paths))
+    return found
+
+
 def _matches(path: str) -> Iterator[tuple[str, str]]:
     if shipped.is_url(path):
         yield path.rstrip("/").rsplit("/", 1)[-1], path

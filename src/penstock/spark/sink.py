@@ -44,7 +44,7 @@ ASSIGNED = {"queue", "offset", "number"}
 
 KNOWN = {
     "path", "queueformat", "queuelayout", "create", "delivery", "txnappid", "txnversion",
-    "stagingdir", "keyfile", "keyenv", "tag", "durability", "checkpointlocation", "queryname",
+    "stagingdir", "keyfile", "keyenv", "checkpointlocation", "queryname",
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def read(options: SourceOptions, schema: StructType) -> pa.RecordBatch:
     """All rows, which are few."""
     rows: list[dict[str, Any]] = []
-    for name, where in queues.find(options).items():
+    for name, where in queues.find_some(options).items():
         if options.table == "segments":
             rows += _segments(name, where, options)
         else:

@@ -1,0 +1,101 @@
+"""`penstock pipeline` and `penstock ship`, run in this process, in the session that tests share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock import Queue
+from penstock.cli import main
+from tests.spark.helpers import bodies, drain, fill, stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Cli:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *words: object, code: int = 0) -> str:
+        self._capsys.readouterr()
+        found = main([str(word) for word in words])
+        out, err = self._capsys.readouterr()
+        assert found == code, err
+        return out if code in (0, 1) else err
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+@pytest.fixture
+def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands use the tests' session, and leave it running."""
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+
+
+def test_the_pipelines_are_listed(cli: Cli) -> None:
+    text = cli("pipeline", "list")
+    assert all(name in text for name in ("bronze", "silver", "rollup", "audit", "convert"))
+
+
+def test_an_unknown_pipeline_is_refused_before_spark_starts(cli: Cli, tmp_path: Path) -> None:
+    assert "bronze or silver" in cli("pipeline", "run", "gold", tmp_path, code=2)
+
+
+def test_an_option_without_a_value_is_refused(cli: Cli, tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 1)
+    err = cli("pipeline", "run", "bronze", path, "--option", "compression", code=2)
+    assert "k=v" in err
+
+
+@pytest.mark.spark
+def test_a_run_says_what_it_did_and_leaves_a_record(shared: None, cli: Cli, tmp_path: Path) -> None:
+    path, runs = fill(tmp_path / "q", 30), tmp_path / "runs"
+    given = ("pipeline", "run", "bronze", path, "--to", tmp_path / "lake", "--runs", runs, "--json")
+    dry: dict[str, Any] = json.loads(cli(*given, "--dry-run"))
+    assert (dry["outcome"], (tmp_path / "lake").exists()) == ("dry run", False)
+    done = json.loads(cli(*given, "--group", "bronze"))
+    assert (done["outcome"], done["rows"]) == ("done", 30)
+    assert json.loads((runs / f"{done['id']}.json").read_text())["rows"] == 30
+    checkpoint = tmp_path / "lake" / "_checkpoints" / "bronze"
+    cli("pipeline", "cursor", path, "--checkpoint", checkpoint, "--group", "bronze")
+    with Queue(path) as queue:
+        assert queue.group("bronze", create=False).lag == 0
+
+
+@pytest.mark.spark
+def test_faults_make_the_exit_code_one(shared: None, cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    with Queue(path) as queue:
+        queue.put_many([b"a", b"b"])
+        for _ in range(2):
+            queue.put(b"c", id="twice")
+    text = cli("pipeline", "run", "audit", path, "--runs", tmp_path / "runs", "--no-json", code=1)
+    assert "twice" in text
+
+
+def test_a_template_is_a_project(cli: Cli, tmp_path: Path) -> None:
+    text = cli("pipeline", "template", tmp_path / "p", "--source", "/data/orders")
+    assert "spark-pipeline.yml" in text
+    assert "/data/orders" in (tmp_path / "p" / "transformations" / "tables.py").read_text()
+
+
+def test_shipping_says_what_it_copied(cli: Cli, tmp_path: Path) -> None:
+    path, url = fill(tmp_path / "q", 50), f"memory://ship-{tmp_path.name}/q"
+    assert json.loads(cli("ship", path, url, "--json"))["segments"] == 0
+    dry = json.loads(cli("ship", path, url, "--whole", "--dry-run", "--json"))
+    done = json.loads(cli("ship", path, url, "--whole", "--json"))
+    assert dry["segments"] == done["segments"] == 1
+    found = [row["body"] for rows in drain(stream(url, columns="body"))[0] for row in rows]
+    assert found == bodies(path)
+    assert "already" in cli("ship", path, url, "--whole", "--no-json")
+
+
+def test_shipping_a_folder_without_a_queue_is_an_error(cli: Cli, tmp_path: Path) -> None:
+    assert "no queue is here" in cli("ship", tmp_path / "none", "memory://none", code=2)

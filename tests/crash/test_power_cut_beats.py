@@ -66,7 +66,7 @@ def cut(name: str, level: str, kind: str, states: int) -> None:
     [
         ("reopens", "process", "1"),
         ("consumes", "always", "1"),
-        ("rolls", "always", "2, sealed"),
+        ("rolls", "process", "2, sealed"),
         ("consumes", "process", "2, sealed"),
         ("rolls", "always", "2-released-lz4"),
         ("consumes", "process", "2-released-lz4"),

@@ -69,6 +69,9 @@ def close_segment(store: BeatsFiles, base: int, tail: int, next_number: int) -> 
     if kind.is_counted and tail > base:
         count = next_number - first if first is not None else _count(store, base, path, tail)
         _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
+    elif tail > base:
+        # The next segment may reach the disk sooner, and nothing would tell that this one did not.
+        _core.sync_file(path)
 
 
 def _count(store: BeatsFiles, base: int, path: Path, end: int) -> int:

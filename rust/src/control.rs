@@ -396,6 +396,7 @@ impl Shared {
             ("durable", at::DURABLE),
             ("named_base", at::NAMED_BASE),
             ("generation", at::GENERATION),
+            ("room_wanted", at::ROOM_WANTED),
         ];
         let narrow = [
             ("poison", at::POISON),

@@ -70,7 +70,7 @@ def die_holding(work: Callable[[Path, Any], None], path: Path) -> int:
     here, there = SPAWN.Pipe()
     process = SPAWN.Process(target=work, args=(path, there))
     process.start()
-    assert here.poll(30)
+    assert here.poll(120)
     owner: int = here.recv()
     os.kill(process.pid or 0, signal.SIGKILL)
     process.join()
@@ -82,7 +82,7 @@ def run(work: Callable[[Path, Any], None], path: Path) -> Any:
     process = SPAWN.Process(target=work, args=(path, there), daemon=True)
     process.start()
     try:
-        return here.recv() if here.poll(15) else None
+        return here.recv() if here.poll(120) else None
     finally:
         process.kill()
         process.join()

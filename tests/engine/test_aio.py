@@ -127,7 +127,7 @@ def test_waiting_costs_no_cpu(tmp_path: Path) -> None:
             await turns()
             start = time.process_time()
             await asyncio.wait(tasks, timeout=1)
-            assert time.process_time() - start < 0.05
+            assert time.process_time() - start < 0.25  # Of a second; spinning would cost all of it.
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -269,7 +269,7 @@ def test_a_lease_that_runs_out_wakes_a_waiting_get(tmp_path: Path) -> None:
         async with penstock.AsyncQueue(tmp_path / "q") as queue:
             await queue.put(b"a")
             await queue.get(visibility=0.05)
-            assert (await queue.get(timeout=10)).receives == 2
+            assert (await queue.get(timeout=60)).receives == 2
 
     run(case())
 
@@ -279,7 +279,7 @@ def test_a_delayed_message_wakes_a_waiting_get_when_it_is_due(tmp_path: Path) ->
         async with penstock.AsyncQueue(tmp_path / "q") as queue:
             await queue.put(b"a", delay=0.05)
             start = time.time_ns()
-            message = await queue.get(timeout=10)
+            message = await queue.get(timeout=60)
             assert message.due_ns is not None
             assert time.time_ns() >= message.due_ns > start
 

@@ -9,6 +9,7 @@ import pytest
 
 import penstock
 from penstock.formats.base import End
+from tests.waiting import LONG_S, until_it_waits
 
 
 def bodies(group: penstock.Group) -> list[bytes]:
@@ -84,9 +85,9 @@ def test_deleting_a_group_ends_the_wait_of_another_consumer(tmp_path: Path) -> N
 
         thread = threading.Thread(target=wait)
         thread.start()
-        thread.join(0.05)
+        until_it_waits(thread, queue)
         queue.group("g").delete()
-        thread.join(10)
+        thread.join(LONG_S)
         assert isinstance(seen[0], penstock.GroupError)
 
 
@@ -125,10 +126,10 @@ def test_a_waiting_consumer_notices_changed_options(tmp_path: Path) -> None:
         seen: list[bytes] = []
         thread = threading.Thread(target=lambda: seen.append(theirs.get().body))
         thread.start()
-        thread.join(0.05)
+        until_it_waits(thread, queue)
         queue.group("g").configure(tags="eu.#")
         queue.put(b"eu", tag="eu.a")
-        thread.join(10)
+        thread.join(LONG_S)
         assert seen == [b"eu"]
 
 

@@ -249,7 +249,7 @@ def test_a_forked_child_consumes_with_an_opening_of_its_own(tmp_path: Path) -> N
         pid = os.fork()
         if pid == 0:
             try:
-                found = bytes(queue.consumer.consume(timeout=10))
+                found = bytes(queue.consumer.consume(timeout=60))
                 queue.consumer.commit()
                 os._exit(0 if found == b"1" else 1)
             finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from tests.waiting import LONG_S, until_it_waits
 
 BODY = bytes(1000)
 LIMIT = 200_000
@@ -87,12 +88,13 @@ def test_a_blocked_put_is_woken_by_an_ack_in_another_thread(tmp_path: Path) -> N
 
         thread = threading.Thread(target=put_one)
         thread.start()
-        assert not done.wait(0.05)
+        until_it_waits(thread, queue, "room_wanted")
+        assert not done.is_set()
         for _ in range(count):
             group.get(0).ack()
             if done.is_set():
                 break
-        assert done.wait(10)
+        assert done.wait(LONG_S)
         thread.join()
         assert group.get_many(1000)[-1].body == b"last" + BODY
 
@@ -150,7 +152,7 @@ def test_closing_ends_a_put_that_waits_for_room(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=put_one)
     thread.start()
-    thread.join(0.05)
+    until_it_waits(thread, queue, "room_wanted")
     queue.close()
-    thread.join(10)
+    thread.join(LONG_S)
     assert isinstance(seen[0], penstock.ClosedError)

@@ -66,7 +66,7 @@ def test_a_put_into_a_full_queue_waits_for_a_get(tmp_path: Path) -> None:
     thread.join(0.05)
     assert thread.is_alive()
     assert tasks.get() == 1
-    thread.join(10)
+    thread.join(60)
     assert tasks.get() == 2
 
 
@@ -106,7 +106,7 @@ def test_join_returns_when_every_item_is_done(tasks: penstock.DropIn) -> None:
         assert joined.is_alive()
         tasks.get()
         tasks.task_done()
-    joined.join(10)
+    joined.join(60)
     assert not joined.is_alive()
     assert tasks.unfinished == 0
 

@@ -1,0 +1,18 @@
+"""For tests of waits: whether a thread really waits is looked at, not guessed from the time."""
+
+from __future__ import annotations
+
+import threading
+
+from penstock import Queue
+
+LONG_S = 60
+"""Far more than any wait here takes, also on a busy machine."""
+
+
+def until_it_waits(thread: threading.Thread, queue: Queue, word: str = "waiters") -> None:
+    """Lets the thread go on until someone waits for a message, or (`room_wanted`) for room."""
+    shared = queue.store.need_shared()
+    while not shared.words()[word]:
+        assert thread.is_alive(), "it ended before it waited"
+        thread.join(0.001)

@@ -24,10 +24,8 @@ from penstock.cli.opening import (
 )
 from penstock.cli.take import print_message
 from penstock.engine import glance, positions
-from penstock.engine import group as groups
 from penstock.engine.queue import Queue
 from penstock.engine.table import Scan
-from penstock.options import GroupOptions
 
 POLL_S = (0.005, 0.1)
 
@@ -129,7 +127,7 @@ class _Reader:
         self.queue, self.group = queue, group
         store, dialect = queue.store, "modern"
         if group is not None:
-            options = groups.load_options(groups.folder_of(queue, group)) or GroupOptions()
+            options = glance.options_of(queue, group)
             tags, dialect = tags or options.tags, options.dialect
             self.at = glance.progress(queue, group)
         if group is not None and start == "earliest":

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.engine import glance
-from penstock.engine import group as groups
 from penstock.engine.queue import Queue
 from penstock.options import GroupOptions
 
@@ -58,7 +57,7 @@ class Groups:
         self._standings = [s for s in (self._standing(source, n, wanted) for n in names) if s]
 
     def _standing(self, source: Queue, name: str, wanted: bool | None) -> Standing | None:
-        options = groups.load_options(groups.folder_of(source, name)) or GroupOptions()
+        options = glance.options_of(source, name)
         can, why = self.target.store.capabilities, ""
         if options.exclusive:
             why = "it belongs to one consumer and goes with it"

@@ -19,10 +19,16 @@ if TYPE_CHECKING:
     from penstock.engine.queue import Queue
 
 
+def options_of(queue: Queue, name: str) -> GroupOptions:
+    """A group's options: by our file, else by the format's own."""
+    stored = groups.load_options(groups.folder_of(queue, name))
+    return stored or GroupOptions(**queue.store.group_defaults(name))
+
+
 def progress(queue: Queue, name: str) -> group_files.Progress:
     """Where a group stands: by our files, else by the format's own."""
     folder = groups.folder_of(queue, name)
-    options = groups.load_options(folder) or GroupOptions()
+    options = options_of(queue, name)
     found = group_files.peek(folder, queue.store.clock.boot_id(), is_auto=options.ack == "auto")
     if found is None:
         own = queue.store.own_groups().get(name)
@@ -31,7 +37,8 @@ def progress(queue: Queue, name: str) -> group_files.Progress:
         if own is None:
             known = ", ".join(groups.names(queue)) or "none"
             raise GroupError(f"{queue.path}: no group {name!r}; there are: {known}")
-        found = group_files.Progress(own)
+        out = {offset: "ready" for offset, _ in queue.store.own_leases(name)}
+        found = group_files.Progress(own, out)
     return found
 
 
@@ -39,7 +46,7 @@ def holding_cursors(queue: Queue) -> dict[str, int]:
     """The cursor of every group that retention would wait for, however long it is idle."""
     found = {}
     for name in queue.groups():
-        options = groups.load_options(groups.folder_of(queue, name)) or GroupOptions()
+        options = options_of(queue, name)
         if options.holds:
             found[name] = progress(queue, name).cursor
     return found
@@ -47,7 +54,7 @@ def holding_cursors(queue: Queue) -> dict[str, int]:
 
 def group_facts(queue: Queue, name: str) -> dict[str, Any]:
     """Options, cursor, lag and what is out."""
-    options = groups.load_options(groups.folder_of(queue, name)) or GroupOptions()
+    options = options_of(queue, name)
     at, end = progress(queue, name), queue.end()
     states = list(at.outstanding.values())
     return {
@@ -74,7 +81,8 @@ def count_from(store: Store, offset: int) -> int:
         known = describe(store, info)
         is_whole = first == info.first and last == info.end
         has_holes = any(entry.segment == info.path.name for entry in store.set_aside)
-        if is_whole and known.messages is not None and not has_holes:
+        is_ours = store.capabilities.numbers  # Elsewhere a header's count says what was written.
+        if is_whole and known.messages is not None and is_ours and not has_holes:
             total += known.messages
             continue
         segment, _ = store.open_tolerantly(info)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-COUNT = struct.Struct("<Q")
+COUNT = struct.Struct("=Q")
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -32,8 +32,9 @@ class Score:
     def writer(self) -> Callable[[int], None]:
         """For the child."""
         with self.path.open("r+b") as file:
-            memory = mmap.mmap(file.fileno(), 4096)
-        return lambda value: COUNT.pack_into(memory, 0, value)
+            words = memoryview(mmap.mmap(file.fileno(), 4096)).cast("Q")
+        # With one store: `struct` clears the bytes first, and a kill may come in between.
+        return lambda value: words.__setitem__(0, value)
 
 
 def run_and_kill(work: Callable[[Callable[[], None]], None], rng: random.Random) -> None:

@@ -2,7 +2,8 @@
 
 CPU time, because other load on the machine does not change it much; wall time, as MB/s of bodies
 and frames, is in the notes and means something on free cores alone. Parquet holds the same rows
-without compression. The peer of each row was measured in the same session.
+without compression and reads only the columns of the query, so ours is told them for the goal. The
+peer of each row was measured in the same session.
 """
 
 from __future__ import annotations
@@ -113,12 +114,12 @@ class Reading:
         full_cpu, full_wall = self.lengths(self.queue)
         body_cpu, body_wall = self.lengths(lambda: self.queue("body binary"))
         yield Row(case=f"{name}: sum(length(body)), all columns", ours=full_cpu, unit="s",
-                  peer="Parquet, no compression", peer_value=flat_cpu, ratio_goal=cpu_goal,
+                  peer="Parquet, no compression", peer_value=flat_cpu,
                   note=f"{self.rate(full_wall)}; Parquet {self.rate(flat_wall)}")  # fmt: skip
         yield Row(case=f"{name}: sum(length(body)), column body", ours=body_cpu, unit="s",
-                  peer="Parquet, no compression", peer_value=flat_cpu,
+                  peer="Parquet, no compression", peer_value=flat_cpu, ratio_goal=cpu_goal,
                   note=self.rate(body_wall))  # fmt: skip
-        yield Row(case=f"{name}: the same, wall", ours=self.bytes / full_wall / 1e9, unit="GB/s",
+        yield Row(case=f"{name}: the same, wall", ours=self.bytes / body_wall / 1e9, unit="GB/s",
                   goal=wall_goal / 1000, note="on free cores")  # fmt: skip
         tag_cpu, tag_wall = self.tags(lambda: self.queue("tag string"))
         all_cpu, _ = self.tags(self.queue)

@@ -35,6 +35,7 @@ STEPS = (
     "tell the source", "source is told",
 )  # fmt: skip
 SMALL = 1 << 20
+ROOM = 4 << 30
 INSTANT = "any instant of the append"
 
 Step = Callable[[str], None]
@@ -215,7 +216,8 @@ class Producer:
 def folder(tmp_path: Path) -> Iterator[Path]:
     """In memory where there is such a place: killing loses no page, so nothing is lost by it."""
     memory = Path("/dev/shm")
-    found = Path(tempfile.mkdtemp(dir=memory)) if os.access(memory, os.W_OK) else tmp_path
+    has_room = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > ROOM
+    found = Path(tempfile.mkdtemp(dir=memory)) if has_room else tmp_path
     yield found
     shutil.rmtree(found)
 

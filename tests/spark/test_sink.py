@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from penstock import OptionError, Queue, RefusedError
@@ -129,6 +130,57 @@ def test_a_stream_that_nobody_can_recognise_is_refused(tmp_path: Path) -> None:
 def test_columns_that_no_message_has_are_refused(tmp_path: Path, columns: str, text: str) -> None:
     with pytest.raises(RefusedError, match=text):
         sink.writer(options_of(tmp_path / "q"), schema_of(columns), overwrite=False)
+
+
+def routed(path: Path, *rows: tuple[str | None, bytes]) -> pa.RecordBatch:
+    names = pa.array([name for name, _ in rows], pa.string())
+    return pa.RecordBatch.from_pydict({"queue": names, "body": [body for _, body in rows]})
+
+
+def test_rows_may_name_the_queue_that_they_go_to(tmp_path: Path) -> None:
+    given = options_of(tmp_path, txnAppId="app", route="true")
+    rows = routed(tmp_path, ("eu", b"a"), ("us", b"b"), ("eu", b"c"))
+    for _ in range(2):
+        writer = sink.stream_writer(given, schema_of("queue string,body binary"), overwrite=False)
+        writer.commit([writer.write(iter([rows]))], 0)
+    assert bodies(tmp_path / "eu") == [b"a", b"c"]
+    assert bodies(tmp_path / "us") == [b"b"]
+    assert not list(tmp_path.rglob("*.arrow"))
+
+
+def test_a_routed_batch_lands_once_though_it_died_between_two_queues(tmp_path: Path) -> None:
+    given = options_of(tmp_path, txnAppId="app", route="true")
+    rows = routed(tmp_path, ("eu", b"a"), ("us", b"b"))
+    writer = sink.stream_writer(given, schema_of("queue string,body binary"), overwrite=False)
+    staged = writer.write(iter([rows]))
+    writer._put_one("eu", "app", 0, False, lambda: pa.table({"body": [b"a"]}))
+    writer.commit([staged], 0)
+    assert (bodies(tmp_path / "eu"), bodies(tmp_path / "us")) == ([b"a"], [b"b"])
+
+
+@pytest.mark.parametrize("name", ["../out", "", None, "a/b"])
+def test_a_row_can_t_leave_the_folder_of_queues(tmp_path: Path, name: str | None) -> None:
+    given = options_of(tmp_path / "all", txnAppId="app", route="true")
+    writer = sink.stream_writer(given, schema_of("queue string,body binary"), overwrite=False)
+    staged = writer.write(iter([routed(tmp_path, ("eu", b"a"), (name, b"b"))]))
+    with pytest.raises(RefusedError, match="a row goes to queue"):
+        writer.commit([staged], 0)
+    assert not (tmp_path / "all" / "eu").exists()
+
+
+def test_routing_needs_a_column_that_says_where(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="needs a column queue"):
+        sink.writer(options_of(tmp_path, route="true"), schema_of("body binary"), overwrite=False)
+
+
+def test_a_payload_stands_for_a_body_that_is_not_there(tmp_path: Path) -> None:
+    for names in (["payload"], ["payload", "body"]):
+        path = tmp_path / "-".join(names)
+        schema = schema_of(",".join(f"{name} binary" for name in names))
+        writer = sink.writer(options_of(path), schema, overwrite=False)
+        row = pa.RecordBatch.from_pydict({name: [name.encode()] for name in names})
+        writer.commit([writer.write(iter([row]))])
+        assert bodies(path) == [names[-1].encode()]
 
 
 def test_a_queue_is_never_overwritten(tmp_path: Path) -> None:

@@ -7,20 +7,24 @@ ask for a commit again after a crash: a batch that is in the ledger is not put a
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
+from penstock.disk import files
 from penstock.engine.intents import Ledger, file_name
 from penstock.engine.queue import Queue
 from penstock.errors import OptionError, RefusedError
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 
 COLUMNS = {
     "body": ("binary", "string"),
+    "payload": ("binary",),
+    "queue": ("string",),
     "tag": ("string",),
     "id": ("string",),
     "key": ("string",),
@@ -39,12 +45,12 @@ COLUMNS = {
     "timestamp": ("timestamp",),
     "timestamp_ns": ("bigint",),
 }
-ASSIGNED = {"queue", "offset", "number"}
+ASSIGNED = {"offset", "number"}
 """Columns of our own source that the queue gives anew: dropped, so that a table can go round."""
 
 KNOWN = {
     "path", "queueformat", "queuelayout", "create", "delivery", "txnappid", "txnversion",
-    "stagingdir", "keyfile", "keyenv", "checkpointlocation", "queryname",
+    "stagingdir", "keyfile", "keyenv", "route", "checkpointlocation", "queryname",
 }  # fmt: skip
 
 
@@ -63,16 +69,18 @@ class SinkOptions:
     create: bool
     key_file: str | None
     key_env: str | None
+    is_routed: bool
+    """Whether `path` is a folder of queues, and each row's column `queue` says which one."""
 
     def key(self) -> bytes | None:
         """The queue's key, looked up where this runs."""
         return key_from(file=self.key_file, env=self.key_env)
 
-    def open(self) -> Queue:
-        """The queue, for appending."""
+    def open(self, name: str = "") -> Queue:
+        """The queue, for appending; with `name`, one of several."""
         return Queue(
-            self.path, format=self.queue_format, layout=self.queue_layout, create=self.create,
-            key=self.key(),
+            Path(self.path) / name, format=self.queue_format, layout=self.queue_layout,
+            create=self.create, key=self.key(),
         )  # fmt: skip
 
 
@@ -106,7 +114,7 @@ def options_of(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         str(Path(path).absolute()), app, int(version or 0), f"{folder.rstrip('/')}/{name}",
         delivery,  # type: ignore[arg-type]
         lower.get("queueformat"), lower.get("queuelayout"), lower.get("create", "true") == "true",
-        lower.get("keyfile"), lower.get("keyenv"),
+        lower.get("keyfile"), lower.get("keyenv"), lower.get("route", "false") == "true",
     )  # fmt: skip
 
 
@@ -130,10 +138,12 @@ def _query_id(checkpoint: str) -> str | None:
         return None
 
 
-def check_schema(schema: StructType) -> None:
+def check_schema(schema: StructType, *, is_routed: bool) -> None:
     """Refuses what a message has no place for."""
     names = schema.fieldNames()
-    if "body" not in names:
+    if is_routed and "queue" not in names:
+        raise RefusedError("the option route needs a column queue: where each row goes")
+    if not {"body", "payload"} & set(names):
         found = ", ".join(names) or "none"
         raise RefusedError(f"the table has no column body (it has {found}): select one AS body")
     for field in schema.fields:
@@ -161,26 +171,66 @@ class _Sink:
         first = next(batches, None)
         if first is None:
             return staging.Staged("", 0, 0, 0, 0, 0)
-        kept = [name for name in first.schema.names if name not in ASSIGNED]
-        schema = first.select(kept).schema
+        kept, named = self._kept(first.schema.names)
 
         def rows() -> Iterator[pa.RecordBatch]:
-            yield first.select(kept)
-            for batch in batches:
-                yield batch.select(kept)
+            for batch in itertools.chain([first], batches):
+                yield batch.select(kept).rename_columns(named)
 
+        schema = first.select(kept).rename_columns(named).schema
         return staging.write(self.options.staging, rows(), schema, self.options.key())
 
-    def put(self, messages: Iterable[WriterCommitMessage | None], app: str, version: int) -> None:
-        """On the driver: all rows of all tasks, once."""
+    def _kept(self, names: list[str]) -> tuple[list[str], list[str]]:
+        """Columns that are staged, and what they are called there."""
+        dropped = ASSIGNED if self.options.is_routed else ASSIGNED | {"queue"}
+        if "body" in names:
+            dropped = dropped | {"payload"}  # the same, still encoded; it is encoded anew
+        kept = [name for name in names if name not in dropped]
+        return kept, ["body" if name == "payload" else name for name in kept]
+
+    def put(
+        self, messages: Iterable[WriterCommitMessage | None], app: str, version: int,
+        *, is_last: bool = False,
+    ) -> None:  # fmt: skip
+        """On the driver: all rows of all tasks, once. `is_last`: nobody will ask again."""
         key = self.options.key()
         staged = [one for one in staging.staged_of(messages) if one.rows]
-        with self.options.open() as queue:
+        if not self.options.is_routed:
+            self._put_one("", app, version, is_last, lambda: _read(staged, key))
+        elif staged:
+            table = _read(staged, key)
+            for name in _targets(table):
+                mine = table.filter(pc.equal(table["queue"], name)).drop_columns("queue")
+                self._put_one(name, app, version, is_last, functools.partial(_same, mine))
+        staging.sweep(self.options.staging)
+
+    def _put_one(
+        self, name: str, app: str, version: int, is_last: bool, rows: Callable[[], pa.Table]
+    ) -> None:
+        with self.options.open(name) as queue:
             ledger = Ledger(queue.store, app)
             if ledger.last < version or ledger.note.exists():
-                tables = [staging.read(one, key) for one in staged]
-                ledger.commit(version, pa.concat_tables(tables) if tables else _nothing())
-        staging.sweep(self.options.staging)
+                ledger.commit(version, rows())
+            if is_last:
+                ledger.drop()
+
+
+def _read(staged: list[staging.Staged], key: bytes | None) -> pa.Table:
+    tables = [staging.read(one, key) for one in staged]
+    return pa.concat_tables(tables) if tables else _nothing()
+
+
+def _same(table: pa.Table) -> pa.Table:
+    return table
+
+
+def _targets(table: pa.Table) -> list[str]:
+    """The queues that rows name, in an order that is the same when the batch comes again."""
+    names = pc.unique(table["queue"]).to_pylist()
+    wrong = [name for name in names if name is None or not files.is_name(name)]
+    if wrong:
+        raise RefusedError(f"a row goes to queue {wrong[0]!r}: expected a name like eu.orders-1")
+    return sorted(names)
 
 
 def _nothing() -> pa.Table:
@@ -196,9 +246,7 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
             self.put(messages, self.options.app, self.options.version)
             return
         app = self.options.staging.rsplit("/", 1)[-1]
-        self.put(messages, app, 0)
-        with self.options.open() as queue:
-            Ledger(queue.store, app).drop()
+        self.put(messages, app, 0, is_last=True)
         staging.drop(self.options.staging)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -212,10 +260,7 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A micro-batch is done; may come again with the same rows."""
         app = self.options.app or f"once-{uuid.uuid4().hex}"
-        self.put(messages, app, batchId)
-        if not self.options.app:
-            with self.options.open() as queue:
-                Ledger(queue.store, app).drop()
+        self.put(messages, app, batchId, is_last=not self.options.app)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Comes also after a commit that failed half-way: what was published stays."""
@@ -226,13 +271,15 @@ def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> 
     """A batch writer."""
     if overwrite:
         raise RefusedError('a queue is only ever appended to: use .mode("append")')
-    check_schema(schema)
-    return BatchWriter(options_of(given, streaming=False))
+    options = options_of(given, streaming=False)
+    check_schema(schema, is_routed=options.is_routed)
+    return BatchWriter(options)
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> StreamWriter:
     """A stream writer."""
     if overwrite:
         raise RefusedError('a queue is only ever appended to: use .outputMode("append")')
-    check_schema(schema)
-    return StreamWriter(options_of(given, streaming=True))
+    options = options_of(given, streaming=True)
+    check_schema(schema, is_routed=options.is_routed)
+    return StreamWriter(options)

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::frame::{Draft, FrameView, Frames, NO_NUMBER, NO_TIME, Place, Span, Step};
 use crate::frames::penstock::PenstockFrames;
 use crate::region;
+use crate::sides::{self, Opened};
 use crate::sys::mapping::Mapping;
 use crate::words;
 
@@ -56,38 +57,12 @@ impl Extras {
         writable: bool,
         make: bool,
     ) -> std::io::Result<Option<Self>> {
-        let file = match region::open(path, writable) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && make => {
-                let file = region::open_or_create(path)?;
-                // A name that a power cut takes would take what is noted with it.
-                path.parent().map_or(Ok(()), region::sync_folder)?;
-                file
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            other => other?,
+        let Some(Opened { map, allocated, is_ours }) =
+            sides::open_side(path, (MAGIC, base), RESERVED_BYTES, writable, make)?
+        else {
+            return Ok(None);
         };
-        if file.metadata()?.len() < HEADER_BYTES as u64 {
-            if !make {
-                return Ok(None);
-            }
-            region::allocate(&file, 4096)?;
-        }
-        let allocated = file.metadata()?.len();
-        let map = Mapping::new(file, RESERVED_BYTES, writable)?;
-        let head = map.get(0, 12).unwrap_or_default();
-        let is_blank = head.iter().all(|byte| *byte == 0);
-        if is_blank && !writable {
-            return Ok(None); // It was made, and nothing of it reached the disk.
-        }
-        if is_blank {
-            // Whoever else is here writes the same bytes; an end of 0 means that there is nothing.
-            map.store(16, &base.to_le_bytes());
-            // With one store: half a header is no header.
-            let mut head = [0u8; 12];
-            words::put(&mut head, 0, MAGIC);
-            words::put_u32_le(&mut head, 8, 1);
-            map.store(0, &head);
-        } else if head.get(..8) != Some(MAGIC) || words::u32_le(head, 8) != Some(1) {
+        if !is_ours {
             return Err(std::io::Error::other(format!(
                 "{}: no file of extras of version 1; keys and due times are in it",
                 path.display()

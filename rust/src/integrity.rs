@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::checksum::crc32c;
 use crate::frame::Fault;
 use crate::region;
+use crate::sides::{self, Opened};
 use crate::sys::mapping::Mapping;
 use crate::words;
 
@@ -76,35 +77,12 @@ impl Integrity {
         writable: bool,
         make: bool,
     ) -> std::io::Result<Option<Self>> {
-        let file = match region::open(path, writable) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && make => {
-                let file = region::open_or_create(path)?;
-                // A name that a power cut takes would take what is noted with it.
-                path.parent().map_or(Ok(()), region::sync_folder)?;
-                file
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            other => other?,
+        let Some(Opened { map, allocated, is_ours }) =
+            sides::open_side(path, (MAGIC, base), RESERVED_BYTES, writable, make)?
+        else {
+            return Ok(None);
         };
-        let len = file.metadata()?.len();
-        if len < HEADER_BYTES as u64 {
-            if !make {
-                return Ok(None);
-            }
-            region::allocate(&file, 4096)?;
-        }
-        let allocated = file.metadata()?.len();
-        let map = Mapping::new(file, RESERVED_BYTES, writable)?;
-        let head = map.get(0, 12).unwrap_or_default();
-        if head.iter().all(|byte| *byte == 0) && writable {
-            // Whoever else is here writes the same bytes; nobody has counted anything yet.
-            map.store(16, &base.to_le_bytes());
-            // With one store: half a header is no header.
-            let mut head = [0u8; 12];
-            words::put(&mut head, 0, MAGIC);
-            words::put_u32_le(&mut head, 8, 1);
-            map.store(0, &head);
-        } else if head.get(..8) != Some(MAGIC) || words::u32_le(head, 8) != Some(1) {
+        if !is_ours {
             return Ok(None); // Not ours, or of a later release: it covers nothing here.
         }
         Ok(Some(Self { map, allocated: allocated.into(), synced: 0.into(), hint: 0.into() }))

@@ -2,40 +2,92 @@
 //!
 //! Files are named by the offset where the segment, or in a ring the lap, begins.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 use crate::extras::Extras;
 use crate::frame::{Draft, Fault, FrameView, Place, Step};
 use crate::integrity::{Cover, Entry, Integrity};
+use crate::region;
 use crate::segment::Segment;
+use crate::sys::mapping::Mapping;
+use crate::words;
 
 /// Laps that stay open.
 const OPEN_LAPS: usize = 4;
+
+const VERSION: u32 = 1;
+const HEADER_BYTES: u64 = 64;
+
+/// A file beside a segment, mapped.
+pub struct Opened {
+    /// Its bytes, with room to grow.
+    pub map: Mapping,
+    /// Bytes the file has.
+    pub allocated: u64,
+    /// Whether its magic and its version are those that were asked for.
+    pub is_ours: bool,
+}
+
+/// Opens the file at `path`; a missing one is made when `make` says so, else there is none. Its
+/// header begins with the magic and has the base behind it.
+pub fn open_side(
+    path: &Path,
+    (magic, base): (&[u8; 8], u64),
+    reserved_bytes: usize,
+    writable: bool,
+    make: bool,
+) -> io::Result<Option<Opened>> {
+    let file = match region::open(path, writable) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
+            let file = region::open_or_create(path)?;
+            // A name that a power cut takes would take what is noted with it.
+            path.parent().map_or(Ok(()), region::sync_folder)?;
+            file
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    if file.metadata()?.len() < HEADER_BYTES {
+        if !make {
+            return Ok(None);
+        }
+        region::allocate(&file, 4096)?;
+    }
+    let allocated = file.metadata()?.len();
+    let map = Mapping::new(file, reserved_bytes, writable)?;
+    let head = map.get(0, 12).unwrap_or_default();
+    let is_blank = head.iter().all(|byte| *byte == 0);
+    if is_blank && !writable {
+        return Ok(None); // It was made, and nothing of it reached the disk.
+    }
+    let is_ours = head.get(..8) == Some(magic) && words::u32_le(head, 8) == Some(VERSION);
+    if is_blank {
+        // Whoever else is here writes the same bytes; nobody has noted anything yet.
+        map.store(16, &base.to_le_bytes());
+        // With one store: half a header is no header.
+        let mut head = [0u8; 12];
+        words::put(&mut head, 0, magic);
+        words::put_u32_le(&mut head, 8, VERSION);
+        map.store(0, &head);
+    }
+    Ok(Some(Opened { map, allocated, is_ours: is_ours || is_blank }))
+}
 
 /// A file beside a segment.
 trait Side: Sized {
     const SUFFIX: &'static str;
     /// Whether a file that was not there once may be taken for missing from then on.
     const IS_OPTIONAL: bool;
-    fn open(
-        path: &std::path::Path,
-        base: u64,
-        writable: bool,
-        make: bool,
-    ) -> std::io::Result<Option<Self>>;
+    fn open(path: &Path, base: u64, writable: bool, make: bool) -> io::Result<Option<Self>>;
 }
 
 impl Side for Extras {
     const SUFFIX: &'static str = "ext";
     const IS_OPTIONAL: bool = false;
-    fn open(
-        path: &std::path::Path,
-        base: u64,
-        writable: bool,
-        make: bool,
-    ) -> std::io::Result<Option<Self>> {
+    fn open(path: &Path, base: u64, writable: bool, make: bool) -> io::Result<Option<Self>> {
         Self::open(path, base, writable, make)
     }
 }
@@ -43,12 +95,7 @@ impl Side for Extras {
 impl Side for Integrity {
     const SUFFIX: &'static str = "crc";
     const IS_OPTIONAL: bool = true;
-    fn open(
-        path: &std::path::Path,
-        base: u64,
-        writable: bool,
-        make: bool,
-    ) -> std::io::Result<Option<Self>> {
+    fn open(path: &Path, base: u64, writable: bool, make: bool) -> io::Result<Option<Self>> {
         Self::open(path, base, writable, make)
     }
 }
@@ -69,13 +116,7 @@ struct Laps<F> {
 }
 
 impl<F: Side> Laps<F> {
-    fn new(
-        folder: PathBuf,
-        base: u64,
-        span: u64,
-        writable: bool,
-        makes: bool,
-    ) -> std::io::Result<Self> {
+    fn new(folder: PathBuf, base: u64, span: u64, writable: bool, makes: bool) -> io::Result<Self> {
         let open = RwLock::new(Vec::new());
         let mut laps =
             Self { folder, base, span, writable, makes, only: None, open, absent: u64::MAX.into() };
@@ -85,21 +126,21 @@ impl<F: Side> Laps<F> {
         Ok(laps)
     }
 
-    fn file(&self, base: u64) -> std::io::Result<Option<F>> {
+    fn file(&self, base: u64) -> io::Result<Option<F>> {
         let path = self.folder.join(format!("{base:020}.{}", F::SUFFIX));
         F::open(&path, base, self.writable, self.makes)
     }
 
     /// The file that `offset` belongs to, made when missing if `make` says so.
     #[inline]
-    fn at(&self, offset: u64, make: bool) -> std::io::Result<Option<Arc<F>>> {
+    fn at(&self, offset: u64, make: bool) -> io::Result<Option<Arc<F>>> {
         if self.span == 0 {
             return Ok(self.only.clone());
         }
         self.lap_at(offset, make)
     }
 
-    fn lap_at(&self, offset: u64, make: bool) -> std::io::Result<Option<Arc<F>>> {
+    fn lap_at(&self, offset: u64, make: bool) -> io::Result<Option<Arc<F>>> {
         let lap = self.base + offset.saturating_sub(self.base) / self.span * self.span;
         let open = self.open.read().unwrap_or_else(|e| e.into_inner());
         if let Some((_, file)) = open.iter().find(|(base, _)| *base == lap) {
@@ -130,7 +171,7 @@ impl<F: Side> Laps<F> {
         }
     }
 
-    fn each(&self, mut act: impl FnMut(&F) -> std::io::Result<()>) -> std::io::Result<()> {
+    fn each(&self, mut act: impl FnMut(&F) -> io::Result<()>) -> io::Result<()> {
         if let Some(only) = &self.only {
             act(only)?;
         }
@@ -157,7 +198,7 @@ impl Sides {
         span: u64,
         writable: bool,
         covers: bool,
-    ) -> std::io::Result<Self> {
+    ) -> io::Result<Self> {
         let extras =
             extras.map(|folder| Laps::new(folder, base, span, writable, writable)).transpose()?;
         let makes = writable && covers;
@@ -207,7 +248,7 @@ impl Sides {
         sizes: &[usize],
         first: Place,
         synced: bool,
-    ) -> std::io::Result<()> {
+    ) -> io::Result<()> {
         let Some(laps) = &self.extras else { return Ok(()) };
         let mut place = first;
         let mut placed = drafts
@@ -234,12 +275,7 @@ impl Sides {
 
     /// After the frames are in place and before they are published: notes their checksums.
     #[inline]
-    pub fn note_checksums(
-        &self,
-        segment: &Segment,
-        sizes: &[usize],
-        first: u64,
-    ) -> std::io::Result<()> {
+    pub fn note_checksums(&self, segment: &Segment, sizes: &[usize], first: u64) -> io::Result<()> {
         let Some(laps) = &self.integrity else { return Ok(()) };
         if !self.covers {
             // What an append that never happened had noted must not judge the one that does.
@@ -273,7 +309,7 @@ impl Sides {
 
     /// After an unclean end: nothing at or above `tail` counts, and frames below `vouched` that
     /// lost their checksum get it anew.
-    pub fn recover(&self, segment: &Segment, tail: u64, vouched: u64) -> std::io::Result<()> {
+    pub fn recover(&self, segment: &Segment, tail: u64, vouched: u64) -> io::Result<()> {
         self.forget(tail)?;
         let Some(mut at) = self.integrity_at(tail).and_then(|integrity| integrity.end()) else {
             return Ok(());
@@ -286,7 +322,7 @@ impl Sides {
         self.sync(false)
     }
 
-    fn forget(&self, tail: u64) -> std::io::Result<()> {
+    fn forget(&self, tail: u64) -> io::Result<()> {
         if let Some(extras) = &self.extras {
             extras.at(tail, false)?;
             extras.each(|file| {
@@ -320,7 +356,7 @@ impl Sides {
     }
 
     /// Syncs what is beside the segment; checksums lazily where every put waits for its sync.
-    pub fn sync(&self, lazily: bool) -> std::io::Result<()> {
+    pub fn sync(&self, lazily: bool) -> io::Result<()> {
         if let Some(extras) = self.extras.as_ref().filter(|_| !lazily) {
             extras.each(|file| if file.is_empty() { Ok(()) } else { file.sync() })?;
         }

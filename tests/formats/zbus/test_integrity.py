@@ -67,7 +67,7 @@ def test_the_checksum_of_layout_crc_guards_what_it_covers_without_ours(tmp_path:
     whole = (path / BLOCK_0).read_bytes()
     with Queue(path, read_only=True) as queue:
         right, _ = seen(queue)
-    for bit in random.Random(1).sample(range(210 * 8, 210 * 8 + 200 * 8), 300):
+    for bit in range(210 * 8, 210 * 8 + 200 * 8, 7):  # Every byte of the second one's header.
         (path / BLOCK_0).write_bytes(whole)
         flip(path / BLOCK_0, bit)
         with Queue(path, read_only=True) as queue:

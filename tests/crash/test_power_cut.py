@@ -236,6 +236,7 @@ def title(case: tuple[str, dict[str, Any]]) -> str:
     return f"{name}-{options['durability']}-{kind}"
 
 
+@pytest.mark.timeout(1800)  # Two minutes of work in all, which a busy machine makes long.
 @pytest.mark.parametrize("case", CASES, ids=title)
 def test_a_power_cut_anywhere_keeps_what_was_promised(
     case: tuple[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]

@@ -275,5 +275,6 @@ def test_a_stream_killed_at_every_step_lands_each_row_once(folder: Path, seed: i
 
 @pytest.mark.slow
 @pytest.mark.crash
+@pytest.mark.timeout(3600)
 def test_ten_thousand_killed_streams_land_each_row_once(folder: Path) -> None:
     kills(folder, 10_000, seed=99)

@@ -44,6 +44,19 @@ def pythons(root: int) -> list[int]:
 
 
 def start(spark: SparkSession, folder: Path) -> Any:
+    """A new query. Spark may plan it with a worker that is dead already, and notices then."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    for _ in range(20):
+        try:
+            return start_once(spark, folder)
+        except (Py4JJavaError, PySparkException) as error:
+            last = error
+    raise last
+
+
+def start_once(spark: SparkSession, folder: Path) -> Any:
     frame = spark.readStream.format("penstock").option("group", "g")
     frame = frame.option("minPartitions", "2").option("maxOffsetsPerTrigger", "40")
     return (

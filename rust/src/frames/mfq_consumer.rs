@@ -18,12 +18,13 @@ use crate::frame::Publish;
 use crate::gate;
 use crate::group::reader::{Found, Reader};
 use crate::segment::{PyPublish, PySegment, Segment};
-use crate::sys::futex::Woken;
 use crate::sys::view::View;
 use crate::tags::{Filter, MODERN};
 
 /// Spins without a look at Python's signals, at most.
 const PATIENCE: Duration = Duration::from_millis(10);
+/// Sleeps so long at most: a signal that comes just before does not end a sleep.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// A message that was handed out and not committed.
 struct Pending {
@@ -135,10 +136,8 @@ impl MfqConsumer {
     fn sleep(&self, py: Python<'_>, nap: Duration) -> PyResult<()> {
         let offset = self.word.get();
         let ready = || self.control.tail() > offset || self.is_behind();
-        if py.detach(|| self.control.wait(Some(nap), ready)) == Woken::Interrupted {
-            py.check_signals()?;
-        }
-        Ok(())
+        py.detach(|| self.control.wait(Some(nap.min(LONGEST_SLEEP)), ready));
+        py.check_signals()
     }
 }
 

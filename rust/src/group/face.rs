@@ -20,8 +20,10 @@ use crate::control::Shared;
 use crate::errors;
 use crate::message::Message;
 use crate::segment::PyPublish;
-use crate::sys::futex::Woken;
 use crate::tags::{self, Filter};
+
+/// A blocked get sleeps so long at most.
+const LONGEST_SLEEP_NS: i64 = 1_000_000_000;
 
 /// A group, open.
 #[pyclass(frozen, module = "penstock._core", name = "Group")]
@@ -110,10 +112,11 @@ impl PyGroup {
                 return Ok(());
             }
             polls += 1;
-            let woken = py.detach(|| group.sleep(limit, until, polls));
-            if woken == Woken::Interrupted || group.clock().is_manual() {
-                py.check_signals()?;
-            }
+            // A signal that comes just before the sleep, or to another thread, does not end it: no
+            // sleep is long, and Python is asked after each.
+            let soon = group.clock().boot().saturating_add(LONGEST_SLEEP_NS);
+            py.detach(|| group.sleep(limit, until.min(soon), polls));
+            py.check_signals()?;
         }
     }
 

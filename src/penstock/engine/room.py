@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MANUAL_NAP_S = 0.002
 """With a clock that only a test moves, nobody may sleep until a deadline."""
+LONGEST_NAP_S = 1.0
+"""A signal that comes just before a sleep does not end it."""
 
 
 def has_room(queue: Queue, needed: int) -> bool:
@@ -89,4 +91,5 @@ def wait(queue: Queue, needed: int) -> None:
         left = None if until is None else (until - clock.boot_now_ns()) / 1e9
         if left is not None and left <= 0:
             raise Full(f"{queue.path}: still full after {patience} s")
-        shared.wait_room(seen, min(left or MANUAL_NAP_S, MANUAL_NAP_S) if clock.manual else left)
+        longest = MANUAL_NAP_S if clock.manual else LONGEST_NAP_S
+        shared.wait_room(seen, longest if left is None else min(left, longest))

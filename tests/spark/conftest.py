@@ -38,7 +38,7 @@ class Sessions:
 
     def get(self) -> SparkSession:
         if self._current is None or not self._answers(self._current):
-            self._bury()
+            self.drop()
             self._current = self._start()
         return self._current
 
@@ -64,7 +64,8 @@ class Sessions:
         except Exception:
             return False
 
-    def _bury(self) -> None:
+    def drop(self) -> None:
+        """Ends the JVM; the next test gets a new one."""
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 

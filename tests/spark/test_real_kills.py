@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock import Queue
+from tests.spark.conftest import Sessions
 from tests.spark.helpers import bodies
 from tests.spark.test_kills import Producer
 
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
+
+
+@pytest.fixture(autouse=True)
+def no_dead_workers(sessions: Sessions) -> Iterator[None]:
+    """Spark keeps idle workers for its next job and does not notice that they were killed."""
+    yield
+    sessions.drop()
 
 
 def pythons(root: int) -> list[int]:

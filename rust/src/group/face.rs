@@ -22,7 +22,7 @@ use crate::message::Message;
 use crate::segment::PyPublish;
 use crate::tags::{self, Filter};
 
-/// A blocked get sleeps so long at most.
+/// A blocked get sleeps so long at most, then Python is asked for signals.
 const LONGEST_SLEEP_NS: i64 = 1_000_000_000;
 
 /// A group, open.
@@ -112,8 +112,7 @@ impl PyGroup {
                 return Ok(());
             }
             polls += 1;
-            // A signal that comes just before the sleep, or to another thread, does not end it: no
-            // sleep is long, and Python is asked after each.
+            // A signal that comes just before the sleep, or to another thread, does not end it.
             let soon = group.clock().boot().saturating_add(LONGEST_SLEEP_NS);
             py.detach(|| group.sleep(limit, until.min(soon), polls));
             py.check_signals()?;
@@ -276,12 +275,10 @@ impl PyGroup {
     ) -> PyResult<Message> {
         let group = &self.0;
         if !group.has_news() && !group.is_closed.load(Ordering::Relaxed) {
-            let message = if group.is_lease {
-                group.lease_next(py, visibility.map(seconds_to_ns).transpose()?)?
-            } else if group.is_plain() {
-                group.claim_next(py)?
-            } else {
-                None
+            let message = match group.is_lease {
+                true => group.lease_next(py, visibility.map(seconds_to_ns).transpose()?)?,
+                false if group.is_plain() => group.claim_next(py)?,
+                false => None,
             };
             if let Some(message) = message {
                 return Ok(message);

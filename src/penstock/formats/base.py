@@ -343,7 +343,16 @@ class Store(OwnGroups, ABC):
 
     def segment_at(self, offset: int) -> _core.Segment:
         """The segment that holds `offset`, or the next one when `offset` is in none."""
-        live_base = self.end().segment_base
+        while True:
+            live_base = self.end().segment_base
+            try:
+                return self._segment_at(offset, live_base)
+            except FileNotFoundError:
+                # The last segment may have ended, and its working copy gone, just now.
+                if self.end().segment_base == live_base:
+                    raise
+
+    def _segment_at(self, offset: int, live_base: int) -> _core.Segment:
         for segment in reversed(self._cache.values()):
             if segment.end is None and segment.base != live_base:
                 continue

@@ -34,14 +34,24 @@ def begin_plain(store: BeatsFiles, path: Path, kind: Kind) -> None:
     What is synced later is the copy: its name, and the segment that it is for, must be there.
     """
     copy = plain_path(store, int(path.stem))
-    if copy.exists():
+    if copy.exists() or _is_closed(path):
         return
     files.make_folder(copy.parent)
     with suppress(FileExistsError):  # Another process was first.
         _core.create_file(copy, kind.header_bytes, head=bytes(kind.header_bytes))
+        if _is_closed(path):
+            _core.unlink_file(copy)  # Filled and closed meanwhile: an empty copy would hide it.
+            return
         _core.sync_file(path)
         for folder in (copy.parent, store.sidecar, store.path):
             _core.sync_folder(folder)
+
+
+def _is_closed(path: Path) -> bool:
+    """Whether the header of a stream has its count: its copy went after that."""
+    with path.open("rb") as file:
+        file.seek(COUNT_AT)
+        return file.read(4) != bytes(4)
 
 
 def close_segment(store: BeatsFiles, base: int, tail: int, next_number: int) -> None:

@@ -6,11 +6,13 @@ or unpacked into memory where a segment is one compressed stream.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 from abc import ABC
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from penstock import _core
 from penstock.disk import control, files
@@ -20,6 +22,7 @@ from penstock.formats.beats import checks, closing, doubt, segments, state
 from penstock.formats.beats.layouts import GOES_ON_AS, KINDS, POSITION_BITS, POSITION_MASK, Kind
 from penstock.formats.beats.segments import Header, Unreadable
 
+Found = TypeVar("Found")
 MAX_SEGMENT_BYTES = 2 << 30
 MAX_UNPACKED = 2
 """Compressed segments that stay unpacked in memory."""
@@ -100,14 +103,30 @@ class BeatsFiles(Store, ABC):
 
     def list_segments(self) -> list[SegmentInfo]:
         """By id; each one's end is where its file ends."""
-        return self._infos(self._live_base())
+        while True:
+            live = self._live_base()
+            found = self._infos(live)
+            if self._live_base() == live:
+                return found
+            # One has begun meanwhile, and its size was taken for its end.
 
     def _infos(self, live: int | None) -> list[SegmentInfo]:
         found = []
         for number, path, header in self._readable():
-            with contextlib.suppress(FileNotFoundError):  # Another process has just deleted it.
-                found.append(self._info(number, path, header, live))
+            info = self._unless_gone(path, partial(self._info, number, path, header, live))
+            if info is not None:
+                found.append(info)
         return self._certain(found)
+
+    def _unless_gone(self, path: Path, look: Callable[[], Found]) -> Found | None:
+        """What `look` finds; none when the segment was deleted. A working copy that goes while
+        one looks is no loss: the segment itself is whole by then."""
+        while True:
+            try:
+                return look()
+            except FileNotFoundError:
+                if not path.exists():
+                    return None
 
     def _certain(self, infos: list[SegmentInfo]) -> list[SegmentInfo]:
         """Without what a power cut left behind the end."""
@@ -165,6 +184,12 @@ class BeatsFiles(Store, ABC):
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         """Maps it, or unpacks it."""
+        found = self._unless_gone(info.path, partial(self._open_now, info, writable=writable))
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "the segment was deleted", str(info.path))
+        return found
+
+    def _open_now(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         header = self.header(info.path)
         if isinstance(header, Unreadable):
             raise FormatError(info.path, header.found, "`penstock repair` sets it aside")

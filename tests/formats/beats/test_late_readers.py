@@ -1,0 +1,24 @@
+"""Readers that took a segment for the last one while it was closed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock import Queue
+
+
+@pytest.mark.parametrize("layout", ["1", "2-released", "2-released-lz4"])
+def test_a_late_reader_does_not_hide_a_segment_that_was_closed_meanwhile(
+    tmp_path: Path, layout: str
+) -> None:
+    with Queue(tmp_path / "q", format="beats", layout=layout, segment_bytes=16384) as queue:
+        first = queue.store.segments(fresh=True)[0]
+        for number in range(100):
+            queue.put(b'{"number": %d, "text": "%s"}' % (number, b"x" * 500))
+        assert len(queue.store.segments(fresh=True)) > 1
+        queue.store.open_segment(replace(first, end=None), writable=True)
+        assert len(list(queue.scan())) == 100
+        assert len(queue.get_many(200)) == 100

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import _core
 from penstock.disk import groups as group_files
 from penstock.engine import group as groups
+from penstock.engine import stats
 from penstock.errors import GroupError, PenstockError
 from penstock.formats.base import SegmentInfo, Store
 from penstock.options import GroupOptions
@@ -121,13 +122,7 @@ def queue_facts(queue: Queue) -> dict[str, Any]:
     store, end = queue.store, queue.end()
     infos = store.segments(fresh=True)
     return {
-        "path": str(queue.path),
-        "format": store.format,
-        "layout": store.layout,
-        "identity": store.identity,
-        "head": end.head,
-        "tail": end.tail,
-        "durable": end.durable,
+        **stats.place(queue, end),
         "messages": count_from(store, end.head),
         "bytes": store.bytes_between(end.head, end.tail),
         "disk_bytes": store.size_bytes(),

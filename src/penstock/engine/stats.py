@@ -8,6 +8,7 @@ from penstock import _core
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
+    from penstock.formats.base import End
 
 
 def count_from(queue: Queue, offset: int) -> int:
@@ -28,11 +29,9 @@ def count_from(queue: Queue, offset: int) -> int:
     )
 
 
-def of(queue: Queue) -> dict[str, Any]:
-    """Everything worth showing, as plain values."""
+def place(queue: Queue, end: End) -> dict[str, Any]:
+    """Which queue it is, and where it begins and ends."""
     store = queue.store
-    end = store.end()
-    groups = [] if store.shared is None else [group.stats() for group in queue.open_groups()]
     return {
         "path": str(queue.path),
         "format": store.format,
@@ -41,6 +40,16 @@ def of(queue: Queue) -> dict[str, Any]:
         "head": end.head,
         "tail": end.tail,
         "durable": end.durable,
+    }
+
+
+def of(queue: Queue) -> dict[str, Any]:
+    """Everything worth showing, as plain values."""
+    store = queue.store
+    end = store.end()
+    groups = [] if store.shared is None else [group.stats() for group in queue.open_groups()]
+    return {
+        **place(queue, end),
         "messages": queue.count_from(end.head),
         "bytes": store.bytes_between(end.head, end.tail),
         "disk_bytes": store.size_bytes(),

@@ -12,7 +12,6 @@ segments, syncing and walking are done here, once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,6 +26,7 @@ from penstock.errors import (
     RefusedError,
 )
 from penstock.formats import known_damage
+from penstock.formats.open_segments import OpenSegments
 from penstock.formats.own_groups import OwnGroups
 from penstock.formats.values import Capabilities as Capabilities
 from penstock.formats.values import Damage as Damage
@@ -35,8 +35,6 @@ from penstock.formats.values import NewSegment as NewSegment
 from penstock.formats.values import SegmentInfo as SegmentInfo
 from penstock.formats.values import Verdict as Verdict
 from penstock.options import Durability, QueueOptions
-
-OPEN_SEGMENTS = 16
 
 
 class Store(OwnGroups, ABC):
@@ -61,7 +59,7 @@ class Store(OwnGroups, ABC):
         self.on_verified: Callable[[int, int], None] = lambda done, total: None
         """Told by `verify` how many of how many bytes it has looked at."""
         self._end: End | None = None
-        self._cache: OrderedDict[int, _core.Segment] = OrderedDict()
+        self._opened = OpenSegments()
         self._known: list[SegmentInfo] = []
         self.load()
         self.set_aside = known_damage.load(self.sidecar, self.identity)
@@ -247,7 +245,7 @@ class Store(OwnGroups, ABC):
         finally:
             shared.close()
             shared.opened()
-            self._cache.clear()
+            self._opened.clear()
 
     def leave(self, shared: _core.Shared) -> None:
         """The last one out: formats that tidy up do so here."""
@@ -257,7 +255,7 @@ class Store(OwnGroups, ABC):
         if self.shared is not None:
             self.shared.abandon()
         self.shared = self.writer = None
-        self._cache.clear()
+        self._opened = OpenSegments()
 
     def need_shared(self) -> _core.Shared:
         """The shared words, or an error that says why there are none."""
@@ -290,9 +288,10 @@ class Store(OwnGroups, ABC):
 
     def segments(self, *, fresh: bool = False) -> list[SegmentInfo]:
         """All segments in order; each one's end is the next one's beginning."""
-        if fresh or not self._known:
-            self._known = self.list_segments()
-        return self._known
+        known = self._known
+        if fresh or not known:
+            known = self._known = self.list_segments()
+        return known
 
     def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         """Opens a segment; what a repair has set aside in it is passed over by every reader."""
@@ -318,11 +317,7 @@ class Store(OwnGroups, ABC):
             return segment, damage
 
     def _keep(self, segment: _core.Segment) -> _core.Segment:
-        self._cache[segment.base] = segment
-        self._cache.move_to_end(segment.base)
-        while len(self._cache) > OPEN_SEGMENTS:
-            self._cache.popitem(last=False)
-        return segment
+        return self._opened.keep(segment)
 
     def live_segment(self, base: int) -> SegmentInfo | None:
         """The last segment, which begins at `base`."""
@@ -336,7 +331,7 @@ class Store(OwnGroups, ABC):
 
     def writable_segment(self, base: int) -> _core.Segment:
         """The segment that is appended to, after someone else began it."""
-        found = self._cache.get(base)
+        found = self._opened.get(base)
         if found is not None and found.end is None:
             return found
         return self._open_writable(base)
@@ -353,11 +348,9 @@ class Store(OwnGroups, ABC):
                     raise
 
     def _segment_at(self, offset: int, live_base: int) -> _core.Segment:
-        for segment in reversed(self._cache.values()):
-            if segment.end is None and segment.base != live_base:
-                continue
-            if segment.base <= offset and (segment.end is None or offset < segment.end):
-                return segment
+        segment = self._opened.holding(offset, live_base)
+        if segment is not None:
+            return segment
         # Where a full segment begins and ends never changes: only the last one is looked up anew.
         for info in self._known[:-1]:
             if info.base <= offset < (info.end or 0) and info.path.exists():
@@ -376,7 +369,7 @@ class Store(OwnGroups, ABC):
         return self._open(info, live_base)
 
     def _open(self, info: SegmentInfo, live_base: int) -> _core.Segment:
-        found = self._cache.get(info.base)
+        found = self._opened.get(info.base)
         if info.base == live_base and self.is_live:
             return found or self._keep(self.open_whole(info, writable=True))
         if found is not None and found.end is None and info.end is not None:
@@ -406,7 +399,7 @@ class Store(OwnGroups, ABC):
                 end = tail
             elif not done:
                 _core.unlink_file(prepared)
-        old = self._cache.get(base)
+        old = self._opened.get(base)
         if old is not None and old.end is None:
             if end is None:
                 end = next((i.end for i in self.segments(fresh=True) if i.base == base), None)
@@ -476,7 +469,7 @@ class Store(OwnGroups, ABC):
         shared.set_head(kept.first, kept.first_number or 0)
         for info in gone:
             _core.unlink_file(info.path)
-            self._cache.pop(info.base, None)
+            self._opened.forget(info.base)
         sides.trim(self.sidecar, kept.first)
         self._known = []
         return gone

@@ -28,6 +28,10 @@ MAX_UNPACKED = 2
 """Compressed segments that stay unpacked in memory."""
 
 
+def _is_unpacked(segment: _core.Segment) -> bool:
+    return segment.path.suffix == ".seg" and not segment.is_mapped
+
+
 class BeatsFiles(Store, ABC):
     """The part of the store that only reads."""
 
@@ -220,13 +224,9 @@ class BeatsFiles(Store, ABC):
         return max(self._own[info.base], info.size)
 
     def _keep(self, segment: _core.Segment) -> _core.Segment:
-        super()._keep(segment)
-        unpacked = [
-            b for b, s in self._cache.items() if s.path.suffix == ".seg" and not s.is_mapped
-        ]
-        for base in unpacked[:-MAX_UNPACKED]:
-            self._cache.pop(base)
-        return segment
+        kept = super()._keep(segment)
+        self._opened.keep_few(MAX_UNPACKED, _is_unpacked)
+        return kept
 
     def segment_of(self, offset: int) -> _core.Segment | None:
         """The segment whose id is in `offset`, also when that is its end."""

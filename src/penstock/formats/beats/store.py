@@ -129,7 +129,7 @@ class BeatsStore(BeatsFiles):
     def writable_segment(self, base: int) -> _core.Segment:
         """The open segment, if it is ours; else it is taken over by beginning the next one."""
         if base in self._own:
-            found = self._cache.get(base)
+            found = self._opened.get(base)
             return found if found is not None and found.end is None else self._open_writable(base)
         if self._seen_base == base:
             self.roll(base, 0)
@@ -142,7 +142,7 @@ class BeatsStore(BeatsFiles):
             if not self._is_making_room():
                 self._make_room(needed)
             self._switch(base, needed)
-        old = self._cache.get(base)
+        old = self._opened.get(base)
         if old is not None and old.end is None:
             ends = {i.base: i.end for i in self.segments(fresh=True)}
             old.set_end(ends.get(base) or base)

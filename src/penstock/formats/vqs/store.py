@@ -155,7 +155,7 @@ class VqsStore(Store):
         generation = self.shared.generation if self.shared is not None else 0
         if generation != self.generation:
             self.generation = generation
-            self._cache.clear()
+            self._opened.clear()
             self._known = []
             self._read_header()
             self._apply()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
+import sys
 
 import pytest
 
@@ -13,6 +15,9 @@ from tests import golden_data
 def pytest_configure() -> None:
     # Before xdist starts its workers, so that they inherit the one folder.
     golden_data.cache_path()
+    # Hunting races: threads that change places a thousand times as often as usual.
+    if interval := os.environ.get("PENSTOCK_SWITCH_INTERVAL"):
+        sys.setswitchinterval(float(interval))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -30,10 +30,10 @@ use crate::sys::sigbus;
 /// A list of this many bytes goes into a ring by a write call.
 const RING_WRITE_BYTES: usize = 64 << 10;
 /// Reserved while a new segment is named: until that is done nothing may be appended to the old.
-const ROLLING: u64 = u64::MAX;
+pub(crate) const ROLLING: u64 = u64::MAX;
 
-struct State {
-    segment: Arc<Segment>,
+pub(crate) struct State {
+    pub(crate) segment: Arc<Segment>,
     /// Once the tail is here, the next segment should be prepared.
     mark: u64,
     sizes: Vec<usize>,
@@ -53,7 +53,7 @@ impl State {
 }
 
 /// Why an append did not happen.
-enum Obstacle {
+pub(crate) enum Obstacle {
     /// Someone else began another segment: get it.
     Moved(u64),
     /// The frames do not fit into what is left of the segment.
@@ -84,7 +84,7 @@ pub struct Writer {
 }
 
 /// Gives the append lock back, whatever happens.
-struct Held<'a>(&'a Control);
+pub(crate) struct Held<'a>(&'a Control);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
@@ -97,21 +97,28 @@ impl Writer {
         gate::enter(py, &self.state)
     }
 
-    /// Takes the append lock: a try under the interpreter lock, a wait without it.
-    fn take<'a>(&'a self, py: Python<'_>) -> PyResult<Held<'a>> {
+    /// The state and the append lock: a try under the interpreter lock, a wait without it. Signals
+    /// are looked at while neither is held: a handler may put, or close the queue.
+    pub(crate) fn enter<'a>(
+        &'a self,
+        py: Python<'_>,
+    ) -> PyResult<(MutexGuard<'a, State>, Held<'a>)> {
         let (life, word) = (self.control.life(), self.control.lock_word());
-        let mut is_taken = life.try_take(word).is_some();
-        while !is_taken {
-            is_taken = py.detach(|| life.take(word)).is_some();
-            if !is_taken {
-                py.check_signals()?;
+        loop {
+            let state = self.state(py);
+            if self.is_closed.load(Ordering::Relaxed) {
+                return Err(errors::plain(py, "ClosedError"));
             }
+            if life.try_take(word).is_some() || py.detach(|| life.take(word)).is_some() {
+                return Ok((state, Held(&self.control)));
+            }
+            drop(state);
+            py.check_signals()?;
         }
-        Ok(Held(&self.control))
     }
 
     /// Clears what a dead holder left half done. With the lock held.
-    fn settle(&self, segment: &Segment) -> std::io::Result<()> {
+    pub(crate) fn settle(&self, segment: &Segment) -> std::io::Result<()> {
         let (reserved, _) = self.control.unfinished();
         let (tail, next_number) = self.control.settled();
         self.control.advance(tail, next_number);
@@ -144,12 +151,8 @@ impl Writer {
         drafts: &[Draft<'_>],
         journal: Option<&Journal>,
     ) -> PyResult<(u64, u64)> {
-        if self.is_closed.load(Ordering::Relaxed) {
-            return Err(errors::plain(py, "ClosedError"));
-        }
         loop {
-            let mut state = self.state(py);
-            let held = self.take(py)?;
+            let (mut state, held) = self.enter(py)?;
             let hits = sigbus::hits();
             let obstacle = match self.append_locked(&mut state, drafts, journal) {
                 Ok(_) if sigbus::hits() != hits => {
@@ -173,7 +176,7 @@ impl Writer {
 
     /// The rare decisions, which are Python's.
     #[cold]
-    fn overcome(&self, py: Python<'_>, obstacle: Obstacle) -> PyResult<()> {
+    pub(crate) fn overcome(&self, py: Python<'_>, obstacle: Obstacle) -> PyResult<()> {
         match obstacle {
             Obstacle::Moved(base) => {
                 let segment = self.host.call_method1(py, "writable_segment", (base,))?;
@@ -275,9 +278,11 @@ impl Writer {
             self.publish.publish(segment, &batch).map_err(Obstacle::Io)?;
         }
         control.advance(batch.end, batch.next_number);
-        let is_marked = batch.end >= *mark;
-        if is_marked || (self.wants_sync && control.durable() == tail) {
-            *mark = if is_marked { u64::MAX } else { *mark };
+        if self.wants_sync {
+            control.ask_for_sync();
+        }
+        if batch.end >= *mark {
+            *mark = u64::MAX;
             control.announce_dirty();
         }
         Ok((tail, batch.end))
@@ -515,65 +520,6 @@ impl Writer {
         PySegment(self.current(py))
     }
 
-    /// Begins a new segment at `base`, if the tail is still `tail` and the segment still
-    /// `old_base`. False: things have moved on, prepare again or use what is there.
-    ///
-    /// `prepared` is renamed to `path`; `first` is the offset of its first message; `closing` is
-    /// stored where the old one ends, if there is room.
-    #[pyo3(signature = (*, old_base, tail, path, prepared, base, first, closing))]
-    #[allow(clippy::too_many_arguments)]
-    fn switch(
-        &self,
-        py: Python<'_>,
-        old_base: u64,
-        tail: u64,
-        path: std::path::PathBuf,
-        prepared: std::path::PathBuf,
-        base: u64,
-        first: u64,
-        closing: &[u8],
-    ) -> PyResult<bool> {
-        if self.current(py).base() != old_base {
-            self.overcome(py, Obstacle::Moved(old_base))?;
-        }
-        let state = self.state(py);
-        let held = self.take(py)?;
-        let control = &*self.control;
-        if control.segment_base() != old_base || state.segment.base() != old_base {
-            return Ok(false);
-        }
-        let number = control.next_number();
-        if control.is_unfinished() {
-            self.settle(&state.segment)?;
-        }
-        if control.tail() != tail || control.next_number() != number {
-            return Ok(false);
-        }
-        // The name first: a tail in a segment that nobody finds would be lost.
-        control.reserve(ROLLING, control.next_number());
-        if let Err(error) = region::rename(&prepared, &path) {
-            control.reserve(tail, control.next_number());
-            return Err(error.into());
-        }
-        if let Some(map) = state.segment.map().filter(|_| !closing.is_empty()) {
-            if closing.len() <= state.segment.room(tail) {
-                map.store(state.segment.position(tail), closing);
-            }
-        }
-        let next_number = control.next_number();
-        let batch =
-            Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: self.now() };
-        self.publish.begin(&state.segment, &batch, base, self.is_always)?;
-        if first != tail {
-            control.advance(first, next_number);
-        }
-        control.map().publish64(crate::control::at::SEGMENT_BASE, base);
-        control.reserve(first, control.next_number());
-        drop(held);
-        self.control.wake();
-        Ok(true)
-    }
-
     /// New limits, at once.
     #[pyo3(signature = (*, max_bytes=None, delay_ns=None, max_message_bytes=None))]
     fn set_limits(
@@ -593,8 +539,9 @@ impl Writer {
         }
     }
 
-    /// Every later put raises.
-    fn close(&self) {
+    /// Every later put raises; whoever is in the middle of one finishes it first.
+    fn close(&self, py: Python<'_>) {
         self.is_closed.store(true, Ordering::Relaxed);
+        drop(self.state(py));
     }
 }

@@ -38,6 +38,7 @@ pub mod at {
     pub const WAITERS: usize = 128;
     pub const EVENT: usize = 132;
     pub const DIRTY: usize = 136;
+    pub const SYNC_ASKED: usize = 140;
     pub const ROOM_WANTED: usize = 144;
     pub const DURABLE: usize = 192;
     pub const NAMED_BASE: usize = 200;
@@ -185,13 +186,21 @@ impl Control {
         futex::wake(event, i32::MAX);
     }
 
-    /// Sleeps until someone signals, unless `ready` already holds. False on a signal to us.
-    pub fn wait(&self, timeout: Option<Duration>, ready: impl Fn() -> bool) -> futex::Woken {
+    /// Sleeps until someone signals, unless someone has since the event word was `seen` or `ready`
+    /// already holds. Take `seen` before the look that found nothing to do; `ready` is for what
+    /// signals only those who wait.
+    pub fn wait(
+        &self,
+        seen: u32,
+        timeout: Option<Duration>,
+        ready: impl Fn() -> bool,
+    ) -> futex::Woken {
         let waiters = self.map.word32(at::WAITERS);
-        let event = self.map.word32(at::EVENT);
         waiters.fetch_add(1, Ordering::SeqCst);
-        let seen = event.load(Ordering::SeqCst);
-        let woken = if ready() { futex::Woken::Changed } else { futex::wait(event, seen, timeout) };
+        let woken = match ready() {
+            true => futex::Woken::Changed,
+            false => futex::wait(self.event_word(), seen, timeout),
+        };
         waiters.fetch_sub(1, Ordering::SeqCst);
         woken
     }
@@ -215,16 +224,34 @@ impl Control {
     #[inline]
     pub fn progressed(&self, cursor: u64) {
         let word = self.word(at::ROOM_WANTED);
-        let wanted = word.load(Ordering::Relaxed);
-        if wanted != 0
-            && cursor >= wanted
-            && word.compare_exchange(wanted, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-        {
-            self.signal();
+        let mut wanted = word.load(Ordering::Relaxed);
+        while wanted != 0 && cursor >= wanted {
+            match word.compare_exchange(wanted, 0, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return self.signal(),
+                // Another put asks for less: whoever asked before sleeps on the same word.
+                Err(now) => wanted = now,
+            }
         }
     }
 
-    /// Something is unsynced that was not before: whoever has the duty may wake up.
+    /// Something was appended that must be synced soon. Only the first one since the last sync
+    /// began tells the keepers. Under the append lock, like `begin_sync`: an append is either in
+    /// what that sync covers, or asks anew.
+    #[inline]
+    pub fn ask_for_sync(&self) {
+        let asked = self.map.word32(at::SYNC_ASKED);
+        if asked.load(Ordering::Relaxed) == 0 {
+            asked.store(1, Ordering::Relaxed);
+            self.announce_dirty();
+        }
+    }
+
+    /// What is appended from now on is not in the sync that begins. Under the append lock.
+    pub fn begin_sync(&self) {
+        self.map.word32(at::SYNC_ASKED).store(0, Ordering::Relaxed);
+    }
+
+    /// There is something for the keepers to do: to sync, or to prepare the next segment.
     #[cold]
     pub fn announce_dirty(&self) {
         let dirty = self.map.word32(at::DIRTY);
@@ -286,7 +313,7 @@ impl Shared {
             let (map, fresh) = open_control(&folder)?;
             let same_boot = map.word64(at::BOOT).load(Ordering::Acquire) == boot;
             if is_alone || !same_boot || fresh {
-                for word in [at::LOCK, at::SYNC_LOCK, at::WAITERS] {
+                for word in [at::LOCK, at::SYNC_LOCK, at::WAITERS, at::SYNC_ASKED] {
                     map.word32(word).store(0, Ordering::SeqCst);
                 }
             }

@@ -27,6 +27,7 @@ mod message;
 mod pack;
 mod region;
 mod ring;
+mod roll;
 mod scan;
 mod segment;
 mod sides;

@@ -58,6 +58,9 @@ impl Writer {
         let is_last = segments
             .last()
             .is_some_and(|last| last.base() == control.segment_base() && !last.is_stale());
+        if is_last {
+            control.begin_sync();
+        }
         control.life().give(control.lock_word());
         if !is_last {
             return Ok(false);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import Queue
+from penstock import ClosedError, Queue
 from penstock.engine.mfq import MappedFileQueue
 from tests.formats.checks import alarm
 
@@ -55,3 +56,51 @@ def test_a_signal_that_interrupts_nothing_is_noticed(
 ) -> None:
     with unnoticed_alarm(), pytest.raises(KeyboardInterrupt):
         wait(tmp_path / "queue")
+
+
+SLEEPERS = 1 << 31
+"""In a lock's word: someone sleeps until it is free."""
+
+
+@contextmanager
+def handled_in_a_wait(holder: Queue, handler: Callable[[], object]) -> Iterator[None]:
+    """Another opening has the append lock; once someone waits for it, a signal frees it and is
+    handled there."""
+    shared, over = holder.store.need_shared(), threading.Event()
+
+    def interrupt() -> None:
+        while not over.is_set() and not shared.words()["lock"] & SLEEPERS:
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    def handle(*_: object) -> None:
+        shared.unlock()
+        handler()
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    shared.lock()
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_handler_may_put_while_a_put_waits(tmp_path: Path) -> None:
+    with Queue(tmp_path / "queue") as queue, Queue(tmp_path / "queue") as holder:
+        with handled_in_a_wait(holder, lambda: queue.put(b"in the handler")):
+            queue.put(b"waiting")
+        assert {message.body for message in queue.get_many(9)} == {b"in the handler", b"waiting"}
+
+
+def test_a_handler_may_close_the_queue_while_a_put_waits(tmp_path: Path) -> None:
+    queue = Queue(tmp_path / "queue")
+    with (
+        Queue(tmp_path / "queue") as holder,
+        handled_in_a_wait(holder, queue.close),
+        pytest.raises(ClosedError),
+    ):
+        queue.put(b"too late")

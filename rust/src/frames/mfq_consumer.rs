@@ -134,9 +134,10 @@ impl MfqConsumer {
     }
 
     fn sleep(&self, py: Python<'_>, nap: Duration) -> PyResult<()> {
+        let seen = self.control.event_word().load(Ordering::SeqCst);
         let offset = self.word.get();
         let ready = || self.control.tail() > offset || self.is_behind();
-        py.detach(|| self.control.wait(Some(nap.min(LONGEST_SLEEP)), ready));
+        py.detach(|| self.control.wait(seen, Some(nap.min(LONGEST_SLEEP)), ready));
         py.check_signals()
     }
 }
@@ -249,6 +250,9 @@ impl MfqConsumer {
         if self.synced.load(Ordering::Relaxed) != offset {
             py.detach(|| self.word.sync())?;
             self.synced.store(offset, Ordering::Relaxed);
+            if self.word.get() != offset {
+                self.control.announce_dirty(); // Committed meanwhile, when nobody had to be told.
+            }
         }
         Ok(())
     }

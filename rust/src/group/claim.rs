@@ -104,7 +104,11 @@ impl Group {
 
     /// Opens the segment of `offset` here.
     fn fetch_segment(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
-        let segment = self.host.call_method1(py, "segment_at", (offset,))?;
+        let found = self.host.call_method1(py, "segment_at", (offset,));
+        let segment = found.map_err(|error| match self.is_closed.load(Ordering::Relaxed) {
+            true => errors::plain(py, "ClosedError"), // The host may be gone already.
+            false => error,
+        })?;
         let segment = segment.bind(py).cast::<crate::segment::PySegment>()?.get();
         let mut reader = self.reader(py);
         reader.segment = Some(Arc::clone(&segment.0));
@@ -119,16 +123,15 @@ impl Group {
         visibility_ns: Option<i64>,
         out: &mut Vec<Claimed>,
     ) -> PyResult<Stop> {
-        let mut reader = self.reader(py);
         let visibility_ns =
             visibility_ns.unwrap_or_else(|| self.settings.visibility_ns.load(Ordering::Relaxed));
         let wish = Wish { count, visibility_ns, owner: self.owner };
         if self.is_plain() {
-            if let Some(stop) = self.claim_plain(&mut reader, &wish, out) {
+            if let Some(stop) = self.claim_plain(&mut self.reader(py), &wish, out) {
                 return Ok(stop);
             }
         }
-        let held = self.take(py)?;
+        let (mut reader, held) = self.take_both(py)?;
         let stop = self.claim_locked(&mut reader, &wish, out);
         drop(held);
         Ok(stop.unwrap_or_else(|stop| stop))
@@ -154,8 +157,9 @@ impl Group {
         if word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return Ok(None);
         }
-        self.table.count(at::DELIVERED, 1);
+        self.table.count_among_others(at::DELIVERED, 1);
         self.control.progressed(next);
+        self.ask_for_sync();
         Ok(self.take_found(py, &mut reader, offset, frame))
     }
 
@@ -185,8 +189,7 @@ impl Group {
         visibility_ns: Option<i64>,
     ) -> PyResult<Option<Message>> {
         let hits = sigbus::hits();
-        let mut reader = self.reader(py);
-        let held = self.take(py)?;
+        let (mut reader, held) = self.take_both(py)?;
         let now = self.clock().boot();
         let word = self.table.map().word64(at::NEXT);
         let offset = word.load(Ordering::Acquire);
@@ -294,7 +297,7 @@ impl Group {
             if next == start
                 || word.compare_exchange(start, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
-                self.table.count(at::DELIVERED, (out.len() - kept) as u64);
+                self.table.count_among_others(at::DELIVERED, (out.len() - kept) as u64);
                 // With the table goes on whoever asked for more than came so far.
                 return (!needs_table).then_some(stop);
             }
@@ -439,7 +442,10 @@ impl Group {
         if let Some(segment) = &reader.segment {
             let spot = Spot::found(segment, frame, &mut reader.view);
             out.push(Claimed { offset, spot, lease, is_dead });
-            self.table.count(at::DELIVERED, 1);
+            match self.is_lease {
+                true => self.table.count(at::DELIVERED, 1),
+                false => self.table.count_among_others(at::DELIVERED, 1),
+            }
         }
     }
 

@@ -48,7 +48,7 @@ impl PyGroup {
     fn bury(&self, py: Python<'_>, claimed: &mut Vec<Claimed>) -> PyResult<()> {
         while let Some(index) = claimed.iter().position(|one| one.is_dead) {
             let message = self.message(py, claimed.remove(index));
-            self.0.table.count(at::DEAD, 1);
+            self.0.table.count_among_others(at::DEAD, 1);
             self.0.host.call_method1(py, "dead_letter", (message,))?;
         }
         Ok(())
@@ -75,6 +75,8 @@ impl PyGroup {
             if group.has_news() {
                 self.take_news(py)?;
             }
+            // Before the look: whatever is signalled after it ends the sleep below.
+            let seen = group.control.event_word().load(Ordering::SeqCst);
             let limit = group.limit();
             group.claim(py, count, visibility_ns, claimed)?;
             if !claimed.is_empty() {
@@ -84,6 +86,7 @@ impl PyGroup {
                 }
                 if !group.is_lease {
                     group.control.progressed(group.cursor());
+                    group.ask_for_sync();
                 }
                 return group.sync_if_acked(py);
             }
@@ -114,7 +117,7 @@ impl PyGroup {
             polls += 1;
             // A signal that comes just before the sleep, or to another thread, does not end it.
             let soon = group.clock().boot().saturating_add(LONGEST_SLEEP_NS);
-            py.detach(|| group.sleep(limit, until.min(soon), polls));
+            py.detach(|| group.sleep(seen, limit, until.min(soon), polls));
             py.check_signals()?;
         }
     }
@@ -150,16 +153,6 @@ impl PyGroup {
                 return false;
             }
         }
-    }
-}
-
-impl Group {
-    /// At `always`, a get that is its own ack returns after its sync.
-    fn sync_if_acked(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_lease || !self.is_always {
-            return Ok(());
-        }
-        self.sync_journal(py, (self.table.wide(at::JOURNAL_NAME), u64::MAX))
     }
 }
 
@@ -233,6 +226,8 @@ impl PyGroup {
             is_durable_only: false.into(),
             noticed_version: table.small(at::VERSION).into(),
         };
+        // Who was told may be gone: the next progress is said again.
+        table.set_small(at::SYNC_ASKED, 0);
         let owner = if bound { shared.control.owner() } else { NONE };
         let group = Group {
             control: Arc::clone(&shared.control),

@@ -11,6 +11,7 @@ pub mod journal;
 mod opening;
 pub mod reader;
 pub mod receipt;
+mod syncing;
 pub mod table;
 
 use std::path::PathBuf;
@@ -128,17 +129,45 @@ impl Group {
         std::mem::replace(&mut *self.journal(), journal)
     }
 
-    /// Takes the lock; whoever inherits it, or finds the table distrusted, rebuilds it first.
+    /// Takes the lock.
     fn take<'a>(&'a self, py: Python<'_>) -> PyResult<Held<'a>> {
+        loop {
+            if let Some(held) = self.take_soon(py)? {
+                return Ok(held);
+            }
+            py.check_signals()?;
+        }
+    }
+
+    /// The reader and the lock. Signals are looked at while neither is held: a handler may get.
+    fn take_both<'a>(&'a self, py: Python<'_>) -> PyResult<(MutexGuard<'a, Reader>, Held<'a>)> {
+        loop {
+            let reader = self.reader(py);
+            if let Some(held) = self.take_soon(py)? {
+                return Ok((reader, held));
+            }
+            drop(reader);
+            py.check_signals()?;
+        }
+    }
+
+    /// Takes the lock if it can be had soon; whoever inherits it, or finds the table distrusted,
+    /// rebuilds it first.
+    #[inline]
+    fn take_soon<'a>(&'a self, py: Python<'_>) -> PyResult<Option<Held<'a>>> {
         let (life, word) = (self.control.life(), self.table.map().word32(at::LOCK));
         if life.is_over() {
             return Err(errors::plain(py, "ClosedError"));
         }
         let mut got = life.try_take(word);
-        while got.is_none() {
+        if got.is_none() {
             got = py.detach(|| life.take(word));
             if got.is_none() {
-                py.check_signals()?;
+                return Ok(None);
+            }
+            if life.is_over() {
+                drop(Held(self)); // It ended while we waited: nobody counts us as a holder.
+                return Err(errors::plain(py, "ClosedError"));
             }
         }
         let held = Held(self);
@@ -150,7 +179,7 @@ impl Group {
         if self.journal_name.load(Ordering::Relaxed) != self.table.wide(at::JOURNAL_NAME) {
             self.reopen_journal()?;
         }
-        Ok(held)
+        Ok(Some(held))
     }
 
     fn reopen_journal(&self) -> std::io::Result<()> {
@@ -221,10 +250,8 @@ impl Group {
         let before = self.table.wide(at::JOURNAL_END);
         let end =
             self.journal().append(before, &record, wall).inspect_err(|_| self.table.distrust())?;
-        if self.table.wide(at::JOURNAL_SYNCED) == before {
-            self.control.announce_dirty();
-        }
         self.table.set_wide(at::JOURNAL_END, end);
+        self.ask_for_sync();
         if let Some(mirror) = &self.mirror {
             mirror.note(kind, &entry, wall);
         }
@@ -427,47 +454,6 @@ impl Group {
         self.answer(py, outcome)
     }
 
-    /// Syncs the journal up to `(name, end)`; concurrent acks share one sync.
-    fn sync_journal(&self, py: Python<'_>, (name, end): (u64, u64)) -> PyResult<()> {
-        let outcome = py.detach(|| {
-            let word = self.table.map().word32(at::SYNC_LOCK);
-            self.control.life().take_patiently(word);
-            let is_done = self.table.wide(at::JOURNAL_NAME) != name
-                || self.table.wide(at::JOURNAL_SYNCED) >= end;
-            let outcome = if is_done { Ok(()) } else { self.sync_now() };
-            self.control.life().give(word);
-            outcome
-        });
-        outcome.map_err(|error| {
-            self.control.poison();
-            PyErr::from(error)
-        })
-    }
-
-    /// Syncs what there is. A checkpoint in between has synced it too.
-    fn sync_now(&self) -> std::io::Result<()> {
-        let name = self.table.wide(at::JOURNAL_NAME);
-        let (end, next) = (self.table.wide(at::JOURNAL_END), self.table.wide(at::NEXT));
-        let file = match self.journal_name.load(Ordering::Relaxed) == name {
-            true => self.journal().file(),
-            // Another process began a new one, and we have not taken the lock since.
-            false => crate::region::open(&journal::path(&self.folder, name), true),
-        };
-        match file {
-            Ok(file) => crate::region::sync(&file)?,
-            Err(_) if self.table.wide(at::JOURNAL_NAME) != name => return self.sync_now(),
-            Err(error) => return Err(error),
-        }
-        if !self.is_lease {
-            crate::region::sync(self.table.map().file())?;
-            self.table.set_wide(at::SYNCED_NEXT, next);
-        }
-        if self.table.wide(at::JOURNAL_NAME) == name {
-            self.table.set_wide(at::JOURNAL_SYNCED, end);
-        }
-        Ok(())
-    }
-
     /// Forgets what is out and reads on at `offset`.
     fn seek(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
         let held = self.take(py)?;
@@ -530,8 +516,8 @@ impl Group {
         attention.min(look)
     }
 
-    /// Sleeps until something may be there. None: a signal arrived.
-    fn sleep(&self, limit_seen: u64, until: i64, polls: u32) -> futex::Woken {
+    /// Sleeps until something may be there, unless that is so since `seen` and `limit_seen`.
+    fn sleep(&self, seen: u32, limit_seen: u64, until: i64, polls: u32) -> futex::Woken {
         let now = self.clock().boot();
         let mut wake_at = self.wake_at(now).min(until);
         if self.foreign_end().is_some() {
@@ -550,7 +536,7 @@ impl Group {
                 || self.has_news()
                 || self.is_closed.load(Ordering::Relaxed)
         };
-        self.control.wait(timeout, ready)
+        self.control.wait(seen, timeout, ready)
     }
 
     /// Whether the group was deleted or renamed.

@@ -56,6 +56,7 @@ pub mod at {
     pub const SKEW: usize = 88;
     pub const SYNCED_NEXT: usize = 96;
     pub const BROKEN: usize = 104;
+    pub const SYNC_ASKED: usize = 108;
     pub const CAPACITY: usize = 128;
     pub const USED: usize = 132;
     pub const FREE: usize = 136;
@@ -199,10 +200,16 @@ impl Table {
         self.map.word64(at).store(value, Ordering::Release);
     }
 
-    /// Counts.
+    /// Counts. Under the lock.
     #[inline]
     pub fn count(&self, at: usize, by: u64) {
         self.set_wide(at, self.wide(at).wrapping_add(by));
+    }
+
+    /// Counts what others may be counting right now, without the lock.
+    #[inline]
+    pub fn count_among_others(&self, at: usize, by: u64) {
+        self.map.word64(at).fetch_add(by, Ordering::Relaxed);
     }
 
     #[inline]

@@ -1,0 +1,83 @@
+//! Making a group's progress durable: the keepers are told once, and concurrent acks share a sync.
+
+use std::sync::atomic::Ordering;
+
+use pyo3::prelude::*;
+
+use super::table::at;
+use super::{Group, journal};
+use crate::lock::Got;
+
+impl Group {
+    /// At `always`, a get that is its own ack returns after its sync.
+    pub(super) fn sync_if_acked(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_lease || !self.is_always {
+            return Ok(());
+        }
+        self.sync_journal(py, (self.table.wide(at::JOURNAL_NAME), u64::MAX))
+    }
+
+    /// Syncs the journal up to `(name, end)`; concurrent acks share one sync.
+    pub(super) fn sync_journal(&self, py: Python<'_>, (name, end): (u64, u64)) -> PyResult<()> {
+        let outcome = py.detach(|| {
+            let word = self.table.map().word32(at::SYNC_LOCK);
+            self.control.life().take_patiently(word);
+            let is_done = self.table.wide(at::JOURNAL_NAME) != name
+                || self.table.wide(at::JOURNAL_SYNCED) >= end;
+            let outcome = if is_done { Ok(()) } else { self.sync_now() };
+            self.control.life().give(word);
+            outcome
+        });
+        outcome.map_err(|error| {
+            self.control.poison();
+            PyErr::from(error)
+        })
+    }
+
+    /// Progress was made that must be synced soon. Only the first one since the last sync began
+    /// tells the keepers. Under the lock, or after the exchange that moved the word.
+    #[inline]
+    pub(super) fn ask_for_sync(&self) {
+        if !self.is_always && self.table.small(at::SYNC_ASKED) == 0 {
+            self.table.set_small(at::SYNC_ASKED, 1);
+            self.control.announce_dirty();
+        }
+    }
+
+    /// What is to be synced: the journal and its end, and the word. Progress is either in it, or
+    /// asks anew: the lock tells for the journal, the exchange for the word.
+    fn begin_sync(&self) -> (u64, u64, u64) {
+        let (life, lock) = (self.control.life(), self.table.map().word32(at::LOCK));
+        if life.take_patiently(lock) == Got::Inherited {
+            self.table.distrust(); // The next one who takes it makes the table anew.
+        }
+        self.table.map().word32(at::SYNC_ASKED).swap(0, Ordering::SeqCst);
+        let (name, end) = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
+        let next = self.table.wide(at::NEXT);
+        life.give(lock);
+        (name, end, next)
+    }
+
+    /// Syncs what there is. A checkpoint in between has synced it too.
+    fn sync_now(&self) -> std::io::Result<()> {
+        let (name, end, next) = self.begin_sync();
+        let file = match self.journal_name.load(Ordering::Relaxed) == name {
+            true => self.journal().file(),
+            // Another process began a new one, and we have not taken the lock since.
+            false => crate::region::open(&journal::path(&self.folder, name), true),
+        };
+        match file {
+            Ok(file) => crate::region::sync(&file)?,
+            Err(_) if self.table.wide(at::JOURNAL_NAME) != name => return self.sync_now(),
+            Err(error) => return Err(error),
+        }
+        if !self.is_lease {
+            crate::region::sync(self.table.map().file())?;
+            self.table.set_wide(at::SYNCED_NEXT, next);
+        }
+        if self.table.wide(at::JOURNAL_NAME) == name {
+            self.table.set_wide(at::JOURNAL_SYNCED, end);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+"""What is put or acked at `interval` is synced within the interval, whatever else goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock import Queue
+from tests.waiting import LONG_S
+
+SOON: dict[str, Any] = {"sync_interval_s": 0.001}
+
+
+def until(holds: Callable[[], bool]) -> bool:
+    """Whether it holds before long; nothing else happens meanwhile."""
+    end, never = time.monotonic() + LONG_S, threading.Event()
+    while not holds() and time.monotonic() < end:
+        never.wait(0.001)
+    return holds()
+
+
+def is_synced(queue: Queue) -> bool:
+    end = queue.end()
+    return end.durable == end.tail
+
+
+def test_what_is_put_while_a_sync_runs_is_synced_too(tmp_path: Path) -> None:
+    with Queue(tmp_path / "queue", **SOON) as queue:
+        queue.put(bytes(1 << 20))  # A segment so large that its end tells the keeper nothing.
+        marks = set()
+
+        def have_many_syncs_run() -> bool:
+            queue.put_many([b"x"] * 10)
+            marks.add(queue.end().durable)
+            return len(marks) > 20
+
+        assert until(have_many_syncs_run)
+        assert until(lambda: is_synced(queue))
+
+
+def test_a_put_is_synced_although_one_before_it_need_not_be(tmp_path: Path) -> None:
+    with (
+        Queue(tmp_path / "queue", **SOON) as queue,
+        Queue(tmp_path / "queue", durability="process") as careless,
+    ):
+        careless.put(b"survives a crash of the process")
+        queue.put(b"survives a power cut")
+        assert until(lambda: is_synced(queue))
+
+
+def test_an_ack_while_a_sync_runs_is_synced_too(tmp_path: Path) -> None:
+    with Queue(tmp_path / "queue", **SOON) as queue:
+        queue.put_many([b"%d" % number for number in range(1000)])
+        queue.sync()
+        for _ in range(1000):
+            queue.get(0).ack()
+        assert until(lambda: not queue.group().core.is_dirty)
+
+
+def test_a_get_that_is_its_own_ack_is_synced(tmp_path: Path) -> None:
+    with Queue(tmp_path / "queue", **SOON) as queue:
+        queue.put_many([b"1", b"2"])
+        queue.sync()
+        group = queue.group("readers", ack="auto")
+        group.core.sync()
+        assert group.get(0).body == b"1"
+        assert until(lambda: not group.core.is_dirty)
+        assert [message.body for message in group.get_many(9)] == [b"2"]
+        assert until(lambda: not group.core.is_dirty)

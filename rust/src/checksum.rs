@@ -17,6 +17,16 @@ pub fn crc32c_seeded(seed: u32, bytes: &[u8]) -> u32 {
     u32::try_from(digest.finalize()).unwrap_or(0)
 }
 
+/// The same of words that are not in memory yet: little-endian, without the low half of the first,
+/// which is where the checksum goes.
+#[inline]
+pub fn crc32c_words(seed: u32, words: &[u64]) -> u32 {
+    crate::sys::crc::of_words(seed, words).unwrap_or_else(|| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        crc32c_seeded(seed, bytes.get(4..).unwrap_or_default())
+    })
+}
+
 /// CRC-32C of what came before (`crc`) and then `bytes`.
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     crc32c_seeded(!crc, bytes)

@@ -61,10 +61,10 @@ impl From<std::io::Error> for Stop {
 }
 
 #[derive(Clone, Copy)]
-struct Wish {
-    count: usize,
-    visibility_ns: i64,
-    owner: u32,
+pub(super) struct Wish {
+    pub count: usize,
+    pub visibility_ns: i64,
+    pub owner: u32,
 }
 
 impl Group {
@@ -96,7 +96,7 @@ impl Group {
 
     /// A file was cut short under a mapping: what was claimed may be zeros.
     #[cold]
-    fn vanished(&self, py: Python<'_>) -> PyErr {
+    pub(super) fn vanished(&self, py: Python<'_>) -> PyErr {
         let segment = self.reader(py).segment.clone();
         let path = segment.map_or_else(|| self.folder.clone(), |one| one.path().to_path_buf());
         errors::vanished(py, &path)
@@ -135,102 +135,6 @@ impl Group {
         let stop = self.claim_locked(&mut reader, &wish, out);
         drop(held);
         Ok(stop.unwrap_or_else(|stop| stop))
-    }
-
-    /// One message by moving the word, without table, lock or list: the usual get of a group
-    /// that acks by getting. None: it takes a closer look.
-    #[inline]
-    pub(super) fn claim_next(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        let hits = sigbus::hits();
-        let word = self.table.map().word64(at::NEXT);
-        let mut reader = self.reader(py);
-        let offset = word.load(Ordering::Acquire);
-        let found = reader.find(&self.control, offset, self.limit());
-        if sigbus::hits() != hits {
-            drop(reader);
-            return Err(self.vanished(py));
-        }
-        let Found::Message { frame, next } = found else { return Ok(None) };
-        if !reader.is_usual(offset, frame, next) || !reader.wants(frame) {
-            return Ok(None);
-        }
-        if word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return Ok(None);
-        }
-        self.table.count_among_others(at::DELIVERED, 1);
-        self.control.progressed(next);
-        self.ask_for_sync();
-        Ok(self.take_found(py, &mut reader, offset, frame))
-    }
-
-    /// What the reader has just found, as Python sees it.
-    #[inline]
-    fn take_found(
-        &self,
-        py: Python<'_>,
-        reader: &mut Reader,
-        offset: u64,
-        frame: u64,
-    ) -> Option<Message> {
-        let spot = Spot::found(reader.segment.as_ref()?, frame, &mut reader.view);
-        let message = Message::found(offset, spot);
-        if let Some(codec) = self.codec.get() {
-            let _ = message.codec.set(codec.clone_ref(py));
-        }
-        Some(message)
-    }
-
-    /// One message on a lease, when nothing but the next one in the queue comes into question:
-    /// the usual get. None: it takes a closer look.
-    #[inline]
-    pub(super) fn lease_next(
-        self: &Arc<Self>,
-        py: Python<'_>,
-        visibility_ns: Option<i64>,
-    ) -> PyResult<Option<Message>> {
-        let hits = sigbus::hits();
-        let (mut reader, held) = self.take_both(py)?;
-        let now = self.clock().boot();
-        let word = self.table.map().word64(at::NEXT);
-        let offset = word.load(Ordering::Acquire);
-        if self.is_encumbered(now) {
-            return Ok(None);
-        }
-        let found = reader.find(&self.control, offset, self.limit());
-        if sigbus::hits() != hits {
-            drop(held);
-            drop(reader);
-            return Err(self.vanished(py));
-        }
-        let Found::Message { frame, next } = found else { return Ok(None) };
-        if !reader.is_usual(offset, frame, next) || !reader.wants(frame) {
-            return Ok(None);
-        }
-        let visibility_ns =
-            visibility_ns.unwrap_or_else(|| self.settings.visibility_ns.load(Ordering::Relaxed));
-        let wish = Wish { count: 1, visibility_ns, owner: self.owner };
-        word.store(next, Ordering::Release);
-        let mut entry = Entry::read(offset, frame, wish.owner);
-        let (entry, token, receives) = self.lease_new(&mut entry, &wish, now)?;
-        self.table.count(at::DELIVERED, 1);
-        self.checkpoint_if_long()?;
-        drop(held);
-        let group = Arc::clone(self);
-        let mut message = self.take_found(py, &mut reader, offset, frame);
-        if let Some(message) = &mut message {
-            message.receipt = Some(Receipt { group, entry, token, offset, receives });
-        }
-        Ok(message)
-    }
-
-    /// Whether something else than the next message may have to be handed out first, or nothing.
-    fn is_encumbered(&self, now: i64) -> bool {
-        self.table.small(at::FLAGS) & (PAUSED | GONE) != 0
-            || self.table.small(at::READY_LEN) != 0
-            || self.table.attention() <= now
-            || self.is_window_full()
-            || self.mirror.is_some()
-            || self.settings.expire_ns.load(Ordering::Relaxed) != 0
     }
 
     /// Whether the one word is all there is to look at.
@@ -336,7 +240,7 @@ impl Group {
     }
 
     /// Whether as much is out, held back or waiting as may be.
-    fn is_window_full(&self) -> bool {
+    pub(super) fn is_window_full(&self) -> bool {
         self.table.span() >= self.settings.window.load(Ordering::Relaxed)
     }
 
@@ -351,7 +255,7 @@ impl Group {
                 self.table.count(at::EXPIRED, 1);
             }
             found.state = State::Ready;
-            self.write(Kind::Ready, found, now)?;
+            self.write(Kind::Ready, &found, now)?;
             self.table.make_ready(entry);
         }
         Ok(())
@@ -374,7 +278,7 @@ impl Group {
             other => {
                 // Retention took it, or its bytes are damaged: it can't be handed out any more.
                 self.lease_table(entry, &mut found, 0, now, wish)?;
-                self.write(Kind::Done, found, now)?;
+                self.write(Kind::Done, &found, now)?;
                 self.table.finish(entry, now);
                 self.table.count(at::SKIPPED, 1);
                 return match (other, &reader.segment) {
@@ -394,7 +298,7 @@ impl Group {
             self.push(reader, found.offset, frame, Some((entry, token, receives)), is_dead, out);
         } else {
             self.lease_table(entry, &mut found, 0, now, wish)?;
-            self.write(Kind::Done, found, now)?;
+            self.write(Kind::Done, &found, now)?;
             self.table.finish(entry, now);
             self.push(reader, found.offset, frame, None, false, out);
         }
@@ -415,11 +319,12 @@ impl Group {
         found.receives += 1;
         (found.deadline, found.timeout) =
             (now.saturating_add(wish.visibility_ns), wish.visibility_ns);
-        self.write(Kind::Lease, *found, now)?;
+        self.write(Kind::Lease, found, now)?;
         self.table.lease_ready(entry, token, wish.owner, found.deadline, found.timeout);
         Ok(())
     }
 
+    #[inline]
     fn next_token(&self) -> u64 {
         let token = self.table.wide(at::TOKEN) + 1;
         self.table.set_wide(at::TOKEN, token);
@@ -514,7 +419,7 @@ impl Group {
         if entry.state != State::Ready {
             // Journaled before the word moves: whoever dies in between must not take a message
             // with him that nobody was given. Without the lock nobody passes over such a one.
-            self.write_next(Kind::Enter, entry, next, now)?;
+            self.write_next(Kind::Enter, &entry, next, now)?;
             move_on();
             self.table.enter(&entry)?;
             return Ok(true);
@@ -527,7 +432,8 @@ impl Group {
         Ok(true)
     }
 
-    fn lease_new(
+    #[inline(always)]
+    pub(super) fn lease_new(
         &self,
         entry: &mut Entry,
         wish: &Wish,
@@ -538,7 +444,7 @@ impl Group {
         entry.receives = 1;
         (entry.deadline, entry.timeout) =
             (now.saturating_add(wish.visibility_ns), wish.visibility_ns);
-        self.write(Kind::Enter, *entry, now)?;
+        self.write_next(Kind::Enter, entry, self.table.wide(at::NEXT), now)?;
         Ok((self.table.enter(entry)?, entry.token, 1))
     }
 

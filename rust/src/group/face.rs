@@ -203,15 +203,16 @@ impl PyGroup {
                     receives: 0,
                     owner: NONE,
                 };
-                let mut records = vec![Record { kind: Kind::Seek, entry: nothing, next: start }];
-                records.extend(entered.iter().map(|(offset, receives)| {
-                    let (state, receives) = (State::Ready, *receives);
-                    let entry =
-                        Entry { offset: *offset, frame: *offset, state, receives, ..nothing };
-                    Record { kind: Kind::Enter, entry, next: start }
-                }));
-                let wall = clock.get().wall();
-                let records: Vec<_> = records.into_iter().map(|record| (record, wall)).collect();
+                let entered = entered.iter().map(|(offset, receives)| {
+                    let receives = *receives;
+                    Entry { receives, ..Entry::read(*offset, *offset, NONE) }
+                });
+                let (entered, wall): (Vec<Entry>, _) = (entered.collect(), clock.get().wall());
+                let first = Record { kind: Kind::Seek, entry: &nothing, next: start };
+                let entered =
+                    entered.iter().map(|entry| Record { kind: Kind::Enter, entry, next: start });
+                let records: Vec<_> =
+                    std::iter::once(first).chain(entered).map(|record| (record, wall)).collect();
                 Journal::begin(&folder, 1, &records, None).map_err(|e| errors::os(e, &folder))?;
                 1
             }
@@ -267,7 +268,7 @@ impl PyGroup {
         py: Python<'py>,
         timeout: Option<Bound<'py, PyAny>>,
         visibility: Option<f64>,
-    ) -> PyResult<Message> {
+    ) -> PyResult<Bound<'py, Message>> {
         let group = &self.0;
         if !group.has_news() && !group.is_closed.load(Ordering::Relaxed) {
             let message = match group.is_lease {
@@ -287,7 +288,7 @@ impl PyGroup {
         self.0.reader(py).scratch = claimed;
         outcome?;
         let found = found.ok_or_else(|| errors::plain(py, "Empty"))?;
-        Ok(self.message(py, found))
+        Bound::new(py, self.message(py, found))
     }
 
     /// Up to `count` messages: what is there after at most `timeout` seconds, `[]` if nothing.
@@ -347,7 +348,7 @@ impl PyGroup {
                     continue;
                 };
                 if entry.state == State::Leased {
-                    self.0.write(Kind::Done, entry, now)?;
+                    self.0.write(Kind::Done, &entry, now)?;
                     self.0.table.finish(index, now);
                 }
             }
@@ -521,7 +522,7 @@ impl PyGroup {
             if entry.state != State::Delayed && entry.state != State::Blocked {
                 entry.state = State::Ready;
             }
-            self.0.write(Kind::Enter, entry, now)?;
+            self.0.write(Kind::Enter, &entry, now)?;
             self.0.table.enter(&entry)?;
         }
         self.0.table.settle_cursor();

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 
-use crate::checksum::crc32c_seeded;
+use crate::checksum::{crc32c_seeded, crc32c_words};
 use crate::group::table::{Entry, NONE, State};
 use crate::region;
 use crate::sys::mapping::Mapping;
@@ -51,16 +51,16 @@ pub enum Kind {
 
 /// One record.
 #[derive(Clone, Copy, Debug)]
-pub struct Record {
+pub struct Record<'a> {
     /// What happened.
     pub kind: Kind,
     /// To which message, and what it is now.
-    pub entry: Entry,
+    pub entry: &'a Entry,
     /// Where reading goes on.
     pub next: u64,
 }
 
-impl Record {
+impl Record<'_> {
     /// Bytes that matter: an ack needs no deadlines, and few messages have a key.
     #[inline]
     fn len(&self) -> usize {
@@ -72,34 +72,40 @@ impl Record {
         }
     }
 
-    /// Fills `out`, which is as long as `len` says, all but the check. Answers the check.
-    #[inline]
-    fn encode(&self, journal: u64, wall_ns: i64, out: &mut [u8]) -> u32 {
-        let entry = &self.entry;
-        let size = u16::try_from(out.len()).unwrap_or(0);
-        words::put_u32_le(out, 0, 0);
-        let state = u8::try_from(entry.state as u32).unwrap_or(0);
-        words::put(out, 4, &[self.kind as u8, state]);
-        words::put_u16_le(out, 6, size);
-        words::put_u64_le(out, 8, entry.offset);
-        words::put_u64_le(out, 16, self.next);
-        if out.len() > SHORT_BYTES {
-            words::put_u64_le(out, 24, entry.token);
-            words::put_i64_le(out, 32, wall_ns);
-            words::put_i64_le(out, 40, entry.deadline);
-            words::put_i64_le(out, 48, entry.timeout);
-            words::put_u32_le(out, 56, entry.owner);
-            words::put_u32_le(out, 60, entry.receives);
-        }
-        if out.len() > USUAL_BYTES {
-            words::put_u64_le(out, 64, entry.frame);
-            words::put_u64_le(out, 72, entry.key);
-        }
-        check(journal, out)
+    /// The record as words, all but the check, which is the low half of the first. Those behind
+    /// `len` are not written.
+    #[inline(always)]
+    fn words(&self, wall_ns: i64) -> [u64; LONG_BYTES / 8] {
+        let entry = self.entry;
+        let about = [self.kind as u64, u64::from(entry.state as u32), self.len() as u64];
+        let [kind, state, size] = about;
+        [
+            kind << 32 | state << 40 | size << 48,
+            entry.offset,
+            self.next,
+            entry.token,
+            wall_ns.cast_unsigned(),
+            entry.deadline.cast_unsigned(),
+            entry.timeout.cast_unsigned(),
+            u64::from(entry.owner) | u64::from(entry.receives) << 32,
+            entry.frame,
+            entry.key,
+        ]
     }
+}
 
-    /// The record at the start of `bytes`, the wall time it was written, and its length.
-    fn decode(journal: u64, bytes: &[u8]) -> Option<(Self, i64, usize)> {
+/// A record that was read.
+struct Read {
+    kind: Kind,
+    entry: Entry,
+    next: u64,
+    wall_ns: i64,
+    size: usize,
+}
+
+impl Read {
+    /// The record at the start of `bytes`.
+    fn decode(journal: u64, bytes: &[u8]) -> Option<Self> {
         let size = usize::from(words::u16_le(bytes, 6)?);
         if ![SHORT_BYTES, USUAL_BYTES, LONG_BYTES].contains(&size) {
             return None;
@@ -131,15 +137,26 @@ impl Record {
             receives: words::u32_le(bytes, 60).unwrap_or(0),
             owner: words::u32_le(bytes, 56).unwrap_or(NONE),
         };
-        Some((Self { kind, entry, next: wide(16) }, wide(32).cast_signed(), size))
+        Some(Self { kind, entry, next: wide(16), wall_ns: wide(32).cast_signed(), size })
     }
 }
 
-/// Of a record of journal number `journal`; never 0, which is what unwritten bytes have.
+/// What the register of a check begins with in journal number `journal`.
 #[inline]
+fn seed(journal: u64) -> u32 {
+    u32::try_from(journal & u64::from(u32::MAX)).unwrap_or(0)
+}
+
+/// Of a record of journal number `journal`; never 0, which is what unwritten bytes have.
 fn check(journal: u64, record: &[u8]) -> u32 {
-    let seed = u32::try_from(journal & u64::from(u32::MAX)).unwrap_or(0);
-    crc32c_seeded(seed, record.get(4..).unwrap_or_default()).max(1)
+    crc32c_seeded(seed(journal), record.get(4..).unwrap_or_default()).max(1)
+}
+
+/// The same of a record that is still words. A checksum over bytes that were stored just now
+/// waits for the stores, and the journal's next bytes are in no cache.
+#[inline]
+fn check_words(journal: u64, record: &[u64]) -> u32 {
+    crc32c_words(seed(journal), record).max(1)
 }
 
 /// What a journal says when it is read from the start.
@@ -155,11 +172,11 @@ pub struct Replay {
 }
 
 impl Replay {
-    fn apply(&mut self, record: &Record, wall_ns: i64) {
-        let Record { kind, entry, next } = record;
+    fn apply(&mut self, record: &Read) {
+        let Read { kind, entry, next, wall_ns, .. } = record;
         self.token = self.token.max(entry.token);
         match kind {
-            Kind::Enter => drop(self.outstanding.insert(entry.offset, (*entry, wall_ns))),
+            Kind::Enter => drop(self.outstanding.insert(entry.offset, (*entry, *wall_ns))),
             Kind::Done => drop(self.outstanding.remove(&entry.offset)),
             Kind::Seek => self.outstanding.clear(),
             Kind::Lease | Kind::Ready | Kind::Delay | Kind::Extend => {
@@ -167,7 +184,7 @@ impl Replay {
                     known.state = entry.state;
                     if *kind != Kind::Ready {
                         (known.deadline, known.timeout) = (entry.deadline, entry.timeout);
-                        *wall = wall_ns;
+                        *wall = *wall_ns;
                     }
                     if *kind == Kind::Lease {
                         (known.token, known.owner, known.receives) =
@@ -184,11 +201,9 @@ impl Replay {
 fn replay(name: u64, bytes: &[u8]) -> Replay {
     let mut replay = Replay { outstanding: BTreeMap::new(), next: 0, end: 0, token: 0 };
     let mut at = 0usize;
-    while let Some((record, wall_ns, size)) =
-        bytes.get(at..).and_then(|rest| Record::decode(name, rest))
-    {
-        replay.apply(&record, wall_ns);
-        at += size;
+    while let Some(record) = bytes.get(at..).and_then(|rest| Read::decode(name, rest)) {
+        replay.apply(&record);
+        at += record.size;
     }
     replay.end = at as u64;
     replay
@@ -253,20 +268,31 @@ impl Journal {
     }
 
     /// Appends a record at `end`; answers the new end. Under the group's lock.
-    #[inline]
-    pub fn append(&self, end: u64, record: &Record, wall_ns: i64) -> std::io::Result<u64> {
+    #[inline(always)]
+    pub fn append(&self, end: u64, record: &Record<'_>, wall_ns: i64) -> std::io::Result<u64> {
         let (at, size) = (words::size(end), record.len());
         let needed = end + size as u64;
         if needed > self.allocated.load(Ordering::Relaxed) {
             self.grow(needed)?;
         }
-        let check = self
-            .map
-            .write_with(at, size, |out| record.encode(self.name, wall_ns, out))
-            .ok_or_else(|| std::io::Error::other("the journal is full"))?;
-        // The record counts from this store on: a reader of the file sees it whole or not at all.
-        self.map.publish32(at, check);
+        let all = record.words(wall_ns);
+        match size {
+            SHORT_BYTES => self.put::<{ SHORT_BYTES / 8 }>(at, &all),
+            USUAL_BYTES => self.put::<{ USUAL_BYTES / 8 }>(at, &all),
+            _ => self.put::<{ LONG_BYTES / 8 }>(at, &all),
+        }
         Ok(needed)
+    }
+
+    /// Stores the first `N` of the words of a record. How many is known to the compiler: words
+    /// that were just put together then go from registers to the journal, without a copy that
+    /// would wait for them.
+    #[inline(always)]
+    fn put<const N: usize>(&self, at: usize, all: &[u64]) {
+        let Some(words) = all.first_chunk::<N>() else { return };
+        self.map.store_words(at, words);
+        // The record counts from this store on: a reader of the file sees it whole or not at all.
+        self.map.publish32(at, check_words(self.name, words));
     }
 
     #[cold]
@@ -275,7 +301,7 @@ impl Journal {
             return Err(std::io::Error::other("the group's journal is full"));
         }
         let target = needed.div_ceil(GROW_BYTES) * GROW_BYTES;
-        region::allocate(self.map.file(), target)?;
+        region::extend(self.map.file(), target)?;
         self.allocated.store(target, Ordering::Relaxed);
         Ok(())
     }
@@ -299,16 +325,16 @@ impl Journal {
     pub fn begin(
         folder: &Path,
         name: u64,
-        records: &[(Record, i64)],
+        records: &[(Record<'_>, i64)],
         before: Option<Self>,
     ) -> std::io::Result<(Self, u64)> {
         let mut bytes = Vec::new();
         for (record, wall_ns) in records {
-            let at = bytes.len();
-            bytes.resize(at + record.len(), 0);
+            let (at, words) = (bytes.len(), record.words(*wall_ns));
+            let words = words.get(..record.len() / 8).unwrap_or_default();
+            bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
             let out = bytes.get_mut(at..).unwrap_or_default();
-            let check = record.encode(name, *wall_ns, out);
-            words::put_u32_le(out, 0, check);
+            words::put_u32_le(out, 0, check_words(name, words));
         }
         let end = bytes.len() as u64;
         bytes.resize(bytes.len() + 8, 0);
@@ -326,7 +352,11 @@ impl Journal {
         let inode = region::inode(&file)?;
         let kept = before.filter(|old| region::inode(old.map.file()).is_ok_and(|i| i == inode));
         let journal = match kept {
-            Some(old) => Self { name, ..old },
+            Some(old) => {
+                // All of it was synced just now: see there what the next store to it would cost.
+                old.map.forget(0, words::size(old.allocated.load(Ordering::Relaxed)));
+                Self { name, ..old }
+            }
             None => Self::open(folder, name)?,
         };
         Ok((journal, end))

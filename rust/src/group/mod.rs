@@ -9,8 +9,10 @@ mod cutting;
 mod face;
 pub mod journal;
 mod opening;
+mod quick;
 pub mod reader;
 pub mod receipt;
+mod settling;
 mod syncing;
 pub mod table;
 
@@ -23,7 +25,6 @@ use pyo3::prelude::*;
 pub use face::PyGroup;
 pub use receipt::Receipt;
 
-use crate::append::seconds_to_ns;
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::errors;
@@ -98,18 +99,6 @@ impl Drop for Held<'_> {
     }
 }
 
-/// The wrong receipt, or one whose lease has ended.
-enum Refusal {
-    Stale,
-    Io(std::io::Error),
-}
-
-impl From<std::io::Error> for Refusal {
-    fn from(error: std::io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
 impl Group {
     fn clock(&self) -> &Clock {
         self.clock.get()
@@ -130,6 +119,7 @@ impl Group {
     }
 
     /// Takes the lock.
+    #[inline]
     fn take<'a>(&'a self, py: Python<'_>) -> PyResult<Held<'a>> {
         loop {
             if let Some(held) = self.take_soon(py)? {
@@ -140,6 +130,7 @@ impl Group {
     }
 
     /// The reader and the lock. Signals are looked at while neither is held: a handler may get.
+    #[inline]
     fn take_both<'a>(&'a self, py: Python<'_>) -> PyResult<(MutexGuard<'a, Reader>, Held<'a>)> {
         loop {
             let reader = self.reader(py);
@@ -156,6 +147,26 @@ impl Group {
     #[inline]
     fn take_soon<'a>(&'a self, py: Python<'_>) -> PyResult<Option<Held<'a>>> {
         let (life, word) = (self.control.life(), self.table.map().word32(at::LOCK));
+        if !life.is_over() && life.try_take(word).is_some() {
+            let held = Held(self);
+            if !self.is_table_whole() {
+                self.mend(Got::Clean)?;
+            }
+            return Ok(Some(held));
+        }
+        self.take_slowly(py)
+    }
+
+    /// Whether neither the table nor the journal has changed behind our back.
+    #[inline]
+    fn is_table_whole(&self) -> bool {
+        self.table.small(at::BROKEN) == 0
+            && self.journal_name.load(Ordering::Relaxed) == self.table.wide(at::JOURNAL_NAME)
+    }
+
+    #[cold]
+    fn take_slowly<'a>(&'a self, py: Python<'_>) -> PyResult<Option<Held<'a>>> {
+        let (life, word) = (self.control.life(), self.table.map().word32(at::LOCK));
         if life.is_over() {
             return Err(errors::plain(py, "ClosedError"));
         }
@@ -171,7 +182,14 @@ impl Group {
             }
         }
         let held = Held(self);
-        if got == Some(Got::Inherited) || self.table.small(at::BROKEN) != 0 {
+        self.mend(got.unwrap_or(Got::Clean))?;
+        Ok(Some(held))
+    }
+
+    /// Makes the table anew if nobody knows what is in it, and opens the journal it belongs to.
+    #[cold]
+    fn mend(&self, got: Got) -> PyResult<()> {
+        if got == Got::Inherited || self.table.small(at::BROKEN) != 0 {
             self.table.distrust(); // Until it is whole: this may fail, and the lock is given back.
             self.rebuild(true).map_err(|error| errors::os(error, &self.folder))?;
             self.table.set_small(at::BROKEN, 0);
@@ -179,7 +197,7 @@ impl Group {
         if self.journal_name.load(Ordering::Relaxed) != self.table.wide(at::JOURNAL_NAME) {
             self.reopen_journal()?;
         }
-        Ok(Some(held))
+        Ok(())
     }
 
     fn reopen_journal(&self) -> std::io::Result<()> {
@@ -238,13 +256,13 @@ impl Group {
     }
 
     /// Journals what is about to happen. Under the lock, before the table changes.
-    #[inline]
-    fn write(&self, kind: Kind, entry: Entry, now_boot: i64) -> std::io::Result<()> {
+    fn write(&self, kind: Kind, entry: &Entry, now_boot: i64) -> std::io::Result<()> {
         self.write_next(kind, entry, self.table.wide(at::NEXT), now_boot)
     }
 
     /// The same, and reading goes on at `next`.
-    fn write_next(&self, kind: Kind, entry: Entry, next: u64, now: i64) -> std::io::Result<()> {
+    #[inline(always)]
+    fn write_next(&self, kind: Kind, entry: &Entry, next: u64, now: i64) -> std::io::Result<()> {
         let wall = self.wall_at(now);
         let record = Record { kind, entry, next };
         let before = self.table.wide(at::JOURNAL_END);
@@ -253,7 +271,7 @@ impl Group {
         self.table.set_wide(at::JOURNAL_END, end);
         self.ask_for_sync();
         if let Some(mirror) = &self.mirror {
-            mirror.note(kind, &entry, wall);
+            mirror.note(kind, entry, wall);
         }
         Ok(())
     }
@@ -298,9 +316,10 @@ impl Group {
             owner: NONE,
         };
         let (wall, boot) = (self.clock().wall(), self.clock().boot());
-        let mut records = vec![(Record { kind: Kind::Seek, entry: nothing, next }, wall)];
-        let outstanding = self.table.outstanding().filter_map(|entry| self.table.entry(entry));
-        records.extend(outstanding.map(|entry| {
+        let mut records = vec![(Record { kind: Kind::Seek, entry: &nothing, next }, wall)];
+        let outstanding: Vec<Entry> =
+            self.table.outstanding().filter_map(|entry| self.table.entry(entry)).collect();
+        records.extend(outstanding.iter().map(|entry| {
             // When its deadline was set, not when it was copied: that is what a new boot counts
             // from.
             let ago = boot.saturating_sub(entry.deadline.saturating_sub(entry.timeout)).max(0);
@@ -335,125 +354,6 @@ impl Group {
         }
     }
 
-    /// The entry that a receipt names, and where it is now, if its lease still runs. A table made
-    /// anew from the journal has its entries elsewhere: the place in the receipt is only a guess.
-    fn leased(&self, guess: u32, token: u64, offset: u64) -> Result<(u32, Entry), Refusal> {
-        let is_it = |found: &Entry| {
-            found.token == token && found.offset == offset && found.state == State::Leased
-        };
-        let at = |place: u32| Some((place, self.table.entry(place).filter(is_it)?));
-        let found = at(guess).or_else(|| at(self.table.find(offset)?));
-        found.filter(|_| !self.is_gone()).ok_or(Refusal::Stale)
-    }
-
-    /// Whether the lease that a receipt proves still runs. Without the lock a yes may be out of
-    /// date, and a no may come from a table that is being made anew.
-    pub fn is_leased(&self, py: Python<'_>, entry: u32, token: u64, offset: u64) -> PyResult<bool> {
-        let is_it = |found: Entry| found.token == token && found.state == State::Leased;
-        if self.table.entry(entry).is_some_and(is_it) {
-            return Ok(true);
-        }
-        let _held = self.take(py)?;
-        Ok(self.leased(entry, token, offset).is_ok())
-    }
-
-    fn answer(&self, py: Python<'_>, outcome: Result<(), Refusal>) -> PyResult<()> {
-        let text =
-            "the lease has ended: the message was acked, given back, or went to another consumer";
-        outcome.map_err(|refusal| match refusal {
-            Refusal::Stale => errors::error(py, "ReceiptError", (text,)),
-            Refusal::Io(error) => errors::os(error, &self.folder),
-        })
-    }
-
-    fn ack_locked(&self, entry: u32, token: u64, offset: u64) -> Result<bool, Refusal> {
-        let (entry, found) = self.leased(entry, token, offset)?;
-        // Only a waiting message with the same key needs the time.
-        let now = if found.key == 0 { 0 } else { self.clock().boot() };
-        self.write(Kind::Done, found, now)?;
-        let freed = self.table.finish(entry, now);
-        self.table.count(at::ACKED, 1);
-        self.mirror()?;
-        self.checkpoint_if_long()?;
-        Ok(freed)
-    }
-
-    /// The message is done.
-    pub fn ack(&self, py: Python<'_>, entry: u32, token: u64, offset: u64) -> PyResult<()> {
-        let held = self.take(py)?;
-        let outcome = self.ack_locked(entry, token, offset);
-        let end = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
-        drop(held);
-        match outcome {
-            Ok(freed) => {
-                self.control.progressed(self.cursor());
-                // Another consumer may wait for the key, or for room in the window.
-                if freed || self.table.span() + 1 >= self.settings.window.load(Ordering::Relaxed) {
-                    self.control.signal();
-                }
-                if self.is_always { self.sync_journal(py, end) } else { Ok(()) }
-            }
-            Err(refusal) => self.answer(py, Err(refusal)),
-        }
-    }
-
-    /// Back to the queue, now or after `delay_s`.
-    pub fn nack(
-        &self,
-        py: Python<'_>,
-        entry: u32,
-        token: u64,
-        offset: u64,
-        delay_s: f64,
-    ) -> PyResult<()> {
-        let delay = seconds_to_ns(delay_s)?;
-        let held = self.take(py)?;
-        let outcome = self
-            .leased(entry, token, offset)
-            .and_then(|(entry, found)| Ok(self.release(entry, found, delay)?));
-        drop(held);
-        self.control.signal();
-        self.answer(py, outcome)
-    }
-
-    /// Ends a lease: ready now, or later. Under the lock.
-    fn release(&self, entry: u32, mut found: Entry, delay_ns: i64) -> std::io::Result<()> {
-        let now = self.clock().boot();
-        if delay_ns == 0 {
-            found.state = State::Ready;
-            self.write(Kind::Ready, found, now)?;
-            self.table.make_ready(entry);
-        } else {
-            found.state = State::Delayed;
-            (found.deadline, found.timeout) = (now.saturating_add(delay_ns), delay_ns);
-            self.write(Kind::Delay, found, now)?;
-            self.table.set_delayed(entry, found.deadline, delay_ns);
-        }
-        Ok(())
-    }
-
-    /// The lease runs for `seconds` from now.
-    pub fn extend(
-        &self,
-        py: Python<'_>,
-        entry: u32,
-        token: u64,
-        offset: u64,
-        seconds: f64,
-    ) -> PyResult<()> {
-        let timeout = seconds_to_ns(seconds)?;
-        let held = self.take(py)?;
-        let outcome = self.leased(entry, token, offset).and_then(|(entry, mut found)| {
-            let now = self.clock().boot();
-            (found.deadline, found.timeout) = (now.saturating_add(timeout), timeout);
-            self.write(Kind::Extend, found, now)?;
-            self.table.extend(entry, found.deadline, timeout);
-            Ok(())
-        });
-        drop(held);
-        self.answer(py, outcome)
-    }
-
     /// Forgets what is out and reads on at `offset`.
     fn seek(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
         let held = self.take(py)?;
@@ -469,7 +369,7 @@ impl Group {
             owner: NONE,
         };
         self.table.set_wide(at::NEXT, offset);
-        self.write(Kind::Seek, nothing, self.clock().boot())?;
+        self.write(Kind::Seek, &nothing, self.clock().boot())?;
         self.table.clear();
         self.mirror()?;
         drop(held);

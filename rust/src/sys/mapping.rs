@@ -154,6 +154,22 @@ impl Mapping {
         Some(answer)
     }
 
+    /// Stores `words` at `at`, little-endian. Not by a copy: words that were put together just now
+    /// are in registers, and a copy would wait until they are in memory.
+    #[inline(always)]
+    pub fn store_words<const N: usize>(&self, at: usize, words: &[u64; N]) {
+        let is_inside = at.checked_add(N * 8).is_some_and(|end| end <= self.len);
+        assert!(at % 8 == 0 && is_inside && self.writable, "words outside the mapping");
+        for (index, word) in words.iter().enumerate() {
+            // SAFETY: aligned and inside (asserted above for all of them), else as in `word64`.
+            let to = unsafe { &*self.base.as_ptr().add(at + index * 8).cast::<AtomicU64>() };
+            to.store(word.to_le(), Ordering::Relaxed);
+        }
+        if region::is_recording() {
+            region::record_store(self.inode, at, words.map(u64::to_le_bytes).as_flattened());
+        }
+    }
+
     /// Copies `bytes` to `at`.
     pub fn store(&self, at: usize, bytes: &[u8]) -> Option<()> {
         self.write_with(at, bytes.len(), |to| to.copy_from_slice(bytes))

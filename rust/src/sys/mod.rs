@@ -4,6 +4,7 @@
 
 pub mod capsule;
 pub mod clock;
+pub mod crc;
 pub mod eventfd;
 pub mod files;
 pub mod futex;

@@ -50,6 +50,7 @@ impl Table {
         self.set_heap(position, entry);
     }
 
+    #[inline]
     pub(super) fn watch(&self, entry: u32, deadline: i64, timeout: i64) {
         self.store64(entry, field::DEADLINE, deadline.cast_unsigned());
         self.store64(entry, field::TIMEOUT, timeout.cast_unsigned());
@@ -73,6 +74,7 @@ impl Table {
         }
     }
 
+    #[inline]
     pub(super) fn unwatch(&self, entry: u32) {
         match self.load32(entry, field::PLACE) {
             NONE => return,

@@ -82,6 +82,7 @@ impl Table {
         key != 0 && self.key_slots() > 0 && self.key_slot(key).1
     }
 
+    #[inline]
     pub(super) fn join_key(&self, key: u64, entry: u32) {
         self.store32(entry, field::KEY_NEXT, NONE);
         if key == 0 {
@@ -99,7 +100,7 @@ impl Table {
 
     /// The next message with this key may go out.
     pub(super) fn leave_key(&self, key: u64, entry: u32, now: i64) {
-        let (slot, found) = if key == 0 { return } else { self.key_slot(key) };
+        let (slot, found) = self.key_slot(key);
         let (first, last) = self.chain(slot);
         if !found || first != entry {
             return;

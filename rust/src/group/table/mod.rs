@@ -4,8 +4,9 @@
 //! holder rebuilds the table from it. Every operation here runs under the group's lock and costs
 //! the same whether ten messages are out or a hundred thousand:
 //!
-//! * `order`, a ring of entries in offset order, gives the cursor (its oldest entry that is not
-//!   done). Done entries stay as gaps until the ring's front passes them or half of it is gaps.
+//! * `order`, a ring of entries in offset order, gives the cursor (its oldest entry). A message
+//!   that is done leaves a gap in it until the ring's front gets there or half of it is gaps; its
+//!   entry is free at once and the next message gets it, still in the processor's cache.
 //! * `lane`, a list linked through the entries, holds deadlines that come in rising order, which
 //!   is what equal timeouts give; the others go to `heap`.
 //! * `ready` is a heap by offset of what may be handed out again.
@@ -91,8 +92,6 @@ pub enum State {
     Ready = 3,
     /// Waits until the message before it with the same key is done.
     Blocked = 4,
-    /// Acked; only its place in `order` is left.
-    Done = 5,
 }
 
 impl State {
@@ -103,7 +102,6 @@ impl State {
             2 => Self::Delayed,
             3 => Self::Ready,
             4 => Self::Blocked,
-            5 => Self::Done,
             _ => Self::Free,
         }
     }
@@ -123,6 +121,7 @@ mod field {
     pub const LANE_AFTER: usize = 60;
     pub const KEY_NEXT: usize = 64;
     pub const TIMEOUT: usize = 72;
+    pub const ORDER: usize = 80;
 }
 
 /// One entry, read out.
@@ -237,13 +236,30 @@ impl Table {
         self.map.word32(Self::entry_at(entry, field)).store(value, Ordering::Relaxed);
     }
 
+    #[inline]
     fn deadline(&self, entry: u32) -> i64 {
         self.load64(entry, field::DEADLINE).cast_signed()
     }
 
     /// The entry's state.
+    #[inline]
     pub fn state(&self, entry: u32) -> State {
         State::of(self.load32(entry, field::STATE))
+    }
+
+    /// Whether an entry is the lease that a receipt names.
+    #[inline]
+    pub fn is_lease(&self, entry: u32, token: u64, offset: u64) -> bool {
+        entry < self.small(at::USED)
+            && self.load64(entry, field::TOKEN) == token
+            && self.load64(entry, field::OFFSET) == offset
+            && self.state(entry) == State::Leased
+    }
+
+    /// Hash of an entry's key; 0: none.
+    #[inline]
+    pub fn key(&self, entry: u32) -> u64 {
+        self.load64(entry, field::KEY)
     }
 
     /// Reads an entry out; none outside the table. Behind those in use lies what a table before
@@ -317,16 +333,16 @@ impl Table {
         Ok(())
     }
 
-    /// A ring of twice the size: what had wrapped is laid out straight again.
+    /// A ring of twice the size: everything keeps its index and gets another slot.
     fn unroll_order(&self, old: u32) {
         let (first, len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
-        let straight: Vec<u32> = (0..len).map(|i| self.order_in(first + i, old)).collect();
-        self.set_wide(at::ORDER_FIRST, 0);
-        for (index, entry) in (0u64..).zip(straight) {
+        let all: Vec<u32> = (first..first + len).map(|index| self.order_in(index, old)).collect();
+        for (index, entry) in (first..).zip(all) {
             self.set_order(index, entry);
         }
     }
 
+    #[inline(always)]
     fn take_entry(&self) -> std::io::Result<u32> {
         let free = self.small(at::FREE);
         if free != NONE && self.small(at::CAPACITY) > 0 {
@@ -341,6 +357,7 @@ impl Table {
         Ok(used)
     }
 
+    #[inline]
     fn free_entry(&self, entry: u32) {
         self.store32(entry, field::STATE, State::Free as u32);
         self.store64(entry, field::TOKEN, 0);
@@ -350,30 +367,34 @@ impl Table {
 
     // ── order ──────────────────────────────────────────────────────────────────────────────
 
-    fn order_in(&self, index: u64, capacity: u32) -> u32 {
-        let slot = crate::words::size(index % u64::from(capacity.max(1)));
-        self.map.word32(ORDER_AT + slot * 8).load(Ordering::Relaxed)
+    /// Where an index of the ring is. A table has room for a power of two.
+    #[inline]
+    fn order_at(index: u64, capacity: u32) -> usize {
+        ORDER_AT + crate::words::size(index & u64::from(capacity.max(1) - 1)) * 8
     }
 
+    fn order_in(&self, index: u64, capacity: u32) -> u32 {
+        self.map.word32(Self::order_at(index, capacity)).load(Ordering::Relaxed)
+    }
+
+    /// The entry at an index of the ring; `NONE` is a gap.
+    #[inline]
     fn order(&self, index: u64) -> u32 {
         self.order_in(index, self.small(at::CAPACITY))
     }
 
+    #[inline]
     fn set_order(&self, index: u64, entry: u32) {
-        let slot = crate::words::size(index % u64::from(self.small(at::CAPACITY).max(1)));
-        self.map.word32(ORDER_AT + slot * 8).store(entry, Ordering::Relaxed);
+        let slot = Self::order_at(index, self.small(at::CAPACITY));
+        self.map.word32(slot).store(entry, Ordering::Relaxed);
     }
 
-    /// Frees done entries at the front and moves the cursor.
+    /// Moves the front over gaps, and the cursor with it.
+    #[inline]
     fn settle_order(&self) {
         let (mut first, mut len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
         let mut gaps = self.small(at::GAPS);
-        while len > 0 {
-            let entry = self.order(first);
-            if self.state(entry) != State::Done {
-                break;
-            }
-            self.free_entry(entry);
+        while len > 0 && self.order(first) == NONE {
             (first, len, gaps) = (first + 1, len - 1, gaps - 1);
         }
         self.set_wide(at::ORDER_FIRST, first);
@@ -385,22 +406,23 @@ impl Table {
         self.settle_cursor();
     }
 
+    #[cold]
     fn close_gaps(&self, first: u64, len: u64) {
-        let mut kept = 0;
+        let mut end = first;
         for index in first..first + len {
             let entry = self.order(index);
-            if self.state(entry) == State::Done {
-                self.free_entry(entry);
-            } else {
-                self.set_order(first + kept, entry);
-                kept += 1;
+            if entry != NONE {
+                self.set_order(end, entry);
+                self.store64(entry, field::ORDER, end);
+                end += 1;
             }
         }
-        self.set_wide(at::ORDER_LEN, kept);
+        self.set_wide(at::ORDER_LEN, end - first);
         self.set_small(at::GAPS, 0);
     }
 
     /// The cursor: the oldest message that is not done, or where reading goes on.
+    #[inline]
     pub fn settle_cursor(&self) {
         let next = self.wide(at::NEXT);
         let cursor = match self.wide(at::ORDER_LEN) {
@@ -410,24 +432,28 @@ impl Table {
         self.set_wide(at::CURSOR, cursor);
     }
 
-    /// Entries from the oldest on, done ones left out.
+    /// Entries from the oldest on.
     pub fn outstanding(&self) -> impl Iterator<Item = u32> + '_ {
         let (first, len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
-        (first..first + len)
-            .map(|index| self.order(index))
-            .filter(|entry| self.state(*entry) != State::Done)
+        (first..first + len).map(|index| self.order(index)).filter(|entry| *entry != NONE)
     }
 
-    /// Where the message at `offset` is, if it is in the table.
+    /// Where the message at `offset` is, if it is in the table: what a receipt guesses wrong when
+    /// its lease has ended or the table was made anew.
+    #[cold]
     pub fn find(&self, offset: u64) -> Option<u32> {
         let (first, len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
         let (mut low, mut high) = (first, first + len);
         while low < high {
             let middle = low + (high - low) / 2;
-            let entry = self.order(middle);
+            let Some(index) = (middle..high).find(|index| self.order(*index) != NONE) else {
+                high = middle; // Gaps alone.
+                continue;
+            };
+            let entry = self.order(index);
             match self.load64(entry, field::OFFSET).cmp(&offset) {
                 std::cmp::Ordering::Equal => return Some(entry),
-                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Less => low = index + 1,
                 std::cmp::Ordering::Greater => high = middle,
             }
         }
@@ -443,6 +469,7 @@ impl Table {
     // ── what happens to a message ──────────────────────────────────────────────────────────
 
     /// Enters a message that was just read, as `state` (leased, delayed or blocked).
+    #[inline(always)]
     pub fn enter(&self, entry: &Entry) -> std::io::Result<u32> {
         let index = self.take_entry()?;
         self.store64(index, field::OFFSET, entry.offset);
@@ -454,7 +481,9 @@ impl Table {
         self.store32(index, field::PLACE, NONE);
         self.store32(index, field::STATE, entry.state as u32);
         let len = self.wide(at::ORDER_LEN);
-        self.set_order(self.wide(at::ORDER_FIRST) + len, index);
+        let order = self.wide(at::ORDER_FIRST) + len;
+        self.store64(index, field::ORDER, order);
+        self.set_order(order, index);
         self.set_wide(at::ORDER_LEN, len + 1);
         self.join_key(entry.key, index);
         match entry.state {
@@ -472,11 +501,12 @@ impl Table {
                 self.store64(index, field::TIMEOUT, entry.timeout.cast_unsigned());
                 self.set_small(at::BLOCKED, self.small(at::BLOCKED) + 1);
             }
-            State::Free | State::Done => {}
+            State::Free => {}
         }
         Ok(index)
     }
 
+    #[inline]
     fn leave_state(&self, entry: u32) {
         let counter = match self.state(entry) {
             State::Leased => at::LEASED,
@@ -522,13 +552,16 @@ impl Table {
     }
 
     /// It is done. True: another message with its key may go out now.
+    #[inline(always)]
     pub fn finish(&self, entry: u32, now: i64) -> bool {
         self.leave_state(entry);
         let key = self.load64(entry, field::KEY);
         let has_next = key != 0 && self.load32(entry, field::KEY_NEXT) != NONE;
-        self.leave_key(key, entry, now);
-        self.store32(entry, field::STATE, State::Done as u32);
-        self.store64(entry, field::TOKEN, 0);
+        if key != 0 {
+            self.leave_key(key, entry, now);
+        }
+        self.set_order(self.load64(entry, field::ORDER), NONE);
+        self.free_entry(entry);
         self.set_small(at::GAPS, self.small(at::GAPS) + 1);
         self.settle_order();
         has_next

@@ -1,0 +1,119 @@
+//! The usual get: nothing comes into question but the next message in the queue.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use pyo3::prelude::*;
+
+use super::claim::Wish;
+use super::reader::{Found, Reader};
+use super::receipt::Receipt;
+use super::table::{Entry, at};
+use super::{GONE, Group, PAUSED};
+use crate::message::Message;
+use crate::spot::Spot;
+use crate::sys::sigbus;
+
+impl Group {
+    /// One message by moving the word, without table, lock or list: the usual get of a group
+    /// that acks by getting. None: it takes a closer look.
+    #[inline]
+    pub(super) fn claim_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Message>>> {
+        let hits = sigbus::hits();
+        let word = self.table.map().word64(at::NEXT);
+        let mut reader = self.reader(py);
+        let offset = word.load(Ordering::Acquire);
+        let found = reader.find(&self.control, offset, self.limit());
+        if sigbus::hits() != hits {
+            drop(reader);
+            return Err(self.vanished(py));
+        }
+        let Found::Message { frame, next } = found else { return Ok(None) };
+        if !reader.is_usual(offset, frame, next) || !reader.wants(frame) {
+            return Ok(None);
+        }
+        if word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return Ok(None);
+        }
+        self.table.count_among_others(at::DELIVERED, 1);
+        self.control.progressed(next);
+        self.ask_for_sync();
+        let Some(message) = self.message_found(py, &mut reader, offset, frame, None) else {
+            return Ok(None);
+        };
+        drop(reader);
+        Bound::new(py, message).map(Some)
+    }
+
+    /// What the reader has just found, as Python sees it.
+    #[inline(always)]
+    fn message_found(
+        &self,
+        py: Python<'_>,
+        reader: &mut Reader,
+        offset: u64,
+        frame: u64,
+        receipt: Option<Receipt>,
+    ) -> Option<Message> {
+        let codec = match self.codec.get() {
+            None => OnceLock::new(),
+            Some(codec) => OnceLock::from(codec.clone_ref(py)),
+        };
+        let spot = Spot::found(reader.segment.as_ref()?, frame, &mut reader.view);
+        Some(Message { offset: Some(offset), spot, receipt, codec })
+    }
+
+    /// One message on a lease, when nothing but the next one in the queue comes into question:
+    /// the usual get. None: it takes a closer look.
+    #[inline]
+    pub(super) fn lease_next<'py>(
+        self: &Arc<Self>,
+        py: Python<'py>,
+        visibility_ns: Option<i64>,
+    ) -> PyResult<Option<Bound<'py, Message>>> {
+        let hits = sigbus::hits();
+        let (mut reader, held) = self.take_both(py)?;
+        let now = self.clock().boot();
+        let word = self.table.map().word64(at::NEXT);
+        let offset = word.load(Ordering::Acquire);
+        if self.is_encumbered(now) {
+            return Ok(None);
+        }
+        let found = reader.find(&self.control, offset, self.limit());
+        if sigbus::hits() != hits {
+            drop(held);
+            drop(reader);
+            return Err(self.vanished(py));
+        }
+        let Found::Message { frame, next } = found else { return Ok(None) };
+        if !reader.is_usual(offset, frame, next) || !reader.wants(frame) {
+            return Ok(None);
+        }
+        let visibility_ns =
+            visibility_ns.unwrap_or_else(|| self.settings.visibility_ns.load(Ordering::Relaxed));
+        let wish = Wish { count: 1, visibility_ns, owner: self.owner };
+        word.store(next, Ordering::Release);
+        let mut entry = Entry::read(offset, frame, wish.owner);
+        let (entry, token, receives) = self.lease_new(&mut entry, &wish, now)?;
+        self.table.count(at::DELIVERED, 1);
+        self.checkpoint_if_long()?;
+        drop(held);
+        let receipt = Receipt { group: Arc::clone(self), entry, token, offset, receives };
+        let Some(message) = self.message_found(py, &mut reader, offset, frame, Some(receipt))
+        else {
+            return Ok(None);
+        };
+        drop(reader);
+        Bound::new(py, message).map(Some)
+    }
+
+    /// Whether something else than the next message may have to be handed out first, or nothing.
+    fn is_encumbered(&self, now: i64) -> bool {
+        self.table.small(at::FLAGS) & (PAUSED | GONE) != 0
+            || self.table.small(at::READY_LEN) != 0
+            || self.table.attention() <= now
+            || self.is_window_full()
+            || self.mirror.is_some()
+            || self.settings.expire_ns.load(Ordering::Relaxed) != 0
+    }
+}

@@ -1,0 +1,155 @@
+//! How a lease ends: acked, given back, or made longer.
+
+use std::sync::atomic::Ordering;
+
+use pyo3::prelude::*;
+
+use super::Group;
+use super::journal::Kind;
+use super::table::{Entry, NONE, State, at};
+use crate::append::seconds_to_ns;
+use crate::errors;
+
+/// The wrong receipt, or one whose lease has ended.
+enum Refusal {
+    Stale,
+    Io(std::io::Error),
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Group {
+    /// Where the lease is that a receipt names, if it still runs. A table made anew from the
+    /// journal has its entries elsewhere: the place in the receipt is only a guess.
+    #[inline(always)]
+    fn leased(&self, guess: u32, token: u64, offset: u64) -> Result<u32, Refusal> {
+        let is_it = |place: &u32| self.table.is_lease(*place, token, offset);
+        let found = Some(guess).filter(is_it).or_else(|| self.table.find(offset).filter(is_it));
+        found.filter(|_| !self.is_gone()).ok_or(Refusal::Stale)
+    }
+
+    /// The same, and everything about it.
+    fn lease(&self, guess: u32, token: u64, offset: u64) -> Result<(u32, Entry), Refusal> {
+        let place = self.leased(guess, token, offset)?;
+        Ok((place, self.table.entry(place).ok_or(Refusal::Stale)?))
+    }
+
+    /// Whether the lease that a receipt proves still runs. Without the lock a yes may be out of
+    /// date, and a no may come from a table that is being made anew.
+    pub fn is_leased(&self, py: Python<'_>, entry: u32, token: u64, offset: u64) -> PyResult<bool> {
+        if self.table.is_lease(entry, token, offset) {
+            return Ok(true);
+        }
+        let _held = self.take(py)?;
+        Ok(self.leased(entry, token, offset).is_ok())
+    }
+
+    #[cold]
+    fn answer(&self, py: Python<'_>, outcome: Result<(), Refusal>) -> PyResult<()> {
+        let text =
+            "the lease has ended: the message was acked, given back, or went to another consumer";
+        outcome.map_err(|refusal| match refusal {
+            Refusal::Stale => errors::error(py, "ReceiptError", (text,)),
+            Refusal::Io(error) => errors::os(error, &self.folder),
+        })
+    }
+
+    #[inline(always)]
+    fn ack_locked(&self, entry: u32, token: u64, offset: u64) -> Result<bool, Refusal> {
+        let entry = self.leased(entry, token, offset)?;
+        // Only a waiting message with the same key needs the time.
+        let now = if self.table.key(entry) == 0 { 0 } else { self.clock().boot() };
+        let done = Entry::read(offset, offset, NONE);
+        self.write_next(Kind::Done, &done, self.table.wide(at::NEXT), now)?;
+        let freed = self.table.finish(entry, now);
+        self.table.count(at::ACKED, 1);
+        self.mirror()?;
+        self.checkpoint_if_long()?;
+        Ok(freed)
+    }
+
+    /// The message is done.
+    pub fn ack(&self, py: Python<'_>, entry: u32, token: u64, offset: u64) -> PyResult<()> {
+        let held = self.take(py)?;
+        let outcome = self.ack_locked(entry, token, offset);
+        let end = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
+        drop(held);
+        match outcome {
+            Ok(freed) => {
+                self.control.progressed(self.cursor());
+                // Another consumer may wait for the key, or for room in the window.
+                if freed || self.table.span() + 1 >= self.settings.window.load(Ordering::Relaxed) {
+                    self.control.signal();
+                }
+                if self.is_always { self.sync_journal(py, end) } else { Ok(()) }
+            }
+            Err(refusal) => self.answer(py, Err(refusal)),
+        }
+    }
+
+    /// Back to the queue, now or after `delay_s`.
+    pub fn nack(
+        &self,
+        py: Python<'_>,
+        entry: u32,
+        token: u64,
+        offset: u64,
+        delay_s: f64,
+    ) -> PyResult<()> {
+        let delay = seconds_to_ns(delay_s)?;
+        let held = self.take(py)?;
+        let outcome = self
+            .lease(entry, token, offset)
+            .and_then(|(entry, found)| Ok(self.release(entry, found, delay)?));
+        drop(held);
+        self.control.signal();
+        self.answer(py, outcome)
+    }
+
+    /// Ends a lease: ready now, or later. Under the lock.
+    pub(super) fn release(
+        &self,
+        entry: u32,
+        mut found: Entry,
+        delay_ns: i64,
+    ) -> std::io::Result<()> {
+        let now = self.clock().boot();
+        if delay_ns == 0 {
+            found.state = State::Ready;
+            self.write(Kind::Ready, &found, now)?;
+            self.table.make_ready(entry);
+        } else {
+            found.state = State::Delayed;
+            (found.deadline, found.timeout) = (now.saturating_add(delay_ns), delay_ns);
+            self.write(Kind::Delay, &found, now)?;
+            self.table.set_delayed(entry, found.deadline, delay_ns);
+        }
+        Ok(())
+    }
+
+    /// The lease runs for `seconds` from now.
+    pub fn extend(
+        &self,
+        py: Python<'_>,
+        entry: u32,
+        token: u64,
+        offset: u64,
+        seconds: f64,
+    ) -> PyResult<()> {
+        let timeout = seconds_to_ns(seconds)?;
+        let held = self.take(py)?;
+        let outcome = self.lease(entry, token, offset).and_then(|(entry, mut found)| {
+            let now = self.clock().boot();
+            (found.deadline, found.timeout) = (now.saturating_add(timeout), timeout);
+            self.write(Kind::Extend, &found, now)?;
+            self.table.extend(entry, found.deadline, timeout);
+            Ok(())
+        });
+        drop(held);
+        self.answer(py, outcome)
+    }
+}

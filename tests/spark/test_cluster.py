@@ -14,7 +14,7 @@ import pytest
 from penstock import Queue
 from tests.spark import cluster
 from tests.spark.helpers import bodies, fill
-from tests.spark.test_kills import Producer
+from tests.spark.killing import OTHERS, Producer, each_once, stop_all
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(400)]
 
@@ -49,19 +49,14 @@ def test_a_cluster_reads_writes_and_survives_three_dead_executors(tmp_path: Path
     fill(tmp_path / "small", 200)
     for queue in ("in", "out"):
         Queue(tmp_path / queue).close()
-    others = [Producer(tmp_path / "out", who) for who in ("one", "two")]
+    others = [Producer(tmp_path / "out", who) for who in OTHERS]
     try:
         with cluster.running(tmp_path) as spark:
             run_and_kill(spark, tmp_path, others)
     finally:
-        counts = [other.stop() for other in reversed(others)][::-1]
+        counts = stop_all(others)
     assert bodies(tmp_path / "copy") == bodies(tmp_path / "small")
-    found = bodies(tmp_path / "out")
-    assert [body for body in found if body.startswith(b"row")] == bodies(tmp_path / "in")
-    for name, total in zip((b"one", b"two"), counts, strict=True):
-        assert [b for b in found if b.startswith(name)] == [
-            b"%s %d" % (name, n) for n in range(total)
-        ]
+    each_once(tmp_path / "in", tmp_path / "out", counts)
 
 
 def run_and_kill(spark: cluster.Cluster, folder: Path, others: list[Producer]) -> None:

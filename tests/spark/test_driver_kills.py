@@ -1,4 +1,9 @@
-"""A real driver, JVM and all, killed in mid-stream and started again."""
+"""Real drivers, JVM and all, killed at the steps of a stream and started again.
+
+Sometimes only the JVM dies, and what its Python processes were doing they may still finish, beside
+the driver that comes next. Two other processes put into the target meanwhile. Starting a driver is
+what costs: the next one starts while one runs to its death.
+"""
 
 from __future__ import annotations
 
@@ -6,59 +11,103 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from penstock import Queue
-from tests.spark.helpers import bodies
+from tests.spark import armed
+from tests.spark.killing import OTHERS, Producer, each_once, stop_all
 
-JOB = """
-import sys
-import penstock.spark
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
-(folder,) = sys.argv[1:]
-spark = penstock.spark.session("kills")
-frame = (
-    spark.readStream.format("penstock").option("group", "g").option("maxOffsetsPerTrigger", "50")
-    .load(f"{folder}/in")
-)
-query = (
-    frame.select("body").writeStream.format("penstock").option("path", f"{folder}/out")
-    .option("checkpointLocation", f"{folder}/checkpoint")
-    .trigger(availableNow=True).start()
-)
-query.awaitTermination()
-"""
-
-
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", JOB, str(folder)], start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+ROOT = Path(__file__).parent.parent.parent
+JOB = "import sys; from tests.spark import armed; armed.main(sys.argv[1])"
+ROWS = 30
+"""Per driver: a micro-batch and a half, so that each has a batch to repeat or a second one."""
+FEW = (
+    "ask where it begins|1|all", "ask how far it goes|2|all", "plan the tasks|1|jvm",
+    "read a task|2|all", "stage a task|1|jvm", "append the rows|1|all", "rows are appended|1|all",
+    "ledger is written|1|jvm", "batch is committed|1|all", "tell the source|1|all",
+)  # fmt: skip
+MANY = tuple(
+    f"{name}|{times}|{what}"
+    for times in (1, 2) for what in ("all", "jvm") for name in armed.STEPS[1:]
+)  # fmt: skip
 
 
-def wait_for(folder: Path, count: int, job: subprocess.Popen[bytes]) -> None:
-    """Until the target holds that many messages; by the queue's own waiting, not by sleeping."""
-    with Queue(folder / "out") as queue:
-        group = queue.group(f"watch-{count}", ack="auto")
-        seen = 0
-        while seen < count and job.poll() is None:
-            seen += len(group.get_many(1000, 1.0))
+def spark_home(folder: Path) -> Path:
+    """Spark without its zip of PySpark, which every Python process would compile anew."""
+    import pyspark
+
+    home = folder / "spark"
+    home.mkdir()
+    for part in ("bin", "jars"):
+        (home / part).symlink_to(Path(pyspark.__file__).parent / part)
+    return home
+
+
+@contextmanager
+def driver(folder: Path, order: str, number: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A driver that has its session, or soon will, and waits for a line."""
+    mine = folder / f"driver{number}"
+    mine.mkdir()
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT), "SPARK_HOME": str(folder / "spark"),
+        armed.ORDER: f"{order}|{mine}",
+    }  # fmt: skip
+    with (mine / "log").open("wb") as log:
+        job = subprocess.Popen(
+            [sys.executable, "-c", JOB, str(folder)], cwd=mine, env=environment,
+            stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield job
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+        job.communicate()
+
+
+def kill_drivers(folder: Path, orders: tuple[str, ...]) -> None:
+    for queue in ("in", "out"):
+        Queue(folder / queue).close()
+    spark_home(folder)
+    others = [Producer(folder / "out", name) for name in OTHERS]
+    try:
+        with ExitStack() as stack, Queue(folder / "in") as source:
+            jobs = [stack.enter_context(driver(folder, orders[0], 0))]
+            for number, order in enumerate((*orders, "never|1|all")):
+                if number < len(orders):
+                    following = (*orders[1:], "never|1|all")[number]
+                    jobs.append(stack.enter_context(driver(folder, following, number + 1)))
+                first = number * ROWS
+                source.put_many([b"row %d" % n for n in range(first, first + ROWS)])
+                for other in others:
+                    other.put()
+                jobs[number].communicate(b"go\n")
+                ended(folder / f"driver{number}", order, jobs[number].returncode)
+    finally:
+        counts = stop_all(others)
+    each_once(folder / "in", folder / "out", counts)
+
+
+def ended(mine: Path, order: str, code: int) -> None:
+    """The driver died where it was told to; the last one did all that was left."""
+    name = order.partition("|")[0]
+    died = (mine / "died").read_text().splitlines() if (mine / "died").exists() else []
+    is_right = (died, code) == ([], 0) if name == "never" else died == [name] and code != 0
+    assert is_right, f"{order}: died at {died}, exit {code}\n{(mine / 'log').read_text()[-3000:]}"
+
+
+@pytest.mark.timeout(900)
+def test_ten_killed_drivers_and_every_row_lands_once(tmp_path: Path) -> None:
+    kill_drivers(tmp_path, FEW)
 
 
 @pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.crash
 @pytest.mark.timeout(3600)
-def test_ten_killed_drivers_and_every_message_lands_once(tmp_path: Path) -> None:
-    with Queue(tmp_path / "in") as queue:
-        queue.put_many([b"%d" % number for number in range(2000)])
-    for count in range(100, 1100, 100):
-        job = start(tmp_path)
-        wait_for(tmp_path, count, job)
-        os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
-    assert start(tmp_path).wait(240) == 0
-    assert bodies(tmp_path / "out") == bodies(tmp_path / "in")
+def test_drivers_killed_at_every_step_and_every_row_lands_once(tmp_path: Path) -> None:
+    kill_drivers(tmp_path, MANY)

@@ -17,15 +17,15 @@ import signal
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import Queue, _core
-from penstock.formats.base import Store
-from tests.spark.helpers import bodies, stream, stream_writer
+from penstock import Queue
+from tests.spark.helpers import stream, stream_writer
+from tests.spark.killing import INSTANT, OTHERS, Producer, Step, each_once, hook_effects, stop_all
 
 STEPS = (
     "ask where it begins", "remember the start", "ask how far it goes", "log the offsets",
@@ -36,9 +36,6 @@ STEPS = (
 )  # fmt: skip
 SMALL = 1 << 20
 ROOM = 4 << 30
-INSTANT = "any instant of the append"
-
-Step = Callable[[str], None]
 
 
 class Driver:
@@ -107,51 +104,6 @@ class Driver:
         fresh.rename(path)
 
 
-def hook_effects(step: Step) -> None:
-    """In a child: the file effects of source and sink are steps too."""
-    replace, unlink, writer_of = _core.replace_file, _core.unlink_file, Store.need_writer
-
-    def replace_file(path: Path, *rest: Any, **named: Any) -> None:
-        if path.suffix == ".arrow":
-            step("stage a task")
-        if path.name == "spark.json":
-            step("remember the start")
-        is_ledger = path.parent.name == "sinks"
-        if is_ledger:
-            step("write the ledger")
-        replace(path, *rest, **named)
-        if is_ledger:
-            step("ledger is written")
-
-    def unlink_file(path: Path, *rest: Any) -> None:
-        if path.suffix == ".intent" and path.exists():
-            step("remove the note")
-            unlink(path, *rest)
-            step("note is removed")
-        if path.suffix == ".arrow":
-            step("sweep a staged file")
-        unlink(path, *rest)
-
-    class Appender:
-        def __init__(self, writer: _core.Writer) -> None:
-            self.writer = writer
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.writer, name)
-
-        def append_atomic(self, *given: Any, **named: Any) -> Any:
-            step("append the rows")
-            step(INSTANT)
-            landed = self.writer.append_atomic(*given, **named)
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            step("rows are appended")
-            return landed
-
-    _core.replace_file = replace_file
-    _core.unlink_file = unlink_file  # type: ignore[assignment]
-    Store.need_writer = lambda store: Appender(writer_of(store))  # type: ignore[assignment, return-value, method-assign]
-
-
 def child_that_dies(folder: Path, at: str, later: int, after_s: float) -> int:
     """Runs a driver until it comes to a step for the `later`-th time; answers how it ended."""
     child = os.fork()
@@ -177,41 +129,6 @@ def child_that_dies(folder: Path, at: str, later: int, after_s: float) -> int:
     os._exit(0)
 
 
-class Producer:
-    """A process that puts three messages into the target each time it is told to."""
-
-    def __init__(self, path: Path, name: str) -> None:
-        told, self._tell = os.pipe()
-        answer, answered = os.pipe()
-        self._answer, self.child = answer, os.fork()
-        if self.child:
-            os.close(told)
-            os.close(answered)
-            return
-        os.close(self._tell)
-        count = 0
-        try:
-            with Queue(path) as queue:
-                while os.read(told, 1):
-                    for _ in range(3):
-                        queue.put(b"%s %d" % (name.encode(), count))
-                        count += 1
-            os.write(answered, b"%d" % count)
-        finally:
-            os._exit(0)
-
-    def put(self) -> None:
-        os.write(self._tell, b"!")
-
-    def stop(self) -> int:
-        """How many it has put."""
-        os.close(self._tell)
-        os.waitpid(self.child, 0)
-        count = int(os.read(self._answer, 20))
-        os.close(self._answer)
-        return count
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """In memory where there is such a place: killing loses no page, so nothing is lost by it."""
@@ -225,20 +142,15 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def kills(folder: Path, count: int, seed: int) -> Counter[str]:
     """So many children die; answers at which steps."""
     Queue(folder / "target", segment_bytes=SMALL).close()
-    others = [Producer(folder / "target", name) for name in ("one", "two")]
+    others = [Producer(folder / "target", name) for name in OTHERS]
     try:
         died = kill_children(folder, count, random.Random(seed), others)
     finally:
-        # The second first: it has inherited the pipe of the other one.
-        counts = [other.stop() for other in reversed(others)][::-1]
+        counts = stop_all(others)
     last = Driver(folder, lambda name: None)
     last.run(10**6)
     last.reader.stop()
-    found = bodies(folder / "target")
-    assert [body for body in found if body.startswith(b"row")] == bodies(folder / "source")
-    for name, total in zip((b"one", b"two"), counts, strict=True):
-        wanted = [b"%s %d" % (name, n) for n in range(total)]
-        assert [body for body in found if body.startswith(name)] == wanted
+    each_once(folder / "source", folder / "target", counts)
     return died
 
 

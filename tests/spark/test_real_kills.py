@@ -17,8 +17,7 @@ import pytest
 
 from penstock import Queue
 from tests.spark.conftest import Sessions
-from tests.spark.helpers import bodies
-from tests.spark.test_kills import Producer
+from tests.spark.killing import OTHERS, Producer, each_once, stop_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +82,7 @@ def kills(spark: SparkSession, folder: Path, count: int) -> None:
     assert gateway is not None
     for queue in ("in", "out"):
         Queue(folder / queue).close()
-    others = [Producer(folder / "out", name) for name in ("one", "two")]
+    others = [Producer(folder / "out", name) for name in OTHERS]
     query = start(spark, folder)
     total = landed = killed = 0
     try:
@@ -105,12 +104,8 @@ def kills(spark: SparkSession, folder: Path, count: int) -> None:
                     query = start(spark, folder)
     finally:
         query.stop()
-        counts = [other.stop() for other in reversed(others)][::-1]
-    found = bodies(folder / "out")
-    assert [body for body in found if body.startswith(b"row")] == bodies(folder / "in")
-    for name, sum_of in zip((b"one", b"two"), counts, strict=True):
-        wanted = [b"%s %d" % (name, number) for number in range(sum_of)]
-        assert [body for body in found if body.startswith(name)] == wanted
+        counts = stop_all(others)
+    each_once(folder / "in", folder / "out", counts)
 
 
 @pytest.mark.timeout(300)

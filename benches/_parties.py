@@ -88,9 +88,25 @@ class Face(Party):
         consume, commit = consumer.consume, consumer.commit
 
         def receive() -> bytes:
-            body = bytes(consume())
+            body = consume(bytes)
             commit()
             return body
+
+        return receive
+
+    has_lists = True
+
+    def send_many(self, stack: ExitStack) -> SendMany:
+        return self._open(stack).producer.produce_many
+
+    def receive_many(self, stack: ExitStack) -> ReceiveMany:
+        consumer = self._open(stack).consumer
+        consume_many, commit = consumer.consume_many, consumer.commit
+
+        def receive() -> int:
+            found = consume_many(MANY)
+            commit()
+            return len(found)
 
         return receive
 

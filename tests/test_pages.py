@@ -36,6 +36,18 @@ def test_every_python_block_of_these_pages_runs(
         exec(compile("\n" * (line - 1) + text, str(page), "exec"), scope)
 
 
+@pytest.mark.parametrize("name", ["mfq.md", "vqs.md"])
+def test_the_python_of_a_format_s_page_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = DOCS / "formats" / name
+    found = [(line, text) for line, language, text in blocks(page) if language == "python"]
+    assert found
+    for line, text in found:
+        exec(compile("\n" * (line - 1) + text, str(page), "exec"), {"__name__": "page"})
+
+
 def test_every_test_that_a_page_names_is_there() -> None:
     for page in PAGES:
         for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text()):

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
+use crate::ahead::Ahead;
 use crate::atomic::Journal;
 use crate::clock::Clock;
 use crate::control::{Control, Shared};
@@ -21,14 +22,11 @@ pub use crate::limits::seconds_to_ns;
 use crate::limits::{batch_limit, mark_of, measure, rough_size};
 use crate::message::{Body, Message, encode_headers};
 use crate::pack::{copy_packed, encode_all, pack};
-use crate::region;
-use crate::ring::Ring;
+use crate::place::Way;
 use crate::segment::{PyPublish, PySegment, Segment};
 use crate::sync::Pace;
 use crate::sys::sigbus;
 
-/// A list of this many bytes goes into a ring by a write call.
-const RING_WRITE_BYTES: usize = 64 << 10;
 /// Reserved while a new segment is named: until that is done nothing may be appended to the old.
 pub(crate) const ROLLING: u64 = u64::MAX;
 
@@ -36,19 +34,21 @@ pub(crate) struct State {
     pub(crate) segment: Arc<Segment>,
     /// Once the tail is here, the next segment should be prepared.
     mark: u64,
+    /// Once the tail is here, pages ahead should be made.
+    step: u64,
     sizes: Vec<usize>,
     scratch: Vec<u8>,
 }
 
 impl State {
     fn new(segment: &Arc<Segment>) -> Self {
-        let segment = Arc::clone(segment);
-        Self { mark: mark_of(&segment), segment, sizes: Vec::new(), scratch: Vec::new() }
+        let (mark, segment) = (mark_of(segment), Arc::clone(segment));
+        Self { mark, step: 0, segment, sizes: Vec::new(), scratch: Vec::new() }
     }
 
     /// From now on appends go to `segment`.
     fn turn_to(&mut self, segment: &Arc<Segment>) {
-        (self.mark, self.segment) = (mark_of(segment), Arc::clone(segment));
+        (self.mark, self.step, self.segment) = (mark_of(segment), 0, Arc::clone(segment));
     }
 }
 
@@ -80,6 +80,7 @@ pub struct Writer {
     max_bytes: AtomicU64,
     delay_ns: AtomicI64,
     pub(crate) pace: Pace,
+    ahead: Ahead,
     is_closed: AtomicBool,
 }
 
@@ -136,6 +137,16 @@ impl Writer {
             self.sync_up_to(py, end)?;
         }
         Ok(first)
+    }
+
+    /// Appends a body alone, for a format that keeps no times.
+    pub fn append_body(&self, py: Python<'_>, body: &[u8]) -> PyResult<u64> {
+        self.append(py, &[Draft { body, ..Draft::default() }])
+    }
+
+    /// Whether the queue was closed, or this process is a fork of the one that opened it.
+    pub fn is_over(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed) || self.control.life().is_over()
     }
 
     /// Appends all of `drafts` or nothing; answers the first offset and the new tail.
@@ -206,7 +217,7 @@ impl Writer {
         if control.is_poisoned() {
             return Err(Obstacle::Poisoned);
         }
-        let State { segment, mark, sizes, scratch } = state;
+        let State { segment, mark, step, sizes, scratch } = state;
         let has_ended = segment.end() != crate::segment::LIVE || segment.is_stale();
         if control.segment_base() != segment.base() || has_ended {
             return Err(Obstacle::Moved(control.segment_base()));
@@ -264,7 +275,8 @@ impl Writer {
             // What a frame can't hold is noted before anyone can meet the frame.
             sides.note_extras(drafts, sizes, first, self.is_always).map_err(Obstacle::Io)?;
         }
-        let first_word = self.place(segment, scratch, position, total + trailing, fill)?;
+        let way = Way { is_always: self.is_always, is_sealing: self.is_sealing };
+        let first_word = way.place(segment, scratch, position, total + trailing, fill)?;
         if let Some(sides) = segment.sides() {
             sides.note_checksums(segment, sizes, tail).map_err(Obstacle::Io)?;
         }
@@ -285,51 +297,13 @@ impl Writer {
             *mark = u64::MAX;
             control.announce_dirty();
         }
-        Ok((tail, batch.end))
-    }
-
-    /// Puts the frames where they belong: through memory, or by one write of the whole batch
-    /// where the level or the format asks for it.
-    fn place(
-        &self,
-        segment: &Segment,
-        scratch: &mut Vec<u8>,
-        position: usize,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<u32, String>,
-    ) -> Result<u32, Obstacle> {
-        let Some(map) = segment.map() else {
-            return Err(Obstacle::Refused("the segment is read-only".into()));
-        };
-        let ring = segment.ring();
-        let straight = ring.map_or(len, |ring| ring.straight(position, len));
-        // Pages of a ring were synced a lap ago and fault at the first store: a long list is
-        // cheaper by one write.
-        let is_long = ring.is_some() && len >= RING_WRITE_BYTES;
-        let is_stored = !self.is_always && !segment.is_by_write() && !is_long;
-        if is_stored && straight == len {
-            let filled = map.write_with(position, len, fill);
-            return filled
-                .unwrap_or_else(|| Err("the segment is read-only".into()))
-                .map_err(Obstacle::Refused);
-        }
-        scratch.clear();
-        scratch.resize(len, 0);
-        let word = fill(scratch).map_err(Obstacle::Refused)?;
-        let (before, behind) = scratch.split_at(straight);
-        for (at, part) in [(position, before), (ring.map_or(0, Ring::start), behind)] {
-            if is_stored {
-                map.store(at, part);
-            } else if !part.is_empty() {
-                region::write_at(map.file(), at as u64, part).map_err(|error| {
-                    if self.is_sealing {
-                        segment.spoil();
-                    }
-                    Obstacle::Io(error)
-                })?;
+        if batch.end >= *step {
+            let is_first = std::mem::replace(step, u64::MAX) == 0;
+            if !self.is_always {
+                *step = self.ahead.step(segment, batch.end, is_first);
             }
         }
-        Ok(word)
+        Ok((tail, batch.end))
     }
 
     /// How long a message is held back.
@@ -435,6 +409,7 @@ impl Writer {
             max_bytes: max_bytes.into(),
             delay_ns: delay_ns.into(),
             pace: Pace::default(),
+            ahead: Ahead::default(),
             is_closed: AtomicBool::new(false),
         }
     }
@@ -539,9 +514,17 @@ impl Writer {
         }
     }
 
+    /// Whether puts fill pages faster than they are well made one by one: the next segment need
+    /// not be zeroed by hand.
+    #[getter]
+    fn is_quick(&self) -> bool {
+        self.ahead.is_quick()
+    }
+
     /// Every later put raises; whoever is in the middle of one finishes it first.
     fn close(&self, py: Python<'_>) {
         self.is_closed.store(true, Ordering::Relaxed);
         drop(self.state(py));
+        self.ahead.end();
     }
 }

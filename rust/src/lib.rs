@@ -1,5 +1,6 @@
 //! `penstock._core`: finds and moves bytes and keeps shared state; holds no policy.
 
+mod ahead;
 mod aio;
 mod append;
 mod arrow_in;
@@ -25,6 +26,7 @@ mod limits;
 mod lock;
 mod message;
 mod pack;
+mod place;
 mod region;
 mod ring;
 mod roll;
@@ -74,6 +76,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::frames::mfq_consumer::MfqConsumer;
+    #[pymodule_export]
+    use super::frames::mfq_producer::MfqProducer;
     #[pymodule_export]
     use super::frames::vqs_header::PyRingHeader;
     #[pymodule_export]

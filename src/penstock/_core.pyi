@@ -15,6 +15,7 @@ __all__ = [
     "Group",
     "Message",
     "MfqConsumer",
+    "MfqProducer",
     "Mirror",
     "Publish",
     "Scan",
@@ -455,6 +456,12 @@ class Writer:
         before it tells anyone. Answers the message's offset.
         """
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether puts fill pages faster than they are well made one by one: the next segment need
+        not be zeroed by hand.
+        """
+
     def close(self) -> None:
         """Every later put raises."""
 
@@ -852,29 +859,43 @@ class View:
 class MfqConsumer:
     """The consumer."""
 
-    def __new__(
-        cls, shared: Shared, publish: Publish, path: Path, host: object, *, always: bool
-    ) -> Self: ...
+    def __new__(cls, host: object, *, spin_s: float, retry_s: float, always: bool) -> Self: ...
     @property
     def next_offset(self) -> int:
         """The next offset to consume: moved by `commit`, or by hand before consuming."""
 
     @next_offset.setter
     def next_offset(self, value: int) -> None: ...
-    @property
-    def has_pending(self) -> bool:
-        """Whether a message was handed out and not committed."""
+    def consume(self, deserializer: Any = None, *, timeout: float | None = None) -> Any:
+        """The next message, not copied: a view of the mapped file that ends with `commit`, and the
+        same message again until then. With `bytes` a copy that is yours, with a deserializer the
+        object it makes.
 
-    def consume(self, spin_s: float, retry_s: float, timeout: float | None = None) -> memoryview:
-        """The next message's bytes, not copied; the same ones again until `commit`. Spins for
-        `spin_s`, then sleeps `retry_s` at a time; `Empty` after `timeout` seconds.
+        Waits for one: spins first, then looks again at intervals. `Empty` after `timeout`
+        seconds; without one it waits for ever.
         """
 
-    def commit(self) -> bool:
-        """The message that was consumed is done; false when there is none."""
+    def consume_many(self, limit: int, *, timeout: float | None = None) -> list[bytes]:
+        """Up to `limit` messages as bytes that are yours, in order, as soon as there is one: the
+        same ones again until `commit`, which is for all of them.
+        """
+
+    def commit(self) -> None:
+        """What was consumed is done. An error when there is nothing."""
 
     def sync(self) -> None:
-        """Syncs the progress."""
+        """Returns when the progress is on the disk."""
+
+    def close(self) -> None:
+        """Ends a view that was handed out."""
+
+@final
+class MfqProducer:
+    """The producer."""
+
+    def __new__(cls, host: object) -> Self: ...
+    def produce(self, message: Any, serializer: Any = None) -> int:
+        """Writes bytes, or an object through its serializer; returns the message's offset."""
 
 def crc32(data: bytes) -> int:
     """CRC-32 (IEEE) of `data`."""

@@ -124,6 +124,10 @@ class ReceiptError(PenstockError, ValueError):
     """The lease that a receipt proves has ended, or the text is no receipt."""
 
 
+class CommitError(PenstockError, RuntimeError):
+    """An mfq consumer has nothing to commit, or its offset can't be set any more."""
+
+
 class GroupError(PenstockError, ValueError):
     """No such group, a name it can't have, or a group that someone has for himself."""
 

@@ -107,7 +107,6 @@ def test_objects_go_through_a_serializer(queue: MappedFileQueue, serializer: Any
 
 
 def test_msgspec_gives_back_the_type_that_was_asked_for(queue: MappedFileQueue) -> None:
-    pytest.importorskip("msgspec")
     serializer = MsgspecSerializer(Order)
     queue.producer.produce(Order(17, "eu"), serializer)
     queue.producer.produce({"no": "order"}, MsgspecSerializer())
@@ -258,6 +257,95 @@ def test_a_forked_child_consumes_with_an_opening_of_its_own(tmp_path: Path) -> N
         assert bytes(queue.consumer.consume()) == b"2"
 
 
+def test_methods_that_were_bound_before_a_fork_open_anew_in_the_child(tmp_path: Path) -> None:
+    with MappedFileQueue(tmp_path / "store", segment_size=16384) as queue:
+        produce, consume, commit = (
+            queue.producer.produce, queue.consumer.consume, queue.consumer.commit
+        )  # fmt: skip
+        produce(b"0")
+        consume()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                try:
+                    commit()  # That was the parent's message.
+                except CommitError:
+                    produce(b"child")
+                    found = [consume(bytes, timeout=60), commit(), consume(bytes, timeout=60)]
+                    commit()
+                    os._exit(0 if found == [b"0", None, b"child"] else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        produce(b"parent")
+        assert queue.consumer.next_offset == 6 + 10
+        assert consume(bytes) == b"parent"
+
+
+def test_a_copy_outlives_its_commit(queue: MappedFileQueue) -> None:
+    queue.producer.produce(b"bytes")
+    copy = queue.consumer.consume(bytes)
+    assert (type(copy), copy) == (bytes, b"bytes")
+    assert queue.consumer.consume(bytes) == b"bytes"
+    queue.consumer.commit()
+    assert copy == b"bytes"
+
+
+def test_a_view_that_comes_again_ends_the_one_before(queue: MappedFileQueue) -> None:
+    queue.producer.produce(b"one")
+    first = queue.consumer.consume()
+    again = queue.consumer.consume()
+    assert bytes(again) == b"one"
+    with pytest.raises(ValueError, match="released"):
+        bytes(first)
+
+
+def test_views_of_several_messages_stay_apart(queue: MappedFileQueue) -> None:
+    bodies = [bytes([n]) * n for n in range(1, 9)]
+    queue.producer.produce_many(bodies)
+    parts = []
+    for _ in bodies:
+        parts.append(queue.consumer.consume()[:])
+        queue.consumer.commit()
+    assert [bytes(part) for part in parts] == bodies
+
+
+def test_many_are_produced_and_consumed_by_one_call(queue: MappedFileQueue) -> None:
+    bodies = [b"%d" % n for n in range(10)]
+    assert queue.producer.produce_many([]) is None
+    assert queue.producer.produce_many(bodies) == 0
+    assert queue.consumer.consume_many(4) == bodies[:4]
+    assert queue.consumer.consume_many(6) == bodies[:6]
+    queue.consumer.commit()
+    assert queue.consumer.consume_many() == bodies[6:]
+    queue.consumer.commit()
+    assert queue.consumer.next_offset == queue.producer.next_offset
+    with pytest.raises(CommitError):
+        queue.consumer.commit()
+    with pytest.raises(Empty):
+        queue.consumer.consume_many(timeout=0)
+    with pytest.raises(ValueError, match="1 or more"):
+        queue.consumer.consume_many(0)
+
+
+def test_many_objects_go_through_a_serializer(queue: MappedFileQueue) -> None:
+    values = [{"n": n} for n in range(5)]
+    queue.producer.produce_many(iter(values), JsonSerializer())
+    assert queue.consumer.consume_many(9, JsonSerializer()) == values
+
+
+def test_many_across_segments_come_whole_and_in_order(queue: MappedFileQueue) -> None:
+    bodies = [n.to_bytes(2, "little") * 50 for n in range(1000)]
+    for first in range(0, 1000, 50):
+        queue.producer.produce_many(bodies[first : first + 50])
+    found: list[bytes] = []
+    while len(found) < len(bodies):
+        found += queue.consumer.consume_many(300, timeout=60)
+        queue.consumer.commit()
+    assert found == bodies
+    assert len(queue.queue.store.list_segments()) > 5
+
+
 def test_a_closed_queue_says_so(tmp_path: Path) -> None:
     queue = MappedFileQueue(tmp_path / "store", segment_size=16384)
     consumer, producer = queue.consumer, queue.producer
@@ -266,4 +354,8 @@ def test_a_closed_queue_says_so(tmp_path: Path) -> None:
     with pytest.raises(ClosedError):
         consumer.consume()
     with pytest.raises(ClosedError):
+        consumer.commit()
+    with pytest.raises(ClosedError):
         producer.produce(b"y")
+    with pytest.raises(ClosedError):
+        producer.produce_many([b"y"])

@@ -5,11 +5,13 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyMemoryView;
+use pyo3::types::{PyBytes, PyList, PyMemoryView};
 
 use super::mfq::OffsetFile;
 use crate::control::{Control, Shared};
@@ -17,8 +19,8 @@ use crate::errors;
 use crate::frame::Publish;
 use crate::gate;
 use crate::group::reader::{Found, Reader};
-use crate::segment::{PyPublish, PySegment, Segment};
-use crate::sys::view::View;
+use crate::segment::{PyPublish, PySegment};
+use crate::sys::view::{self, View};
 use crate::tags::{Filter, MODERN};
 
 /// Spins without a look at Python's signals, at most.
@@ -26,82 +28,18 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// Sleeps so long at most: a signal that comes just before does not end a sleep.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// A message that was handed out and not committed.
-struct Pending {
-    next: u64,
-}
-
-struct State {
-    reader: Reader,
-    pending: Option<Pending>,
-}
-
-/// What a look at the queue gave.
-enum Look {
-    Message(Arc<Segment>, u64, crate::frame::FrameView),
-    Nothing,
-    /// Python was asked to open a segment or to follow: look again.
-    Again,
-}
-
-/// The consumer.
-#[pyclass(frozen, module = "penstock._core")]
-pub struct MfqConsumer {
+/// The queue as this process has it open. A forked child has another one.
+struct Opening {
     control: Arc<Control>,
     publish: Arc<dyn Publish>,
     word: OffsetFile,
-    host: Py<PyAny>,
-    state: Mutex<State>,
     synced: AtomicU64,
-    is_always: bool,
 }
 
-impl MfqConsumer {
+impl Opening {
     fn is_behind(&self) -> bool {
         let end = self.publish.foreign_end().unwrap_or(0);
         end > self.control.tail() && self.control.lock_word().load(Ordering::Acquire) == 0
-    }
-
-    fn look(&self, py: Python<'_>, is_patient: bool) -> PyResult<Look> {
-        let limit = self.control.tail();
-        let offset = self.word.get();
-        let mut state = gate::enter(py, &self.state);
-        match state.reader.find(&self.control, offset, limit) {
-            Found::Message { next, .. } => {
-                state.pending = Some(Pending { next });
-                let view = std::mem::take(&mut state.reader.view);
-                let Some(segment) = state.reader.segment.clone() else { return Ok(Look::Nothing) };
-                Ok(Look::Message(segment, offset, view))
-            }
-            Found::Nothing => {
-                drop(state);
-                let end = self.publish.foreign_end().unwrap_or(0);
-                if self.is_behind() || (is_patient && end > self.control.tail()) {
-                    self.host.call_method0(py, "follow")?;
-                    let is_news = self.control.tail() != limit;
-                    return Ok(if is_news { Look::Again } else { Look::Nothing });
-                }
-                Ok(Look::Nothing)
-            }
-            Found::NeedSegment => {
-                drop(state);
-                let segment = self.host.call_method1(py, "segment_at", (offset,))?;
-                let segment = Arc::clone(&segment.bind(py).cast::<PySegment>()?.get().0);
-                if segment.first() > offset {
-                    self.word.set(segment.first()); // What was there is gone: retention.
-                }
-                gate::enter(py, &self.state).reader.segment = Some(segment);
-                Ok(Look::Again)
-            }
-            Found::Hole { next } => {
-                self.word.set(next);
-                Ok(Look::Again)
-            }
-            Found::Damaged { fault, .. } => Err(match &state.reader.segment {
-                Some(segment) => errors::corrupt(py, segment, &fault),
-                None => errors::plain(py, "ClosedError"),
-            }),
-        }
     }
 
     /// Until something may be there, `spin` is over, or it is time to look at signals.
@@ -140,111 +78,7 @@ impl MfqConsumer {
         py.detach(|| self.control.wait(seen, Some(nap.min(LONGEST_SLEEP)), ready));
         py.check_signals()
     }
-}
 
-fn seconds(value: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(value)
-        .map_err(|_| pyo3::exceptions::PyValueError::new_err(format!("{value} is no time span")))
-}
-
-#[pymethods]
-impl MfqConsumer {
-    /// `path` is `consumer.offset`; `host` has `segment_at(offset)` and `follow()`.
-    #[new]
-    #[pyo3(signature = (shared, publish, path, host, *, always))]
-    fn new(
-        shared: &Shared,
-        publish: &PyPublish,
-        path: PathBuf,
-        host: Py<PyAny>,
-        always: bool,
-    ) -> PyResult<Self> {
-        let word = OffsetFile::open(&path)?;
-        let synced = word.get().into();
-        let everything = Filter::new("", MODERN);
-        let state = State { reader: Reader::new(everything), pending: None };
-        Ok(Self {
-            control: Arc::clone(&shared.control),
-            publish: Arc::clone(&publish.0),
-            word,
-            host,
-            state: Mutex::new(state),
-            synced,
-            is_always: always,
-        })
-    }
-
-    /// The next offset to consume: moved by `commit`, or by hand before consuming.
-    #[getter]
-    fn next_offset(&self) -> u64 {
-        self.word.get()
-    }
-
-    #[setter]
-    fn set_next_offset(&self, py: Python<'_>, offset: u64) {
-        gate::enter(py, &self.state).pending = None;
-        self.word.set(offset);
-    }
-
-    /// Whether a message was handed out and not committed.
-    #[getter]
-    fn has_pending(&self, py: Python<'_>) -> bool {
-        gate::enter(py, &self.state).pending.is_some()
-    }
-
-    /// The next message's bytes, not copied; the same ones again until `commit`. Spins for
-    /// `spin_s`, then sleeps `retry_s` at a time; `Empty` after `timeout` seconds.
-    #[pyo3(signature = (spin_s, retry_s, timeout=None))]
-    fn consume<'py>(
-        &self,
-        py: Python<'py>,
-        spin_s: f64,
-        retry_s: f64,
-        timeout: Option<f64>,
-    ) -> PyResult<Bound<'py, PyMemoryView>> {
-        let mut start = None;
-        loop {
-            match self.look(py, start.is_some())? {
-                Look::Message(segment, offset, view) => {
-                    let body = view.body;
-                    return View::of(py, &segment, offset, body.at as usize, body.len as usize);
-                }
-                Look::Again => continue,
-                Look::Nothing => {}
-            }
-            let start = *start.get_or_insert_with(Instant::now);
-            let left = match timeout {
-                None => Duration::MAX,
-                Some(limit) => seconds(limit.max(0.0))?.saturating_sub(start.elapsed()),
-            };
-            if left.is_zero() {
-                return Err(errors::plain(py, "Empty"));
-            }
-            if self.spin_for(py, seconds(spin_s)?.min(left))? {
-                continue;
-            }
-            let left = match timeout {
-                None => Duration::MAX,
-                Some(limit) => seconds(limit.max(0.0))?.saturating_sub(start.elapsed()),
-            };
-            self.sleep(py, seconds(retry_s)?.min(left))?;
-        }
-    }
-
-    /// The message that was consumed is done; false when there is none.
-    fn commit(&self, py: Python<'_>) -> PyResult<bool> {
-        let Some(pending) = gate::enter(py, &self.state).pending.take() else { return Ok(false) };
-        let before = self.word.get();
-        self.word.set(pending.next);
-        if self.is_always {
-            self.sync(py)?;
-        } else if self.synced.load(Ordering::Relaxed) == before {
-            self.control.announce_dirty();
-        }
-        Ok(true)
-    }
-
-    /// Syncs the progress.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let offset = self.word.get();
         if self.synced.load(Ordering::Relaxed) != offset {
@@ -255,5 +89,345 @@ impl MfqConsumer {
             }
         }
         Ok(())
+    }
+}
+
+struct State {
+    opening: Arc<Opening>,
+    reader: Reader,
+    /// Where the next message begins, once one was handed out and not committed.
+    pending: Option<u64>,
+    has_begun: bool,
+    lender: Option<Py<View>>,
+    /// What was handed out and ends with the commit.
+    lent: Option<Py<PyMemoryView>>,
+}
+
+impl State {
+    /// Ends a view that was handed out. Someone may still look at a part of it: its bytes never
+    /// change, so let him.
+    #[inline]
+    fn end_view(&mut self, py: Python<'_>) -> PyResult<()> {
+        let Some(view) = self.lent.take() else { return Ok(()) };
+        if view::is_last(&view) {
+            return Ok(()); // Nobody else has it any more.
+        }
+        match view.bind(py).call_method0(intern!(py, "release")) {
+            Err(error) if !error.is_instance_of::<PyBufferError>(py) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a look at the queue gave.
+enum Look {
+    /// A message of this many bytes is in `Reader::view`.
+    Message(u64),
+    Nothing,
+    /// Python was asked to open a segment or to follow: look again.
+    Again,
+}
+
+/// What the caller wants a message as.
+enum As<'a, 'py> {
+    View,
+    Bytes,
+    Object(&'a Bound<'py, PyAny>),
+}
+
+/// The consumer.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct MfqConsumer {
+    host: Py<PyAny>,
+    state: Mutex<State>,
+    spin: Duration,
+    retry: Duration,
+    is_always: bool,
+}
+
+impl MfqConsumer {
+    fn enter(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+        let state = gate::enter(py, &self.state);
+        if !state.opening.control.life().is_over() {
+            return Ok(state);
+        }
+        drop(state);
+        self.renew(py)
+    }
+
+    /// In a forked child: opens anew. An error once the queue was closed.
+    #[cold]
+    fn renew(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+        let opening = Arc::new(open(self.host.bind(py))?);
+        let mut state = gate::enter(py, &self.state);
+        state.reader = Reader::new(Filter::new("", MODERN));
+        state.opening = opening;
+        (state.pending, state.lender, state.lent) = (None, None, None);
+        Ok(state)
+    }
+
+    /// Looks at `offset`.
+    fn look<'a>(
+        &'a self,
+        py: Python<'_>,
+        mut state: MutexGuard<'a, State>,
+        offset: u64,
+        is_patient: bool,
+    ) -> PyResult<(MutexGuard<'a, State>, Look)> {
+        let opening = Arc::clone(&state.opening);
+        let limit = opening.control.tail();
+        let look = match state.reader.find(&opening.control, offset, limit) {
+            Found::Message { next, .. } => return Ok((state, Look::Message(next))),
+            Found::Nothing => {
+                drop(state);
+                let end = opening.publish.foreign_end().unwrap_or(0);
+                if opening.is_behind() || (is_patient && end > opening.control.tail()) {
+                    self.host.call_method0(py, intern!(py, "follow"))?;
+                }
+                if opening.control.tail() == limit { Look::Nothing } else { Look::Again }
+            }
+            Found::NeedSegment => {
+                drop(state);
+                let segment = self.host.call_method1(py, intern!(py, "segment_at"), (offset,))?;
+                let segment = Arc::clone(&segment.bind(py).cast::<PySegment>()?.get().0);
+                if segment.first() > offset {
+                    opening.word.set(segment.first()); // What was there is gone: retention.
+                }
+                gate::enter(py, &self.state).reader.segment = Some(segment);
+                Look::Again
+            }
+            Found::Hole { next } => {
+                opening.word.set(next);
+                drop(state);
+                Look::Again
+            }
+            Found::Damaged { fault, .. } => {
+                return Err(match &state.reader.segment {
+                    Some(segment) => errors::corrupt(py, segment, &fault),
+                    None => errors::plain(py, "ClosedError"),
+                });
+            }
+        };
+        Ok((gate::enter(py, &self.state), look))
+    }
+
+    /// Waits until the next message is there: then it is in the reader of the state, which is
+    /// given with the offset and the next one.
+    #[inline]
+    fn find(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+    ) -> PyResult<(MutexGuard<'_, State>, u64, u64)> {
+        let mut since = None;
+        loop {
+            let mut state = self.enter(py)?;
+            state.has_begun = true;
+            let offset = state.opening.word.get();
+            let (state, look) = self.look(py, state, offset, since.is_some())?;
+            match look {
+                Look::Message(next) => return Ok((state, offset, next)),
+                Look::Again => continue,
+                Look::Nothing => {}
+            }
+            let opening = Arc::clone(&state.opening);
+            drop(state);
+            self.wait(py, &opening, *since.get_or_insert_with(Instant::now), timeout)?;
+        }
+    }
+
+    #[cold]
+    fn wait(
+        &self,
+        py: Python<'_>,
+        opening: &Opening,
+        since: Instant,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let limit = timeout.map_or(Ok(Duration::MAX), |limit| seconds(limit.max(0.0)))?;
+        let left = || limit.saturating_sub(since.elapsed());
+        if left().is_zero() {
+            return Err(errors::plain(py, "Empty"));
+        }
+        if opening.spin_for(py, self.spin.min(left()))? {
+            return Ok(());
+        }
+        opening.sleep(py, self.retry.min(left()))
+    }
+}
+
+fn seconds(value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| PyValueError::new_err(format!("{value} is no time span")))
+}
+
+/// Asks `host` for the queue as it is open now.
+fn open(host: &Bound<'_, PyAny>) -> PyResult<Opening> {
+    type Parts<'py> = (Bound<'py, Shared>, Bound<'py, PyPublish>, PathBuf);
+    let (shared, publish, path): Parts<'_> = host.call_method0("opening")?.extract()?;
+    let word = OffsetFile::open(&path)?;
+    Ok(Opening {
+        control: Arc::clone(&shared.get().control),
+        publish: Arc::clone(&publish.get().0),
+        synced: word.get().into(),
+        word,
+    })
+}
+
+#[pymethods]
+impl MfqConsumer {
+    /// `host` has `opening()`, which gives the shared words, the end and the path of
+    /// `consumer.offset`, `segment_at(offset)` and `follow()`. An empty queue is looked at for
+    /// `spin_s`, then every `retry_s`.
+    #[new]
+    #[pyo3(signature = (host, *, spin_s, retry_s, always))]
+    fn new(host: &Bound<'_, PyAny>, spin_s: f64, retry_s: f64, always: bool) -> PyResult<Self> {
+        let state = State {
+            opening: Arc::new(open(host)?),
+            reader: Reader::new(Filter::new("", MODERN)),
+            pending: None,
+            has_begun: false,
+            lender: None,
+            lent: None,
+        };
+        Ok(Self {
+            host: host.clone().unbind(),
+            state: Mutex::new(state),
+            spin: seconds(spin_s)?,
+            retry: seconds(retry_s)?,
+            is_always: always,
+        })
+    }
+
+    /// The next offset to consume: moved by `commit`, or by hand before consuming.
+    #[getter]
+    fn next_offset(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.enter(py)?.opening.word.get())
+    }
+
+    #[setter]
+    fn set_next_offset(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
+        let state = self.enter(py)?;
+        if state.has_begun {
+            let why = "the offset can be set only before consuming begins";
+            return Err(errors::error(py, "CommitError", (why,)));
+        }
+        state.opening.word.set(offset);
+        Ok(())
+    }
+
+    /// The next message, not copied: a view of the mapped file that ends with `commit`, and the
+    /// same message again until then. With `bytes` a copy that is yours, with a deserializer the
+    /// object it makes.
+    ///
+    /// Waits for one: spins first, then looks again at intervals. `Empty` after `timeout`
+    /// seconds; without one it waits for ever.
+    #[pyo3(signature = (deserializer=None, *, timeout=None))]
+    fn consume<'py>(
+        &self,
+        py: Python<'py>,
+        deserializer: Option<&Bound<'py, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let kind = match deserializer {
+            None => As::View,
+            Some(given) if given.is(py.get_type::<PyBytes>()) => As::Bytes,
+            Some(given) => As::Object(given),
+        };
+        let (mut state, offset, next) = self.find(py, timeout)?;
+        state.pending = Some(next);
+        let body = state.reader.view.body;
+        let (skip, len) = (body.at as usize, body.len as usize);
+        let Some(segment) = state.reader.segment.clone() else {
+            return Err(errors::plain(py, "ClosedError"));
+        };
+        if let As::Bytes = kind {
+            let frame = segment.frame_bytes(offset, skip.saturating_add(len));
+            return Ok(PyBytes::new(py, frame.get(skip..).unwrap_or_default()).into_any());
+        }
+        let known = state.lender.as_ref().filter(|lender| lender.get().is_of(&segment));
+        let lender = match known {
+            Some(lender) => lender.clone_ref(py),
+            None => Py::new(py, View::new(&segment))?,
+        };
+        let view = View::lend(lender.bind(py), offset, skip, len)?;
+        state.lender = Some(lender);
+        if let As::Object(deserializer) = kind {
+            drop(state);
+            let made = deserializer.call_method1(intern!(py, "deserialize"), (&view,));
+            let ended = view.call_method0(intern!(py, "release"));
+            return made.and_then(|made| ended.map(|_| made));
+        }
+        state.end_view(py)?;
+        state.lent = Some(view.clone().unbind());
+        Ok(view.into_any())
+    }
+
+    /// Up to `limit` messages as bytes that are yours, in order, as soon as there is one: the same
+    /// ones again until `commit`, which is for all of them.
+    #[pyo3(signature = (limit, *, timeout=None))]
+    fn consume_many<'py>(
+        &self,
+        py: Python<'py>,
+        limit: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        if limit == 0 {
+            return Err(PyValueError::new_err("a limit is 1 or more"));
+        }
+        let (mut state, mut offset, mut next) = self.find(py, timeout)?;
+        let found = PyList::empty(py);
+        loop {
+            let body = state.reader.view.body;
+            let (skip, len) = (body.at as usize, body.len as usize);
+            let segment = state.reader.segment.as_ref();
+            let frame = segment.map_or(&[][..], |s| s.frame_bytes(offset, skip + len));
+            found.append(PyBytes::new(py, frame.get(skip..).unwrap_or_default()))?;
+            state.pending = Some(next);
+            if found.len() >= limit {
+                return Ok(found);
+            }
+            offset = next;
+            let opening = Arc::clone(&state.opening);
+            let tail = opening.control.tail();
+            match state.reader.find(&opening.control, offset, tail) {
+                Found::Message { next: after, .. } => next = after,
+                // The next segment, the end, damage: that is for the next call.
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// What was consumed is done. An error when there is nothing.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        let mut state = self.enter(py)?;
+        let Some(next) = state.pending.take() else {
+            let why = "there is no message to commit: consume one first";
+            return Err(errors::error(py, "CommitError", (why,)));
+        };
+        state.end_view(py)?;
+        let opening = &state.opening;
+        let before = opening.word.get();
+        opening.word.set(next);
+        if self.is_always {
+            let opening = Arc::clone(opening);
+            drop(state);
+            return opening.sync(py);
+        }
+        if opening.synced.load(Ordering::Relaxed) == before {
+            opening.control.announce_dirty();
+        }
+        Ok(())
+    }
+
+    /// Returns when the progress is on the disk.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        let opening = Arc::clone(&self.enter(py)?.opening);
+        opening.sync(py)
+    }
+
+    /// Ends a view that was handed out.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        gate::enter(py, &self.state).end_view(py)
     }
 }

@@ -357,6 +357,11 @@ impl Segment {
         }
     }
 
+    /// Whether the file has all bytes that are mapped.
+    pub fn is_whole(&self) -> bool {
+        self.map().is_some_and(|map| self.allocated.load(Ordering::Relaxed) >= map.len() as u64)
+    }
+
     #[cold]
     fn grow(&self, needed: u64) -> std::io::Result<()> {
         let Backing::Mapped(map) = &self.backing else { return Ok(()) };

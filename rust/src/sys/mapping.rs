@@ -192,6 +192,35 @@ impl Mapping {
         }
     }
 
+    /// Asks for large blocks of pages where `[at, end)` gets pages from now on.
+    pub fn advise_blocks(&self, at: usize, end: usize) {
+        let start = at.next_multiple_of(PAGES_BYTES);
+        let end = end.min(self.len) / PAGES_BYTES * PAGES_BYTES;
+        if start < end {
+            // SAFETY: whole pages inside the mapping (checked); advice changes no byte.
+            unsafe {
+                let from = self.base.as_ptr().add(start);
+                libc::madvise(from.cast(), end - start, libc::MADV_HUGEPAGE);
+            }
+        }
+    }
+
+    /// Makes and maps the pages of `[at, at + len)`, to be stored to, as if each had been touched:
+    /// no byte changes, whoever stores meanwhile. False where that can't be.
+    pub fn populate(&self, at: usize, len: usize) -> bool {
+        let start = at.next_multiple_of(PAGES_BYTES);
+        let end = at.saturating_add(len).min(self.len) / PAGES_BYTES * PAGES_BYTES;
+        if start >= end || !self.writable {
+            return start >= end;
+        }
+        // SAFETY: whole pages inside the mapping (checked); the call touches them, as a store of
+        // what is there would, and answers an error where a store would raise a signal.
+        unsafe {
+            let from = self.base.as_ptr().add(start);
+            libc::madvise(from.cast(), end - start, libc::MADV_POPULATE_WRITE) == 0
+        }
+    }
+
     /// The 8-byte word at `at`, to be used atomically.
     pub fn word64(&self, at: usize) -> &AtomicU64 {
         assert!(at % 8 == 0 && at + 8 <= self.len, "word outside the mapping");

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -9,32 +10,54 @@ use pyo3::types::PyMemoryView;
 
 use crate::segment::Segment;
 
-/// A span of a mapped segment. Whoever looks at it keeps the mapping alive.
+/// Lends spans of a mapped segment. Whoever looks at one keeps the mapping alive.
 #[pyclass(frozen, module = "penstock._core")]
 pub struct View {
     segment: Arc<Segment>,
-    offset: u64,
-    skip: usize,
-    len: usize,
+    offset: AtomicU64,
+    skip: AtomicUsize,
+    len: AtomicUsize,
 }
 
 impl View {
-    /// A `memoryview` of the `len` bytes that begin `skip` bytes after `offset`.
-    pub fn of<'py>(
-        py: Python<'py>,
-        segment: &Arc<Segment>,
+    /// Of this segment, nothing yet.
+    pub fn new(segment: &Arc<Segment>) -> Self {
+        let (offset, skip, len) = (0.into(), 0.into(), 0.into());
+        Self { segment: Arc::clone(segment), offset, skip, len }
+    }
+
+    /// Whether it lends this segment.
+    pub fn is_of(&self, segment: &Arc<Segment>) -> bool {
+        Arc::ptr_eq(&self.segment, segment)
+    }
+
+    /// A `memoryview` of the `len` bytes that begin `skip` bytes after `offset`. Not by two
+    /// threads at once.
+    pub fn lend<'py>(
+        this: &Bound<'py, Self>,
         offset: u64,
         skip: usize,
         len: usize,
     ) -> PyResult<Bound<'py, PyMemoryView>> {
-        let view = Self { segment: Arc::clone(segment), offset, skip, len };
-        PyMemoryView::from(Bound::new(py, view)?.as_any())
+        let view = this.get();
+        view.offset.store(offset, Ordering::Relaxed);
+        view.skip.store(skip, Ordering::Relaxed);
+        view.len.store(len, Ordering::Relaxed);
+        PyMemoryView::from(this.as_any())
     }
 
     fn bytes(&self) -> &[u8] {
-        let frame = self.segment.frame_bytes(self.offset, self.skip.saturating_add(self.len));
-        frame.get(self.skip..).unwrap_or_default()
+        let (skip, len) = (self.skip.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
+        let offset = self.offset.load(Ordering::Relaxed);
+        let frame = self.segment.frame_bytes(offset, skip.saturating_add(len));
+        frame.get(skip..).unwrap_or_default()
     }
+}
+
+/// Whether nobody but the holder of `view` has it.
+pub fn is_last(view: &Py<PyMemoryView>) -> bool {
+    // SAFETY: `view` holds a reference, so the object is there.
+    unsafe { ffi::Py_REFCNT(view.as_ptr()) == 1 }
 }
 
 #[pymethods]
@@ -67,8 +90,4 @@ impl View {
     /// # Safety
     /// Called by the interpreter alone.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {}
-
-    fn __len__(&self) -> usize {
-        self.len
-    }
 }

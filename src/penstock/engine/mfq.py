@@ -15,26 +15,36 @@ from __future__ import annotations
 import importlib
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
 from penstock import _core
-from penstock.engine import codecs, positions
+from penstock.engine import codecs, patient, positions
 from penstock.engine.queue import Queue
-from penstock.errors import CodecError, FormatError, OptionError, PenstockError
+from penstock.errors import CodecError, CommitError, FormatError, OptionError
 from penstock.options import MIB, Durability
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 T_co = TypeVar("T_co", covariant=True)
 
+__all__ = [
+    "CborSerializer",
+    "CommitError",
+    "Consumer",
+    "Deserializer",
+    "JsonSerializer",
+    "MappedFileQueue",
+    "MappedFileQueueOptions",
+    "MsgspecSerializer",
+    "Producer",
+    "Serializer",
+]
+
 CONSUMER_FILE = Path("offset") / "consumer.offset"
-
-
-class CommitError(PenstockError, RuntimeError):
-    """There is nothing to commit, or the offset can't be set any more."""
 
 
 class Serializer(Protocol[T_contra]):
@@ -146,12 +156,43 @@ class MappedFileQueueOptions:
                 raise OptionError(name, value, f"{least:g} to 86400 seconds")
 
 
+class _Opening:
+    """The queue as the native side asks for it, in a forked child once more. Knows of no party: a
+    party that nobody has any more goes at once."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def writer(self) -> _core.Writer:
+        """What appends; an error once the queue was closed."""
+        self._queue.ensure_open()
+        return self._queue.store.need_writer()
+
+    def opening(self) -> tuple[_core.Shared, _core.Publish, Path]:
+        """The shared words, the end, and where the consumer's progress is."""
+        self._queue.ensure_open()
+        store = self._queue.store
+        assert store.publish is not None
+        return store.need_shared(), store.publish, self._queue.path / CONSUMER_FILE
+
+    def segment_at(self, offset: int) -> _core.Segment:
+        """The segment that `offset` is in."""
+        return self._queue.store.segment_at(offset)
+
+    def follow(self) -> None:
+        """Another program may have produced."""
+        self._queue.store.follow()
+
+
 class Producer:
     """The writing side."""
 
     def __init__(self, queue: Queue) -> None:
         """Of an open queue."""
         self._queue = queue
+        if isinstance(patient.writer(queue), _core.Writer):
+            # One call from Python to bytes.
+            self.produce = _core.MfqProducer(_Opening(queue)).produce  # type: ignore[method-assign]
 
     @property
     def next_offset(self) -> int:
@@ -164,34 +205,38 @@ class Producer:
     def produce(self, message: T, serializer: Serializer[T]) -> int: ...
     def produce(self, message: object, serializer: Serializer[Any] | None = None) -> int:
         """Writes bytes, or an object through its serializer; returns the message's offset."""
-        if serializer is None:
-            return self._queue.put(message)
-        return self._queue.put(serializer.serialize(message))
+        return self._queue.put(message if serializer is None else serializer.serialize(message))
+
+    @overload
+    def produce_many(self, messages: Iterable[bytes | bytearray | memoryview]) -> int | None: ...
+    @overload
+    def produce_many(self, messages: Iterable[T], serializer: Serializer[T]) -> int | None: ...
+    def produce_many(
+        self, messages: Iterable[Any], serializer: Serializer[Any] | None = None
+    ) -> int | None:
+        """Writes many, in order; returns the first one's offset, none when there are none.
+
+        They become visible together; only more than half a segment goes in pieces.
+        """
+        if serializer is not None:
+            messages = [serializer.serialize(message) for message in messages]
+        return self._queue.put_many(messages)
 
 
 class Consumer:
-    """The reading side: one message at a time, the same one until it is committed."""
+    """The reading side: the same message, or messages, until they are committed."""
 
     def __init__(self, queue: Queue, options: MappedFileQueueOptions) -> None:
         """Of an open queue."""
         self._queue = queue
-        self._spin_s = options.consumer_spin_wait_duration
-        self._retry_s = options.consumer_retry_interval
-        self._has_begun = False
-        self._view: memoryview | None = None
-        self._open()
-
-    def _open(self) -> None:
-        """At first and in a forked child; an error once the queue was closed."""
-        queue = self._queue
-        queue.ensure_open()
-        store = queue.store
-        assert store.publish is not None
-        self._shared = store.need_shared()
         self._core = _core.MfqConsumer(
-            self._shared, store.publish, queue.path / CONSUMER_FILE, store,
+            _Opening(queue), spin_s=options.consumer_spin_wait_duration,
+            retry_s=options.consumer_retry_interval,
             always=queue.options.durability is Durability.ALWAYS,
         )  # fmt: skip
+        # One call from Python to bytes.
+        self.consume = self._core.consume  # type: ignore[method-assign]
+        self.commit = self._core.commit  # type: ignore[method-assign]
 
     @property
     def next_offset(self) -> int:
@@ -200,52 +245,57 @@ class Consumer:
 
     @next_offset.setter
     def next_offset(self, offset: int) -> None:
-        if self._has_begun:
-            raise CommitError("the offset can be set only before consuming begins")
         self._core.next_offset = positions.check(self._queue.store, offset)
 
     @overload
     def consume(self, *, timeout: float | None = None) -> memoryview: ...
     @overload
+    def consume(self, deserializer: type[bytes], *, timeout: float | None = None) -> bytes: ...
+    @overload
     def consume(self, deserializer: Deserializer[T], *, timeout: float | None = None) -> T: ...
-    def consume(
-        self, deserializer: Deserializer[T] | None = None, *, timeout: float | None = None
-    ) -> memoryview | T:
-        """The next message, not copied: a view of the mapped file that ends with `commit`.
+    def consume(self, deserializer: Any = None, *, timeout: float | None = None) -> Any:
+        """The next message: a view of the mapped file, not copied, that ends with `commit`.
 
-        Waits for one: spins first, then looks again at intervals. `Empty` after `timeout`
-        seconds; without one it waits for ever.
+        `consume(bytes)` gives a copy that is yours, `consume(deserializer)` an object. Waits for a
+        message: spins first, then looks again at intervals. `Empty` after `timeout` seconds;
+        without one it waits for ever.
         """
-        if self._queue.store.shared is not self._shared:
-            self._open()
-        self._has_begun = True
-        view = self._core.consume(self._spin_s, self._retry_s, timeout)
-        if deserializer is not None:
-            with view:
-                return deserializer.deserialize(view)
-        if self._view is not None:
-            self._end_view()
-        self._view = view
-        return view
+        return self._core.consume(deserializer, timeout=timeout)
 
     def commit(self) -> None:
-        """The message that was consumed is done. An error when there is none."""
-        if not self._core.commit():
-            raise CommitError("there is no message to commit: consume one first")
-        if self._view is not None:
-            self._end_view()
+        """What was consumed is done. An error when nothing was."""
+        self._core.commit()
 
     def sync(self) -> None:
         """Returns when the progress is on the disk."""
         self._core.sync()
 
-    def _end_view(self) -> None:
-        view, self._view = self._view, None
-        if view is not None:
-            try:  # noqa: SIM105  (suppress costs as much as the rest of a commit)
-                view.release()
-            except BufferError:
-                pass  # Someone still looks at a part of it: its bytes never change, so let him.
+    @overload
+    def consume_many(self, limit: int = 1000, *, timeout: float | None = None) -> list[bytes]: ...
+    @overload
+    def consume_many(
+        self, limit: int, deserializer: Deserializer[T], *, timeout: float | None = None
+    ) -> list[T]: ...
+    def consume_many(
+        self,
+        limit: int = 1000,
+        deserializer: Deserializer[T] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> list[bytes] | list[T]:
+        """Up to `limit` messages in order, as soon as there is one, as bytes that are yours.
+
+        Fewer may come though more are there: at the end of a segment. The same ones come again
+        until `commit`, which is for all of them. Waits as `consume` does.
+        """
+        found = self._core.consume_many(limit, timeout=timeout)
+        if deserializer is None:
+            return found
+        return [deserializer.deserialize(memoryview(body)) for body in found]
+
+    def close(self) -> None:
+        """Ends the view that was handed out."""
+        self._core.close()
 
 
 class MappedFileQueue:
@@ -282,7 +332,7 @@ class MappedFileQueue:
         """Syncs and lets go."""
         consumer = self.__dict__.pop("consumer", None)
         if isinstance(consumer, Consumer):
-            consumer._end_view()
+            consumer.close()
             if not self.queue.is_closed and not self.queue.is_poisoned:
                 consumer.sync()
         self.queue.close()

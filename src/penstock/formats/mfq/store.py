@@ -339,21 +339,27 @@ class MfqStore(Store):
         return prepared, NewSegment(path, tail, tail, closing)
 
     def tend(self) -> None:
-        """Prepares the next segment once this one is half full; syncs `consumer.offset`."""
-        shared = self.shared
-        if shared is None:
-            return
-        consumer = segments.offset_path(self.path, CONSUMER)
+        """Syncs `consumer.offset`."""
         progress = read_offset(self.path, CONSUMER)
-        if progress != self._synced_progress:
-            _core.sync_file(consumer)
+        if self.shared is not None and progress != self._synced_progress:
+            _core.sync_file(segments.offset_path(self.path, CONSUMER))
             self._synced_progress = progress
-        ready = self.sidecar / "next.seg"
-        if (shared.tail - shared.segment_base) * 2 > self.segment_bytes and not ready.exists():
-            fresh = self.sidecar / f"zero-{os.getpid()}-{id(self):x}.seg"
-            _core.unlink_file(fresh)
-            _core.create_file(fresh, self.segment_bytes, zeroed=True, synced=True)
-            _core.rename_file(fresh, ready)
+
+    def prepare_ahead(self) -> None:
+        """Makes the next segment once this one is an eighth full.
+
+        It is zeroed, unless a quick writer has its pages made ahead anyhow.
+        """
+        shared, ready = self.shared, self.sidecar / "next.seg"
+        if shared is None or ready.exists():
+            return
+        if (shared.tail - shared.segment_base) * 8 < self.segment_bytes:
+            return
+        fresh = self.sidecar / f"zero-{os.getpid()}-{id(self):x}.seg"
+        _core.unlink_file(fresh)
+        is_zeroed = not self.need_writer().is_quick
+        _core.create_file(fresh, self.segment_bytes, zeroed=is_zeroed, synced=True)
+        _core.rename_file(fresh, ready)
 
     _synced_progress: int = -1
 

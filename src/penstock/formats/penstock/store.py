@@ -283,7 +283,10 @@ class PenstockStore(Store):
             self._sealed_below = base
 
     def prepare_ahead(self) -> None:
-        """Zeroes the next segment, so that rolling and its first stores cost little."""
+        """Makes the next segment, so that rolling and its first stores cost little.
+
+        It is zeroed, unless a quick writer has its pages made ahead anyhow.
+        """
         shared, ready = self.shared, self.sidecar / "next.seg"
         if shared is None or ready.exists():
             return
@@ -294,7 +297,8 @@ class PenstockStore(Store):
         fresh = self.sidecar / f"zero-{os.getpid()}-{id(self):x}.seg"
         _core.unlink_file(fresh)
         is_synced = self.options.durability is Durability.ALWAYS
-        _core.create_file(fresh, size, zeroed=True, synced=is_synced)
+        is_zeroed = is_synced or not self.need_writer().is_quick
+        _core.create_file(fresh, size, zeroed=is_zeroed, synced=is_synced)
         _core.rename_file(fresh, ready)
 
     def seal_full_segments(self) -> int:

@@ -1,0 +1,63 @@
+//! How frames get to their place: through memory, or by a write call.
+
+use crate::append::Obstacle;
+use crate::region;
+use crate::ring::Ring;
+use crate::segment::Segment;
+
+/// A list of this many bytes goes into a ring by a write call.
+const RING_WRITE_BYTES: usize = 64 << 10;
+
+/// What decides between the two.
+pub(crate) struct Way {
+    /// Every append is synced before it returns.
+    pub is_always: bool,
+    /// Frames are encrypted: no byte may be written twice.
+    pub is_sealing: bool,
+}
+
+impl Way {
+    /// Puts the frames where they belong: through memory, or by one write of the whole batch
+    /// where the level or the format asks for it.
+    pub(crate) fn place(
+        &self,
+        segment: &Segment,
+        scratch: &mut Vec<u8>,
+        position: usize,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<u32, String>,
+    ) -> Result<u32, Obstacle> {
+        let Some(map) = segment.map() else {
+            return Err(Obstacle::Refused("the segment is read-only".into()));
+        };
+        let ring = segment.ring();
+        let straight = ring.map_or(len, |ring| ring.straight(position, len));
+        // Pages of a ring were synced a lap ago and fault at the first store: a long list is
+        // cheaper by one write.
+        let is_long = ring.is_some() && len >= RING_WRITE_BYTES;
+        let is_stored = !self.is_always && !segment.is_by_write() && !is_long;
+        if is_stored && straight == len {
+            let filled = map.write_with(position, len, fill);
+            return filled
+                .unwrap_or_else(|| Err("the segment is read-only".into()))
+                .map_err(Obstacle::Refused);
+        }
+        scratch.clear();
+        scratch.resize(len, 0);
+        let word = fill(scratch).map_err(Obstacle::Refused)?;
+        let (before, behind) = scratch.split_at(straight);
+        for (at, part) in [(position, before), (ring.map_or(0, Ring::start), behind)] {
+            if is_stored {
+                map.store(at, part);
+            } else if !part.is_empty() {
+                region::write_at(map.file(), at as u64, part).map_err(|error| {
+                    if self.is_sealing {
+                        segment.spoil();
+                    }
+                    Obstacle::Io(error)
+                })?;
+            }
+        }
+        Ok(word)
+    }
+}

@@ -1,0 +1,62 @@
+"""Pages that are made ahead of a quick writer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from penstock import Queue
+from penstock.options import MIB
+
+
+def ahead_threads() -> int:
+    """Threads of this process that make pages."""
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # It ended meanwhile.
+            names.append((task / "comm").read_text())
+    return names.count("penstock-ahead\n")
+
+
+def gone() -> bool:
+    """Whether they have all ended, which they do on their own."""
+    deadline = time.monotonic() + 60
+    while ahead_threads() and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    return not ahead_threads()
+
+
+@pytest.mark.parametrize("format", ["penstock", "mfq"])
+def test_a_quick_writer_s_messages_are_all_there(tmp_path: Path, format: str) -> None:
+    with Queue(
+        tmp_path / "queue", format=format, segment_bytes=8 * MIB, durability="process"
+    ) as queue:
+        bodies = [bytes([n % 251 + 1]) * (500 + n % 1000) for n in range(100)]
+        for _ in range(500):
+            queue.put_many(bodies)
+        assert len(queue.store.list_segments()) > 2
+        group = queue.group(ack="auto")
+        for _ in range(500):
+            assert [message.body for message in group.get_many(100)] == bodies
+        assert queue.verify().is_ok
+    assert gone()
+
+
+def test_a_slow_writer_has_no_thread_for_it(tmp_path: Path) -> None:
+    assert gone()
+    with Queue(tmp_path / "queue", segment_bytes=8 * MIB) as queue:
+        for _ in range(100):
+            queue.put(bytes(1000))
+        assert ahead_threads() == 0
+        assert not queue.store.need_writer().is_quick
+
+
+def test_written_by_calls_nothing_is_made_ahead(tmp_path: Path) -> None:
+    assert gone()
+    with Queue(tmp_path / "queue", segment_bytes=8 * MIB, durability="always") as queue:
+        queue.put_many([bytes(1 << 20)] * 6)
+        assert ahead_threads() == 0

@@ -128,7 +128,7 @@ def test_a_year_of_retention_keeps_the_last_thirty_days(tmp_path: Path) -> None:
             if pick.random() < 0.3:
                 clock.set_wall(clock.wall() + pick.choice([-HOUR, HOUR]))
             assert isinstance(queue.store, PenstockStore)
-            queue.store.seal_full_segments()  # Only a sealed segment says how old it is.
+            queue.store.tend()  # Only a sealed segment says how old it is.
             queue.trim()
             kept = [int(message.body.rstrip(b"\0")) for message in queue.scan()]
             assert kept[-1] == day

@@ -28,6 +28,7 @@ from penstock.errors import (
 from penstock.formats import known_damage
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.own_groups import OwnGroups
+from penstock.formats.segment_list import SegmentList
 from penstock.formats.values import Capabilities as Capabilities
 from penstock.formats.values import Damage as Damage
 from penstock.formats.values import End as End
@@ -60,7 +61,7 @@ class Store(OwnGroups, ABC):
         """Told by `verify` how many of how many bytes it has looked at."""
         self._end: End | None = None
         self._opened = OpenSegments()
-        self._known: list[SegmentInfo] = []
+        self._known = SegmentList()
         self.load()
         self.set_aside = known_damage.load(self.sidecar, self.identity)
         if live:
@@ -289,9 +290,16 @@ class Store(OwnGroups, ABC):
     def segments(self, *, fresh: bool = False) -> list[SegmentInfo]:
         """All segments in order; each one's end is the next one's beginning."""
         known = self._known
-        if fresh or not known:
-            known = self._known = self.list_segments()
-        return known
+        if fresh or not known.infos:
+            known = self._known = SegmentList(self.list_segments())
+        return known.infos
+
+    def segments_above(self, offset: int) -> list[SegmentInfo]:
+        """Those that end above `offset`, listed only if someone else has begun one."""
+        end, known = self.end(), self._known
+        if known.last_base != end.segment_base:
+            self.segments(fresh=True)
+        return self._known.above(max(offset, end.head))
 
     def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         """Opens a segment; what a repair has set aside in it is passed over by every reader."""
@@ -351,10 +359,9 @@ class Store(OwnGroups, ABC):
         segment = self._opened.holding(offset, live_base)
         if segment is not None:
             return segment
-        # Where a full segment begins and ends never changes: only the last one is looked up anew.
-        for info in self._known[:-1]:
-            if info.base <= offset < (info.end or 0) and info.path.exists():
-                return self._open(info, live_base)
+        known = self._known.holding(offset)
+        if known is not None and known.path.exists():
+            return self._open(known, live_base)
         infos = self.segments(fresh=True)
         for info in reversed(infos):
             if info.base <= offset:
@@ -381,8 +388,7 @@ class Store(OwnGroups, ABC):
     def unsynced_segments(self, durable: int) -> list[_core.Segment]:
         """Those that hold anything at or above `durable`, oldest first."""
         live_base = self.end().segment_base
-        infos = self.segments(fresh=True)
-        return [self._open(i, live_base) for i in infos if i.end is None or i.end > durable]
+        return [self._open(info, live_base) for info in self.segments_above(durable)]
 
     def roll(self, base: int, needed: int) -> None:
         """Begins a new segment unless another process just did."""
@@ -395,10 +401,12 @@ class Store(OwnGroups, ABC):
                 old_base=base, tail=tail, path=new.path, prepared=prepared, base=new.base,
                 first=new.first, closing=new.closing,
             )  # fmt: skip
-            if done and new.base == tail:
-                end = tail
-            elif not done:
+            if not done:
                 _core.unlink_file(prepared)
+                continue
+            known = self._known
+            self._known = known.followed_by(new) if known.last_base == base else SegmentList()
+            end = tail if new.base == tail else None
         old = self._opened.get(base)
         if old is not None and old.end is None:
             if end is None:
@@ -471,7 +479,7 @@ class Store(OwnGroups, ABC):
             _core.unlink_file(info.path)
             self._opened.forget(info.base)
         sides.trim(self.sidecar, kept.first)
-        self._known = []
+        self._known = SegmentList()
         return gone
 
     def size_bytes(self) -> int:

@@ -43,11 +43,15 @@ class SegmentInfo:
     known_size: int | None
     """Its bytes; None: looked up when asked for, which most who list ten thousand never do."""
     first_number: int | None = None
-    is_sealed: bool = False
     next_number: int | None = None
     messages: int | None = None
     first_ns: int | None = None
     last_ns: int | None = None
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it is full: nothing is appended to it any more."""
+        return self.end is not None
 
     @property
     def size(self) -> int:

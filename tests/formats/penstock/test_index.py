@@ -89,7 +89,7 @@ def test_an_unclean_start_of_the_machine_drops_it(tmp_path: Path) -> None:
     clock = ManualClock()
     queue = Queue(tmp_path / "q", clock=clock, **SMALL)
     queue.put_many([bytes(500)] * 200)
-    queue.store.seal_full_segments()  # type: ignore[attr-defined]
+    queue.store.tend()
     index = tmp_path / "q" / ".penstock" / "index"
     assert index.stat().st_size > INDEX_ENTRY.size
     queue.store.abandon()  # As a killed process leaves it.
@@ -103,7 +103,7 @@ def test_segments_that_are_gone_leave_it_in_time(tmp_path: Path) -> None:
     with Queue(tmp_path / "q", **SMALL) as queue:
         for _ in range(30):
             queue.put_many([bytes(500)] * 100)
-            queue.store.seal_full_segments()  # type: ignore[attr-defined]
+            queue.store.tend()
             queue.group("g").seek("latest")
             queue.trim()
     entries = (tmp_path / "q" / ".penstock" / "index").stat().st_size // INDEX_ENTRY.size

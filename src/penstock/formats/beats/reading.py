@@ -143,7 +143,7 @@ class BeatsFiles(Store, ABC):
         base = header.kind.base(number)
         size = path.stat().st_size
         end = None if base == live else self._end_of(number, path, header, size)
-        return SegmentInfo(path, base, base, end, size, is_sealed=end is not None)
+        return SegmentInfo(path, base, base, end, size)
 
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With the number of frames, where the header has it."""

@@ -32,6 +32,7 @@ from penstock.formats.beats.layouts import (
     Kind,
 )
 from penstock.formats.beats.reading import MAX_SEGMENT_BYTES, BeatsFiles
+from penstock.formats.segment_list import SegmentList
 from penstock.options import QueueOptions
 
 
@@ -162,7 +163,7 @@ class BeatsStore(BeatsFiles):
                 continue
             self._own[new.base] = self._limit(needed)
             self.first_numbers[new.base] = number
-            self._known = []
+            self._known = SegmentList()
             closing.close_segment(self, base, tail, number)
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:

@@ -81,7 +81,7 @@ def list_segments(queue: Path, sidecar: Path) -> list[SegmentInfo]:
             raise FormatError(path, what, f"all segments have one size: is {base} a stray copy?")
     ends: list[int | None] = [*(base for base, _, _ in found[1:]), None]
     return [
-        SegmentInfo(path, base, base, end, size, is_sealed=end is not None)
+        SegmentInfo(path, base, base, end, size)
         for (base, path, size), end in zip(found, ends[: len(found)], strict=True)
     ]
 

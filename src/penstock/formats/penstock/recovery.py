@@ -36,7 +36,7 @@ class Walk:
 
 def find_end(store: PenstockStore, known: control.Words | None) -> End:
     """From the words where they can be trusted, else from the frames above `durable`."""
-    infos = store.list_segments()
+    infos = store.segments(fresh=True)
     bases = {info.base for info in infos}
     if known is not None and known.segment_base in bases and known.head in bases:
         clean = known.is_clean and not known.is_poisoned
@@ -128,10 +128,11 @@ def base_number(store: PenstockStore, info: SegmentInfo) -> int:
 
 def recover(store: PenstockStore, end: End, *, clean: bool) -> End:
     """Clears what was dropped and begins a new segment where the old must not go on."""
-    later = [info for info in store.list_segments() if info.base > end.segment_base]
+    later = [info for info in store.segments() if info.base > end.segment_base]
     for info in later:
         set_aside(store, info)
     if later:
+        store.segments(fresh=True)
         # A name that came back after the next power cut would lie below what was synced by then.
         _core.sync_folder(store.sidecar / "quarantine")
         _core.sync_folder(store.path / "log")
@@ -144,7 +145,7 @@ def recover(store: PenstockStore, end: End, *, clean: bool) -> End:
     store.index.forget()
     store.drop_prepared()
     make_durable(store, end, poisoned=poisoned)
-    store.seal_quietly()
+    store.seal_quietly(store.segments())
     if store.is_encrypted or poisoned:
         return move_on(store, end, poisoned=poisoned)
     segment = live_segment(store, end)
@@ -174,7 +175,7 @@ def make_durable(store: PenstockStore, end: End, *, poisoned: bool) -> None:
     After a failed sync the kernel may hold pages for clean that never reached the disk: then a
     copy is synced and takes the segment's place.
     """
-    for info in store.list_segments():
+    for info in store.segments():
         if info.end is None or info.end <= end.durable:
             continue
         if poisoned:
@@ -189,8 +190,9 @@ def make_durable(store: PenstockStore, end: End, *, poisoned: bool) -> None:
 
 def live_segment(store: PenstockStore, end: End) -> _core.Segment:
     """The segment that holds the tail, to write to."""
-    info = next(i for i in store.list_segments() if i.base == end.segment_base)
-    return store.open_whole(replace(info, end=None), writable=True)
+    info = store.live_segment(end.segment_base)
+    assert info is not None, "the segment was found by its name"
+    return store.open_whole(info, writable=True)
 
 
 def move_on(store: PenstockStore, end: End, *, poisoned: bool) -> End:

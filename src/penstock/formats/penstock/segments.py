@@ -139,7 +139,7 @@ def list_segments(folder: Path) -> list[SegmentInfo]:
     found.sort()
     ends: list[int | None] = [*(base for base, _ in found[1:]), None]
     return [
-        SegmentInfo(path, base, base, end, None, is_sealed=end is not None)
+        SegmentInfo(path, base, base, end, None)
         for (base, path), end in zip(found, ends[: len(found)], strict=True)
     ]
 

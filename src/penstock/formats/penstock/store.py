@@ -77,7 +77,7 @@ class PenstockStore(Store):
 
     def load(self) -> None:
         """Reads the oldest good header; the key must fit it."""
-        infos = self.list_segments()
+        infos = self.segments(fresh=True)
         error: Exception | None = None
         for info in infos:
             try:
@@ -279,7 +279,7 @@ class PenstockStore(Store):
         shared = self.shared
         if shared is not None and shared.segment_base != self._sealed_below:
             base = shared.segment_base
-            self.seal_quietly()
+            self.seal_quietly(self.segments_above(0))
             self._sealed_below = base
 
     def prepare_ahead(self) -> None:
@@ -301,10 +301,10 @@ class PenstockStore(Store):
         _core.create_file(fresh, size, zeroed=is_zeroed, synced=is_synced)
         _core.rename_file(fresh, ready)
 
-    def seal_full_segments(self) -> int:
+    def seal_full_segments(self, infos: list[SegmentInfo]) -> int:
         """Gives every full segment its summary and its place in the index; answers how many."""
         sealed: list[SegmentInfo] = []
-        for info in reversed(self.list_segments()[:-1]):
+        for info in reversed(infos[:-1]):
             if self.index.find(info) is not None:
                 break
             page = segments.read_page(info.path)
@@ -318,15 +318,16 @@ class PenstockStore(Store):
             self.index.add(self._read_about(info) for info in reversed(sealed))
         return len(sealed)
 
-    def seal_quietly(self) -> None:
+    def seal_quietly(self, infos: list[SegmentInfo]) -> None:
         """The same; damage in it is not this call's business."""
         with suppress(CorruptError, FormatError):  # `verify` reports it with file and byte.
-            self.seal_full_segments()
+            self.seal_full_segments(infos)
 
     def leave(self, shared: _core.Shared) -> None:
         """Seals what is full and drops files that were only prepared."""
-        self.seal_quietly()
-        self.index.tidy(self.list_segments())
+        infos = self.segments_above(0)
+        self.seal_quietly(infos)
+        self.index.tidy(infos)
         self.drop_prepared()
 
     def drop_prepared(self) -> None:

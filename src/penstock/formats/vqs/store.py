@@ -12,6 +12,7 @@ from penstock import _core
 from penstock.disk import control, files, sides
 from penstock.errors import CorruptError, FormatError, OptionError, StorageError
 from penstock.formats.base import Capabilities, Damage, End, NewSegment, SegmentInfo, Store
+from penstock.formats.segment_list import SegmentList
 from penstock.formats.vqs import header, intent, layouts, settings
 from penstock.formats.vqs.ages import Ages
 from penstock.formats.vqs.header import Header
@@ -156,7 +157,7 @@ class VqsStore(Store):
         if generation != self.generation:
             self.generation = generation
             self._opened.clear()
-            self._known = []
+            self._known = SegmentList()
             self._read_header()
             self._apply()
 

@@ -127,12 +127,9 @@ class ZbusStore(Store):
         blocks = ending.born(self.index())
         ends: list[int | None] = [*(block.base for block in blocks[1:]), None]
         return [
-            SegmentInfo(
-                segment_path(self.path, block.base), block.base, block.base, end, None,
-                is_sealed=end is not None,
-            )
+            SegmentInfo(segment_path(self.path, block.base), block.base, block.base, end, None)
             for block, end in zip(blocks, ends[: len(blocks)], strict=True)
-        ]  # fmt: skip
+        ]
 
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With numbers from the first frames, and the times of the block's entry."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock import _core
+from penstock.disk import files
 from penstock.disk.layout import Field, Layout
 
 CONTROL = Layout(
@@ -83,7 +84,7 @@ def peek(sidecar: Path) -> Words | None:
     A block that says it is clean and whose words say otherwise is damaged: none of them counts.
     """
     try:
-        raw = (sidecar / "control").read_bytes()
+        raw = files.read_start(sidecar / "control", CONTROL.size)
     except (FileNotFoundError, NotADirectoryError):
         return None
     if len(raw) < CONTROL.size or raw[:8] != b"PENSTCTL":

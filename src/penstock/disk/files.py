@@ -68,6 +68,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def read_start(path: Path, count: int) -> bytes:
+    """The first bytes of a file, `count` of them or as many as it has."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(file, count, 0)
+    finally:
+        os.close(file)
+
+
 def refuse_network_file_system(path: Path) -> None:
     """Mapping, locks and clock need a local disk: anything else is an error that says so."""
     kind = NETWORK_FILE_SYSTEMS.get(_core.file_system(path) & 0xFFFFFFFF)

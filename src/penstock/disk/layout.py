@@ -140,6 +140,8 @@ class Layout:
         self._places = {field.name: (at, field) for at, field in valued}
         if len(self._places) != len(valued):
             raise ValueError(f"layout {name!r}: a field name occurs twice")
+        self._names = tuple(self._places)
+        self._slots = [field for _, field in valued if field.is_slot]
 
     def __repr__(self) -> str:
         """Name and size: the fields are many."""
@@ -163,11 +165,10 @@ class Layout:
         be right: bytes from disk are checked here, not trusted.
         """
         self._check(data, at, self.size)
-        raw_values = self._struct.unpack_from(data, at)
-        return {
-            name: field.open_slot(raw) if field.is_slot else raw
-            for (name, (_, field)), raw in zip(self._places.items(), raw_values, strict=True)
-        }
+        values = dict(zip(self._names, self._struct.unpack_from(data, at), strict=True))
+        for field in self._slots:
+            values[field.name] = field.open_slot(values[field.name])
+        return values
 
     def unpack_field(self, name: str, data: Buffer, at: int = 0) -> Any:
         """The value of one field of the layout that starts at byte `at` of `data`."""

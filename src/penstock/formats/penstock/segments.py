@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import _core
+from penstock.disk import files
 from penstock.disk.layout import Layout
 from penstock.errors import CorruptError, FormatError
 from penstock.formats.base import SegmentInfo
@@ -86,8 +87,7 @@ class Header:
 
 def read_page(path: Path) -> bytes:
     """The first page of a file."""
-    with path.open("rb") as stream:
-        return stream.read(layouts.HEADER_BYTES)
+    return files.read_start(path, layouts.HEADER_BYTES)
 
 
 def read_summary(page: bytes) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from penstock.formats.values import SegmentInfo
 
 LOG, OFFSETS = "commitlog", "offset"
 PRODUCER, CONSUMER = "producer.offset", "consumer.offset"
+FEW = 8
+"""Files that are asked for their size at any rate."""
 
 
 def segment_path(queue: Path, base: int) -> Path:
@@ -64,7 +67,6 @@ def list_segments(queue: Path, sidecar: Path) -> list[SegmentInfo]:
 
     An empty newest file is one that never came to be, and no segment.
     """
-    found: list[tuple[int, Path, int]] = []
     entries = list(os.scandir(queue / LOG)) if (queue / LOG).is_dir() else []
     for entry in entries:
         is_segment = len(entry.name) == 20 and entry.name.isascii() and entry.name.isdigit()
@@ -72,8 +74,7 @@ def list_segments(queue: Path, sidecar: Path) -> list[SegmentInfo]:
             what = "is no file named by an offset of 20 digits"
             advice = "move it away: everything in there is a segment"
             raise FormatError(entry.path, what, advice)
-        found.append((int(entry.name), Path(entry.path), entry.stat().st_size))
-    found.sort()
+    found = _sized(sorted(entries, key=lambda entry: entry.name), sidecar)
     found = found[: _came_to_be(found, sidecar)]
     for base, path, size in found:
         if size != found[0][2] or size < layouts.SMALLEST_FRAME_BYTES:
@@ -84,6 +85,31 @@ def list_segments(queue: Path, sidecar: Path) -> list[SegmentInfo]:
         SegmentInfo(path, base, base, end, size)
         for (base, path, size), end in zip(found, ends[: len(found)], strict=True)
     ]
+
+
+def _sized(entries: list[os.DirEntry[str]], sidecar: Path) -> list[tuple[int, Path, int]]:
+    """With the size of each. Thousands of files are not asked for theirs: all have one size.
+
+    Only what ends below the durable offset is surely there, whole; whoever opens such a segment
+    looks whether it has that size (`check_size`).
+    """
+    words = control.peek(sidecar) if len(entries) > FEW else None
+    durable = words.durable if words is not None else 0
+    size = entries[0].stat().st_size if entries else 0
+    found = []
+    for entry, after in itertools.zip_longest(entries, entries[1:]):
+        base, end = int(entry.name), int(after.name) if after is not None else durable + 1
+        is_told = end <= durable and end - base <= size
+        found.append((base, Path(entry.path), size if is_told else entry.stat().st_size))
+    return found
+
+
+def check_size(info: SegmentInfo) -> None:
+    """A listing takes the first segment's size for that of the others."""
+    size = info.path.stat().st_size
+    if info.end is not None and size != info.size:
+        advice = "all segments have one size: is it a stray copy?"
+        raise FormatError(info.path, f"has {size} bytes, the others have {info.size}", advice)
 
 
 def _came_to_be(found: list[tuple[int, Path, int]], sidecar: Path) -> int:

@@ -116,6 +116,7 @@ class MfqStore(Store):
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         """Maps it."""
+        segments.check_size(info)
         frames = _core.mfq_frames(info.size)
         return _core.Segment(
             info.path, info.base, 0, frames, end=info.end, writable=writable, **self.side_files()

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use crate::append::Writer;
+use crate::limits::refuse_large;
 use crate::message::Message;
 
 #[pymethods]
@@ -10,11 +11,9 @@ impl Writer {
     /// Why the queue can't hold `message`; none when it can.
     fn refusal(&self, py: Python<'_>, message: &Message) -> Option<String> {
         let draft = message.draft();
-        let (len, most) =
-            (draft.body.len(), self.max_message_bytes.load(std::sync::atomic::Ordering::Relaxed));
-        if len > most {
-            return Some(format!("the body has {len} bytes, max_message_bytes is {most}"));
-        }
-        self.current(py).frames().measure(&draft).err()
+        let most = self.max_message_bytes.load(std::sync::atomic::Ordering::Relaxed);
+        refuse_large(&draft, most)
+            .and_then(|()| self.current(py).frames().measure(&draft).map(drop))
+            .err()
     }
 }

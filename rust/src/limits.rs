@@ -41,15 +41,24 @@ pub fn measure(
     segment.frames().begin();
     let mut total = 0usize;
     for draft in drafts {
-        if draft.body.len() > most {
-            let len = draft.body.len();
-            return Err(format!("the body has {len} bytes, max_message_bytes is {most}"));
-        }
+        refuse_large(draft, most)?;
         let size = segment.frames().measure(draft)?;
         sizes.push(size);
         total = total.saturating_add(size);
     }
     Ok(total)
+}
+
+/// A body above the limit is refused.
+pub fn refuse_large(draft: &Draft<'_>, most: usize) -> Result<(), String> {
+    let len = draft.body.len();
+    if len <= most {
+        return Ok(());
+    }
+    Err(format!(
+        "the body has {len} bytes, max_message_bytes is {most}: \
+         open the queue with more, or put a reference to what is large"
+    ))
 }
 
 /// Where the next segment should be prepared, an eighth into `segment`: at full speed the rest of

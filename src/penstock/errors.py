@@ -52,9 +52,10 @@ class OptionError(PenstockError, ValueError):
 class FormatError(PenstockError, ValueError):
     """The folder is not a queue, not of this format, or of a version we do not know."""
 
-    def __init__(self, path: Path | str, found: str, advice: str) -> None:
-        super().__init__(f"{path}: {found}; {advice}")
-        self.path, self.found, self.advice = Path(path), found, advice
+    def __init__(self, path: Path | str, found: str, advice: str, *, at: int | None = None) -> None:
+        place = path if at is None else f"{path}:{at}"
+        super().__init__(f"{place}: {found}; {advice}")
+        self.path, self.found, self.advice, self.at = Path(path), found, advice, at
 
 
 class NoQueueError(PenstockError, FileNotFoundError):

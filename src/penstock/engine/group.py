@@ -29,7 +29,8 @@ DEFAULT = "default"
 def folder_of(queue: Queue, name: str) -> Path:
     """Where a group's files are."""
     if not files.is_name(name):
-        raise GroupError(f"{name!r} can't be a group's name: letters, digits, _ . - up to 80")
+        allowed = "up to 80 letters, digits, _ . -, the first no dot"
+        raise GroupError(f"{queue.path}: {name!r} can't be a group's name; use {allowed}")
     return queue.store.sidecar / "groups" / name
 
 

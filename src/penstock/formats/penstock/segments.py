@@ -15,7 +15,7 @@ from penstock.formats.base import SegmentInfo
 from penstock.formats.penstock import layouts
 from penstock.options import KIB, QueueOptions
 
-CRC_AT = layouts.HEADER.offset_of("crc")
+CRC_AT, VERSION_AT, FLAGS_AT = map(layouts.HEADER.offset_of, ("crc", "version", "flags"))
 FIRST_BYTES = 1 << 20
 GROWTH = 8
 
@@ -65,18 +65,20 @@ class Header:
     def unpack(cls, raw: bytes, path: Path) -> Header:
         """Checks magic, checksum, version, flags, name: each has its own answer."""
         if raw[:8] != layouts.MAGIC:
-            raise FormatError(path, f"begins with {raw[:8].hex(' ') or 'nothing'}", "is no segment")
+            found = f"begins with {raw[:8].hex(' ') or 'nothing'}"
+            raise FormatError(path, found, "this is no segment: move it out of the queue", at=0)
         if len(raw) < layouts.HEADER.size:
             raise CorruptError(path, len(raw), f"{len(raw)} bytes", "a header of 96 bytes")
         word = layouts.HEADER.unpack(raw)
         crc = _core.crc32c(raw[:CRC_AT])
         if word["version"] != layouts.VERSION and crc == word["crc"]:
             advice = "this release reads version 1; use the one that wrote it"
-            raise FormatError(path, f"version {word['version']}", advice)
+            raise FormatError(path, f"version {word['version']}", advice, at=VERSION_AT)
         if crc != word["crc"]:
             raise CorruptError(path, CRC_AT, f"header checksum {word['crc']:08x}", f"{crc:08x}")
         if word["flags"] & ~(layouts.ENCRYPTED | layouts.COMPRESSED):
-            raise FormatError(path, f"unknown flags {word['flags']:#x}", "use a newer penstock")
+            found = f"unknown flags {word['flags']:#x}"
+            raise FormatError(path, found, "use a newer penstock", at=FLAGS_AT)
         if path.stem.isdigit() and int(path.stem) != word["base"]:
             raise CorruptError(path, 32, f"base {word['base']}", f"the name's {int(path.stem)}")
         return cls(

@@ -53,10 +53,10 @@ def check_magic(path: Path, raw: bytes) -> None:
     """Magic, version, length: each has its own answer."""
     if raw[:3] != layouts.MAGIC:
         found = f"bad magic: it begins with {raw[:4].hex(' ') or 'nothing'}"
-        raise FormatError(path, found, "a VQS file begins with 56 51 53 01")
+        raise FormatError(path, found, "a VQS file begins with 56 51 53 01", at=0)
     if len(raw) < 4 or raw[3] != layouts.VERSION:
         found = f"version {raw[3]}" if len(raw) > 3 else "no version"
-        raise FormatError(path, f"{found} of VQS", "this release reads version 1")
+        raise FormatError(path, f"{found} of VQS", "this release reads version 1", at=3)
 
 
 def parse(path: Path, stage: Stage, raw: bytes) -> Header:

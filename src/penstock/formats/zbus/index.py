@@ -103,7 +103,7 @@ def read(path: Path, layout: ZbusLayout) -> Index:
         raise CorruptError(path, len(raw), f"{len(raw)} bytes", f"{layouts.INDEX_BYTES}")
     header = layout.index.unpack(raw)
     if header["version"] != 1:
-        raise FormatError(path, f"version {header['version']}", "zbus wrote 1 only")
+        raise FormatError(path, f"version {header['version']}", "zbus wrote 1 only", at=0)
     start, count = header["block_start"], header["block_count"]
     if start < 0 or not 0 <= count <= SLOTS:
         found = f"block start {start}, block count {count}"

@@ -71,7 +71,7 @@ def examine(folder: Path, wanted: str | None) -> Found:
     raw = path.read_bytes()
     (version,) = struct.unpack_from(">i", raw)
     if version != 1:
-        raise FormatError(path, f"version {version} at byte 0", "every zbus index has version 1")
+        raise FormatError(path, f"version {version}", "every zbus index has version 1", at=0)
     era = header_era(path, raw)
     order = entry_order(folder, path, raw)
     seen = f"header of era {era}, entries in {order} order"

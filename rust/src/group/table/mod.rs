@@ -406,6 +406,18 @@ impl Table {
         self.settle_cursor();
     }
 
+    /// The ring is full: of gaps, which are closed, or else of entries.
+    #[cold]
+    fn widen_order(&self) -> std::io::Result<()> {
+        let (first, len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
+        // At least a quarter, or closing them would be all that is done.
+        if u64::from(self.small(at::GAPS)) * 4 <= len {
+            return self.grow();
+        }
+        self.close_gaps(first, len);
+        Ok(())
+    }
+
     #[cold]
     fn close_gaps(&self, first: u64, len: u64) {
         let mut end = first;
@@ -471,6 +483,9 @@ impl Table {
     /// Enters a message that was just read, as `state` (leased, delayed or blocked).
     #[inline(always)]
     pub fn enter(&self, entry: &Entry) -> std::io::Result<u32> {
+        if self.span() >= u64::from(self.small(at::CAPACITY)) {
+            self.widen_order().inspect_err(|_| self.distrust())?;
+        }
         let index = self.take_entry()?;
         self.store64(index, field::OFFSET, entry.offset);
         self.store64(index, field::FRAME, entry.frame);

@@ -29,7 +29,8 @@ def segment_of(path: Path) -> Path:
 def with_header(raw: bytes, at: int, value: int) -> bytes:
     """The segment with another word in its header, and a checksum that fits."""
     head = raw[:at] + value.to_bytes(4, "little") + raw[at + 4 : 92]
-    return head + google_crc32c.value(head).to_bytes(4, "little") + raw[96:]
+    crc: int = google_crc32c.value(head)
+    return head + crc.to_bytes(4, "little") + raw[96:]
 
 
 BAD_SEGMENTS: dict[str, tuple[Callable[[bytes], bytes], int, str]] = {

@@ -277,3 +277,44 @@ def test_a_closed_queue_keeps_no_file_open(path: Path, level: str) -> None:
         assert len(list(Path("/proc/self/fd").iterdir())) == before
     finally:
         gc.enable()
+
+
+def put_and_die(path: Path, options: dict[str, Any]) -> None:
+    queue = open_queue(path, **options)
+    for number in range(3):
+        queue.put(b"%d" % number)
+    os._exit(0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"format": "mfq"},
+        {"format": "zbus"},
+        {"format": "vqs", "max_bytes": 65536},
+        {"format": "vqs", "layout": "stage4", "max_bytes": 65536},
+    ],
+    ids=lambda options: "-".join(str(options.get(k, "")) for k in ("format", "layout")),
+)
+def test_who_died_between_the_tail_and_the_number_has_put_his_message(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    is_file = options.get("format") == "vqs" and "layout" not in options
+    path = tmp_path / ("queue.bin" if is_file else "queue")
+    process = SPAWN.Process(target=put_and_die, args=(path, options))
+    process.start()
+    process.join()
+    sidecar = path.with_name("queue.bin.penstock") if is_file else path / ".penstock"
+    with (sidecar / "control").open("r+b") as control:
+        control.seek(CONTROL.offset_of("next_number"))
+        control.write(struct.pack("<Q", 2))
+    with open_queue(path, **options) as queue:
+        assert queue.end().next_number == 3
+        assert bodies(queue) == [b"0", b"1", b"2"]
+        queue.put(b"3")
+        assert queue.end().next_number == 4
+        assert queue.verify().is_ok
+    if options.get("format") == "vqs":
+        with open_queue(path, **options) as queue:
+            assert queue.meta["count"] == 4

@@ -230,7 +230,7 @@ class MfqStore(Store):
             at = segment.position(seen.end)
             damage = Damage(last.path, at, producer - seen.end, found, expected, seen.end)
             dropped.append(damage)
-        number = known.next_number if known is not None else 0
+        number = known.last_number if known is not None else 0
         return End(
             seen.end, number, last.base, held[0].base, 0, min(durable, seen.end), tuple(dropped)
         )

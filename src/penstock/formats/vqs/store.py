@@ -226,7 +226,7 @@ class VqsStore(Store):
             if known.is_clean and self._words(known) != self.header.words:
                 return self._end_of_header(known)  # Another program has used the file.
             return End(
-                known.tail, known.next_number, BASE, known.head, known.head_number, known.durable
+                known.tail, known.last_number, BASE, known.head, known.head_number, known.durable
             )
         last = intent.read(self.sidecar)
         if last is None or last.tail - last.head > self.ring_bytes:

@@ -37,10 +37,20 @@ impl Way {
         let is_long = ring.is_some() && len >= RING_WRITE_BYTES;
         let is_stored = !self.is_always && !segment.is_by_write() && !is_long;
         if is_stored && straight == len {
-            let filled = map.write_with(position, len, fill);
-            return filled
-                .unwrap_or_else(|| Err("the segment is read-only".into()))
-                .map_err(Obstacle::Refused);
+            // The word is taken out of its result right here: moved around as a whole, the result
+            // would be loaded wider than it was stored, and such a load waits until every frame
+            // before it has left the processor's store buffer.
+            let (mut word, mut refused) = (0, None);
+            let filled = map.write_with(position, len, |out| match fill(out) {
+                Ok(first) => word = first,
+                Err(why) => refused = Some(why),
+            });
+            return match (filled, refused) {
+                (Some(()), None) => Ok(word),
+                (_, why) => {
+                    Err(Obstacle::Refused(why.unwrap_or_else(|| "the segment is read-only".into())))
+                }
+            };
         }
         scratch.clear();
         scratch.resize(len, 0);

@@ -23,6 +23,10 @@ use crate::segment::{PyPublish, PySegment};
 use crate::sys::view::{self, View};
 use crate::tags::{Filter, MODERN};
 
+/// Between two looks at the tail, in a spin.
+const RESTS: u32 = 8;
+/// Looks before a thread lets the interpreter go to spin on: about two microseconds.
+const FIRST_LOOKS: u32 = 16;
 /// Spins without a look at Python's signals, at most.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// Sleeps so long at most: a signal that comes just before does not end a sleep.
@@ -42,16 +46,27 @@ impl Opening {
         end > self.control.tail() && self.control.lock_word().load(Ordering::Acquire) == 0
     }
 
+    /// Looks `times` for a tail above `limit`, with a rest after each look: a look takes the
+    /// word from the producer, who must fetch it back before he can go on.
+    fn watch(&self, limit: u64, times: u32) -> bool {
+        for _ in 0..times {
+            if self.control.tail() != limit {
+                return true;
+            }
+            for _ in 0..RESTS {
+                std::hint::spin_loop();
+            }
+        }
+        false
+    }
+
     /// Until something may be there, `spin` is over, or it is time to look at signals.
     fn spin(&self, spin: Duration) -> bool {
         let (start, limit) = (Instant::now(), self.control.tail());
         let spin = spin.min(PATIENCE);
         loop {
-            for _ in 0..64 {
-                if self.control.tail() != limit || self.is_behind() {
-                    return true;
-                }
-                std::hint::spin_loop();
+            if self.watch(limit, 64) || self.is_behind() {
+                return true;
             }
             if start.elapsed() >= spin {
                 return false;
@@ -95,6 +110,8 @@ impl Opening {
 struct State {
     opening: Arc<Opening>,
     reader: Reader,
+    /// Below it everything is in the reader's segment: no look at words that the producer moves.
+    limit: u64,
     /// Where the next message begins, once one was handed out and not committed.
     pending: Option<u64>,
     has_begun: bool,
@@ -104,6 +121,12 @@ struct State {
 }
 
 impl State {
+    /// Finds the message at `offset` where it is known to be; where the one behind it begins.
+    #[inline]
+    fn next(&mut self, offset: u64) -> Option<u64> {
+        if offset >= self.limit { None } else { self.reader.find_known(offset, self.limit) }
+    }
+
     /// Ends a view that was handed out. Someone may still look at a part of it: its bytes never
     /// change, so let him.
     #[inline]
@@ -162,7 +185,7 @@ impl MfqConsumer {
         let mut state = gate::enter(py, &self.state);
         state.reader = Reader::new(Filter::new("", MODERN));
         state.opening = opening;
-        (state.pending, state.lender, state.lent) = (None, None, None);
+        (state.limit, state.pending, state.lender, state.lent) = (0, None, None, None);
         Ok(state)
     }
 
@@ -174,10 +197,17 @@ impl MfqConsumer {
         offset: u64,
         is_patient: bool,
     ) -> PyResult<(MutexGuard<'a, State>, Look)> {
+        if let Some(next) = state.next(offset) {
+            return Ok((state, Look::Message(next)));
+        }
         let opening = Arc::clone(&state.opening);
         let limit = opening.control.tail();
         let look = match state.reader.find(&opening.control, offset, limit) {
-            Found::Message { next, .. } => return Ok((state, Look::Message(next))),
+            Found::Message { next, .. } => {
+                let end = state.reader.segment.as_ref().map_or(0, |segment| segment.end());
+                state.limit = limit.min(end);
+                return Ok((state, Look::Message(next)));
+            }
             Found::Nothing => {
                 drop(state);
                 let end = opening.publish.foreign_end().unwrap_or(0);
@@ -193,7 +223,9 @@ impl MfqConsumer {
                 if segment.first() > offset {
                     opening.word.set(segment.first()); // What was there is gone: retention.
                 }
-                gate::enter(py, &self.state).reader.segment = Some(segment);
+                let mut state = gate::enter(py, &self.state);
+                (state.reader.segment, state.limit) = (Some(segment), 0);
+                drop(state);
                 Look::Again
             }
             Found::Hole { next } => {
@@ -219,11 +251,16 @@ impl MfqConsumer {
         py: Python<'_>,
         timeout: Option<f64>,
     ) -> PyResult<(MutexGuard<'_, State>, u64, u64)> {
-        let mut since = None;
+        let (mut since, mut has_watched) = (None, false);
         loop {
             let mut state = self.enter(py)?;
             state.has_begun = true;
             let offset = state.opening.word.get();
+            // Before anything else, and before the producer's own file: he is most often close.
+            if !has_watched && !self.spin.is_zero() && offset >= state.limit {
+                has_watched = true;
+                state.opening.watch(offset, FIRST_LOOKS);
+            }
             let (state, look) = self.look(py, state, offset, since.is_some())?;
             match look {
                 Look::Message(next) => return Ok((state, offset, next)),
@@ -285,6 +322,7 @@ impl MfqConsumer {
         let state = State {
             opening: Arc::new(open(host)?),
             reader: Reader::new(Filter::new("", MODERN)),
+            limit: 0,
             pending: None,
             has_begun: false,
             lender: None,
@@ -388,12 +426,10 @@ impl MfqConsumer {
                 return Ok(found);
             }
             offset = next;
-            let opening = Arc::clone(&state.opening);
-            let tail = opening.control.tail();
-            match state.reader.find(&opening.control, offset, tail) {
-                Found::Message { next: after, .. } => next = after,
+            match state.next(offset) {
+                Some(after) => next = after,
                 // The next segment, the end, damage: that is for the next call.
-                _ => return Ok(found),
+                None => return Ok(found),
             }
         }
     }

@@ -85,6 +85,21 @@ impl Reader {
         self.look_closely(&segment, offset, limit, step)
     }
 
+    /// The message at `offset`, where everything up to `limit` is known to be in the segment of
+    /// the last read; where the one behind it begins. None: look with `find`.
+    #[inline]
+    pub fn find_known(&mut self, offset: u64, limit: u64) -> Option<u64> {
+        let segment = self.segment.as_ref().filter(|segment| offset >= segment.first())?;
+        match segment.step(offset, limit, true) {
+            Step::Frame(view) if !view.sealed => {
+                let next = offset + view.size as u64;
+                self.view = view;
+                Some(next)
+            }
+            _ => None,
+        }
+    }
+
     fn look_closely(
         &mut self,
         segment: &Arc<Segment>,

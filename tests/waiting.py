@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from penstock import Queue
 
@@ -16,3 +19,14 @@ def until_it_waits(thread: threading.Thread, queue: Queue, word: str = "waiters"
     while not shared.words()[word]:
         assert thread.is_alive(), "it ended before it waited"
         thread.join(0.001)
+
+
+@contextmanager
+def often_switching() -> Iterator[None]:
+    """Threads change places a thousand times as often as usual."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(5e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

@@ -507,11 +507,17 @@ impl Shared {
         self.control.announce_dirty();
     }
 
-    /// Moves the head: everything below is gone.
-    fn set_head(&self, head: u64, number: u64) {
-        self.control.map.publish64(at::HEAD_NUMBER, number);
-        self.control.map.publish64(at::HEAD, head);
+    /// Moves the head: everything below is gone. Never back: another process may have trimmed
+    /// further meanwhile.
+    fn set_head(&self, py: Python<'_>, head: u64, number: u64) -> PyResult<()> {
+        self.lock(py)?;
+        if head > self.control.head() {
+            self.control.map.publish64(at::HEAD_NUMBER, number);
+            self.control.map.publish64(at::HEAD, head);
+        }
+        self.control.life.give(self.control.lock_word());
         self.control.signal();
+        Ok(())
     }
 
     /// Wakes every waiter in every process.

@@ -317,7 +317,7 @@ class Shared:
         `segment_base`. With the append lock held."""
 
     def set_head(self, head: int, number: int) -> None:
-        """Moves the head: everything below is gone."""
+        """Moves the head: everything below is gone. Never back."""
 
     def signal(self) -> None:
         """Wakes every waiter in every process."""
@@ -831,10 +831,11 @@ class VqsHeader:
     def publish(self) -> Publish:
         """How the end becomes visible."""
 
-    def free(self, segment: Segment, head: int, synced: bool) -> int:
+    def free(self, segment: Segment, head: int, synced: bool, since: int | None = None) -> int:
         """Gives everything before `head` back; answers how many messages that were.
 
-        With `synced` this survives a power loss before the space is used again.
+        With `synced` this survives a power loss before the space is used again. Nothing when the
+        head is not `since` any more, if that is given.
         """
 
     def exclusively(self, segment: Segment, action: Callable[[], object]) -> object:

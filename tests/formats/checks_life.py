@@ -17,12 +17,14 @@ from tests.formats.checks import (
     Checks,
     alarm,
     bodies,
+    filler,
     put_and_die,
     put_and_wait,
     put_from_handle,
     take_and_ack,
     take_and_wait,
 )
+from tests.waiting import often_switching
 
 
 class Life(Checks):
@@ -105,6 +107,36 @@ class Life(Checks):
         thread.join(30)
         assert isinstance(ended[0], ClosedError)
         assert list(group) == []
+
+    def test_threads_that_put_at_once_fill_segment_after_segment(self, path: Path) -> None:
+        options = {"durability": "process", "max_bytes": 0}
+        with self.make(path, **options) as queue, self.make(path, **options) as other:
+            self.hold(queue)
+            if not self.has_segments:
+                queue.store.resize(1 << 20)
+            failed: list[BaseException] = []
+
+            def work(opening: Queue, start: int) -> None:
+                try:
+                    for number in range(start, start + 80):
+                        opening.put(filler(number, 500))
+                except BaseException as error:
+                    failed.append(error)
+
+            openings = [queue, queue, other]
+            threads = [
+                threading.Thread(target=work, args=(opening, 100 * n))
+                for n, opening in enumerate(openings)
+            ]
+            with often_switching():
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+            assert failed == []
+            put = {100 * n + number for n in range(len(openings)) for number in range(80)}
+            assert {int(message.body[:6]) for message in queue.scan()} == put
+            assert queue.verify().is_ok
 
     def test_ctrl_c_ends_a_blocked_get(self, path: Path) -> None:
         with self.make(path) as queue:

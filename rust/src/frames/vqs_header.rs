@@ -192,12 +192,21 @@ impl RingHeader {
     }
 
     /// Moves the head to `head`, which every group has passed; answers how many messages went.
-    fn free(&self, segment: &Segment, head: u64, is_synced: bool) -> io::Result<u64> {
+    fn free(
+        &self,
+        segment: &Segment,
+        head: u64,
+        since: Option<u64>,
+        is_synced: bool,
+    ) -> io::Result<u64> {
         let control = &*self.control;
         let _syncing = self.sync_lock();
         let (old, old_number) = (control.head(), self.word(at::HEAD_NUMBER));
         if head <= old || head > control.tail() || segment.is_stale() {
             return Ok(0);
+        }
+        if since.is_some_and(|since| since != old) {
+            return Ok(0); // What `head` was read from may have been overwritten meanwhile.
         }
         let freed = count(segment, old, head);
         let number = old_number + freed;
@@ -318,9 +327,18 @@ impl PyRingHeader {
     }
 
     /// Gives everything before `head` back; answers how many messages that were. With `synced`
-    /// this survives a power loss before the space is used again.
-    fn free(&self, py: Python<'_>, segment: &PySegment, head: u64, synced: bool) -> PyResult<u64> {
-        Ok(py.detach(|| self.0.free(&segment.0, head, synced))?)
+    /// this survives a power loss before the space is used again. Nothing when the head is not
+    /// `since` any more, if that is given.
+    #[pyo3(signature = (segment, head, synced, since=None))]
+    fn free(
+        &self,
+        py: Python<'_>,
+        segment: &PySegment,
+        head: u64,
+        synced: bool,
+        since: Option<u64>,
+    ) -> PyResult<u64> {
+        Ok(py.detach(|| self.0.free(&segment.0, head, since, synced))?)
     }
 
     /// Calls `action` while nobody appends, frees or syncs.

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::claim::Claimed;
-use super::journal::{self, Journal, Kind, Record};
+use super::journal::{Journal, Kind, Record};
 use super::opening::Opening;
 use super::reader::Reader;
 use super::table::{Entry, MAX_ENTRIES, NEVER, NONE, State, Table, at};
@@ -188,9 +188,10 @@ impl PyGroup {
         let is_same_boot = table.wide(at::MAGIC) == MAGIC && table.wide(at::BOOT) == boot_id;
         let control = Arc::clone(&shared.control);
         let alone = if is_same_boot { None } else { Some(Opening::begin(py, &control)?) };
-        let found = journal::newest(&folder)?;
-        let name = match found {
-            Some(name) => name,
+        let found = Journal::open_newest(&folder).map_err(|e| errors::os(e, &folder))?;
+        let is_new = found.is_none();
+        let opened = match found {
+            Some(journal) => journal,
             None => {
                 let nothing = Entry {
                     offset: 0,
@@ -213,11 +214,10 @@ impl PyGroup {
                     entered.iter().map(|entry| Record { kind: Kind::Enter, entry, next: start });
                 let records: Vec<_> =
                     std::iter::once(first).chain(entered).map(|record| (record, wall)).collect();
-                Journal::begin(&folder, 1, &records, None).map_err(|e| errors::os(e, &folder))?;
-                1
+                let begun = Journal::begin(&folder, 1, &records, None);
+                begun.map_err(|e| errors::os(e, &folder))?.0
             }
         };
-        let opened = Journal::open(&folder, name).map_err(|e| errors::os(e, &folder))?;
         let settings = Settings {
             visibility_ns: seconds_to_ns(visibility_s)?.into(),
             window: window.min(u64::from(MAX_ENTRIES)).into(),
@@ -251,11 +251,11 @@ impl PyGroup {
             codec: OnceLock::new(),
         };
         if alone.is_some() {
-            let done = py.detach(|| group.prepare(found.is_none(), boot_id));
+            let done = py.detach(|| group.prepare(is_new, boot_id));
             done.map_err(|error| errors::os(error, &group.folder))?;
         }
         drop(alone);
-        if found.is_none() {
+        if is_new {
             group.mirror()?;
         }
         Ok(Self(Arc::new(group)))
@@ -400,7 +400,8 @@ impl PyGroup {
     }
 
     /// Counts since the group was made, and what is out now.
-    fn counts(&self) -> BTreeMap<&'static str, u64> {
+    fn counts(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, u64>> {
+        let _held = self.0.take(py)?; // Or what changes its state meanwhile counts twice, or never.
         let table = &self.0.table;
         let wide = [
             ("delivered", at::DELIVERED),
@@ -417,7 +418,8 @@ impl PyGroup {
             ("ready", at::READY_LEN),
         ];
         let wide = wide.iter().map(|(name, at)| (*name, table.wide(*at)));
-        wide.chain(small.iter().map(|(name, at)| (*name, u64::from(table.small(*at))))).collect()
+        let small = small.iter().map(|(name, at)| (*name, u64::from(table.small(*at))));
+        Ok(wide.chain(small).collect())
     }
 
     /// Offsets that are out, held back or waiting, each with its state and how often it went out.

@@ -249,6 +249,23 @@ pub fn newest(folder: &Path) -> std::io::Result<Option<u64>> {
 }
 
 impl Journal {
+    /// Opens the newest one; none when there is none. Without the group's lock someone may begin
+    /// the next one between the look and the opening: that one is then newer.
+    pub fn open_newest(folder: &Path) -> std::io::Result<Option<Self>> {
+        let mut tried = None;
+        loop {
+            let Some(name) = newest(folder)? else { return Ok(None) };
+            match Self::open(folder, name) {
+                Err(error)
+                    if error.kind() == std::io::ErrorKind::NotFound && tried != Some(name) =>
+                {
+                    tried = Some(name);
+                }
+                opened => return opened.map(Some),
+            }
+        }
+    }
+
     /// Opens journal `name`.
     pub fn open(folder: &Path, name: u64) -> std::io::Result<Self> {
         let file = region::open(&path(folder, name), true)?;

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::{Backing, LIVE, PyFrames, Ring, Segment};
+use crate::errors;
 use crate::region;
 use crate::sides::Sides;
 use crate::sys::mapping::Mapping;
@@ -54,7 +55,7 @@ impl PySegment {
             (None, None) => None,
             _ => Some(Sides::new(extras, integrity, base, side_span, writable, covers)?),
         };
-        let file = region::open(&path, writable)?;
+        let file = region::open(&path, writable).map_err(|error| errors::os(error, &path))?;
         let size = file.metadata()?.len();
         let len = capacity.unwrap_or_else(|| words::size(size));
         let (map, ring) = match ring_len {

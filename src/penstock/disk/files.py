@@ -92,3 +92,11 @@ def free_bytes(path: Path) -> int:
     """What is left on the file system of `path` for users like us."""
     stat = os.statvfs(path)
     return stat.f_bavail * stat.f_frsize
+
+
+def disk_bytes(path: Path) -> int:
+    """What a file takes on the disk; 0 once it is gone."""
+    try:
+        return path.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0

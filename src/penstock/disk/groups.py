@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,10 +110,9 @@ class Progress:
 
 def peek(folder: Path, boot: int, *, is_auto: bool = False) -> Progress | None:
     """What the group's files say; none when there is no group. Changes nothing."""
-    journals = sorted(folder.glob("journal-??????"))
-    if not journals:
+    progress = _newest(folder)
+    if progress is None:
         return None
-    progress = _replay(journals[-1])
     words = _table(folder / "table")
     if words is None:
         return progress
@@ -134,10 +134,22 @@ def _table(path: Path) -> dict[str, int] | None:
     return TABLE.unpack(raw) if len(raw) == TABLE.size and raw[:8] == MAGIC else None
 
 
-def _replay(path: Path) -> Progress:
-    next_unread, states, _ = _core.replay_journal(number_of(path), path.read_bytes())
-    outstanding = {offset: STATES.get(state, "ready") for offset, state in states.items()}
-    return Progress(next_unread, outstanding)
+def _newest(folder: Path) -> Progress | None:
+    """What the newest journal says. Its file becomes a later one's when it is full: what was read
+    counts if it still has its name then."""
+    while journals := sorted(folder.glob("journal-??????")):
+        path = journals[-1]
+        try:
+            with path.open("rb") as stream:
+                raw = stream.read()
+                is_same = os.fstat(stream.fileno()).st_ino == path.stat().st_ino
+        except FileNotFoundError:
+            continue
+        if is_same:
+            next_unread, states, _ = _core.replay_journal(number_of(path), raw)
+            outstanding = {offset: STATES.get(state, "ready") for offset, state in states.items()}
+            return Progress(next_unread, outstanding)
+    return None
 
 
 def number_of(journal: Path) -> int:

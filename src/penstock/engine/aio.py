@@ -62,6 +62,9 @@ class AsyncQueue:
                 raise ClosedError()
             if self._queue is None:
                 queue = await asyncio.to_thread(Queue, self.path, **self._options)
+                if self._is_closed:  # Meanwhile.
+                    await asyncio.to_thread(queue.close)
+                    raise ClosedError()
                 self._watch = _core.Watch(queue.store.need_shared())
                 loop = asyncio.get_running_loop()
                 loop.add_reader(self._watch.fileno(), self._on_event)

@@ -40,11 +40,13 @@ def is_exclusive(folder: Path) -> bool:
 def remove(folder: Path) -> None:
     """Takes the group's name away at once, then its files."""
     doomed = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}")
-    if folder.exists():
+    try:
         _core.rename_file(folder, doomed)
-        import shutil
+    except FileNotFoundError:
+        return  # Another process was first.
+    import shutil
 
-        shutil.rmtree(doomed)
+    shutil.rmtree(doomed)
 
 
 def remove_if_dead(folder: Path) -> bool:

@@ -311,22 +311,21 @@ class Group:
             self.queue.store.note_group(self.name, self.options)
         files.write_json(self.folder / "group.json", self.options.as_dict())
         self.core.bump_version()
-        self._apply()
+        self.refresh()
 
     def refresh(self) -> None:
-        """Takes over what another process changed."""
-        if self.core.version != self._version:
-            self.options = load_options(self.folder) or self.options
-            self._apply()
-
-    def _apply(self) -> None:
-        options = self.options
+        """Takes over what another process, or another thread, changed."""
+        # First the count, then the file: what is changed in between is looked at again.
+        version = self.core.version
+        if version == self._version:
+            return
+        self._version = version
+        options = self.options = load_options(self.folder) or self.options
         self.core.set_tags(options.tags, options.dialect)
         self.core.configure(
             visibility_s=options.visibility_s, window=options.window,
             max_receives=options.max_receives,
         )  # fmt: skip
-        self._version = self.core.version
 
     def stats(self) -> dict[str, Any]:
         """Counts, what is out, cursor, lag."""

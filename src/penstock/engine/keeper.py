@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.engine import exclusive
-from penstock.errors import PenstockError
+from penstock.errors import ClosedError, PenstockError
 from penstock.logs import logger
 from penstock.options import Durability
 
@@ -58,6 +58,8 @@ class Keeper:
                 if self._stop.is_set():
                     return
                 self._tend()
+            except ClosedError:
+                return
             except PenstockError as error:
                 logger("keeper").error("%s: %s", self._queue.path, error)
                 if self._queue.is_poisoned:

@@ -32,12 +32,14 @@ def one_thread() -> Iterator[None]:
 
 def add(queue: Queue) -> None:
     """It was opened."""
-    OPEN.add(queue)
+    with _lock:
+        OPEN.add(queue)
 
 
 def discard(queue: Queue) -> None:
     """It was closed."""
-    OPEN.discard(queue)
+    with _lock:
+        OPEN.discard(queue)
 
 
 def _after_fork() -> None:
@@ -48,7 +50,9 @@ def _after_fork() -> None:
 
 
 def _close_all() -> None:
-    for queue in list(OPEN):
+    with _lock:
+        left = list(OPEN)
+    for queue in left:
         # The interpreter is going: whoever opens the queue next recovers it.
         with suppress(PenstockError, OSError):
             queue.close()

@@ -36,10 +36,11 @@ from penstock.engine import (
 )
 from penstock.engine.codecs import Codec
 from penstock.engine.group import DEFAULT, Group, names
+from penstock.engine.handles import Handles
 from penstock.engine.keeper import Keeper
 from penstock.engine.repair import Report
 from penstock.engine.table import Scan
-from penstock.errors import ClosedError, GroupError, NoQueueError
+from penstock.errors import ClosedError, NoQueueError
 from penstock.formats import registry
 from penstock.formats.base import End, Store, Verdict
 from penstock.options import Durability, QueueOptions
@@ -71,10 +72,10 @@ class Queue:
         self._format, self._layout = format, layout
         self._create, self._read_only = create and not read_only, read_only
         self._clock = clocks.native(clock)
-        self._groups: dict[str, Group] = {}
-        self._graves: dict[Path, Queue] = {}
+        self._handles = Handles(self)
         self._keeper: Keeper | None = None
-        self._looked: dict[str, Group] = {}
+        self._turn = threading.RLock()
+        """Held by the thread that closes the queue, or opens it again after a fork."""
         self._patience = threading.local()
         self.codec = codecs.find(codec)
         self._codec_given = codec
@@ -171,13 +172,8 @@ class Queue:
         """
         self.ensure_open()
         self._need_live()
-        found = self._groups.get(name)
-        if found is not None and found.core.is_gone:
-            self.forget_group(name)
-            found = None
-        if found is None:
-            found = self._groups[name] = Group(self, name, **options)
-        elif options:
+        found, is_fresh = self._handles.group(name, options)
+        if options and not is_fresh:
             options.pop("start", None)
             options.pop("create", None)
             changes = {k: v for k, v in options.items() if getattr(found.options, k, None) != v}
@@ -275,8 +271,8 @@ class Queue:
 
     def sync_groups(self) -> None:
         """Syncs the journals of the groups that this process has open or looks at."""
-        for group in [*self._groups.values(), *self._looked.values()]:
-            if group.name in self._groups:
+        for group, is_consumed in self._handles.all_groups():
+            if is_consumed:
                 group.refresh()
             if group.core.is_dirty:
                 group.core.sync()
@@ -331,8 +327,7 @@ class Queue:
 
     def _reopen(self) -> None:
         self._is_closed = False
-        for opened in (self._groups, self._graves, self._looked):
-            opened.clear()
+        self._handles = Handles(self)
         self._open()
         openings.add(self)
 
@@ -342,35 +337,25 @@ class Queue:
 
     def look(self, name: str) -> Group | None:
         """A group to look at: also one that another consumer has for itself."""
-        if name in self._groups:
-            return self._groups[name]
-        found = self._looked.get(name)
-        if found is None or found.core.is_gone:
-            try:
-                found = self._looked[name] = Group(self, name, create=False, look=True)
-            except (GroupError, FileNotFoundError):
-                return None  # It went meanwhile.
-        return found
+        return self._handles.look(name)
 
     def open_groups(self) -> list[Group]:
         """The groups that this process has open."""
-        return list(self._groups.values())
+        return self._handles.groups()
 
     def keep_group(self, group: Group) -> None:
         """A group got this name."""
-        self._groups[group.name] = group
+        self._handles.keep(group)
 
     def forget_group(self, name: str) -> None:
         """A group was deleted."""
-        self._groups.pop(name, None)
+        self._handles.forget(name)
         if name == DEFAULT:
             self.__dict__.pop("get", None)
 
     def dead_letters(self, path: Path) -> Queue:
         """The queue for dead letters at `path`, open as long as this one is."""
-        if path not in self._graves:
-            self._graves[path] = Queue(path, durability=self.options.durability.value)
-        return self._graves[path]
+        return self._handles.grave(path)
 
     def redrive(self, target: Queue | None = None, *, limit: int | None = None) -> int:
         """This queue holds dead letters: moves them back to their origin, or to `target`."""
@@ -395,7 +380,8 @@ class Queue:
     @property
     def is_poisoned(self) -> bool:
         """Whether a sync has failed."""
-        return self.store.shared is not None and self.store.shared.is_poisoned
+        shared = self.store.shared
+        return shared is not None and shared.is_poisoned
 
     @property
     def is_closed(self) -> bool:
@@ -431,15 +417,18 @@ class Queue:
         if self._is_closed:
             raise ClosedError()
         if self._pid != os.getpid():
-            self._open()
-            self._groups = {n: g for n, g in self._groups.items() if not g.options.exclusive}
-            for group in self._groups.values():
-                group._open()
+            with self._turn:
+                if self._pid != os.getpid():
+                    self._open()
+                    self._handles.reopen()
 
     def close(self) -> None:
         """Syncs and lets go. Leases of this process end; waits end with `ClosedError`."""
-        if self._is_closed:
-            return
+        with self._turn:
+            if not self._is_closed:
+                self._close()
+
+    def _close(self) -> None:
         if self._pid == os.getpid() and not self._read_only and not self.is_poisoned:
             self.store.free_consumed(self)  # What was acked is gone for whoever reads the files.
         self._is_closed = True
@@ -453,23 +442,22 @@ class Queue:
         if self._keeper is not None:
             self._keeper.stop()
             self._keeper = None
-        if not self._read_only and not self.is_poisoned:
-            for group in list(self._groups.values()):
-                group.close()
-        for grave in self._graves.values():
+        groups, graves = self._handles.close()
+        for group in groups:
+            group.core.close() if self.is_poisoned else group.close()
+        for grave in graves:
             grave.close()
         self.store.on_full = None  # It names this queue: together they would stay for ever.
         self.store.close()
 
     def after_fork(self) -> None:
         """In the child: the parent's opening is not ours; the next use opens again."""
+        self._turn = threading.RLock()
         self.store.abandon()
         self._keeper = None
         for name in ("put", "get"):
             self.__dict__.pop(name, None)
-        for group in self._groups.values():
-            group.after_fork()
-        self._looked.clear()
+        self._handles.after_fork()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A handle travels between processes as its path."""

@@ -15,18 +15,24 @@ def count_from(queue: Queue, offset: int) -> int:
     """Messages from `offset` to the tail: by their numbers where the format has them."""
     store = queue.store
     end = store.end()
+    offset = max(offset, end.head)
     if offset >= end.tail:
         return 0
     if store.capabilities.numbers:
-        message = next(iter(queue.scan(start=offset)), None)
-        if message is None:
+        # From the next one there is: what was there may be trimmed meanwhile.
+        found = _core.Scan(store, offset, end.tail, shared=store.shared).take(1)
+        if not found:
             return 0  # Everything from here on was set aside by a repair.
-        if message.number is not None:
-            return end.next_number - message.number
-    ranges = store.ranges(offset, end.tail)
-    return sum(
-        _core.walk(store.segment_at(first), first, last).messages for _, first, last in ranges
-    )
+        if found[0].number is not None:
+            return end.next_number - found[0].number
+    total = 0
+    for info, first, last in store.ranges(offset, end.tail):
+        segment, damage = store.open_tolerantly(info)
+        if damage is not None:
+            store.segment_at(first)  # Says what is wrong.
+        if segment is not None:
+            total += _core.walk(segment, first, last).messages
+    return total
 
 
 def place(queue: Queue, end: End) -> dict[str, Any]:

@@ -92,9 +92,9 @@ class DropIn:
 
     @contextmanager
     def _at_the_door(self) -> Iterator[None]:
+        self._forget_parent()
         with self._mutex:
-            if self._door is None or self._pid != os.getpid():
-                self._forget_parent()
+            if self._door is None:
                 folder = self._group().folder
                 self._door = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(self._door, fcntl.LOCK_EX)
@@ -158,9 +158,14 @@ class DropIn:
     @property
     def unfinished(self) -> int:
         """Items that were put and are not done."""
-        counts = self._group().core.counts()
-        out = sum(counts[name] for name in ("leased", "delayed", "blocked", "ready"))
-        return self._group().lag + out
+        return self._waiting("leased", "delayed", "blocked", "ready")
+
+    def _waiting(self, *states: str) -> int:
+        """Items that nobody has read, and those that are out in these states."""
+        group = self._group()
+        # In this order: an item that is taken in between counts twice, and not never.
+        lag, counts = group.lag, group.core.counts()
+        return lag + sum(counts[state] for state in states)
 
     def _until(self, seconds: float | None) -> int | None:
         clock = self.queue.store.clock
@@ -187,9 +192,7 @@ class DropIn:
 
     def qsize(self) -> int:
         """Items that nobody has taken yet."""
-        group = self._group()
-        counts = group.core.counts()
-        return group.lag + sum(counts[name] for name in ("delayed", "blocked", "ready"))
+        return self._waiting("delayed", "blocked", "ready")
 
     def empty(self) -> bool:
         """Whether nothing waits."""
@@ -212,6 +215,7 @@ class DropIn:
     def _forget_parent(self) -> None:
         """In a forked child: the parent's items and its place at the door are not ours."""
         if self._pid != os.getpid():
+            self._mutex = threading.Lock()  # Whoever had it is not in this process.
             self._undone.clear()
             if self._door is not None:
                 os.close(self._door)

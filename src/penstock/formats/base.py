@@ -11,6 +11,7 @@ segments, syncing and walking are done here, once.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ from penstock.errors import (
     OffsetError,
     RefusedError,
 )
-from penstock.formats import known_damage
+from penstock.formats import known_damage, verifying
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.own_groups import OwnGroups
 from penstock.formats.segment_list import SegmentList
@@ -62,6 +63,8 @@ class Store(OwnGroups, ABC):
         self._end: End | None = None
         self._opened = OpenSegments()
         self._known = SegmentList()
+        self._turn = threading.RLock()
+        """Held by the thread that rolls, or takes over what another process changed."""
         self.load()
         self.set_aside = known_damage.load(self.sidecar, self.identity)
         if live:
@@ -274,8 +277,8 @@ class Store(OwnGroups, ABC):
 
     def end(self) -> End:
         """Begin and end as they are now."""
-        if self.shared is not None:
-            s = self.shared
+        s = self.shared
+        if s is not None:
             return End(s.tail, s.next_number, s.segment_base, s.head, s.head_number, s.durable)
         w = control.peek(self.sidecar)
         if w is not None and (w.is_clean or w.boot == self.clock.boot_id()):
@@ -301,6 +304,10 @@ class Store(OwnGroups, ABC):
             self.segments(fresh=True)
         return self._known.above(max(offset, end.head))
 
+    def is_trimmed(self, info: SegmentInfo) -> bool:
+        """Whether the segment went because nobody needs it any more, since it was listed."""
+        return info.end is not None and info.end <= self.end().head
+
     def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         """Opens a segment; what a repair has set aside in it is passed over by every reader."""
         if known_damage.is_lost(info, self.set_aside):
@@ -312,9 +319,16 @@ class Store(OwnGroups, ABC):
         return segment
 
     def open_tolerantly(self, info: SegmentInfo) -> tuple[_core.Segment | None, Damage | None]:
-        """The segment, if there is a way to read it, and what is wrong with its header."""
+        """The segment, if there is a way to read it, and what is wrong with its header.
+
+        Neither for one that was trimmed while we looked.
+        """
         try:
             return self._open(info, self.end().segment_base), None
+        except FileNotFoundError:
+            if not self.is_trimmed(info):
+                raise
+            return None, None
         except (CorruptError, FormatError) as error:
             at = getattr(error, "at", 0)
             expected = getattr(error, "expected", "a segment header")
@@ -350,9 +364,12 @@ class Store(OwnGroups, ABC):
             live_base = self.end().segment_base
             try:
                 return self._segment_at(offset, live_base)
-            except FileNotFoundError:
-                # The last segment may have ended, and its working copy gone, just now.
-                if self.end().segment_base == live_base:
+            except FileNotFoundError as error:
+                # The last segment may have ended, and its working copy gone, just now; or another
+                # process has trimmed one that was still listed.
+                before = {str(info.path) for info in self._known.infos}
+                gone = before - {str(info.path) for info in self.segments(fresh=True)}
+                if self.end().segment_base == live_base and str(error.filename) not in gone:
                     raise
 
     def _segment_at(self, offset: int, live_base: int) -> _core.Segment:
@@ -388,25 +405,33 @@ class Store(OwnGroups, ABC):
     def unsynced_segments(self, durable: int) -> list[_core.Segment]:
         """Those that hold anything at or above `durable`, oldest first."""
         live_base = self.end().segment_base
-        return [self._open(info, live_base) for info in self.segments_above(durable)]
+        found = []
+        for info in self.segments_above(durable):
+            try:
+                found.append(self._open(info, live_base))
+            except FileNotFoundError:
+                if not self.is_trimmed(info):
+                    raise
+        return found
 
     def roll(self, base: int, needed: int) -> None:
         """Begins a new segment unless another process just did."""
         shared, writer = self.need_shared(), self.need_writer()
         end: int | None = None
-        while shared.segment_base == base:
-            tail, number = shared.tail, shared.next_number
-            prepared, new = self.prepare_segment(tail, number, needed)
-            done = writer.switch(
-                old_base=base, tail=tail, path=new.path, prepared=prepared, base=new.base,
-                first=new.first, closing=new.closing,
-            )  # fmt: skip
-            if not done:
-                _core.unlink_file(prepared)
-                continue
-            known = self._known
-            self._known = known.followed_by(new) if known.last_base == base else SegmentList()
-            end = tail if new.base == tail else None
+        with self._turn:  # A prepared file is one thread's alone until it has its name.
+            while shared.segment_base == base:
+                tail, number = shared.tail, shared.next_number
+                prepared, new = self.prepare_segment(tail, number, needed)
+                done = writer.switch(
+                    old_base=base, tail=tail, path=new.path, prepared=prepared, base=new.base,
+                    first=new.first, closing=new.closing,
+                )  # fmt: skip
+                if not done:
+                    _core.unlink_file(prepared)
+                    continue
+                known = self._known
+                self._known = known.followed_by(new) if known.last_base == base else SegmentList()
+                end = tail if new.base == tail else None
         old = self._opened.get(base)
         if old is not None and old.end is None:
             if end is None:
@@ -441,38 +466,19 @@ class Store(OwnGroups, ABC):
 
     def verify(self) -> Verdict:
         """Walks everything below the tail with its checksums. Changes nothing."""
-        verdict, end = Verdict(), self.end()
-        verdict.torn.extend(self.dropped)
-        done, total = 0, sum(info.size for info in self.segments())
-        for info, first, last in self.ranges(end.head, end.tail):
-            self.on_verified(done, total)
-            done += info.size
-            segment, damage = self.open_tolerantly(info)
-            if damage is not None:
-                verdict.corrupt.append(damage)
-            if segment is None:
-                continue
-            seen = _core.walk(segment, first, last, past_damage=True, unseal=self.can_unseal)
-            verdict.frames += seen.frames
-            verdict.messages += seen.messages
-            verdict.unchecked += seen.unchecked
-            if (fault := segment.extras_fault()) is not None:
-                verdict.corrupt.append(Damage(*fault, 0, "a broken record", "key and due time"))
-            for fault_seen, (offset, _) in zip(seen.faults, seen.bad, strict=True):
-                at, found, expected, skipped = fault_seen
-                verdict.corrupt.append(Damage(info.path, at, skipped, found, expected, offset))
-        self.verify_extra(verdict)
-        verdict.corrupt = known_damage.new_in(verdict.corrupt, self.set_aside)
-        return verdict
+        return verifying.verify(self)
 
     def trim(self, before: int) -> list[SegmentInfo]:
         """Unlinks segments that end at or before `before`; never the last one."""
         shared = self.need_shared()
-        infos = self.segments(fresh=True)
-        gone = [i for i in infos[:-1] if i.end is not None and i.end <= before]
-        if not gone:
-            return []
-        kept = self.describe(infos[len(gone)])
+        while True:
+            infos = self.segments(fresh=True)
+            gone = [i for i in infos[:-1] if i.end is not None and i.end <= before]
+            if not gone:
+                return []
+            kept = self.describe(infos[len(gone)])
+            if kept.path.exists() or not self.is_trimmed(kept):
+                break  # Else another process has trimmed further, and nothing tells its number.
         self.after_trim(kept)
         shared.set_head(kept.first, kept.first_number or 0)
         for info in gone:
@@ -484,4 +490,4 @@ class Store(OwnGroups, ABC):
 
     def size_bytes(self) -> int:
         """Bytes of all segments as the disk counts them."""
-        return sum(info.path.stat().st_blocks * 512 for info in self.segments(fresh=True))
+        return sum(files.disk_bytes(info.path) for info in self.segments(fresh=True))

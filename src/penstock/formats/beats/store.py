@@ -129,7 +129,9 @@ class BeatsStore(BeatsFiles):
 
     def writable_segment(self, base: int) -> _core.Segment:
         """The open segment, if it is ours; else it is taken over by beginning the next one."""
-        if base in self._own:
+        with self._turn:  # A thread of ours that began it has noted so by then.
+            is_own = base in self._own
+        if is_own:
             found = self._opened.get(base)
             return found if found is not None and found.end is None else self._open_writable(base)
         if self._seen_base == base:
@@ -151,20 +153,21 @@ class BeatsStore(BeatsFiles):
     def _switch(self, base: int, needed: int) -> None:
         """Begins the segment after `base`, unless someone else does."""
         shared, writer = self.need_shared(), self.need_writer()
-        while shared.segment_base == base:
-            tail, number = shared.tail, shared.next_number
-            prepared, new = self.prepare_segment(tail, number, needed)
-            done = shared.segment_base == base and writer.switch(
-                old_base=base, tail=tail, path=new.path, prepared=prepared, base=new.base,
-                first=new.first, closing=new.closing,
-            )  # fmt: skip
-            if not done:
-                _core.unlink_file(prepared)
-                continue
-            self._own[new.base] = self._limit(needed)
-            self.first_numbers[new.base] = number
-            self._known = SegmentList()
-            closing.close_segment(self, base, tail, number)
+        with self._turn:  # A prepared file is one thread's alone until it has its name.
+            while shared.segment_base == base:
+                tail, number = shared.tail, shared.next_number
+                prepared, new = self.prepare_segment(tail, number, needed)
+                done = shared.segment_base == base and writer.switch(
+                    old_base=base, tail=tail, path=new.path, prepared=prepared, base=new.base,
+                    first=new.first, closing=new.closing,
+                )  # fmt: skip
+                if not done:
+                    _core.unlink_file(prepared)
+                    continue
+                self._own[new.base] = self._limit(needed)
+                self.first_numbers[new.base] = number
+                self._known = SegmentList()
+                closing.close_segment(self, base, tail, number)
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """A file with a header, and in encrypted layouts an IV that was never used."""

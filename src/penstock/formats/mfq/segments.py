@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from penstock import _core
@@ -67,6 +68,12 @@ def list_segments(queue: Path, sidecar: Path) -> list[SegmentInfo]:
 
     An empty newest file is one that never came to be, and no segment.
     """
+    while True:
+        with suppress(FileNotFoundError):  # Another process trims: list what is left.
+            return _list(queue, sidecar)
+
+
+def _list(queue: Path, sidecar: Path) -> list[SegmentInfo]:
     entries = list(os.scandir(queue / LOG)) if (queue / LOG).is_dir() else []
     for entry in entries:
         is_segment = len(entry.name) == 20 and entry.name.isascii() and entry.name.isdigit()

@@ -318,7 +318,8 @@ class MfqStore(Store):
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """The next file, named by the tail; 0xEE ends the old one if six bytes are left."""
-        last = self.list_segments()[-1]
+        # Not the newest by name: another process may be about to go on in that one.
+        last = self.live_segment(self.need_shared().segment_base) or self.list_segments()[-1]
         if needed > self.segment_bytes or tail == last.base:
             raise RefusedError(
                 f"{needed} bytes do not fit into a segment of {self.segment_bytes}; "

@@ -139,7 +139,12 @@ class PenstockStore(Store):
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With what the index knows, or header and summary tell."""
         known = self.index.find(info) if info.end is not None else None
-        return known or self._read_about(info)
+        try:
+            return known or self._read_about(info)
+        except FileNotFoundError:
+            if not self.is_trimmed(info):
+                raise
+            return info  # Whoever reads it will see.
 
     def _read_about(self, info: SegmentInfo) -> SegmentInfo:
         page = segments.read_page(info.path)
@@ -322,7 +327,8 @@ class PenstockStore(Store):
 
     def seal_quietly(self, infos: list[SegmentInfo]) -> None:
         """The same; damage in it is not this call's business."""
-        with suppress(CorruptError, FormatError):  # `verify` reports it with file and byte.
+        # `verify` reports it with file and byte; what another process has trimmed needs no seal.
+        with suppress(CorruptError, FormatError, FileNotFoundError):
             self.seal_full_segments(infos)
 
     def leave(self, shared: _core.Shared) -> None:
@@ -345,6 +351,12 @@ class PenstockStore(Store):
         for info in self.list_segments():
             try:
                 header = self.header_of(info)
+                expected = self._check_of(before, info.base) if before is not None else 0
+            except FileNotFoundError:
+                if not self.is_trimmed(before or info):
+                    raise
+                before = None
+                continue
             except (CorruptError, FormatError) as error:
                 at = getattr(error, "at", 0)
                 verdict.corrupt.append(
@@ -352,9 +364,7 @@ class PenstockStore(Store):
                 )
                 before = None
                 continue
-            if before is not None and header.previous:
-                expected = self._check_of(before, info.base)
-                if header.previous != expected:
-                    found = f"link {header.previous:08x} to the segment before"
-                    verdict.corrupt.append(Damage(info.path, 64, 4, found, f"{expected:08x}"))
+            if before is not None and header.previous not in (0, expected):
+                found = f"link {header.previous:08x} to the segment before"
+                verdict.corrupt.append(Damage(info.path, 64, 4, found, f"{expected:08x}"))
             before = info

@@ -153,13 +153,17 @@ class VqsStore(Store):
 
     def refresh(self) -> None:
         """Someone has changed the settings or replaced the file: look again."""
-        generation = self.shared.generation if self.shared is not None else 0
-        if generation != self.generation:
-            self.generation = generation
+        shared = self.shared
+        generation = shared.generation if shared is not None else 0
+        if generation == self.generation:
+            return
+        with self._turn:
             self._opened.clear()
             self._known = SegmentList()
             self._read_header()
             self._apply()
+            # Last: until then other threads look too, rather than use what was.
+            self.generation = generation
 
     def segment_at(self, offset: int) -> _core.Segment:
         """The ring, as it is now."""
@@ -332,13 +336,13 @@ class VqsStore(Store):
         self.ages.note(now, tail, period)
         return min(expired, tail)
 
-    def _free(self, head: int, queue: Any = None) -> int:
+    def _free(self, head: int, queue: Any = None, since: int | None = None) -> int:
         if self.vqs is None:
             return 0
         is_synced = self.options.durability is not Durability.PROCESS
         if is_synced and queue is not None:
             queue.sync_groups()  # An ack must not be lost when what it acked is overwritten.
-        freed = self.vqs.free(self.segment_at(head), head, is_synced)
+        freed = self.vqs.free(self.segment_at(head), head, is_synced, since)
         if freed:
             self.ages.forget(head)
             sides.trim(self.sidecar, head)
@@ -353,7 +357,8 @@ class VqsStore(Store):
             length = segment.read(segment.position(head), 4)
             head = min(head + 4 + int.from_bytes(length, "little"), end.tail)
         if head > end.head:
-            self._free(head)
+            # Unless someone else has: the bytes read above may be other messages by now.
+            self._free(head, since=end.head)
 
     def resize(self, size: int) -> None:
         """Gives the file another size, in whole pages, while it is in use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from dataclasses import replace
@@ -158,6 +159,8 @@ class ZbusStore(Store):
             crc=self.table.frame is layouts.FRAME_CRC,
         )  # fmt: skip
         if not writable and not info.path.exists():
+            if self.is_trimmed(info):
+                raise FileNotFoundError(errno.ENOENT, "the block was trimmed", str(info.path))
             return _core.Segment.over(info.path, info.base, 0, frames, b"", end=info.end)
         growing: dict[str, Any] = {
             "capacity": MAX_SEGMENT_BYTES,
@@ -244,7 +247,9 @@ class ZbusStore(Store):
         shared.lock()
         try:
             found = self.index()
-            block = next(b for b in found.blocks if b.base == kept.base)
+            block = next((b for b in found.blocks if b.base == kept.base), None)
+            if block is None:
+                return  # Another process has trimmed further.
             count = found.header["block_count"] - (block.number - found.start)
             found.write_range(block.number, count)
             _core.sync_file(self.index_path)

@@ -1,0 +1,109 @@
+"""What an open queue has open itself: its groups, groups that it only looks at, dead letters.
+
+Any thread may ask for a group, the first one opens it and all share it: one that nobody finds any
+more would neither be closed with the queue nor end its waits. So each is looked up and opened
+under one lock. The keeper uses these too, so nobody waits for the keeper with the lock held.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.engine.group import Group
+from penstock.errors import ClosedError, GroupError
+
+if TYPE_CHECKING:
+    from penstock.engine.queue import Queue
+
+
+class Handles:
+    """Of one queue."""
+
+    def __init__(self, queue: Queue) -> None:
+        """Nothing is open yet."""
+        self._queue = queue
+        self._lock = threading.RLock()
+        self._groups: dict[str, Group] = {}
+        self._looked: dict[str, Group] = {}
+        self._graves: dict[Path, Queue] = {}
+        self._is_closed = False
+
+    def group(self, name: str, options: dict[str, Any]) -> tuple[Group, bool]:
+        """The group of this name, and whether it had to be opened."""
+        with self._lock:
+            self._ensure_open()
+            found = self._groups.get(name)
+            if found is not None and not found.core.is_gone:
+                return found, False
+            if found is not None:
+                self._queue.forget_group(name)
+            found = self._groups[name] = Group(self._queue, name, **options)
+            return found, True
+
+    def look(self, name: str) -> Group | None:
+        """A group to look at; none when there is none."""
+        with self._lock:
+            found = self._groups.get(name) or self._looked.get(name)
+            if found is None or (found.core.is_gone and name not in self._groups):
+                try:
+                    found = self._looked[name] = Group(self._queue, name, create=False, look=True)
+                except (GroupError, FileNotFoundError):
+                    return None  # It went meanwhile.
+            return found
+
+    def grave(self, path: Path) -> Queue:
+        """The queue for dead letters at `path`."""
+        with self._lock:
+            self._ensure_open()
+            if path not in self._graves:
+                durability = self._queue.options.durability.value
+                self._graves[path] = type(self._queue)(path, durability=durability)
+            return self._graves[path]
+
+    def groups(self) -> list[Group]:
+        """Those that consume."""
+        with self._lock:
+            return list(self._groups.values())
+
+    def all_groups(self) -> list[tuple[Group, bool]]:
+        """Each with whether it consumes."""
+        with self._lock:
+            consumed = [(group, True) for group in self._groups.values()]
+            return consumed + [(group, False) for group in self._looked.values()]
+
+    def keep(self, group: Group) -> None:
+        """A group got this name."""
+        with self._lock:
+            self._groups[group.name] = group
+
+    def forget(self, name: str) -> None:
+        """A group is closed or deleted."""
+        with self._lock:
+            self._groups.pop(name, None)
+
+    def close(self) -> tuple[list[Group], list[Queue]]:
+        """Opens nothing any more; what must be closed."""
+        with self._lock:
+            self._is_closed = True
+            return list(self._groups.values()), list(self._graves.values())
+
+    def reopen(self) -> None:
+        """In a forked child: the groups that are not one consumer's alone are opened again."""
+        with self._lock:
+            shared = [group for group in self._groups.values() if not group.options.exclusive]
+            self._groups = {group.name: group for group in shared}
+            for group in shared:
+                group._open()
+
+    def after_fork(self) -> None:
+        """In a forked child: whoever had the lock is not in this process."""
+        self._lock = threading.RLock()
+        for group in self._groups.values():
+            group.after_fork()
+        self._looked.clear()
+
+    def _ensure_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError()

@@ -1,0 +1,39 @@
+"""Checking every frame of a queue, whatever its format."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock import _core
+from penstock.formats import known_damage
+from penstock.formats.values import Damage, Verdict
+
+if TYPE_CHECKING:
+    from penstock.formats.base import Store
+
+
+def verify(store: Store) -> Verdict:
+    """Walks everything below the tail with its checksums. Changes nothing."""
+    verdict, end = Verdict(), store.end()
+    verdict.torn.extend(store.dropped)
+    done, total = 0, sum(info.size for info in store.segments())
+    for info, first, last in store.ranges(end.head, end.tail):
+        store.on_verified(done, total)
+        done += info.size
+        segment, damage = store.open_tolerantly(info)
+        if damage is not None:
+            verdict.corrupt.append(damage)
+        if segment is None:
+            continue
+        seen = _core.walk(segment, first, last, past_damage=True, unseal=store.can_unseal)
+        verdict.frames += seen.frames
+        verdict.messages += seen.messages
+        verdict.unchecked += seen.unchecked
+        if (fault := segment.extras_fault()) is not None:
+            verdict.corrupt.append(Damage(*fault, 0, "a broken record", "key and due time"))
+        for fault_seen, (offset, _) in zip(seen.faults, seen.bad, strict=True):
+            at, found, expected, skipped = fault_seen
+            verdict.corrupt.append(Damage(info.path, at, skipped, found, expected, offset))
+    store.verify_extra(verdict)
+    verdict.corrupt = known_damage.new_in(verdict.corrupt, store.set_aside)
+    return verdict

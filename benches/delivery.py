@@ -9,7 +9,7 @@ from benches import _peers
 from benches.foundation import filled
 from benches.harness import Row, best_cpu_ns, scratch
 
-COUNT = 5000
+COUNT, ROUNDS = 2000, 25
 
 
 def lease_ns(group: penstock.Group, count: int = COUNT) -> float:
@@ -22,7 +22,7 @@ def lease_ns(group: penstock.Group, count: int = COUNT) -> float:
             message.body  # noqa: B018  (reading it is part of the cost)
             message.ack()
 
-    return best_cpu_ns(work, count, 5)
+    return best_cpu_ns(work, count, ROUNDS)
 
 
 def run(quick: bool) -> Iterator[Row]:
@@ -30,18 +30,18 @@ def run(quick: bool) -> Iterator[Row]:
     held = 20_000 if quick else 100_000
     _, theirs = _peers.simple_queue_ns(bytes(100), 100_000)
     with scratch() as folder:
-        with filled(folder / "shallow", bytes(100), 30_000) as queue:
+        with filled(folder / "shallow", bytes(100), 60_000) as queue:
             base = lease_ns(queue.group())
         yield Row(case="leased get + ack 100 B", ours=base, peer="SimpleQueue.get",
                   peer_value=theirs, ratio_goal=10)  # fmt: skip
         with filled(folder / "deep", bytes(100), deep) as queue:
             yield Row(case=f"at a backlog of {deep:,}", ours=lease_ns(queue.group()),
-                      peer="at 30,000", peer_value=base, ratio_goal=1.2)  # fmt: skip
-        with filled(folder / "groups", bytes(100), 30_000) as queue:
+                      peer="at 60,000", peer_value=base, ratio_goal=1.2)  # fmt: skip
+        with filled(folder / "groups", bytes(100), 60_000) as queue:
             groups = [queue.group(f"g{number}") for number in range(64)]
             yield Row(case="with 64 groups", ours=lease_ns(groups[7]), peer="1 group",
                       peer_value=base, ratio_goal=1.2)  # fmt: skip
-        with filled(folder / "held", bytes(100), held + 30_000) as queue:
+        with filled(folder / "held", bytes(100), held + 60_000) as queue:
             group = queue.group(window=1 << 20)
             kept = group.get_many(held)
             yield Row(case=f"with {len(kept):,} open leases", ours=lease_ns(group), peer="none",

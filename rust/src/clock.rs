@@ -13,9 +13,16 @@ pub struct Clock {
     wall_ns: AtomicI64,
     boot_ns: AtomicI64,
     boot_id: AtomicU64,
+    /// The kernel's last tick, and what the boot clock was when it was first seen.
+    tick: AtomicI64,
+    boot_at_tick: AtomicI64,
 }
 
 impl Clock {
+    /// What `boot_lately` says was less than this ago: a tick comes every 1 to 10 ms, the rest is
+    /// for a machine whose ticks were kept from coming.
+    pub const LATE_NS: i64 = 100_000_000;
+
     /// Nanoseconds since 1970.
     #[inline]
     pub fn wall(&self) -> i64 {
@@ -28,12 +35,30 @@ impl Clock {
         if self.is_manual { self.boot_ns.load(Ordering::Relaxed) } else { clock::boot_ns() }
     }
 
+    /// The boot clock as it was at some time in the last `LATE_NS`, for those who can do with that:
+    /// the clock itself is read once per tick of the kernel. A machine that slept has ticked.
+    #[inline(always)]
+    pub fn boot_lately(&self) -> i64 {
+        if self.is_manual {
+            return self.boot();
+        }
+        let tick = clock::tick();
+        if self.tick.load(Ordering::Acquire) == tick {
+            return self.boot_at_tick.load(Ordering::Relaxed);
+        }
+        let now = clock::boot_ns();
+        self.boot_at_tick.store(now, Ordering::Relaxed);
+        self.tick.store(tick, Ordering::Release); // After its time: whoever sees it sees that too.
+        now
+    }
+
     /// Which run of the machine this is.
     pub fn boot_id_now(&self) -> u64 {
         self.boot_id.load(Ordering::Relaxed)
     }
 
     /// Whether only a test moves it: then nobody may sleep until a deadline.
+    #[inline(always)]
     pub fn is_manual(&self) -> bool {
         self.is_manual
     }
@@ -56,6 +81,8 @@ impl Clock {
             wall_ns: wall_ns.into(),
             boot_ns: 1_000_000_000.into(),
             boot_id: if manual { 1 } else { machine_boot_id() }.into(),
+            tick: 0.into(),
+            boot_at_tick: 0.into(),
         }
     }
 

@@ -98,7 +98,7 @@ impl Life {
     }
 
     /// Takes the word without waiting.
-    #[inline]
+    #[inline(always)]
     pub fn try_take(&self, word: &AtomicU32) -> Option<Got> {
         let mine = self.name;
         word.compare_exchange(0, mine, Ordering::Acquire, Ordering::Relaxed)
@@ -157,7 +157,7 @@ impl Life {
     }
 
     /// Whether it has ended here: whatever is left of this opener must not touch shared state.
-    #[inline]
+    #[inline(always)]
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
@@ -173,7 +173,7 @@ impl Life {
 
     /// Frees the word and wakes one sleeper. The swap is a full fence: stores before it are
     /// visible to whoever registers as a waiter after it.
-    #[inline]
+    #[inline(always)]
     pub fn give(&self, word: &AtomicU32) {
         if word.swap(0, Ordering::SeqCst) & SLEEPERS != 0 {
             futex::wake(word, 1);

@@ -13,7 +13,7 @@ use crate::headers;
 use crate::spot::Spot;
 
 /// One message. Bodies and texts are copies and yours for ever.
-#[pyclass(frozen, module = "penstock", freelist = 512)]
+#[pyclass(frozen, module = "penstock")]
 pub struct Message {
     /// Where it is in its queue; none when it was not stored yet.
     pub offset: Option<u64>,

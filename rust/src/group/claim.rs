@@ -240,6 +240,7 @@ impl Group {
     }
 
     /// Whether as much is out, held back or waiting as may be.
+    #[inline(always)]
     pub(super) fn is_window_full(&self) -> bool {
         self.table.span() >= self.settings.window.load(Ordering::Relaxed)
     }
@@ -324,7 +325,7 @@ impl Group {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn next_token(&self) -> u64 {
         let token = self.table.wide(at::TOKEN) + 1;
         self.table.set_wide(at::TOKEN, token);

@@ -94,21 +94,25 @@ pub struct Group {
 struct Held<'a>(&'a Group);
 
 impl Drop for Held<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
         self.0.control.life().give(self.0.table.map().word32(at::LOCK));
     }
 }
 
 impl Group {
+    #[inline(always)]
     fn clock(&self) -> &Clock {
         self.clock.get()
     }
 
+    #[inline(always)]
     fn reader<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, Reader> {
         gate::enter(py, &self.reader)
     }
 
     /// The journal. Written to only under the group's lock, so nobody waits here for long.
+    #[inline(always)]
     fn journal(&self) -> MutexGuard<'_, Journal> {
         self.journal.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -144,7 +148,7 @@ impl Group {
 
     /// Takes the lock if it can be had soon; whoever inherits it, or finds the table distrusted,
     /// rebuilds it first.
-    #[inline]
+    #[inline(always)]
     fn take_soon<'a>(&'a self, py: Python<'_>) -> PyResult<Option<Held<'a>>> {
         let (life, word) = (self.control.life(), self.table.map().word32(at::LOCK));
         if !life.is_over() && life.try_take(word).is_some() {
@@ -158,7 +162,7 @@ impl Group {
     }
 
     /// Whether neither the table nor the journal has changed behind our back.
-    #[inline]
+    #[inline(always)]
     fn is_table_whole(&self) -> bool {
         self.table.small(at::BROKEN) == 0
             && self.journal_name.load(Ordering::Relaxed) == self.table.wide(at::JOURNAL_NAME)
@@ -277,6 +281,7 @@ impl Group {
     }
 
     /// The wall time that belongs to a boot time just read: one clock reading less.
+    #[inline(always)]
     fn wall_at(&self, now_boot: i64) -> i64 {
         match self.clock().is_manual() {
             true => self.clock().wall(),
@@ -291,6 +296,7 @@ impl Group {
     }
 
     /// Rewrites the journal when most of it is history. Under the lock.
+    #[inline(always)]
     fn checkpoint_if_long(&self) -> std::io::Result<()> {
         let end = self.table.wide(at::JOURNAL_END);
         let live = self.table.span() * 112;
@@ -338,7 +344,7 @@ impl Group {
     }
 
     /// Tells the format's own file.
-    #[inline]
+    #[inline(always)]
     fn mirror(&self) -> std::io::Result<()> {
         match &self.mirror {
             None => Ok(()),
@@ -347,6 +353,7 @@ impl Group {
     }
 
     /// The lowest unacked offset.
+    #[inline(always)]
     pub fn cursor(&self) -> u64 {
         match self.table.span() {
             0 => self.table.wide(at::NEXT),
@@ -440,12 +447,13 @@ impl Group {
     }
 
     /// Whether the group was deleted or renamed.
+    #[inline(always)]
     fn is_gone(&self) -> bool {
         self.table.small(at::FLAGS) & GONE != 0
     }
 
     /// Whether its settings were changed, or it is gone.
-    #[inline]
+    #[inline(always)]
     fn has_news(&self) -> bool {
         self.table.small(at::VERSION) != self.settings.noticed_version.load(Ordering::Relaxed)
             || self.is_gone()
@@ -466,7 +474,7 @@ impl Group {
     }
 
     /// Readers go no further: the tail, or what is synced.
-    #[inline]
+    #[inline(always)]
     fn limit(&self) -> u64 {
         match self.settings.is_durable_only.load(Ordering::Relaxed) {
             true => self.control.durable(),

@@ -36,7 +36,7 @@ impl Group {
 
     /// Progress was made that must be synced soon. Only the first one since the last sync began
     /// tells the keepers. Under the lock, or after the exchange that moved the word.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ask_for_sync(&self) {
         if !self.is_always && self.table.small(at::SYNC_ASKED) == 0 {
             self.table.set_small(at::SYNC_ASKED, 1);

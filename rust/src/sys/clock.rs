@@ -15,6 +15,12 @@ pub fn wall_ns() -> i64 {
     read(libc::CLOCK_REALTIME)
 }
 
+/// When the kernel last counted time, a few milliseconds ago: a fifth of the cost. It tells whether
+/// time has gone on, not what time it is.
+pub fn tick() -> i64 {
+    read(libc::CLOCK_MONOTONIC_COARSE)
+}
+
 /// Nanoseconds since this machine was started, sleep included.
 pub fn boot_ns() -> i64 {
     read(libc::CLOCK_BOOTTIME)

@@ -123,12 +123,14 @@ impl Mapping {
     }
 
     /// All bytes. Only those below a published end mean anything.
+    #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: mapped for `len` bytes until drop; see the type's comment on mutation.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 
     /// The bytes `[at, at + len)`, if they are inside.
+    #[inline(always)]
     pub fn get(&self, at: usize, len: usize) -> Option<&[u8]> {
         self.bytes().get(at..at.checked_add(len)?)
     }
@@ -222,6 +224,7 @@ impl Mapping {
     }
 
     /// The 8-byte word at `at`, to be used atomically.
+    #[inline(always)]
     pub fn word64(&self, at: usize) -> &AtomicU64 {
         assert!(at % 8 == 0 && at + 8 <= self.len, "word outside the mapping");
         // SAFETY: aligned and inside (asserted), the mapping lives as long as `self`, and every
@@ -230,6 +233,7 @@ impl Mapping {
     }
 
     /// The 4-byte word at `at`, to be used atomically.
+    #[inline(always)]
     pub fn word32(&self, at: usize) -> &AtomicU32 {
         assert!(at % 4 == 0 && at + 4 <= self.len, "word outside the mapping");
         // SAFETY: as in `word64`.
@@ -237,6 +241,7 @@ impl Mapping {
     }
 
     /// Stores a word that recovery reads: with release order, and recorded.
+    #[inline(always)]
     pub fn publish64(&self, at: usize, value: u64) {
         self.word64(at).store(value, Ordering::Release);
         if region::is_recording() {
@@ -245,6 +250,7 @@ impl Mapping {
     }
 
     /// Stores a 4-byte word that recovery reads: with release order, and recorded.
+    #[inline(always)]
     pub fn publish32(&self, at: usize, value: u32) {
         self.word32(at).store(value, Ordering::Release);
         if region::is_recording() {

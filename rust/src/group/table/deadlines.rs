@@ -50,7 +50,7 @@ impl Table {
         self.set_heap(position, entry);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn watch(&self, entry: u32, deadline: i64, timeout: i64) {
         self.store64(entry, field::DEADLINE, deadline.cast_unsigned());
         self.store64(entry, field::TIMEOUT, timeout.cast_unsigned());
@@ -74,7 +74,7 @@ impl Table {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn unwatch(&self, entry: u32) {
         match self.load32(entry, field::PLACE) {
             NONE => return,
@@ -104,7 +104,7 @@ impl Table {
     }
 
     /// The earliest deadline, or earlier: a look at `due` sets it right.
-    #[inline]
+    #[inline(always)]
     pub fn attention(&self) -> i64 {
         self.wide(at::ATTENTION).cast_signed()
     }

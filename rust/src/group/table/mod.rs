@@ -176,31 +176,31 @@ impl Table {
     }
 
     /// A 4-byte word of the header.
-    #[inline]
+    #[inline(always)]
     pub fn small(&self, at: usize) -> u32 {
         self.map.word32(at).load(Ordering::Relaxed)
     }
 
     /// Stores a 4-byte word of the header.
-    #[inline]
+    #[inline(always)]
     pub fn set_small(&self, at: usize, value: u32) {
         self.map.word32(at).store(value, Ordering::Relaxed);
     }
 
     /// An 8-byte word of the header.
-    #[inline]
+    #[inline(always)]
     pub fn wide(&self, at: usize) -> u64 {
         self.map.word64(at).load(Ordering::Acquire)
     }
 
     /// Stores an 8-byte word of the header.
-    #[inline]
+    #[inline(always)]
     pub fn set_wide(&self, at: usize, value: u64) {
         self.map.word64(at).store(value, Ordering::Release);
     }
 
     /// Counts. Under the lock.
-    #[inline]
+    #[inline(always)]
     pub fn count(&self, at: usize, by: u64) {
         self.set_wide(at, self.wide(at).wrapping_add(by));
     }
@@ -211,44 +211,44 @@ impl Table {
         self.map.word64(at).fetch_add(by, Ordering::Relaxed);
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry_at(entry: u32, field: usize) -> usize {
         HEADER_BYTES + entry as usize * ENTRY_BYTES + field
     }
 
-    #[inline]
+    #[inline(always)]
     fn load64(&self, entry: u32, field: usize) -> u64 {
         self.map.word64(Self::entry_at(entry, field)).load(Ordering::Relaxed)
     }
 
-    #[inline]
+    #[inline(always)]
     fn store64(&self, entry: u32, field: usize, value: u64) {
         self.map.word64(Self::entry_at(entry, field)).store(value, Ordering::Relaxed);
     }
 
-    #[inline]
+    #[inline(always)]
     fn load32(&self, entry: u32, field: usize) -> u32 {
         self.map.word32(Self::entry_at(entry, field)).load(Ordering::Relaxed)
     }
 
-    #[inline]
+    #[inline(always)]
     fn store32(&self, entry: u32, field: usize, value: u32) {
         self.map.word32(Self::entry_at(entry, field)).store(value, Ordering::Relaxed);
     }
 
-    #[inline]
+    #[inline(always)]
     fn deadline(&self, entry: u32) -> i64 {
         self.load64(entry, field::DEADLINE).cast_signed()
     }
 
     /// The entry's state.
-    #[inline]
+    #[inline(always)]
     pub fn state(&self, entry: u32) -> State {
         State::of(self.load32(entry, field::STATE))
     }
 
     /// Whether an entry is the lease that a receipt names.
-    #[inline]
+    #[inline(always)]
     pub fn is_lease(&self, entry: u32, token: u64, offset: u64) -> bool {
         entry < self.small(at::USED)
             && self.load64(entry, field::TOKEN) == token
@@ -257,7 +257,7 @@ impl Table {
     }
 
     /// Hash of an entry's key; 0: none.
-    #[inline]
+    #[inline(always)]
     pub fn key(&self, entry: u32) -> u64 {
         self.load64(entry, field::KEY)
     }
@@ -357,7 +357,7 @@ impl Table {
         Ok(used)
     }
 
-    #[inline]
+    #[inline(always)]
     fn free_entry(&self, entry: u32) {
         self.store32(entry, field::STATE, State::Free as u32);
         self.store64(entry, field::TOKEN, 0);
@@ -373,24 +373,25 @@ impl Table {
         ORDER_AT + crate::words::size(index & u64::from(capacity.max(1) - 1)) * 8
     }
 
+    #[inline(always)]
     fn order_in(&self, index: u64, capacity: u32) -> u32 {
         self.map.word32(Self::order_at(index, capacity)).load(Ordering::Relaxed)
     }
 
     /// The entry at an index of the ring; `NONE` is a gap.
-    #[inline]
+    #[inline(always)]
     fn order(&self, index: u64) -> u32 {
         self.order_in(index, self.small(at::CAPACITY))
     }
 
-    #[inline]
+    #[inline(always)]
     fn set_order(&self, index: u64, entry: u32) {
         let slot = Self::order_at(index, self.small(at::CAPACITY));
         self.map.word32(slot).store(entry, Ordering::Relaxed);
     }
 
     /// Moves the front over gaps, and the cursor with it.
-    #[inline]
+    #[inline(always)]
     fn settle_order(&self) {
         let (mut first, mut len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
         let mut gaps = self.small(at::GAPS);
@@ -434,7 +435,7 @@ impl Table {
     }
 
     /// The cursor: the oldest message that is not done, or where reading goes on.
-    #[inline]
+    #[inline(always)]
     pub fn settle_cursor(&self) {
         let next = self.wide(at::NEXT);
         let cursor = match self.wide(at::ORDER_LEN) {
@@ -473,7 +474,7 @@ impl Table {
     }
 
     /// How many are out, held back or waiting, gaps included: what the window limits.
-    #[inline]
+    #[inline(always)]
     pub fn span(&self) -> u64 {
         self.wide(at::ORDER_LEN)
     }
@@ -521,7 +522,7 @@ impl Table {
         Ok(index)
     }
 
-    #[inline]
+    #[inline(always)]
     fn leave_state(&self, entry: u32) {
         let counter = match self.state(entry) {
             State::Leased => at::LEASED,

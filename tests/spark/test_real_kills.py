@@ -6,6 +6,7 @@ started again from its checkpoint. Two other processes put into the target meanw
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -32,23 +33,23 @@ def no_dead_workers(sessions: Sessions) -> Iterator[None]:
     sessions.drop()
 
 
-def pythons(root: int) -> list[int]:
-    """The Python processes below a process."""
-    children: dict[int, list[int]] = {}
+def pythons(java: int) -> list[int]:
+    """The Python processes of a JVM. Not all are below it: workers outlive their killed daemon.
+
+    Each has inherited the name of the file by which the JVM and its driver found each other.
+    """
+    mark = next(word for word in words(java, "environ") if word.startswith(b"_PYSPARK_DRIVER_CONN"))
+    found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if fields[0] != "Z":
-                children.setdefault(int(fields[1]), []).append(int(entry.name))
-    waiting, found = [root], []
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        waiting += below
-        found += below
+        if entry.name.isdigit() and int(entry.name) != java:
+            with contextlib.suppress(OSError):
+                if mark in words(int(entry.name), "environ"):
+                    found.append(int(entry.name))
     return sorted(found)
+
+
+def words(pid: int, name: str) -> list[bytes]:
+    return Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")
 
 
 def start(spark: SparkSession, folder: Path) -> Any:
@@ -96,8 +97,9 @@ def kills(spark: SparkSession, folder: Path, count: int) -> None:
                         other.put()
                     alive = pythons(gateway.proc.pid)
                     for pid in chance.sample(alive, min(1, len(alive))):
-                        os.kill(pid, signal.SIGKILL)
-                        killed += 1
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                            killed += 1
                 fresh = group.get_many(1000, 0.2)
                 landed += sum(message.body.startswith(b"row") for message in fresh)
                 if not query.isActive:
@@ -108,7 +110,7 @@ def kills(spark: SparkSession, folder: Path, count: int) -> None:
     each_once(folder / "in", folder / "out", counts)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_stream_survives_its_python_processes(spark: SparkSession, tmp_path: Path) -> None:
     kills(spark, tmp_path, 10)
 

@@ -24,11 +24,15 @@ def read(spark: SparkSession, path: object, **options: str) -> DataFrame:
 
 def damaged(path: Path) -> Path:
     fill(path, 100)
+    flip(path, b"body-50")
+    return path
+
+
+def flip(path: Path, body: bytes) -> None:
     (segment,) = path.glob("log/*.seg")
     raw = bytearray(segment.read_bytes())
-    raw[raw.index(b"body-50")] ^= 1
+    raw[raw.index(body)] ^= 1
     segment.write_bytes(bytes(raw))
-    return path
 
 
 def empty(path: Path) -> Path:
@@ -112,9 +116,18 @@ def make_anew(path: Path) -> None:
     fill(path, 7)
 
 
+def damage_what_comes(path: Path) -> None:
+    fill(path, 10, first=10)
+    flip(path, b"body-15")
+
+
 @pytest.mark.parametrize(
     ("harm", "text"),
-    [(trim, "queue q: retention removed offsets"), (make_anew, "queue q: .* was made anew")],
+    [
+        (trim, r"queue q: retention removed offsets \d+ to \d+"),
+        (make_anew, r"queue q: .* was made anew"),
+        (damage_what_comes, r"queue q: .*0\.seg:\d+: found"),
+    ],
 )
 def test_a_stream_notices_what_happened_to_its_queue(
     spark: SparkSession, tmp_path: Path, harm: Callable[[Path], None], text: str

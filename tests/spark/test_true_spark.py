@@ -92,6 +92,18 @@ def test_a_stream_goes_round_once_across_restarts(spark: SparkSession, tmp_path:
         assert queue.group("g", create=False).lag == 0
 
 
+def test_rows_of_a_stream_go_to_the_queues_that_they_name(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name, count in (("eu", 30), ("us", 20)):
+        fill(tmp_path / "in" / name, count)
+    source = spark.readStream.format("penstock").option("maxOffsetsPerTrigger", "25")
+    frame = source.load(str(tmp_path / "in" / "*")).select("queue", "body")
+    assert sum(run(frame, tmp_path, route="true")) == 50
+    for name in ("eu", "us"):
+        assert bodies(tmp_path / "out" / name) == bodies(tmp_path / "in" / name)
+
+
 def test_an_error_names_queue_file_and_byte(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.errors import PySparkException
 

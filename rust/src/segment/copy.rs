@@ -6,6 +6,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::{Backing, PySegment, Segment};
+use crate::sys::memory;
 use crate::words;
 
 impl Segment {
@@ -22,6 +23,7 @@ impl Segment {
         };
         let mut bytes = vec![0u8; at.saturating_sub(skipped).saturating_add(len)];
         let (_, wanted) = bytes.split_at_mut(at.saturating_sub(skipped));
+        memory::advise_blocks(wanted);
         let straight = self.ring.as_ref().map_or(len, |ring| ring.straight(at, len));
         let (first, wrapped) = wanted.split_at_mut(straight);
         map.file().read_exact_at(first, at as u64)?;

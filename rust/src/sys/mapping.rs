@@ -10,7 +10,7 @@ use super::sigbus;
 use crate::region;
 
 /// A multiple of every page size there is.
-const PAGES_BYTES: usize = 64 << 10;
+pub const PAGES_BYTES: usize = 64 << 10;
 
 /// A shared mapping of the first `len` bytes of a file.
 ///

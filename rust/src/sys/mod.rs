@@ -10,5 +10,6 @@ pub mod files;
 pub mod futex;
 pub mod lockfile;
 pub mod mapping;
+pub mod memory;
 pub mod sigbus;
 pub mod view;

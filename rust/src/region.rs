@@ -204,11 +204,13 @@ pub fn replace(path: &Path, bytes: &[u8], synced: bool) -> io::Result<()> {
         _ => {}
     }
     let file = create(&temporary)?;
-    write_at(&file, 0, bytes)?;
-    if synced {
-        sync(&file)?;
+    let written =
+        write_at(&file, 0, bytes).and_then(|()| if synced { sync(&file) } else { Ok(()) });
+    if let Err(error) = written.and_then(|()| rename(&temporary, path)) {
+        // The file is as it was; what can't be removed now goes when the queue is opened.
+        let _ = unlink(&temporary);
+        return Err(error);
     }
-    rename(&temporary, path)?;
     match path.parent() {
         Some(folder) if synced => sync_folder(folder),
         _ => Ok(()),

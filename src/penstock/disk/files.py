@@ -10,6 +10,8 @@ from typing import Any
 from penstock import _core
 from penstock.errors import StorageError
 
+TEMPORARY = re.compile(r"\.[0-9a-f]+-[0-9a-f]+\.tmp$")
+"""What a file is called until it takes another one's place."""
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,79}\Z")
 
 NETWORK_FILE_SYSTEMS = {
@@ -47,6 +49,14 @@ def make_folder(path: Path) -> None:
         raise
     except OSError as error:
         raise StorageError(path, f"the folder can't be made: {error.strerror or error}") from error
+
+
+def drop_temporaries(*folders: Path) -> None:
+    """Removes what a process left that died while it replaced a file there."""
+    for folder in filter(Path.is_dir, folders):
+        for entry in list(os.scandir(folder)):
+            if TEMPORARY.search(entry.name):
+                _core.unlink_file(Path(entry.path))
 
 
 def write_json(path: Path, value: Any, *, synced: bool = True) -> None:

@@ -217,6 +217,8 @@ class Store(OwnGroups, ABC):
     def _open_first(self, shared: _core.Shared, boot: int) -> None:
         words = None if shared.is_new else control.peek(self.sidecar)
         was_clean = words is not None and words.is_clean and not words.is_poisoned
+        groups = (self.sidecar / "groups").glob("*")
+        files.drop_temporaries(self.path, self.sidecar, *groups)
         end = self.find_end(words)
         self.dropped = end.dropped
         end = self.recover(end, clean=was_clean)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from penstock import ClosedError, ManualClock, Queue, ReceiptError, _core
+from penstock.disk import groups
 from penstock.disk.groups import TABLE
+from penstock.engine.orphans import Orphans
+from tests.waiting import LONG_S
 
 
 @pytest.fixture
@@ -144,3 +150,61 @@ def test_a_death_in_a_checkpoint_leaves_one_journal(tmp_path: Path) -> None:
         message.ack()
         assert [path.name for path in folder.glob("journal-*")] == ["journal-000002"]
         assert [message.body for message in queue.get_many(9)] == [b"b"]
+
+
+def ack_and_be_killed(path: Path) -> None:
+    """One of two messages is acked by a process that never syncs and has the group for itself."""
+    pid = os.fork()
+    if pid == 0:
+        group = Queue(path, durability="process").group("theirs")
+        group.get_many(2)[0].ack()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def is_unsynced(path: Path) -> bool:
+    folder = path / ".penstock" / "groups" / "theirs"
+    return groups.unsynced(folder, _core.Clock().boot_id()) is not None
+
+
+@pytest.mark.parametrize("ack", ["lease", "auto"])
+def test_what_a_killed_process_acked_is_synced_by_who_never_opened_the_group(
+    tmp_path: Path, ack: str
+) -> None:
+    with Queue(tmp_path / "q", durability="process") as queue:
+        queue.put_many([b"a", b"b"])
+        pid = os.fork()
+        if pid == 0:
+            Queue(tmp_path / "q", durability="process").group("theirs", ack=ack).get(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+        orphans = Orphans(queue)
+        assert is_unsynced(tmp_path / "q")
+        assert orphans.tend(), "its own process may still sync it"
+        assert is_unsynced(tmp_path / "q")
+        assert not orphans.tend()
+        assert not is_unsynced(tmp_path / "q")
+        assert queue.known_groups() == set()
+
+
+def test_the_keeper_of_any_process_takes_the_duty_over(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q") as queue:
+        queue.put_many([b"a", b"b"])
+        ack_and_be_killed(tmp_path / "q")
+        until, turn = time.monotonic() + LONG_S, threading.Event()
+        while is_unsynced(tmp_path / "q"):
+            assert time.monotonic() < until, "nobody synced it"
+            turn.wait(0.01)
+
+
+def test_without_anyone_else_the_next_opener_goes_on_where_it_was(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q", durability="process") as queue:
+        queue.put_many([b"a", b"b"])
+    ack_and_be_killed(tmp_path / "q")
+    assert is_unsynced(tmp_path / "q")
+    with Queue(tmp_path / "q") as queue:
+        group = queue.group("theirs")
+        message = group.get(LONG_S)
+        assert (message.body, message.receives) == (b"b", 2)
+        queue.sync()
+        assert not is_unsynced(tmp_path / "q")

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.engine import exclusive
+from penstock.engine.orphans import Orphans
 from penstock.errors import ClosedError, PenstockError
 from penstock.logs import logger
 from penstock.options import Durability
@@ -32,6 +33,7 @@ class Keeper:
         self._writer = queue.store.need_writer()
         self._stop = threading.Event()
         self._swept_at = time.monotonic()
+        self._orphans, self._has_orphans = Orphans(queue), False
         end = queue.store.end()
         if end.durable < end.tail:
             self._writer.poke()  # Someone died before his sync.
@@ -49,7 +51,7 @@ class Keeper:
         options = self._queue.options
         seen, idle_s = 0, 1.0 if self._has_timed_duties() else 3600.0
         while not self._stop.is_set():
-            seen = self._writer.wait_dirty(seen, idle_s)
+            seen = self._writer.wait_dirty(seen, 0.0 if self._has_orphans else idle_s)
             until = time.monotonic() + options.sync_interval_s
             try:
                 while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
@@ -76,6 +78,7 @@ class Keeper:
         if queue.options.durability is Durability.INTERVAL:
             self._writer.sync()
             queue.sync_groups()
+            self._has_orphans = self._orphans.tend()
         queue.store.tend()
         if time.monotonic() - self._swept_at > SWEEP_S:
             exclusive.sweep(queue)

@@ -343,6 +343,10 @@ class Queue:
         """The groups that this process has open."""
         return self._handles.groups()
 
+    def known_groups(self) -> set[str]:
+        """The names of those, and of the groups that it looks at."""
+        return {group.name for group, _ in self._handles.all_groups()}
+
     def keep_group(self, group: Group) -> None:
         """A group got this name."""
         self._handles.keep(group)

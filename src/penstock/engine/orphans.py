@@ -1,0 +1,51 @@
+"""Groups whose last opener was killed: nobody syncs what it had acked.
+
+Every process syncs the groups that it has open. Those of others are only looked at, by a read of
+their table's first words and without their lock: whatever stays unsynced for a whole interval has
+nobody who syncs it, and is synced here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from penstock.disk import groups
+from penstock.engine.group import Group
+from penstock.errors import GroupError
+
+if TYPE_CHECKING:
+    from penstock.engine.queue import Queue
+
+
+class Orphans:
+    """What was unsynced at the last look."""
+
+    def __init__(self, queue: Queue) -> None:
+        """Nothing was."""
+        self._queue = queue
+        self._unsynced: dict[str, tuple[int, int, int]] = {}
+
+    def tend(self) -> bool:
+        """Syncs what nobody has synced since the last look. True: look again in an interval."""
+        before, self._unsynced = self._unsynced, self._look()
+        for name in [name for name, mark in self._unsynced.items() if before.get(name) == mark]:
+            del self._unsynced[name]
+            self._sync(name)
+        return bool(self._unsynced)
+
+    def _look(self) -> dict[str, tuple[int, int, int]]:
+        folder = self._queue.store.sidecar / "groups"
+        boot = self._queue.store.clock.boot_id()
+        ours = self._queue.known_groups()
+        try:
+            others = [entry for entry in folder.iterdir() if entry.name not in ours]
+        except FileNotFoundError:
+            return {}
+        marks = {entry.name: groups.unsynced(entry, boot) for entry in others}
+        return {name: mark for name, mark in marks.items() if mark is not None}
+
+    def _sync(self, name: str) -> None:
+        # Not kept open: each has files, and there may be as many groups as there were consumers.
+        with contextlib.suppress(GroupError, FileNotFoundError):  # It went meanwhile.
+            Group(self._queue, name, create=False, look=True).core.sync()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+import itertools
 import multiprocessing
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -265,5 +266,62 @@ class Iceoryx(Party):
         return receive
 
 
+class Lmdb(Party):
+    """A queue by hand in a tree that nobody syncs: what survives a killed process, as ours does."""
+
+    name = "py-lmdb by hand"
+    needs = "lmdb"
+
+    def _open(self, stack: ExitStack) -> Any:
+        lmdb = load("lmdb")
+        env = lmdb.open(
+            str(self.address), map_size=4 << 30, sync=False, metasync=False, writemap=True
+        )
+        stack.callback(env.close)
+        return env
+
+    def send(self, stack: ExitStack) -> Send:
+        send_many = self.send_many(stack)
+        return lambda body: send_many([body])
+
+    def receive(self, stack: ExitStack, *, spinning: bool | None) -> Receive:
+        take = self._taker(stack, 1)
+        return lambda: take()[0]
+
+    has_lists = True
+
+    def send_many(self, stack: ExitStack) -> SendMany:
+        env, numbers = self._open(stack), itertools.count()
+
+        def send(bodies: list[bytes]) -> None:
+            with env.begin(write=True) as change:
+                for body in bodies:
+                    change.put(next(numbers).to_bytes(8, "big"), body, append=True)
+
+        return send
+
+    def receive_many(self, stack: ExitStack) -> ReceiveMany:
+        take = self._taker(stack, MANY)
+        return lambda: len(take())
+
+    def _taker(self, stack: ExitStack, most: int) -> Callable[[], list[bytes]]:
+        env = self._open(stack)
+
+        def take() -> list[bytes]:
+            while True:
+                with env.begin() as look:  # Who only looks is in nobody's way.
+                    if not look.stat()["entries"]:
+                        continue
+                with env.begin(write=True) as change:
+                    cursor = change.cursor()
+                    found: list[bytes] = []
+                    while len(found) < most and cursor.first():
+                        found.append(bytes(cursor.value()))
+                        cursor.delete()
+                    return found
+
+        return take
+
+
 OURS: tuple[type[Party], ...] = (Face, Mfq, Penstock)
-OTHERS: tuple[type[Party], ...] = (Pipe, Zmq, FasterFifo, Iceoryx)
+OTHERS: tuple[type[Party], ...] = (Pipe, Zmq, FasterFifo, Iceoryx, Lmdb)

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from benches._limits import LIMIT_S, Unfinished, make, within
-from benches._parties import CONTEXT, MANY, OTHERS, OURS, Face, Iceoryx, Party, Pipe, Zmq
-from benches.harness import Row, percentile, scratch
+from benches._parties import CONTEXT, MANY, OTHERS, OURS, Face, Iceoryx, Lmdb, Party, Pipe, Zmq
+from benches.harness import Row, median, percentile, scratch
+from penstock import Empty
+from penstock.engine.mfq import MappedFileQueue
 
 NOW = time.perf_counter_ns  # The monotonic clock: the same in every process.
 Figures = tuple[float, ...]
@@ -109,6 +111,8 @@ class Contest:
     rounds: int
     parties: list[type[Party]]
     notes: dict[type[Party], str] = field(default_factory=dict)
+    found: dict[type[Party], list[Figures]] = field(default_factory=dict)
+    """All rounds of each one's last measurement."""
     _made: int = 0
 
     def best(self, party: type[Party], work: Callable[..., Figures], *arguments: Any) -> Figures:
@@ -127,6 +131,7 @@ class Contest:
                 # Or every round would be the first to use its memory, which costs a guest more
                 # than all the rest: in the long run a queue gets pages that were used before.
                 shutil.rmtree(folder, ignore_errors=True)
+        self.found[party] = found
         self.notes[party] = f"{self.rounds - len(found)} rounds: {failed}" if failed else ""
         return tuple(map(min, zip(*found, strict=True)))
 
@@ -144,6 +149,10 @@ def run(quick: bool) -> Iterator[Row]:
                 yield from _throughput(contest, size, count, batch)
         for spinning in (True, False):
             yield from _latency(contest, ticks, spinning)
+        idle = min(idle_ms(root / f"idle-{number}") for number in range(3))
+        yield Row(
+            case="CPU of a blocking consumer, 1 s idle: mfq face", ours=idle, unit="ms", goal=2
+        )
 
 
 def _rows(contest: Contest, found: dict[type[Party], Figures]) -> Iterator[type[Party]]:
@@ -173,6 +182,39 @@ def _throughput(contest: Contest, size: int, count: int, batch: int) -> Iterator
                 ratio_goal=0.25 if is_goal and (batch, size, peer) == (1, 100, Zmq) else None,
                 note=contest.notes[party],
             )  # fmt: skip
+    yield from _further(contest, size, batch, found)
+
+
+def _further(
+    contest: Contest, size: int, batch: int, found: dict[type[Party], Figures]
+) -> Iterator[Row]:
+    """The median of the goal per message, and the peer that is as safe as we are."""
+    many = "" if batch == 1 else f" x{batch}"
+    for party in OURS:
+        if not found.get(party):
+            continue
+        case = f"2 processes {size} B{many}"
+        if found.get(Lmdb):
+            yield Row(
+                case=f"{case}: {party.name}, beside lmdb", ours=found[party][0], unit="us",
+                peer=Lmdb.name, peer_value=found[Lmdb][0],
+                ratio_goal=None if (batch, size) == (1, 1000) else 0.1 if batch == 1 else 0.25,
+            )  # fmt: skip
+        if (batch, size) == (1, 100):
+            values = [figures[0] for figures in contest.found[party]]
+            yield Row(
+                case=f"{case}, median: {party.name}", ours=median(values), unit="us", goal=0.5
+            )
+
+
+def idle_ms(folder: Path) -> float:
+    """CPU time of a consumer that waits a second for nothing, without spinning."""
+    queue = MappedFileQueue(folder, segment_size=1 << 20, consumer_spin_wait_duration=0.0)
+    with queue:
+        start = time.process_time_ns()
+        with contextlib.suppress(Empty):
+            queue.consumer.consume(timeout=1.0)
+        return (time.process_time_ns() - start) / 1e6
 
 
 def _latency(contest: Contest, ticks: int, spinning: bool) -> Iterator[Row]:

@@ -299,8 +299,10 @@ impl Writer {
         }
         if batch.end >= *step {
             let is_first = std::mem::replace(step, u64::MAX) == 0;
-            if !self.is_always {
+            if way.is_stored(segment, total) {
                 *step = self.ahead.step(segment, batch.end, is_first);
+            } else if !self.is_always {
+                *step = batch.end;
             }
         }
         Ok((tail, batch.end))

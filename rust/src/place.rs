@@ -7,6 +7,13 @@ use crate::segment::Segment;
 
 /// A list of this many bytes goes into a ring by a write call.
 const RING_WRITE_BYTES: usize = 64 << 10;
+/// A list of this many bytes goes into any segment by a write call: pages that it fills are not
+/// zeroed first, and nobody waits for them one by one.
+const WRITE_BYTES: usize = 256 << 10;
+/// A longer one would need as much memory beside its own.
+const MOST_WRITE_BYTES: usize = 4 << 20;
+/// What others may look at before they look at the end.
+const FIRST_WORD_BYTES: usize = 4;
 
 /// What decides between the two.
 pub(crate) struct Way {
@@ -32,10 +39,7 @@ impl Way {
         };
         let ring = segment.ring();
         let straight = ring.map_or(len, |ring| ring.straight(position, len));
-        // Pages of a ring were synced a lap ago and fault at the first store: a long list is
-        // cheaper by one write.
-        let is_long = ring.is_some() && len >= RING_WRITE_BYTES;
-        let is_stored = !self.is_always && !segment.is_by_write() && !is_long;
+        let is_stored = self.is_stored(segment, len);
         if is_stored && straight == len {
             // The word is taken out of its result right here: moved around as a whole, the result
             // would be loaded wider than it was stored, and such a load waits until every frame
@@ -55,6 +59,11 @@ impl Way {
         scratch.clear();
         scratch.resize(len, 0);
         let word = fill(scratch).map_err(Obstacle::Refused)?;
+        let is_long = !is_stored && !self.is_always && !segment.is_by_write() && ring.is_none();
+        let mut held_back = [0; FIRST_WORD_BYTES];
+        if let Some(first) = scratch.first_chunk_mut().filter(|_| is_long) {
+            std::mem::swap(first, &mut held_back);
+        }
         let (before, behind) = scratch.split_at(straight);
         for (at, part) in [(position, before), (ring.map_or(0, Ring::start), behind)] {
             if is_stored {
@@ -68,6 +77,19 @@ impl Way {
                 })?;
             }
         }
+        if is_long {
+            map.store(position, &held_back);
+        }
         Ok(word)
+    }
+
+    /// Whether `len` bytes of frames go into `segment` through memory.
+    pub(crate) fn is_stored(&self, segment: &Segment, len: usize) -> bool {
+        let is_long = match segment.ring() {
+            // Its pages were synced a lap ago and fault at the first store.
+            Some(_) => len >= RING_WRITE_BYTES,
+            None => (WRITE_BYTES..=MOST_WRITE_BYTES).contains(&len),
+        };
+        !self.is_always && !segment.is_by_write() && !is_long
     }
 }

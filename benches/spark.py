@@ -69,7 +69,8 @@ def run(quick: bool) -> Iterator[Row]:
     import penstock.spark
 
     size, rounds = (20_000_000, 1) if quick else (BYTES, 3)
-    yield from planning((10, 100) if quick else (10, 10_000))
+    for kind in ("penstock", "mfq"):
+        yield from planning(kind, (10, 100) if quick else (10, 10_000))
     spark = penstock.spark.session("bench", spark_driver_memory="4g")
     spark.sparkContext.setLogLevel("OFF")
     try:
@@ -200,12 +201,14 @@ print(read_bytes() - before)
 """
 
 
-def planning(counts: tuple[int, int]) -> Iterator[Row]:
+def planning(kind: str, counts: tuple[int, int]) -> Iterator[Row]:
     """System calls and bytes of `latestOffset` and `partitions`, for few segments and for many."""
     found = []
     for count in counts:
         with scratch() as folder:
-            with Queue(folder / "q", segment_bytes=16384, durability="process") as queue:
+            with Queue(
+                folder / "q", format=kind, segment_bytes=16384, durability="process"
+            ) as queue:
                 for _ in range(count):
                     queue.put(bytes(11_000))
                 last = queue.store.segments(fresh=True)[-3].base
@@ -213,9 +216,9 @@ def planning(counts: tuple[int, int]) -> Iterator[Row]:
     (few_calls, few_bytes), (many_calls, many_bytes) = found
     text = f"{counts[0]} segments"
     if few_calls:
-        yield Row(case=f"planning, {counts[1]:,} segments: system calls", ours=many_calls, unit="",
+        yield Row(case=f"planning {kind}, {counts[1]:,} segments: calls", ours=many_calls, unit="",
                   peer=text, peer_value=few_calls, ratio_goal=2.0)  # fmt: skip
-    yield Row(case=f"planning, {counts[1]:,} segments: bytes read", ours=many_bytes, unit="",
+    yield Row(case=f"planning {kind}, {counts[1]:,} segments: bytes", ours=many_bytes, unit="",
               peer=text, peer_value=few_bytes, ratio_goal=2.0)  # fmt: skip
 
 

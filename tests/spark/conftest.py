@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
 
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

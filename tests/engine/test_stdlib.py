@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import penstock
+from tests.waiting import until_it_waits
 
 
 @pytest.fixture
@@ -63,8 +64,7 @@ def test_a_put_into_a_full_queue_waits_for_a_get(tmp_path: Path) -> None:
     tasks.put(1)
     thread = threading.Thread(target=tasks.put, args=(2,))
     thread.start()
-    thread.join(0.05)
-    assert thread.is_alive()
+    until_it_waits(thread, tasks.queue, "room_wanted")
     assert tasks.get() == 1
     thread.join(60)
     assert tasks.get() == 2

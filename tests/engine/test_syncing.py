@@ -35,7 +35,7 @@ def test_what_is_put_while_a_sync_runs_is_synced_too(tmp_path: Path) -> None:
         def have_many_syncs_run() -> bool:
             queue.put_many([b"x"] * 10)
             marks.add(queue.end().durable)
-            return len(marks) > 20
+            return len(marks) > 8
 
         assert until(have_many_syncs_run)
         assert until(lambda: is_synced(queue))

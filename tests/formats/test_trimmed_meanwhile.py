@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import Queue
+from penstock import NoQueueError, Queue
 from tests.formats.checks import filler
 
 FORMATS = ("penstock", "zbus", "mfq")
@@ -108,3 +109,11 @@ def test_retention_plans_without_what_was_trimmed(
     one.trim("latest")
     assert gone() > 2
     assert one.verify().is_ok
+
+
+def test_a_queue_that_someone_deleted_says_so(tmp_path: Path) -> None:
+    queue = Queue(tmp_path / "queue", durability="process")
+    queue.put(b"one")
+    shutil.rmtree(queue.path)
+    with pytest.raises(NoQueueError):
+        queue.close()

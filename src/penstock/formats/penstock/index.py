@@ -82,11 +82,12 @@ class Index:
         return self._check(raw).to_bytes(4, "little") + raw[4:]
 
     def _refresh(self) -> None:
+        start = self._read
         try:
             with self.path.open("rb") as stream:
-                if stream.seek(0, 2) < self._read:
-                    self._known, self._read = {}, 0  # Someone has tidied it.
-                stream.seek(self._read)
+                if stream.seek(0, 2) < start:
+                    self._known, start = {}, 0  # Someone has tidied it.
+                stream.seek(start)
                 raw = stream.read()
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -95,4 +96,5 @@ class Index:
             entry = INDEX_ENTRY.unpack(one)
             if entry["check"] == self._check(one):
                 self._known[entry["base"]] = entry
-            self._read += INDEX_ENTRY.size
+        # Other threads may do the same: each goes on from where it began itself.
+        self._read = start + len(raw) - len(raw) % INDEX_ENTRY.size

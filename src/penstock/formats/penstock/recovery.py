@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import control, files
-from penstock.errors import CorruptError
+from penstock.errors import CorruptError, NoQueueError
 from penstock.formats import known_damage
 from penstock.formats.penstock import layouts, segments
 from penstock.formats.values import Damage, End, SegmentInfo
@@ -37,6 +37,8 @@ class Walk:
 def find_end(store: PenstockStore, known: control.Words | None) -> End:
     """From the words where they can be trusted, else from the frames above `durable`."""
     infos = store.segments(fresh=True)
+    if not infos:
+        raise NoQueueError(store.path)  # Someone has deleted it meanwhile.
     bases = {info.base for info in infos}
     if known is not None and known.segment_base in bases and known.head in bases:
         clean = known.is_clean and not known.is_poisoned

@@ -852,9 +852,7 @@ def consumer_offset(path: Path) -> Mirror:
 
 @final
 class View:
-    """A span of a mapped segment. Whoever looks at it keeps the mapping alive."""
-
-    def __len__(self) -> int: ...
+    """Lends spans of a mapped segment. Whoever looks at one keeps the mapping alive."""
 
 @final
 class MfqConsumer:

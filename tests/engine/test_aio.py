@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,57 @@ def test_a_thousand_tasks_share_one_queue(tmp_path: Path) -> None:
                 await queue.put(b"%d" % number)
             found = await asyncio.gather(*tasks)
             assert sorted(found) == sorted(b"%d" % number for number in range(1000))
+            assert group.inner.lag_bytes == 0
+
+    run(case())
+
+
+def test_a_thousand_tasks_ack_give_back_and_are_cancelled_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
+    rng, total = random.Random(7), 1500
+    acked: Counter[bytes] = Counter()
+    given_back = 0
+
+    async def consume(group: AsyncGroup) -> None:
+        nonlocal given_back
+        while True:
+            message = await group.get()
+            try:
+                await turns(rng.randrange(3))
+            except asyncio.CancelledError:
+                message.nack()
+                raise
+            if rng.random() < 0.2:
+                given_back += 1
+                message.nack()
+            else:
+                message.ack()
+                acked[message.body] += 1
+
+    async def case() -> None:
+        async with penstock.AsyncQueue(tmp_path / "q", durability="process") as queue:
+            group = queue.group()
+            tasks = [asyncio.create_task(consume(group)) for _ in range(1000)]
+            await turns()
+            ended: list[asyncio.Task[None]] = []
+            for first in range(0, total, 50):
+                await queue.put_many([b"%d" % number for number in range(first, first + 50)])
+                await turns(rng.randrange(3))
+                for _ in range(20):
+                    at = rng.randrange(len(tasks))
+                    tasks[at].cancel()
+                    ended.append(tasks[at])
+                    tasks[at] = asyncio.create_task(consume(group))
+            while len(acked) < total:
+                await asyncio.sleep(0.001)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait([*tasks, *ended])
+            assert all(task.cancelled() for task in [*tasks, *ended])
+            assert set(acked.values()) == {1}
+            assert given_back > 0
+            assert group.inner.core.outstanding() == []
             assert group.inner.lag_bytes == 0
 
     run(case())

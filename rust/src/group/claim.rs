@@ -1,7 +1,7 @@
 //! Deciding which message a consumer gets next.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 
@@ -29,16 +29,14 @@ pub struct Claimed {
 
 impl Claimed {
     /// As Python sees it.
-    pub fn into_message(self, group: &Arc<Group>) -> Message {
-        let mut message = Message::found(self.offset, self.spot);
-        message.receipt = self.lease.map(|(entry, token, receives)| Receipt {
-            group: Arc::clone(group),
-            entry,
-            token,
-            offset: self.offset,
-            receives,
+    #[inline(always)]
+    pub fn into_message(self, group: &Arc<Group>, codec: OnceLock<Py<PyAny>>) -> Message {
+        let Self { offset, spot, lease, .. } = self;
+        let receipt = lease.map(|(entry, token, receives)| {
+            let group = Arc::clone(group);
+            Receipt { group, entry, token, offset, receives }
         });
-        message
+        Message { offset: Some(offset), spot, receipt, codec }
     }
 }
 

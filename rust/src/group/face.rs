@@ -36,12 +36,13 @@ fn parse_filter(text: &str, dialect: &str) -> PyResult<Filter> {
 }
 
 impl PyGroup {
+    #[inline(always)]
     fn message(&self, py: Python<'_>, one: Claimed) -> Message {
-        let message = one.into_message(&self.0);
-        if let Some(codec) = self.0.codec.get() {
-            let _ = message.codec.set(codec.clone_ref(py));
-        }
-        message
+        let codec = match self.0.codec.get() {
+            None => OnceLock::new(),
+            Some(codec) => OnceLock::from(codec.clone_ref(py)),
+        };
+        one.into_message(&self.0, codec)
     }
 
     /// Gives dead letters away; the rest stays in `claimed`.
@@ -304,11 +305,8 @@ impl PyGroup {
         if count > 0 {
             self.claim_until(py, count, timeout, visibility, &mut claimed)?;
         }
-        let list = PyList::empty(py);
-        for one in claimed {
-            list.append(Bound::new(py, self.message(py, one))?)?;
-        }
-        Ok(list)
+        let messages = claimed.into_iter().map(|one| Bound::new(py, self.message(py, one)));
+        PyList::new(py, messages.collect::<PyResult<Vec<_>>>()?)
     }
 
     /// Acks by receipt text.

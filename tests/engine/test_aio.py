@@ -114,7 +114,7 @@ def test_a_thousand_tasks_ack_give_back_and_are_cancelled_and_nothing_is_lost(
 ) -> None:
     rng, total = random.Random(7), 1500
     acked: Counter[bytes] = Counter()
-    given_back = 0
+    all_acked, given_back = asyncio.Event(), 0
 
     async def consume(group: AsyncGroup) -> None:
         nonlocal given_back
@@ -131,6 +131,8 @@ def test_a_thousand_tasks_ack_give_back_and_are_cancelled_and_nothing_is_lost(
             else:
                 message.ack()
                 acked[message.body] += 1
+            if len(acked) == total:
+                all_acked.set()
 
     async def case() -> None:
         async with penstock.AsyncQueue(tmp_path / "q", durability="process") as queue:
@@ -146,8 +148,7 @@ def test_a_thousand_tasks_ack_give_back_and_are_cancelled_and_nothing_is_lost(
                     tasks[at].cancel()
                     ended.append(tasks[at])
                     tasks[at] = asyncio.create_task(consume(group))
-            while len(acked) < total:
-                await asyncio.sleep(0.001)
+            await all_acked.wait()
             for task in tasks:
                 task.cancel()
             await asyncio.wait([*tasks, *ended])

@@ -95,10 +95,11 @@ def peek(sidecar: Path) -> Words | None:
     is_clean = word["clean"] == clean_check(*found, *rest)
     if word["clean"] != 0 and not is_clean:
         return None
-    is_whole = word["reserved_end"] == word["tail"]
+    # An orderly close vouches for `next_number` itself; what was reserved it does not cover.
+    is_reserved = not is_clean and word["reserved_end"] == word["tail"]
     return Words(
         word["boot"], *found, *rest,
-        last_number=word["reserved_number"] if is_whole else word["next_number"],
+        last_number=word["reserved_number"] if is_reserved else word["next_number"],
         reserved_end=word["reserved_end"],
         is_clean=is_clean,
         is_poisoned=word["poison"] != 0,

@@ -70,6 +70,19 @@ class Words:
     is_poisoned: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The words of a queue that we have not opened to write, as they are now."""
+
+    sidecar: Path
+
+    @property
+    def segment_base(self) -> int:
+        """Where the last segment begins; 0 while nobody has said."""
+        words = peek(self.sidecar)
+        return words.segment_base if words is not None else 0
+
+
 def clean_check(
     tail: int, number: int, base: int, head: int, head_number: int, durable: int
 ) -> int:

@@ -296,7 +296,8 @@ class Store(OwnGroups, ABC):
         """All segments in order; each one's end is the next one's beginning."""
         known = self._known
         if fresh or not known.infos:
-            known = self._known = SegmentList(self.list_segments())
+            words = self.shared or control.Look(self.sidecar)
+            known = self._known = SegmentList.of(self.list_segments, words)
         return known.infos
 
     def segments_above(self, offset: int) -> list[SegmentInfo]:

@@ -6,10 +6,19 @@ A list never changes, so threads share it without a lock: a newer one takes its 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from penstock.formats.values import NewSegment, SegmentInfo
+
+
+class HasLastBase(Protocol):
+    """Tells where the last segment begins, as it is now."""
+
+    @property
+    def segment_base(self) -> int:
+        """Its first offset."""
 
 
 class SegmentList:
@@ -19,6 +28,16 @@ class SegmentList:
         """As they were listed."""
         self.infos = list(infos)
         self._bases = [info.base for info in self.infos]
+
+    @classmethod
+    def of(cls, look: Callable[[], list[SegmentInfo]], words: HasLastBase) -> SegmentList:
+        """As `look` finds them. Again when a segment has begun meanwhile: what a folder gets while
+        it is listed may be left out, though what comes after it is not."""
+        while True:
+            base = words.segment_base
+            infos = look()
+            if words.segment_base == base:
+                return cls(infos)
 
     @property
     def last_base(self) -> int | None:

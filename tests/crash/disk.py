@@ -22,7 +22,7 @@ PAGE = 4096
 SECTOR = 512
 ZEROS = bytes(PAGE)
 EXHAUSTIVE_PAGES = 12
-MOST_COMBINED = 4096
+MOST_COMBINED = 1536
 Effect = tuple[Any, ...]
 State = tuple[Any, ...]
 

@@ -66,8 +66,16 @@ class Work:
 
     def open(self) -> Queue:
         queue = Queue(self.root, clock=self.clock, **self.options)
+        if queue._keeper is not None:
+            queue._keeper.stop()  # What it does is done in turn, so that a recording is repeated.
         self.say(self.facts)
         return queue
+
+    def keep(self) -> None:
+        """What a keeper does when it comes to it, which at level `process` there is not."""
+        if self.queue._keeper is not None:
+            self.queue.store.prepare_ahead()
+            self.queue.store.tend()
 
     def say(self, facts: Facts) -> None:
         """An operation has returned: from here on `facts` hold."""
@@ -91,6 +99,7 @@ class Work:
             self.first_offsets[first] = self.queue.put(bodies[0])
         else:
             self.first_offsets[first] = self.queue.put_many(bodies)
+        self.keep()
         total = first + count
         durable = total if self.is_always else self.facts.durable
         self.say(replace(self.facts, put=total, durable=durable))

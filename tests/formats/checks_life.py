@@ -231,7 +231,8 @@ class Life(Checks):
                 assert other.hear() == self.format
                 assert other.end() == 0
             assert bodies(queue.scan())[1] == b"from the other side"
-            assert pickle.loads(pickle.dumps(queue)).path == path
+            with pickle.loads(pickle.dumps(queue)) as handle:
+                assert handle.path == path
 
     # ── what a crash leaves ────────────────────────────────────────────────────────────────
 

@@ -159,7 +159,7 @@ class ZbusStore(Store):
             crc=self.table.frame is layouts.FRAME_CRC,
         )  # fmt: skip
         if not writable and not info.path.exists():
-            if self.is_trimmed(info):
+            if all(block.base != info.base for block in self.index().blocks):
                 raise FileNotFoundError(errno.ENOENT, "the block was trimmed", str(info.path))
             return _core.Segment.over(info.path, info.base, 0, frames, b"", end=info.end)
         growing: dict[str, Any] = {

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark import cluster
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -51,6 +53,7 @@ class Sessions:
             spark_sql_warehouse_dir=str(folder / "warehouse"),
             spark_local_dir=str(folder / "local"),
             spark_driver_memory="1g",
+            spark_driver_extraJavaOptions=cluster.LEAN,
         )
         session.sparkContext.setLogLevel("OFF")
         return session

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import penstock
 from benches import _peers
 from benches.foundation import filled
 from benches.harness import Row, best_cpu_ns, scratch
 
-COUNT, ROUNDS = 2000, 25
+COUNT, ROUNDS, PASSES = 2000, 15, 6
+FILL = COUNT * ROUNDS * PASSES + 20_000
+"""Messages that are there: each pass takes some."""
 
 
 def lease_ns(group: penstock.Group, count: int = COUNT, rounds: int = ROUNDS) -> float:
@@ -34,35 +37,57 @@ def shallow_ns(queue: penstock.Queue) -> float:
     return best
 
 
+def many_ns(group: penstock.Group) -> float:
+    """A thousand at once, each acked."""
+
+    def work() -> None:
+        for message in group.get_many(1000):
+            message.ack()
+
+    return best_cpu_ns(work, 1000, 10)
+
+
+def best_of_passes(cases: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """The best of each. A machine slows down for seconds: all cases are measured in turn, again
+    and again, so that none has only the bad ones."""
+    best = dict.fromkeys(cases, float("inf"))
+    for _ in range(PASSES):
+        for name, measure in cases.items():
+            best[name] = min(best[name], measure())
+    return best
+
+
 def run(quick: bool) -> Iterator[Row]:
-    deep = 200_000 if quick else 1_000_000
+    deep = FILL if quick else 1_000_000
     held = 20_000 if quick else 100_000
-    _, theirs = _peers.simple_queue_ns(bytes(100), 100_000)
-    with scratch() as folder:
-        with filled(folder / "shallow", bytes(100), 60_000) as queue:
-            base, shallow = lease_ns(queue.group()), shallow_ns(queue)
-        yield Row(case="leased get + ack 100 B", ours=base, peer="SimpleQueue.get",
-                  peer_value=theirs, ratio_goal=10)  # fmt: skip
-        yield Row(case="at a backlog of 1,000", ours=shallow, peer="at 60,000", peer_value=base,
-                  ratio_goal=1.2)  # fmt: skip
-        with filled(folder / "deep", bytes(100), deep) as queue:
-            yield Row(case=f"at a backlog of {deep:,}", ours=lease_ns(queue.group()),
-                      peer="at 60,000", peer_value=base, ratio_goal=1.2)  # fmt: skip
-        with filled(folder / "groups", bytes(100), 60_000) as queue:
-            groups = [queue.group(f"g{number}") for number in range(64)]
-            yield Row(case="with 64 groups", ours=lease_ns(groups[7]), peer="1 group",
-                      peer_value=base, ratio_goal=1.2)  # fmt: skip
-        with filled(folder / "held", bytes(100), held + 60_000) as queue:
-            group = queue.group(window=1 << 20)
-            kept = group.get_many(held)
-            yield Row(case=f"with {len(kept):,} open leases", ours=lease_ns(group), peer="none",
-                      peer_value=base, ratio_goal=1.2)  # fmt: skip
-        with filled(folder / "many", bytes(100), 100_000) as queue:
-            group = queue.group()
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch())
 
-            def by_the_thousand() -> None:
-                for message in group.get_many(1000):
-                    message.ack()
+        def queue(name: str, count: int = FILL) -> penstock.Queue:
+            return stack.enter_context(filled(folder / name, bytes(100), count))
 
-            yield Row(case="get_many 1000 + acks", ours=best_cpu_ns(by_the_thousand, 1000, 20),
-                      peer="one by one", peer_value=base)  # fmt: skip
+        base, shallow, large = queue("base").group(), queue("shallow", 1000), queue("deep", deep)
+        grouped, holding = queue("groups"), queue("held", FILL + held).group(window=1 << 20)
+        groups = [grouped.group(f"g{number}") for number in range(64)]
+        kept = holding.get_many(held)
+        many = queue("many").group()
+        got = best_of_passes({
+            "peer": lambda: _peers.simple_queue_ns(bytes(100), 20_000)[1],
+            "base": lambda: lease_ns(base),
+            "shallow": lambda: shallow_ns(shallow),
+            "deep": lambda: lease_ns(large.group()),
+            "groups": lambda: lease_ns(groups[7]),
+            "held": lambda: lease_ns(holding),
+            "many": lambda: many_ns(many),
+        })  # fmt: skip
+    yield Row(case="leased get + ack 100 B", ours=got["base"], peer="SimpleQueue.get",
+              peer_value=got["peer"], ratio_goal=10)  # fmt: skip
+    for name, case, peer in (
+        ("shallow", "at a backlog of 1,000", f"at {FILL:,}"),
+        ("deep", f"at a backlog of {deep:,}", f"at {FILL:,}"),
+        ("groups", "with 64 groups", "1 group"),
+        ("held", f"with {len(kept):,} open leases", "none"),
+    ):
+        yield Row(case=case, ours=got[name], peer=peer, peer_value=got["base"], ratio_goal=1.2)
+    yield Row(case="get_many 1000 + acks", ours=got["many"], peer="one by one",
+              peer_value=got["base"])  # fmt: skip

@@ -267,6 +267,8 @@ def growth(folder: Path, quick: bool) -> Iterator[Row]:
         while queue.end().tail < segments * (60 << 10):
             queue.put_many(bodies)
         many = len(queue.store.segments(fresh=True))
+    # Opened again: the keeper's work for what was filled, sealing it, is done by the close.
+    with penstock.Queue(folder / "segments", segment_bytes=64 << 10) as queue:
         now = costs(queue, 2000)
     with penstock.Queue(folder / "few", segment_bytes=64 << 10) as queue:
         few = costs(queue, 2000)

@@ -19,13 +19,7 @@ from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import control, files, sides
-from penstock.errors import (
-    ClosedError,
-    CorruptError,
-    FormatError,
-    OffsetError,
-    RefusedError,
-)
+from penstock.errors import ClosedError, CorruptError, FormatError, OffsetError, RefusedError
 from penstock.formats import known_damage, verifying
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.own_groups import OwnGroups
@@ -419,28 +413,36 @@ class Store(OwnGroups, ABC):
 
     def roll(self, base: int, needed: int) -> None:
         """Begins a new segment unless another process just did."""
-        shared, writer = self.need_shared(), self.need_writer()
-        end: int | None = None
-        with self._turn:  # A prepared file is one thread's alone until it has its name.
-            while shared.segment_base == base:
-                tail, number = shared.tail, shared.next_number
-                prepared, new = self.prepare_segment(tail, number, needed)
-                done = writer.switch(
-                    old_base=base, tail=tail, path=new.path, prepared=prepared, base=new.base,
-                    first=new.first, closing=new.closing,
-                )  # fmt: skip
-                if not done:
-                    _core.unlink_file(prepared)
-                    continue
-                known = self._known
-                self._known = known.followed_by(new) if known.last_base == base else SegmentList()
-                end = tail if new.base == tail else None
+        end = self._switch(base, needed)
         old = self._opened.get(base)
         if old is not None and old.end is None:
             if end is None:
                 end = next((i.end for i in self.segments(fresh=True) if i.base == base), None)
             if end is not None:
                 old.set_end(end)
+
+    def _switch(self, base: int, needed: int) -> int | None:
+        """Begins the segment after `base`, unless someone else does; where the old one ends, if
+        that is where the new one begins."""
+        shared, writer = self.need_shared(), self.need_writer()
+        with self._turn:  # A prepared file is one thread's alone until it has its name.
+            while shared.segment_base == base:
+                tail, number = shared.tail, shared.next_number
+                prepared, new = self.prepare_segment(tail, number, needed)
+                done = shared.segment_base == base and writer.switch(
+                    old_base=base, tail=tail, path=new.path, prepared=prepared, base=new.base,
+                    first=new.first, closing=new.closing,
+                )  # fmt: skip
+                if done:
+                    self.began(new, base, tail, number, needed)
+                    return tail if new.base == tail else None
+                _core.unlink_file(prepared)
+        return None
+
+    def began(self, new: NewSegment, old_base: int, tail: int, number: int, needed: int) -> None:
+        """`new` has its name: what is known is brought up to date before other threads roll."""
+        known = self._known
+        self._known = known.followed_by(new) if known.last_base == old_base else SegmentList()
 
     def make_room(self, needed: int) -> None:
         """The queue is full: the engine decides."""

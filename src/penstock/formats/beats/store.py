@@ -150,24 +150,12 @@ class BeatsStore(BeatsFiles):
             ends = {i.base: i.end for i in self.segments(fresh=True)}
             old.set_end(ends.get(base) or base)
 
-    def _switch(self, base: int, needed: int) -> None:
-        """Begins the segment after `base`, unless someone else does."""
-        shared, writer = self.need_shared(), self.need_writer()
-        with self._turn:  # A prepared file is one thread's alone until it has its name.
-            while shared.segment_base == base:
-                tail, number = shared.tail, shared.next_number
-                prepared, new = self.prepare_segment(tail, number, needed)
-                done = shared.segment_base == base and writer.switch(
-                    old_base=base, tail=tail, path=new.path, prepared=prepared, base=new.base,
-                    first=new.first, closing=new.closing,
-                )  # fmt: skip
-                if not done:
-                    _core.unlink_file(prepared)
-                    continue
-                self._own[new.base] = self._limit(needed)
-                self.first_numbers[new.base] = number
-                self._known = SegmentList()
-                closing.close_segment(self, base, tail, number)
+    def began(self, new: NewSegment, old_base: int, tail: int, number: int, needed: int) -> None:
+        """It is ours; the old one is closed."""
+        self._own[new.base] = self._limit(needed)
+        self.first_numbers[new.base] = number
+        self._known = SegmentList()
+        closing.close_segment(self, old_base, tail, number)
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """A file with a header, and in encrypted layouts an IV that was never used."""

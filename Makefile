@@ -20,7 +20,7 @@ help: ## print this list
 setup: $(VENV)/.built ## create .venv, install what developers need, build the native core
 
 demo: setup ## see penstock work, from producers to Spark, in about a minute
-	$(BIN)/penstock demo --spark --report build/demo
+	$(BIN)/penstock demo --messages 200000 --spark --report build/demo
 
 test: setup ## run the fast tests
 	$(BIN)/python -m pytest -n 2

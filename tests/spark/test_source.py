@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock import NoQueueError, OptionError, Queue
+from penstock import KeyNeededError, NoQueueError, OptionError, Queue, RefusedError
 from penstock.spark import source
 from penstock.spark.options import SourceOptions
 from penstock.spark.reading import DataLoss
+from penstock.spark.ship import ship
 from tests.spark.helpers import MESSAGE, batch, collect, fill, options_of, scanned
 
 COLUMNS = ",".join(MESSAGE)
@@ -158,9 +159,22 @@ def test_a_queue_that_was_made_anew_fails_the_planned_query(tmp_path: Path) -> N
 def test_an_encrypted_queue_needs_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = fill(tmp_path / "q", 5, key=bytes(range(32)))
     monkeypatch.setenv("THE_KEY", bytes(range(32)).hex())
+    monkeypatch.setenv("ANOTHER", "ab" * 32)
     assert len(batch(path, keyEnv="THE_KEY")) == 5
-    with pytest.raises(OSError, match="key"):
-        batch(path)
+    for allowed in ("true", "false"):  # what nobody can read is no damage to pass over
+        with pytest.raises(KeyNeededError, match=r"queue q: .*encrypted.*keyFile or keyEnv"):
+            batch(path, failOnDataLoss=allowed)
+    with pytest.raises(KeyNeededError, match=r"queue q: .*seg:\d+: found a frame that its key"):
+        batch(path, keyEnv="ANOTHER", failOnDataLoss="false")
+
+
+def test_a_shipped_queue_needs_its_key_too(tmp_path: Path) -> None:
+    path, url = fill(tmp_path / "q", 5, key=bytes(range(32))), f"memory://{tmp_path.name}/sealed"
+    (tmp_path / "key").write_bytes(bytes(range(32)))
+    ship(path, url, whole=True, keyFile=str(tmp_path / "key"))
+    assert len(batch(url, keyFile=str(tmp_path / "key"))) == 5
+    with pytest.raises(KeyNeededError, match="queue sealed"):
+        batch(url, failOnDataLoss="false")
 
 
 @pytest.mark.parametrize(
@@ -177,6 +191,11 @@ def test_a_wrong_option_is_named(tmp_path: Path, options: dict[str, str], text: 
     path = fill(tmp_path / "q", 1)
     with pytest.raises(OptionError, match=text):
         batch(path, **options)
+
+
+def test_a_table_of_the_catalogue_is_refused_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="CREATE TEMPORARY VIEW"):
+        batch(fill(tmp_path / "q", 1), owner="root")
 
 
 def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:

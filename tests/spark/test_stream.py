@@ -86,8 +86,43 @@ def test_several_queues_share_the_limit_and_a_new_one_joins(tmp_path: Path) -> N
     assert len(flat(batches)) == 60
     fill(tmp_path / "c", 5)
     more, at = drain(reader, at)
-    assert {row["queue"] for row in more[0]} == {"c"}
+    assert [{row["queue"] for row in rows} for rows in more] == [set(), {"c"}]
     assert sorted(at["q"]) == ["a", "b", "c"]
+
+
+def test_a_queue_that_joins_begins_at_its_first_message_wherever_the_others_began(
+    tmp_path: Path,
+) -> None:
+    fill(tmp_path / "a", 5)
+    reader = stream(f"{tmp_path}/*", group="g", startingOffsets="latest")
+    at = reader.initialOffset()
+    fill(tmp_path / "b", 7)
+    batches, _ = drain(reader, at)
+    assert len(flat(batches)) == 7
+    reader.stop()
+
+
+def test_retention_before_a_joined_queue_was_read_is_no_silence(tmp_path: Path) -> None:
+    fill(tmp_path / "a", 5)
+    _, at = drain(stream(f"{tmp_path}/*"))
+    fill(tmp_path / "b", 7)
+    joined = stream(f"{tmp_path}/*").latestOffset(at, ReadAllAvailable())
+    trimmed(tmp_path / "b")
+    again = stream(f"{tmp_path}/*")
+    assert again.partitions(at, joined) == []
+    with pytest.raises(DataLoss, match="queue b: retention removed offsets 0 to"):
+        again.latestOffset(joined, ReadAllAvailable())
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("endingOffsets", "7"), ("endingTimestamp", "2026-11-01"), ("view", "pending")],
+)
+def test_what_ends_a_batch_is_no_option_of_a_stream(
+    tmp_path: Path, option: str, value: str
+) -> None:
+    with pytest.raises(OptionError, match=option):
+        stream(fill(tmp_path / "q", 1), **{option: value})
 
 
 def test_a_micro_batch_waits_for_enough_rows(

@@ -174,7 +174,7 @@ class _Demo:
         killed = sum(w.fate == "kill -9" for w in self.workers)
         left = max(left, kept - sum(w.counters[ACKED] for w in self.workers) - killed)
         return {
-            "ok": is_clean and not missing and not wrong and not left,
+            "ok": is_clean and kept > self.messages and not missing and not wrong and not left,
             "messages": kept,
             "missing": missing,
             "out_of_order": wrong,

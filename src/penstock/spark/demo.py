@@ -35,6 +35,11 @@ READINGS = 20_000
 HOT_EVERY = 50
 MINUTE_NS = 60 * 10**9
 FORMATS = {"sensors": "zbus", "spool": "beats"}
+SETTINGS = {
+    "spark.ui.showConsoleProgress": False,
+    # This JVM lives for a minute: compiling for longer ones took a third of the CPU time.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
 Say = Callable[[str], None]
 
@@ -68,7 +73,7 @@ def quiet_session(log: Path) -> SparkSession:
     screen, file = os.dup(2), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.dup2(file, 2)
     try:
-        spark = session("demo", **{"spark.ui.showConsoleProgress": False})
+        spark = session("demo", **SETTINGS)
         spark.sparkContext.setLogLevel("OFF")
         return spark
     except Exception as error:

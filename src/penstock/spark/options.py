@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Literal, TypeVar, get_args
 
 from penstock.engine import positions
-from penstock.errors import OptionError
+from penstock.errors import OptionError, RefusedError
 from penstock.options import MIB, QueueOptions, key_from
 
 Table = Literal["messages", "segments", "groups", "frames"]
@@ -87,6 +87,11 @@ class SourceOptions:
             field = NAMES.get(name.lower())
             if field is not None:
                 values[field] = _parse(name, text, kinds[field])
+            elif name.lower() == "owner":
+                raise RefusedError(
+                    "a table of Spark's catalogue loses its options: use CREATE TEMPORARY VIEW … "
+                    "USING penstock OPTIONS (path '…')"
+                )
             elif name.lower() not in SPARKS_OWN | {"path", "paths"}:
                 raise OptionError(name, text, f"one of {', '.join(sorted(SPELLED))}")
         options = cls(**values)  # type: ignore[arg-type]

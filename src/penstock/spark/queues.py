@@ -15,12 +15,19 @@ from penstock import _core
 from penstock import clock as clocks
 from penstock.disk import control
 from penstock.engine import positions
-from penstock.errors import NoQueueError, OffsetError, OptionError
+from penstock.errors import (
+    KeyNeededError,
+    NoQueueError,
+    OffsetError,
+    OptionError,
+)
 from penstock.formats import registry
 from penstock.formats.base import Store
 from penstock.options import QueueOptions
 from penstock.spark import shipped
 from penstock.spark.options import SourceOptions, timestamp_ns
+
+KEY_ADVICE = "say where its key is, on every machine, by the option keyFile or keyEnv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,12 @@ def open_store(
     )  # fmt: skip
 
 
+def need_key(store: Store, name: str) -> None:
+    """Refuses a queue whose key is missing: taken for damage, all of it might be passed over."""
+    if not store.can_unseal:
+        raise KeyNeededError(f"queue {name}: {store.path} is encrypted; {KEY_ADVICE}")
+
+
 class LocalQueue:
     """A queue folder (or file), as it is at the moment."""
 
@@ -71,6 +84,8 @@ class LocalQueue:
         return list(self._pieces(start, end))
 
     def _pieces(self, start: int, end: int) -> Iterator[Piece]:
+        if start < end:
+            need_key(self.store, self.name)
         for info, first, last in self.store.ranges(start, end):
             known = self.store.describe(info) if info.end is not None else info
             read_from = first

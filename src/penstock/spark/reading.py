@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock import _core
-from penstock.errors import CorruptError, PenstockError
+from penstock.errors import CorruptError, KeyNeededError, PenstockError
 from penstock.formats.base import Damage, SegmentInfo, Store
 from penstock.spark import queues, shipped
 from penstock.spark.options import SourceOptions
@@ -23,6 +23,8 @@ from penstock.spark.schema import Shape
 from penstock.spark.spans import Span
 
 log = logging.getLogger("penstock.spark")
+WRONG_KEY = "a frame that its key does not open"
+"""What the core says of one. If every frame is like that, none of them is damaged."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,19 @@ def _read_span(
                 _Copied(copied), span.start, span.end, tags=tags.text, dialect=tags.dialect,
                 tolerant=not options.fail_on_data_loss,
             )  # fmt: skip
-            constants = _constants(store, span)
+            constants, rows = _constants(store, span), 0
             for batch in _batches(scan, shape, span):
+                rows += batch.num_rows
                 yield shape.batch(batch, constants)
             if scan.at < span.end:
                 raise DataLoss(f"{span.where}/{span.file}: reading stopped at offset {scan.at} "
                                f"of {span.start} to {span.end}")  # fmt: skip
             faults += [Damage(p, at, n, found, want) for p, at, found, want, n in scan.faults]
+            if faults and not rows and all(fault.found == WRONG_KEY for fault in faults):
+                at = f"{faults[0].path}:{faults[0].at}"
+                raise KeyNeededError(
+                    f"queue {span.queue}: {at}: found {WRONG_KEY}; {queues.KEY_ADVICE}"
+                )
         if faults:
             yield from _report(shape, span, info, segment, faults)
 
@@ -109,6 +117,7 @@ def _open(options: SourceOptions, span: Span, stack: ExitStack) -> tuple[Store, 
         store = queues.open_store(path, opening)
     except FileNotFoundError as error:
         raise DataLoss(f"queue {span.queue}: {span.where} is gone: {error}") from error
+    queues.need_key(store, span.queue)
     if not span.is_shipped and store.identity != span.identity:
         raise DataLoss(
             f"queue {span.queue}: {span.where} is another queue now ({store.identity}) than when "
@@ -159,7 +168,8 @@ def _batches(scan: _core.Scan, shape: Shape, span: Span) -> Iterator[pa.RecordBa
         yield from pa.RecordBatchReader.from_stream(Stream(scan, shape.core_columns))
     except (pa.ArrowException, OSError) as error:
         # Through the C stream an error arrives as text, which has the file and the byte.
-        raise DataLoss(f"queue {span.queue}: {error}") from error
+        text = str(error).removeprefix("External error: ").removeprefix("CorruptError: ")
+        raise DataLoss(f"queue {span.queue}: {text}") from None
 
 
 def _constants(store: Store, span: Span) -> dict[str, object]:

@@ -49,6 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "a group with it: Spark asks again where the stream began when its first batch is "
                 "repeated, and the group remembers",
             )  # fmt: skip
+        refuse_what_ends(options)
         self.options, self.schema = options, schema
         self._target: Offsets | None = None
         self._waiting_since: float | None = None
@@ -63,6 +64,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Where the stream begins. Asked twice at first, and again if batch 0 is repeated."""
         return Offsets({queue.name: self._begin(queue) for queue in self._queues()}).json()
+
+    def _join(self, queue: Source) -> Position:
+        """Where a queue begins that was not there before: at its first message.
+
+        Spark hears of that place before it hears of anything behind it. Asked again after a crash,
+        nobody could tell what retention has removed since.
+        """
+        follower = self._follower(queue)
+        if follower is not None:
+            follower.begin(queue.head)
+        return Position(queue.identity, queue.head)
 
     def _begin(self, queue: Source) -> Position:
         follower = self._follower(queue)
@@ -118,17 +130,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = {queue.name: queue for queue in self._queues()}
         self._advance(before, found)
         self._missing(before, found)
-        after = Offsets()
-        for name, queue in found.items():
-            known = before.get(name) or self._begin(queue)
-            after[name] = Position(queue.identity, self._checked(queue, known))
+        new = {name: self._join(found.pop(name)) for name in sorted(found.keys() - before.keys())}
+        after = Offsets({
+            name: Position(queue.identity, self._checked(queue, before[name]))
+            for name, queue in found.items()
+        })  # fmt: skip
         ends = {name: self._end_of(found[name]) for name in found}
         rows = self._limit(after, found, ends, limit)
         if self._is_too_little(rows):
-            return start
-        for name in before.keys() - after.keys():
-            after[name] = before[name]
-        return after.json()
+            after = Offsets()
+        return Offsets({**before, **after, **new}).json()
 
     def _end_of(self, queue: Source) -> int:
         if self._target is None:
@@ -217,8 +228,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if last.identity != queue.identity:
                 self._checked(queue, last)
                 continue
-            if first is None:
-                first = self._begin(queue)
+            if first is None:  # It has just joined, at `last`.
+                first = Position(last.identity, min(last.next, queue.head))
             next_offset = first.next if first.identity == last.identity else queue.head
             if next_offset < queue.head and next_offset < last.next:
                 self._lost(removed(queue, next_offset))
@@ -263,6 +274,20 @@ def removed(queue: Source, next_offset: int) -> str:
         f"({queue.head - next_offset} bytes) of {queue.where} before the stream had read them; "
         f"a group (option group) makes retention wait"
     )
+
+
+def refuse_what_ends(options: SourceOptions) -> None:
+    """A stream has no end, and its checkpoint says where it goes on: what else is said is wrong."""
+    if options.ending_offsets != "latest":
+        raise OptionError("endingOffsets", options.ending_offsets, "nothing: a stream has no end")
+    if options.ending_timestamp:
+        raise OptionError(
+            "endingTimestamp", options.ending_timestamp, "nothing: a stream has no end"
+        )
+    if options.view != "all":
+        raise OptionError(
+            "view", options.view, "all in a stream; startingOffsets says where it begins"
+        )
 
 
 def refuse_what_frees(queue: Source, options: SourceOptions) -> None:

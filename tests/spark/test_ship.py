@@ -71,8 +71,33 @@ def test_a_changed_segment_is_noticed(tmp_path: Path) -> None:
         batch(f"local://{tmp_path}/far/q")
 
 
+def test_times_and_numbers_are_as_exact_as_in_the_queue_itself(tmp_path: Path) -> None:
+    path, url = tmp_path / "q", f"memory://times-{tmp_path.name}/q"
+    with Queue(path, segment_bytes=1 << 18) as queue:
+        for second in range(1, 1001):
+            queue.put(bytes(1000), timestamp_ns=second * 10**9)
+    assert ship(path, url, whole=True)["segments"] > 2
+    for options in (
+        {"startingTimestamp": "300500", "endingTimestamp": "700000"},
+        {"startingOffsets": "number:400"},
+        {"endingTimestamp": "2000"},
+        {"startingTimestamp": "2000000"},
+    ):
+        assert batch(url, columns="offset", **options) == batch(path, columns="offset", **options)
+
+
+def test_a_glob_finds_shipped_queues_by_name(tmp_path: Path) -> None:
+    root = f"memory://globs-{tmp_path.name}"
+    for name in ("eu/orders", "us/orders"):
+        ship(rolled(tmp_path / name, 5), f"{root}/{name}", whole=True)
+    found = batch(f"{root}/*/orders", columns="queue")
+    assert sorted({row["queue"] for row in found}) == ["eu/orders", "us/orders"]
+    with pytest.raises(NoQueueError, match="no queue is here"):
+        batch(f"{root}/*/bills")
+
+
 def test_a_place_without_a_manifest_is_no_queue(tmp_path: Path) -> None:
-    with pytest.raises(NoQueueError):
+    with pytest.raises(NoQueueError, match=r"memory://nothing.*penstock ship"):
         batch(f"memory://nothing-{tmp_path.name}")
 
 

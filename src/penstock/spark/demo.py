@@ -35,7 +35,7 @@ READINGS = 20_000
 HOT_EVERY = 50
 MINUTE_NS = 60 * 10**9
 FORMATS = {"sensors": "zbus", "spool": "beats"}
-SETTINGS = {
+SETTINGS: dict[str, str | bool] = {
     "spark.ui.showConsoleProgress": False,
     # This JVM lives for a minute: compiling for longer ones took a third of the CPU time.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

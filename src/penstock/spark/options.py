@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Literal, TypeVar, get_args
 
@@ -77,6 +77,10 @@ class SourceOptions:
         """For opening; the key is looked up where this runs."""
         key = key_from(file=self.key_file or None, env=self.key_env or None)
         return QueueOptions.of(key=key)
+
+    def for_shipped(self, format: str, layout: str) -> SourceOptions:
+        """The same for a copy whose manifest says what it is."""
+        return replace(self, queue_format=format, queue_layout=layout)
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> SourceOptions:

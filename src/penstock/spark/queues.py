@@ -161,7 +161,7 @@ def durable_end(store: Store) -> int:
 def open_queue(name: str, where: str, options: SourceOptions) -> Source:
     """One queue, here or shipped."""
     if shipped.is_url(where):
-        return shipped.ShippedQueue(name, where)
+        return shipped.ShippedQueue(name, where, options)
     return LocalQueue(name, where, options)
 
 
@@ -187,7 +187,9 @@ def find_some(options: SourceOptions) -> dict[str, str]:
 
 
 def _matches(path: str) -> Iterator[tuple[str, str]]:
-    if shipped.is_url(path):
+    if shipped.is_url(path) and glob.has_magic(path):
+        yield from shipped.matches(path)
+    elif shipped.is_url(path):
         yield path.rstrip("/").rsplit("/", 1)[-1], path
     elif glob.has_magic(path):
         fixed = Path(path).absolute()

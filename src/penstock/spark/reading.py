@@ -111,7 +111,7 @@ def _open(options: SourceOptions, span: Span, stack: ExitStack) -> tuple[Store, 
     if span.is_shipped:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))
         path, manifest = shipped.fetch(span.where, span.base, Path(folder))
-        opening = replace(options, queue_format=manifest.format, queue_layout=manifest.layout)
+        opening = options.for_shipped(manifest.format, manifest.layout)
         end = next(s.end for s in manifest.segments if s.base == span.base)
     try:
         store = queues.open_store(path, opening)

@@ -8,14 +8,19 @@ The manifest is replaced as a whole, so a reader sees a prefix of the queue, nev
 
 from __future__ import annotations
 
+import glob
+import itertools
 import json
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import FormatError, NoQueueError, OptionError
+from penstock.errors import FormatError, NoQueueError, OptionError, PenstockError
 
 if TYPE_CHECKING:
+    from penstock.spark.options import SourceOptions
     from penstock.spark.queues import Piece
 
 MANIFEST = "manifest.json"
@@ -53,6 +58,12 @@ class ShippedSegment:
     last_ns: int | None = None
     at: str = ""
     """Where the copy of a segment that was still written to lies; empty: under its own name."""
+
+    def is_before(self, number: int) -> bool:
+        """Whether all its messages surely have smaller numbers."""
+        if self.first_number is None or self.messages is None:
+            return False
+        return self.first_number + self.messages <= number
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +108,28 @@ class Manifest:
         )  # fmt: skip
 
 
+class NotShippedError(NoQueueError):
+    """Nothing was shipped to a URL."""
+
+    def __init__(self, url: str) -> None:
+        PenstockError.__init__(
+            self, f"{url}: no queue was shipped here ({MANIFEST} is missing); copy one with "
+            f"`penstock ship QUEUE {url}`"
+        )  # fmt: skip
+        self.path = url
+
+
 class ShippedQueue:
     """A shipped queue, as its manifest says."""
 
     is_shipped = True
 
-    def __init__(self, name: str, url: str) -> None:
+    def __init__(self, name: str, url: str, options: SourceOptions) -> None:
         """Reads the manifest."""
+        self._options = options
         manifest = Manifest.load(url)
         if manifest is None:
-            raise NoQueueError(f"{url}/{MANIFEST}")
+            raise NotShippedError(url)
         self.name, self.where, self.manifest = name, url, manifest
         self.identity = manifest.identity
         self.head = manifest.segments[0].first if manifest.segments else 0
@@ -143,30 +166,68 @@ class ShippedQueue:
         return at, seen
 
     def resolve(self, where: str) -> int:
-        """`earliest`, `latest` or the offset of a message."""
+        """`earliest`, `latest`, `number:N` or the offset of a message."""
         if where == "earliest":
             return self.head
         if where == "latest":
             return self.end
+        kind, colon, number = where.partition(":")
+        if colon and kind == "number" and number.isdigit():
+            return self._find(number=int(number))
         if where.isdigit() and self.head <= int(where) <= self.end:
             return int(where)
         raise OptionError(
-            "startingOffsets", where, f"earliest, latest, or {self.head} to {self.end}"
+            "startingOffsets", where, f"earliest, latest, number:N, or {self.head} to {self.end}"
         )
 
     def by_time(self, name: str, text: str) -> int:
-        """The first segment that has something at or after the time."""
+        """The offset of the first message at or after a time."""
         from penstock.spark.options import timestamp_ns
 
-        wanted = timestamp_ns(name, text)
-        later = (
-            s.first for s in self.manifest.segments if s.last_ns is None or s.last_ns >= wanted
-        )
-        return next(later, self.end)
+        return self._find(timestamp_ns=timestamp_ns(name, text))
+
+    def _find(self, *, number: int | None = None, timestamp_ns: int | None = None) -> int:
+        """The first message with this number or time, or a later one.
+
+        The manifest tells in which segment it can be; that one is fetched and looked through.
+        """
+        from penstock import _core
+        from penstock.spark.queues import need_key, open_store
+
+        for one in self.manifest.segments:
+            if timestamp_ns is not None and one.last_ns is not None and one.last_ns < timestamp_ns:
+                continue
+            if number is not None and one.is_before(number):
+                continue
+            with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+                path, manifest = fetch(self.where, one.base, Path(folder))
+                store = open_store(
+                    path, self._options.for_shipped(manifest.format, manifest.layout)
+                )
+                need_key(store, self.name)
+                info = next(info for info in store.segments() if info.base == one.base)
+                segment = store.open_whole(replace(info, end=one.end), writable=False)
+                offset, found = _core.find_frame(
+                    segment, one.first, one.end, number=number, timestamp_ns=timestamp_ns
+                )
+            if found:
+                return offset
+        return self.end
 
     def pending(self, group: str) -> int:
         """A shipped queue has no cursors."""
         raise OptionError("view", "pending", "a queue that is not shipped")
+
+
+def matches(pattern: str) -> Iterator[tuple[str, str]]:
+    """Shipped queues that a glob of URLs names: the path below its fixed part, and the URL."""
+    scheme, _, _ = pattern.partition("://")
+    system, path = file_system(pattern)
+    plain = itertools.takewhile(lambda part: not glob.has_magic(part), path.split("/"))
+    fixed = "/".join(plain)
+    for found in sorted(system.glob(f"{path}/{MANIFEST}")):
+        where = found.removesuffix(f"/{MANIFEST}")
+        yield where.removeprefix(fixed).lstrip("/"), f"{scheme}://{where}"
 
 
 def fetch(url: str, base: int, to: Path) -> tuple[Path, Manifest]:
@@ -175,7 +236,7 @@ def fetch(url: str, base: int, to: Path) -> tuple[Path, Manifest]:
 
     manifest = Manifest.load(url)
     if manifest is None:
-        raise NoQueueError(f"{url}/{MANIFEST}")
+        raise NotShippedError(url)
     system, path = file_system(url)
     root = to / path.rsplit("/", 1)[-1]
     one = next((s for s in manifest.segments if s.base == base), None)

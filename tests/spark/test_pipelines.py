@@ -11,7 +11,8 @@ import pytest
 from penstock import OptionError, Queue
 from penstock.spark import pipelines
 from penstock.spark.cursors import sync
-from penstock.spark.pipelines import Request, report, templates
+from penstock.spark.pipelines import Request, convert, report, templates
+from penstock.spark.pipelines.convert import compared
 from tests.spark.helpers import bodies, fill, scanned
 
 if TYPE_CHECKING:
@@ -64,17 +65,32 @@ def test_silver_types_each_id_once_and_buries_the_rest(spark: SparkSession, tmp_
 
 
 @pytest.mark.spark
-def test_silver_reads_cbor_and_finds_the_columns_itself(
+def test_silver_reads_cbor_and_finds_the_columns_itself_but_only_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     import cbor2
 
-    path = events(tmp_path / "q", [(f"e{n}", cbor2.dumps({"n": n, "ok": True})) for n in range(5)])
-    done = run(
-        spark, tmp_path, "silver", path, to=str(tmp_path / "s"), schema="infer", decode="cbor"
-    )
-    assert "`n` bigint" in done["result"]["schema"]
-    assert spark.read.parquet(str(tmp_path / "s")).where("ok").count() == 5
+    def more(*found: Any) -> Path:
+        return events(
+            tmp_path / "q", [(f"e{n}", cbor2.dumps({"id": n, "ok": True})) for n in found]
+        )
+
+    def silver() -> dict[str, Any]:
+        done = run(spark, tmp_path, "silver", tmp_path / "q", to=str(tmp_path / "s"),
+                   schema="infer", decode="cbor")  # fmt: skip
+        assert done["result"]["schema"] == "`id` bigint, `ok` boolean"
+        return done
+
+    more(0, 1, 2)
+    silver()
+    more(3, "text")
+    assert (silver()["result"]["good"], len(bodies(tmp_path / "s.dead"))) == (1, 1)
+    rows = spark.read.parquet(str(tmp_path / "s")).where("ok").orderBy("id").collect()
+    # A field that is called like a column of the message keeps its name.
+    assert [(row.id, row.message_id) for row in rows] == [(n, f"e{n}") for n in range(4)]
+    # Dead letters are counted by the query, so those of a new checkpoint are none of the old one.
+    query = json.loads((tmp_path / "s" / "_checkpoints" / "silver" / "metadata").read_text())["id"]
+    assert (tmp_path / "s.dead" / ".penstock" / "sinks" / f"silver-{query}.json").exists()
 
 
 @pytest.mark.spark
@@ -128,7 +144,39 @@ def test_a_conversion_is_compared(spark: SparkSession, tmp_path: Path) -> None:
     done = run(spark, tmp_path, "convert", path, to=str(tmp_path / "copy"),
                options={"queueFormat": "penstock"})  # fmt: skip
     assert (done["rows"], done["result"]["ok"]) == (40, True)
+    assert done["result"]["times"] == "ns"
     assert bodies(tmp_path / "copy") == bodies(path)
+
+
+@pytest.mark.spark
+def test_a_copy_in_another_order_or_at_another_time_is_not_equal(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def copy(name: str, rows: list[tuple[bytes, int]], tasks: int) -> Any:
+        with Queue(tmp_path / name) as queue:
+            for body, at in rows:
+                queue.put(body, timestamp_ns=at)
+        frame = spark.read.format("penstock").option("minPartitions", str(tasks))
+        return compared(frame.option("columns", "body,timestamp_ns").load(str(tmp_path / name)),
+                        ["body", "timestamp_ns"])  # fmt: skip
+
+    rows = [(b"%d" % n, 1_760_000_000_000_000_001 + n) for n in range(50)]
+    same, other = copy("a", rows, 1), copy("b", rows, 7)
+    assert same == other
+    assert all(one != two for one, two in zip(same, copy("c", rows[::-1], 3), strict=True))
+    rounded = copy("d", [(body, at // 10**6 * 10**6) for body, at in rows], 2)
+    assert [one == two for one, two in zip(same, rounded, strict=True)] == [False, True]
+
+
+@pytest.mark.spark
+def test_a_queue_that_is_written_to_is_converted_as_it_was(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, copied = fill(tmp_path / "q", 40), convert.compared
+    monkeypatch.setattr(convert, "compared", lambda f, c: fill(path, 5) and copied(f, c))
+    done = run(spark, tmp_path, "convert", path, to=str(tmp_path / "z"),
+               options={"queueFormat": "zbus", "drop": "headers"})  # fmt: skip
+    assert (done["rows"], done["result"]["times"]) == (40, "ms")
 
 
 @pytest.mark.spark

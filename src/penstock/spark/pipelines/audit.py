@@ -7,7 +7,6 @@ no scripts) and `audit.json` to the folder `to`. `ok` is false when anything is 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window
@@ -30,6 +29,7 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     """Looks at everything; writes the report if `to` is given."""
     if request.dry_run:
         return request.plan()
+    folder = request.local_target() if request.to else None
     frame = request.batch(spark, columns=COLUMNS, failOnDataLoss="false").persist()
     try:
         facts = found(frame)
@@ -37,8 +37,7 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
         frame.unpersist()
     record.count(facts["messages"])
     record.bytes = facts["bytes"]
-    if request.to:
-        folder = Path(request.to)
+    if folder is not None:
         files.make_folder(folder)
         text = json.dumps(facts, indent=1, default=str)
         _core.replace_file(folder / "audit.json", text.encode())

@@ -11,9 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock import _core
 from penstock.disk import files
 from penstock.engine.queue import Queue
-from penstock.errors import PenstockError
+from penstock.errors import OptionError, PenstockError
 from penstock.spark import queues
 from penstock.spark.pipelines.convert import digest
 from penstock.spark.pipelines.request import Request, Run
@@ -33,11 +34,12 @@ class UnequalError(PenstockError):
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     """Compacts every queue to `to`."""
-    target, options = request.target().rstrip("/"), request.parsed()
+    target, options = str(request.local_target()), request.parsed()
     done = []
     for name, where in queues.find(options).items():
         queue = queues.open_queue(name, where, options)
-        assert isinstance(queue, LocalQueue), "a shipped queue is compact enough"
+        if not isinstance(queue, LocalQueue):
+            raise OptionError("source", where, "a queue on this machine: a shipped one stays")
         state = Path(target) / "_penstock" / f"{name.replace('/', '__')}.json"
         known = files.read_json(state) or {}
         first = queue.head
@@ -76,4 +78,13 @@ def _move(
     if before != after:
         raise UnequalError(f"{folder} holds {after[0]} rows, {where} {before[0]} or others; "
                            f"nothing was trimmed")  # fmt: skip
+    _sync(Path(folder))
     return before[0]
+
+
+def _sync(folder: Path) -> None:
+    """Spark leaves its files in the page cache: nothing is trimmed before they are on the disk."""
+    for path in sorted(folder.rglob("*")):
+        (_core.sync_folder if path.is_dir() else _core.sync_file)(path)
+    for path in (folder, folder.parent, folder.parent.parent):
+        _core.sync_folder(path)

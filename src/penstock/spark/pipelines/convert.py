@@ -1,8 +1,8 @@
 """Convert: to a queue of another format, then both are read again and compared.
 
-Row by row in order, by a hash of everything that the new format keeps. What it has no place for
-is refused by the sink before anything is written; say which columns to leave out with
-`options={"drop": "tag,id"}`.
+Every message in its place, by a hash of everything that the new format keeps: bodies, tags, ids,
+keys, headers, and times as exactly as it has them. What it has no place for is refused by the sink
+before anything is written; say which columns to leave out with `options={"drop": "tag,id"}`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from penstock.errors import OptionError, PenstockError
+from penstock.spark import queues
+from penstock.spark.options import SourceOptions
 from penstock.spark.pipelines.request import Request, Run
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 CARRIED = ("body", "tag", "id", "key", "headers", "timestamp_ns")
+STEPS_NS = {"ns": 1, "ms": 1_000_000}
+"""How exactly formats keep times."""
+PLACE_BITS = 33
+"""Of `monotonically_increasing_id`: the row's place in its task."""
 
 
 class UnequalError(PenstockError):
@@ -25,11 +31,52 @@ class UnequalError(PenstockError):
 
 
 def digest(frame: DataFrame, columns: list[str]) -> tuple[int, int]:
-    """Rows, and a hash that does not depend on where tasks were cut."""
-    parts = [F.to_json(name) if name == "headers" else F.col(name) for name in columns]
-    one = F.xxhash64(*parts).cast("decimal(38,0)")
-    found = frame.agg(F.count(F.lit(1)), F.sum(one)).collect()[0]
+    """Rows, and a hash that does not depend on their order."""
+    found = frame.agg(F.count(F.lit(1)), F.sum(_hash(*map(_part, columns)))).collect()[0]
     return int(found[0]), int(found[1] or 0)
+
+
+def ordered(frame: DataFrame, hashes: list[Column]) -> list[tuple[int, int, int]]:
+    """Rows and two sums of each hash: plain, and times the row's place in the whole.
+
+    One pass: a task knows a row's place in itself, and how many rows came before the task is known
+    once all have counted theirs. So it does not matter where tasks were cut.
+    """
+    place = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << PLACE_BITS) - 1))
+    names = [f"h{number}" for number in range(len(hashes))]
+    rows = frame.select(
+        F.spark_partition_id().alias("task"), place.cast("decimal(11,0)").alias("place"),
+        *(one.alias(name) for name, one in zip(names, hashes, strict=True)),
+    )  # fmt: skip
+    sums = [F.sum(x) for name in names for x in (F.col(name), F.col(name) * F.col("place"))]
+    found = [[0, 0] for _ in hashes]
+    count = 0
+    tasks = rows.groupBy("task").agg(F.count(F.lit(1)), *sums).orderBy("task").collect()
+    for _, mine, *values in tasks:
+        for number, total in enumerate(found):
+            plain, weighted = int(values[2 * number]), int(values[2 * number + 1])
+            total[0] += plain
+            total[1] += weighted + count * plain
+        count += mine
+    return [(count, plain, weighted) for plain, weighted in found]
+
+
+def _hash(*parts: Column) -> Column:
+    return F.xxhash64(*parts).cast("decimal(20,0)")
+
+
+def _part(name: str) -> Column:
+    return F.to_json(name) if name == "headers" else F.col(name)
+
+
+def compared(frame: DataFrame, columns: list[str]) -> list[tuple[int, int, int]]:
+    """What `ordered` finds, once for every step that a format may keep times in."""
+    parts = [_part(name) for name in columns if name != "timestamp_ns"]
+    if "timestamp_ns" not in columns:
+        return ordered(frame, [_hash(*parts)])
+    time = F.col("timestamp_ns")
+    steps = [time - F.pmod(time, F.lit(step)) for step in STEPS_NS.values()]
+    return ordered(frame, [_hash(*parts, step) for step in steps])
 
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
@@ -41,14 +88,23 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
         raise OptionError("source", list(request.sources), "one queue")
     if request.dry_run:
         return request.plan() | {"columns": columns}
+    request = request.pinned()
     frame = request.batch(spark, columns=",".join(columns)).select(*columns)
     frame.write.format("penstock").mode("append").options(**options).save(target)
-    compared = [name for name in columns if name != "timestamp_ns"]
     reading = {k: v for k, v in options.items() if k.lower() in ("keyfile", "keyenv")}
-    copy = spark.read.format("penstock").options(**reading, columns=",".join(compared)).load(target)
-    before, after = digest(frame.select(*compared), compared), digest(copy, compared)
-    if before != after:
-        raise UnequalError(f"{target} holds {after[0]} rows that hash to {after[1]}; the source "
-                           f"has {before[0]} that hash to {before[1]}")  # fmt: skip
-    record.count(before[0])
-    return {"to": target, "rows": before[0], "compared": compared, "ok": True}
+    kept = columns if _keeps_times(target, reading) else [c for c in columns if "time" not in c]
+    copy = spark.read.format("penstock").options(**reading, columns=",".join(kept)).load(target)
+    before, after = compared(frame, kept), compared(copy, kept)
+    equal = [step for step, one, two in zip(STEPS_NS, before, after, strict=False) if one == two]
+    if not equal:
+        raise UnequalError(f"{target} holds {after[0][0]} rows that hash to {after[0][1:]}; the "
+                           f"source has {before[0][0]} that hash to {before[0][1:]}")  # fmt: skip
+    rows = before[0][0]
+    record.count(rows)
+    facts = {"to": target, "rows": rows, "compared": kept, "ok": True}
+    return facts | ({"times": equal[0]} if "timestamp_ns" in kept else {})
+
+
+def _keeps_times(target: str, reading: dict[str, str]) -> bool:
+    options = SourceOptions.of({"path": target, **{k.lower(): v for k, v in reading.items()}})
+    return queues.open_store(target, options).capabilities.timestamps

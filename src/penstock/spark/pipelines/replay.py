@@ -18,7 +18,7 @@ CARRIED = ("body", "tag", "id", "key", "headers", "timestamp_ns")
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     """Puts the range to the queue `to`."""
-    target = request.target()
+    target, request = request.target(), request.pinned()
     columns = ",".join(CARRIED)
     if request.dry_run:
         rows = request.batch(spark, columns="offset").count()

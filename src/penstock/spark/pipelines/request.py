@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import OptionError
-from penstock.spark import queues
+from penstock.spark import queues, shipped
+from penstock.spark.batch import limits
 from penstock.spark.options import SourceOptions
 from penstock.spark.pipelines.watch import Watch
 
@@ -71,7 +72,26 @@ class Request(_Defaults):
 
     def batch(self, spark: SparkSession, **more: str) -> DataFrame:
         """The source as a table."""
-        return spark.read.format("penstock").options(**self.reading(), **more).load()
+        return spark.read.format("penstock").options(**(self.reading() | more)).load()
+
+    def pinned(self) -> Request:
+        """The same with its range fixed: what is read twice must be the same twice, also in a
+        queue that others put into meanwhile."""
+        options = self.parsed()
+        first, last = {}, {}
+        for name, where in queues.find_some(options).items():
+            first[name], last[name] = limits(queues.open_queue(name, where, options), options)
+        loose = ("startingtimestamp", "endingtimestamp", "startingoffsets", "endingoffsets", "view")
+        kept = {k: v for k, v in self.source_options.items() if k.lower() not in loose}
+        fixed = {"startingOffsets": json.dumps(first), "endingOffsets": json.dumps(last)}
+        return replace(self, source_options=kept | fixed)
+
+    def local_target(self) -> Path:
+        """Where the result goes, if it has to be a folder that this machine sees."""
+        text = self.target().removeprefix("file://").removeprefix("file:")
+        if shipped.is_url(text):
+            raise OptionError("to", self.to, "a folder on this machine or on a mount")
+        return Path(text)
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """The source as a stream."""

@@ -48,7 +48,8 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
             .start()
         )
         return {"to": target, "batches": record.drain(query)}
-    counts = counted(request.batch(spark), request.window).persist()
+    frame = request.batch(spark, columns="queue,timestamp,tag,body")
+    counts = counted(frame, request.window).persist()
     counts.write.format(request.format).mode("overwrite").options(**request.options).save(target)
     total = counts.agg(F.sum("messages"), F.sum("bytes"), F.count(F.lit(1))).collect()[0]
     counts.unpersist()

@@ -149,6 +149,12 @@ impl Extras {
         view.owned = Some(owned.into());
     }
 
+    /// Whether no record is of an append at or above `tail`, which never happened.
+    #[inline]
+    pub fn is_settled(&self, tail: u64) -> bool {
+        self.map.word64(NEXT_AT).load(Ordering::Relaxed) <= tail
+    }
+
     /// Notes key and due time of the drafts that have one; answers whether any had. Under the
     /// append lock.
     pub fn append<'a>(
@@ -156,7 +162,7 @@ impl Extras {
         tail: u64,
         drafts: impl Iterator<Item = (&'a Draft<'a>, Place)>,
     ) -> std::io::Result<bool> {
-        if self.map.word64(NEXT_AT).load(Ordering::Relaxed) > tail {
+        if !self.is_settled(tail) {
             self.rewind(tail);
         }
         let mut at = self.end().max(HEADER_BYTES);

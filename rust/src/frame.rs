@@ -154,6 +154,17 @@ pub trait Frames: Send + Sync {
         false
     }
 
+    /// Whether `find_plain` finds frames.
+    fn has_plain(&self) -> bool {
+        false
+    }
+
+    /// Finds a plain, whole frame at `at` of `bytes`: what `step` finds, written to `view` in
+    /// place. False: look with `step`.
+    fn find_plain(&self, _bytes: &[u8], _at: usize, _view: &mut FrameView) -> bool {
+        false
+    }
+
     /// A batch is about to be measured and then, in the same order, encoded: what a codec that
     /// must encode to measure kept from the batch before it is stale.
     fn begin(&self) {}

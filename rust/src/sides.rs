@@ -3,6 +3,7 @@
 //! Files are named by the offset where the segment, or in a ring the lap, begins.
 
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
@@ -100,6 +101,23 @@ impl Side for Integrity {
     }
 }
 
+/// A file of those below: the only one as it is, or a lap's for as long as it is in use.
+enum Held<'a, F> {
+    Only(&'a F),
+    Lap(Arc<F>),
+}
+
+impl<F> Deref for Held<'_, F> {
+    type Target = F;
+    #[inline]
+    fn deref(&self) -> &F {
+        match self {
+            Self::Only(file) => file,
+            Self::Lap(file) => file,
+        }
+    }
+}
+
 /// The files of one kind: one for a plain segment, one per lap of a ring.
 struct Laps<F> {
     folder: PathBuf,
@@ -109,7 +127,7 @@ struct Laps<F> {
     writable: bool,
     /// Whether missing files are made.
     makes: bool,
-    only: Option<Arc<F>>,
+    only: Option<F>,
     open: RwLock<Vec<(u64, Arc<F>)>>,
     /// The lap that was looked for last and has no file.
     absent: AtomicU64,
@@ -121,7 +139,7 @@ impl<F: Side> Laps<F> {
         let mut laps =
             Self { folder, base, span, writable, makes, only: None, open, absent: u64::MAX.into() };
         if span == 0 {
-            laps.only = laps.file(base)?.map(Arc::new);
+            laps.only = laps.file(base)?;
         }
         Ok(laps)
     }
@@ -133,11 +151,11 @@ impl<F: Side> Laps<F> {
 
     /// The file that `offset` belongs to, made when missing if `make` says so.
     #[inline]
-    fn at(&self, offset: u64, make: bool) -> io::Result<Option<Arc<F>>> {
+    fn at(&self, offset: u64, make: bool) -> io::Result<Option<Held<'_, F>>> {
         if self.span == 0 {
-            return Ok(self.only.clone());
+            return Ok(self.only.as_ref().map(Held::Only));
         }
-        self.lap_at(offset, make)
+        Ok(self.lap_at(offset, make)?.map(Held::Lap))
     }
 
     fn lap_at(&self, offset: u64, make: bool) -> io::Result<Option<Arc<F>>> {
@@ -207,11 +225,13 @@ impl Sides {
         Ok(Self { extras, integrity, covers: makes })
     }
 
-    fn extras_at(&self, offset: u64) -> Option<Arc<Extras>> {
+    #[inline]
+    fn extras_at(&self, offset: u64) -> Option<Held<'_, Extras>> {
         self.extras.as_ref()?.at(offset, false).ok().flatten()
     }
 
-    fn integrity_at(&self, offset: u64) -> Option<Arc<Integrity>> {
+    #[inline]
+    fn integrity_at(&self, offset: u64) -> Option<Held<'_, Integrity>> {
         self.integrity.as_ref()?.at(offset, false).ok().flatten()
     }
 
@@ -250,6 +270,11 @@ impl Sides {
         synced: bool,
     ) -> io::Result<()> {
         let Some(laps) = &self.extras else { return Ok(()) };
+        let has_nothing = |draft: &Draft<'_>| draft.key.is_empty() && draft.due_ns == 0;
+        let is_settled = |only: &Extras| only.is_settled(first.offset);
+        if laps.only.as_ref().is_some_and(is_settled) && drafts.iter().all(has_nothing) {
+            return Ok(());
+        }
         let mut place = first;
         let mut placed = drafts
             .iter()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::frame::{FrameView, Span};
 use crate::segment::Segment;
 
-/// A message that was found. Of a plain frame of our own only the body's place is kept, since most
+/// A message that was found. Of a plain frame only the body's place is kept, since most
 /// users ask for nothing else: the rest is read from the frame again when it is asked for.
 pub struct Spot {
     segment: Option<Arc<Segment>>,
@@ -20,8 +20,8 @@ impl Spot {
     /// What was found in `frame` of `segment`. Takes from `view` what can't be found again.
     #[inline]
     pub fn found(segment: &Arc<Segment>, frame: u64, view: &mut FrameView) -> Self {
-        let full =
-            (!segment.has_plain() || view.owned.is_some()).then(|| Box::new(std::mem::take(view)));
+        let is_plain = segment.has_plain() && view.owned.is_none() && view.due_ns == 0;
+        let full = (!is_plain).then(|| Box::new(std::mem::take(view)));
         let seen = full.as_deref().unwrap_or(view);
         let (size, body) = (crate::words::small(seen.size), seen.body);
         Self { segment: Some(Arc::clone(segment)), frame, size, body, full }

@@ -140,7 +140,7 @@ fn walk_segment(
     let mut offset = start;
     let mut plain = crate::frame::FrameView::default();
     while offset < limit {
-        if segment.find_plain(offset, limit, &mut plain) {
+        if !is_covered && segment.find_plain(offset, limit, &mut plain) {
             walker.frame(offset, limit, &plain);
             offset += plain.size as u64;
             continue;

@@ -646,7 +646,6 @@ class Group:
         max_receives: int | None = None,
         expire_s: float | None = None,
         spin_s: float | None = None,
-        durable_only: bool | None = None,
     ) -> None:
         """New settings, from now on."""
 

@@ -108,6 +108,28 @@ impl Frames for MfqFrames {
         Step::Frame(FrameView { size, body, payload: body, ..FrameView::default() })
     }
 
+    fn has_plain(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn find_plain(&self, bytes: &[u8], at: usize, view: &mut FrameView) -> bool {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let length = words::u32_le(rest, 0).unwrap_or(0) as usize;
+        if length == 0 || length > MAX_PAYLOAD_BYTES {
+            return false;
+        }
+        if rest.get(length + HEADER_BYTES) != Some(&END_MARKER) {
+            return false;
+        }
+        view.size = length + OVERHEAD_BYTES;
+        view.body = Span::new(HEADER_BYTES, length);
+        view.payload = view.body;
+        // What else a message can have is beside the segment, and comes after this.
+        (view.due_ns, view.key, view.owned) = (0, Span::default(), None);
+        true
+    }
+
     fn most_at_once(&self, segment_bytes: usize) -> usize {
         segment_bytes / 2
     }

@@ -27,6 +27,8 @@ use crate::tags::{Filter, MODERN};
 const RESTS: u32 = 8;
 /// Looks before a thread lets the interpreter go to spin on: about two microseconds.
 const FIRST_LOOKS: u32 = 16;
+/// Rests before the first look at the heels of a quick producer, at most.
+const MOST_RESTS: u32 = 64;
 /// Spins without a look at Python's signals, at most.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// Sleeps so long at most: a signal that comes just before does not end a sleep.
@@ -47,17 +49,16 @@ impl Opening {
     }
 
     /// Looks `times` for a tail above `limit`, with a rest after each look: a look takes the
-    /// word from the producer, who must fetch it back before he can go on.
-    fn watch(&self, limit: u64, times: u32) -> bool {
-        for _ in 0..times {
+    /// word from the producer, who must fetch it back before he can go on. Answers how many looks
+    /// were in vain.
+    fn watch(&self, limit: u64, times: u32) -> u32 {
+        for vain in 0..times {
             if self.control.tail() != limit {
-                return true;
+                return vain;
             }
-            for _ in 0..RESTS {
-                std::hint::spin_loop();
-            }
+            rest(RESTS);
         }
-        false
+        times
     }
 
     /// Until something may be there, `spin` is over, or it is time to look at signals.
@@ -65,7 +66,7 @@ impl Opening {
         let (start, limit) = (Instant::now(), self.control.tail());
         let spin = spin.min(PATIENCE);
         loop {
-            if self.watch(limit, 64) || self.is_behind() {
+            if self.watch(limit, 64) < 64 || self.is_behind() {
                 return true;
             }
             if start.elapsed() >= spin {
@@ -107,11 +108,19 @@ impl Opening {
     }
 }
 
+fn rest(times: u32) {
+    for _ in 0..times {
+        std::hint::spin_loop();
+    }
+}
+
 struct State {
     opening: Arc<Opening>,
     reader: Reader,
     /// Below it everything is in the reader's segment: no look at words that the producer moves.
     limit: u64,
+    /// Rests before a look at the tail: more while the producer is always further on by then.
+    rests: u32,
     /// Where the next message begins, once one was handed out and not committed.
     pending: Option<u64>,
     has_begun: bool,
@@ -125,6 +134,17 @@ impl State {
     #[inline]
     fn next(&mut self, offset: u64) -> Option<u64> {
         if offset >= self.limit { None } else { self.reader.find_known(offset, self.limit) }
+    }
+
+    /// Everything known was handed out: looks for more, though not at every message of a quick
+    /// producer. Both would wait for the word that each takes from the other.
+    fn watch(&mut self, offset: u64) {
+        rest(self.rests);
+        self.rests = match self.opening.watch(offset, FIRST_LOOKS) {
+            0 => (self.rests + RESTS).min(MOST_RESTS),
+            FIRST_LOOKS => 0,
+            _ => self.rests,
+        };
     }
 
     /// Ends a view that was handed out. Someone may still look at a part of it: its bytes never
@@ -259,7 +279,7 @@ impl MfqConsumer {
             // Before anything else, and before the producer's own file: he is most often close.
             if !has_watched && !self.spin.is_zero() && offset >= state.limit {
                 has_watched = true;
-                state.opening.watch(offset, FIRST_LOOKS);
+                state.watch(offset);
             }
             let (state, look) = self.look(py, state, offset, since.is_some())?;
             match look {
@@ -323,6 +343,7 @@ impl MfqConsumer {
             opening: Arc::new(open(host)?),
             reader: Reader::new(Filter::new("", MODERN)),
             limit: 0,
+            rests: 0,
             pending: None,
             has_begun: false,
             lender: None,

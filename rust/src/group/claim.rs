@@ -108,9 +108,7 @@ impl Group {
             false => error,
         })?;
         let segment = segment.bind(py).cast::<crate::segment::PySegment>()?.get();
-        let mut reader = self.reader(py);
-        reader.segment = Some(Arc::clone(&segment.0));
-        reader.wanted = offset;
+        self.reader(py).turn_to(&segment.0, offset);
         Ok(())
     }
 
@@ -158,7 +156,7 @@ impl Group {
         loop {
             let kept = out.len();
             let start = word.load(Ordering::Acquire);
-            let limit = self.limit();
+            let limit = self.control.tail();
             let mut next = start;
             let mut needs_table = false;
             let mut stop = Stop::Enough;
@@ -213,7 +211,7 @@ impl Group {
         wish: &Wish,
         out: &mut Vec<Claimed>,
     ) -> Result<Stop, Stop> {
-        let limit = self.limit();
+        let limit = self.control.tail();
         if self.table.small(at::FLAGS) & (PAUSED | GONE) != 0 {
             return Ok(Stop::Enough);
         }

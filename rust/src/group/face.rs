@@ -78,7 +78,7 @@ impl PyGroup {
             }
             // Before the look: whatever is signalled after it ends the sleep below.
             let seen = group.control.event_word().load(Ordering::SeqCst);
-            let limit = group.limit();
+            let limit = group.control.tail();
             group.claim(py, count, visibility_ns, claimed)?;
             if !claimed.is_empty() {
                 self.bury(py, claimed)?;
@@ -94,14 +94,14 @@ impl PyGroup {
             if group.is_behind(polls) {
                 group.host.call_method0(py, "follow")?;
                 polls = 0;
-                if group.limit() != limit {
+                if group.control.tail() != limit {
                     continue;
                 }
             }
             if !is_patient {
                 return Ok(());
             }
-            if self.pause_briefly(limit) {
+            if group.pause_briefly(limit) {
                 continue;
             }
             let until = match (until, timeout) {
@@ -133,27 +133,6 @@ impl PyGroup {
         let version = self.0.table.small(at::VERSION);
         self.0.settings.noticed_version.store(version, Ordering::Relaxed);
         self.0.host.call_method0(py, "refresh").map(drop)
-    }
-
-    /// A very short spin: most waits between busy processes end within it. True: look again.
-    fn pause_briefly(&self, limit: u64) -> bool {
-        let group = &*self.0;
-        let spin = group.settings.spin_ns.load(Ordering::Relaxed);
-        if spin == 0 || group.clock().is_manual() {
-            return false;
-        }
-        let start = group.clock().boot();
-        loop {
-            for _ in 0..32 {
-                std::hint::spin_loop();
-            }
-            if group.limit() != limit {
-                return true;
-            }
-            if group.clock().boot() - start > spin {
-                return false;
-            }
-        }
     }
 }
 
@@ -225,7 +204,6 @@ impl PyGroup {
             max_receives: max_receives.into(),
             expire_ns: 0.into(),
             spin_ns: 2_000.into(),
-            is_durable_only: false.into(),
             noticed_version: table.small(at::VERSION).into(),
         };
         // Who was told may be gone: the next progress is said again.
@@ -283,6 +261,11 @@ impl PyGroup {
         }
         // Only who waits needs it as a number.
         let timeout = timeout.map(|seconds| seconds.extract::<f64>()).transpose()?;
+        if timeout.is_none_or(|seconds| seconds > 0.0)
+            && let Some(message) = group.claim_soon(py)?
+        {
+            return Ok(message);
+        }
         let mut claimed = std::mem::take(&mut self.0.reader(py).scratch);
         let outcome = self.claim_until(py, 1, timeout, visibility, &mut claimed);
         let found = claimed.pop();
@@ -445,7 +428,7 @@ impl PyGroup {
     }
 
     /// New settings, from now on.
-    #[pyo3(signature = (*, visibility_s=None, window=None, max_receives=None, expire_s=None, spin_s=None, durable_only=None))]
+    #[pyo3(signature = (*, visibility_s=None, window=None, max_receives=None, expire_s=None, spin_s=None))]
     fn configure(
         &self,
         visibility_s: Option<f64>,
@@ -453,7 +436,6 @@ impl PyGroup {
         max_receives: Option<u32>,
         expire_s: Option<f64>,
         spin_s: Option<f64>,
-        durable_only: Option<bool>,
     ) -> PyResult<()> {
         let settings = &self.0.settings;
         if let Some(seconds) = visibility_s {
@@ -470,9 +452,6 @@ impl PyGroup {
         }
         if let Some(seconds) = spin_s {
             settings.spin_ns.store(seconds_to_ns(seconds)?, Ordering::Relaxed);
-        }
-        if let Some(only) = durable_only {
-            settings.is_durable_only.store(only, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -62,7 +62,6 @@ pub struct Settings {
     max_receives: AtomicU32,
     expire_ns: AtomicI64,
     spin_ns: AtomicI64,
-    is_durable_only: AtomicBool,
     noticed_version: AtomicU32,
 }
 
@@ -438,7 +437,7 @@ impl Group {
         let timeout = (wake_at != NEVER || self.clock().is_manual())
             .then(|| std::time::Duration::from_nanos(nap.unsigned_abs()));
         let ready = || {
-            self.limit() != limit_seen
+            self.control.tail() != limit_seen
                 || self.table.small(at::READY_LEN) > 0
                 || self.has_news()
                 || self.is_closed.load(Ordering::Relaxed)
@@ -471,14 +470,5 @@ impl Group {
         let Some(end) = self.foreign_end() else { return false };
         let is_quiet = self.control.lock_word().load(Ordering::Acquire) == 0;
         (is_quiet || polls > 4) && end > self.control.tail()
-    }
-
-    /// Readers go no further: the tail, or what is synced.
-    #[inline(always)]
-    fn limit(&self) -> u64 {
-        match self.settings.is_durable_only.load(Ordering::Relaxed) {
-            true => self.control.durable(),
-            false => self.control.tail(),
-        }
     }
 }

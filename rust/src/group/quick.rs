@@ -27,7 +27,7 @@ impl Group {
         let word = self.table.map().word64(at::NEXT);
         let mut reader = self.reader(py);
         let offset = word.load(Ordering::Acquire);
-        let found = reader.find(&self.control, offset, self.limit());
+        let found = reader.find_on(&self.control, offset, || self.control.tail());
         if sigbus::hits() != hits {
             drop(reader);
             return Err(self.vanished(py));
@@ -47,6 +47,37 @@ impl Group {
         };
         drop(reader);
         Bound::new(py, message).map(Some)
+    }
+
+    /// The next message of a busy writer, where the reader is at its heels: most often it is there
+    /// in a moment. None: it takes a closer look, or a longer wait.
+    pub(super) fn claim_soon<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Message>>> {
+        let limit = self.control.tail();
+        let is_at_end = || self.table.wide(at::NEXT) >= limit;
+        match self.is_plain() && is_at_end() && self.pause_briefly(limit) {
+            true => self.claim_next(py),
+            false => Ok(None),
+        }
+    }
+
+    /// A very short spin: most waits between busy processes end within it. True: look again.
+    pub(super) fn pause_briefly(&self, limit: u64) -> bool {
+        let spin = self.settings.spin_ns.load(Ordering::Relaxed);
+        if spin == 0 || self.clock().is_manual() {
+            return false;
+        }
+        let start = self.clock().boot();
+        loop {
+            for _ in 0..32 {
+                std::hint::spin_loop();
+            }
+            if self.control.tail() != limit {
+                return true;
+            }
+            if self.clock().boot() - start > spin {
+                return false;
+            }
+        }
     }
 
     /// What the reader has just found, as Python sees it.
@@ -83,7 +114,7 @@ impl Group {
         if self.is_encumbered(now) {
             return Ok(None);
         }
-        let found = reader.find(&self.control, offset, self.limit());
+        let found = reader.find_on(&self.control, offset, || self.control.tail());
         if sigbus::hits() != hits {
             drop(held);
             drop(reader);

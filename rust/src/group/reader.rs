@@ -32,6 +32,8 @@ pub struct Reader {
     pub filter: Filter,
     /// The message that was found last.
     pub view: FrameView,
+    /// Below it everything is in `segment`, and whole: no look at words that writers move.
+    known: u64,
     /// Room for what one call claims, kept between calls.
     pub scratch: Vec<Claimed>,
     batch: Option<(u64, Vec<FrameView>)>,
@@ -45,6 +47,7 @@ impl Reader {
             wanted: 0,
             filter,
             view: FrameView::default(),
+            known: 0,
             scratch: Vec::new(),
             batch: None,
         }
@@ -85,11 +88,43 @@ impl Reader {
         self.look_closely(&segment, offset, limit, step)
     }
 
+    /// What stands at `offset`. `limit` tells how far may be read: asked only when what is known
+    /// from the last time does not suffice, for a writer must fetch the word back that a reader
+    /// took.
+    #[inline]
+    pub fn find_on(
+        &mut self,
+        control: &Control,
+        offset: u64,
+        limit: impl FnOnce() -> u64,
+    ) -> Found {
+        if offset < self.known
+            && let Some(next) = self.find_known(offset, self.known)
+        {
+            return Found::Message { frame: offset, next };
+        }
+        let limit = limit();
+        let found = self.find(control, offset, limit);
+        if let (Found::Message { .. }, Some(segment)) = (&found, &self.segment) {
+            self.known = limit.min(segment.end());
+        }
+        found
+    }
+
+    /// Opens `segment` for `offset`: nothing is known of it yet.
+    pub fn turn_to(&mut self, segment: &Arc<Segment>, offset: u64) {
+        (self.segment, self.wanted, self.known) = (Some(Arc::clone(segment)), offset, 0);
+    }
+
     /// The message at `offset`, where everything up to `limit` is known to be in the segment of
     /// the last read; where the one behind it begins. None: look with `find`.
     #[inline]
     pub fn find_known(&mut self, offset: u64, limit: u64) -> Option<u64> {
-        let segment = self.segment.as_ref().filter(|segment| offset >= segment.first())?;
+        let is_held = |segment: &&Arc<Segment>| offset >= segment.first() && !segment.is_stale();
+        let segment = self.segment.as_ref().filter(is_held)?;
+        if segment.find_plain(offset, limit, &mut self.view) {
+            return Some(offset + self.view.size as u64);
+        }
         match segment.step(offset, limit, true) {
             Step::Frame(view) if !view.sealed => {
                 let next = offset + view.size as u64;

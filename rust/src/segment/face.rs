@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::{Backing, LIVE, PyFrames, Ring, Segment};
+use super::{Backing, LIVE, Plain, PyFrames, Ring, Segment};
 use crate::errors;
 use crate::region;
 use crate::sides::Sides;
@@ -78,7 +78,7 @@ impl PySegment {
             soft_bytes: soft_bytes.unwrap_or(usize::MAX),
             by_write,
             is_spoiled: false.into(),
-            is_own: frames.0.is_own() && sides.is_none(),
+            plain: Plain::of(&*frames.0, sides.is_some()),
             frames: Arc::clone(&frames.0),
             sides: sides.map(Arc::new),
             holes: OnceLock::new(),

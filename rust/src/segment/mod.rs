@@ -70,9 +70,29 @@ pub struct Segment {
     by_write: bool,
     is_spoiled: AtomicBool,
     frames: Arc<dyn Frames>,
-    is_own: bool,
+    plain: Plain,
     sides: Option<Arc<Sides>>,
     holes: OnceLock<Vec<(u64, u64)>>,
+}
+
+/// Which frames are found in place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Plain {
+    /// Those of our own format, without a call.
+    Own,
+    /// Those that the codec finds.
+    Codec,
+    None,
+}
+
+impl Plain {
+    fn of(frames: &dyn Frames, has_sides: bool) -> Self {
+        match frames.is_own() {
+            true if !has_sides => Self::Own,
+            false if frames.has_plain() => Self::Codec,
+            _ => Self::None,
+        }
+    }
 }
 
 impl Segment {
@@ -99,7 +119,7 @@ impl Segment {
             soft_bytes: 0,
             by_write: false,
             is_spoiled: false.into(),
-            is_own: frames.is_own() && sides.is_none(),
+            plain: Plain::of(&*frames, sides.is_some()),
             frames,
             sides,
             holes: OnceLock::new(),
@@ -196,27 +216,41 @@ impl Segment {
         step
     }
 
-    /// Finds a plain, whole frame of our own format at `offset`, without a call. False: look with
-    /// `step`.
+    /// Finds a plain, whole frame at `offset` that its checksum fits; one of our own format without
+    /// a call. False: look with `step`.
     #[inline]
     pub fn find_plain(&self, offset: u64, limit: u64, view: &mut FrameView) -> bool {
-        if !self.is_own || self.holes.get().is_some() {
+        if self.plain == Plain::None || self.holes.get().is_some() {
             return false;
         }
         let (bytes, at) = self.window(offset, limit);
-        PenstockFrames::find_plain(bytes, at, view)
+        match self.plain {
+            Plain::Own => PenstockFrames::find_plain(bytes, at, view),
+            _ => self.frames.find_plain(bytes, at, view) && self.is_judged(offset, view),
+        }
     }
 
-    /// Whether plain frames of our own format are here, which can be read again as they were.
+    #[inline]
+    fn is_judged(&self, offset: u64, view: &mut FrameView) -> bool {
+        self.sides.as_ref().is_none_or(|sides| sides.judge(self, offset, view).is_ok())
+    }
+
+    /// Whether plain frames are here, which can be read again as they were: all but what lies
+    /// beside the segment.
     #[inline]
     pub fn has_plain(&self) -> bool {
-        self.is_own
+        self.plain != Plain::None
     }
 
     /// A plain frame that was found before.
     pub fn plain_again(&self, offset: u64, size: u32) -> FrameView {
         let (bytes, at) = self.window(offset, offset.saturating_add(u64::from(size)));
-        PenstockFrames::read_again(bytes, at)
+        if self.plain == Plain::Own {
+            return PenstockFrames::read_again(bytes, at);
+        }
+        let mut view = FrameView::default();
+        self.frames.find_plain(bytes, at, &mut view);
+        view
     }
 
     /// Bytes of the file before those that `window` gives.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import Queue
+from penstock import ManualClock, Queue
 from tests.formats.mfq.twin import Twin
 
 SIZE = 64
@@ -81,3 +81,25 @@ def test_trim_deletes_whole_segments_and_waits_for_the_consumer(tmp_path: Path) 
         assert len(twin.bases()) == 1
         assert queue.end().head == twin.bases()[0]
         assert next(iter(queue.scan())).offset == twin.bases()[0]
+
+
+def test_what_is_noted_for_one_message_is_not_taken_for_its_neighbours(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with Queue(tmp_path / "q", format="mfq", clock=clock) as queue:
+        bodies = [b"first", b"keyed", b"late", b"last"]
+        queue.put(bodies[0])
+        queue.put(bodies[1], key="k")
+        queue.put(bodies[2], delay=5)
+        queue.put(bodies[3])
+        group = queue.group("readers", ack="auto")
+        found = [group.get(0), group.get(0), group.get(0)]
+        assert [(m.body, m.key) for m in found] == [
+            (b"first", None),
+            (b"keyed", "k"),
+            (b"last", None),
+        ]
+        clock.advance(5)
+        late = group.get(0)
+        assert (late.body, late.key) == (b"late", None)
+        found = list(queue.scan())
+        assert [m.key for m in found] == [None, "k", None, None]

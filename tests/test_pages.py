@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import queue
 import re
+import threading
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.options import GroupOptions, QueueOptions
+from tests.waiting import until_it_waits
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+README = ROOT / "README.md"
+PAGES = [README, *sorted(DOCS.glob("*.md"))]
 
 
 def blocks(page: Path) -> list[tuple[int, str, str]]:
@@ -46,6 +51,23 @@ def test_the_python_of_a_format_s_page_runs(
     assert found
     for line, text in found:
         exec(compile("\n" * (line - 1) + text, str(page), "exec"), {"__name__": "page"})
+
+
+def test_the_first_lines_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    handled: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    scope: dict[str, Any] = {"__name__": "page", "handle": handled.put}
+
+    def close_once_it_waits() -> None:
+        assert handled.get() == b"..."
+        until_it_waits(threading.main_thread(), scope["queue"])
+        scope["queue"].close()
+
+    line, _, text = blocks(README)[0]
+    thread = threading.Thread(target=close_once_it_waits)
+    thread.start()
+    exec(compile("\n" * (line - 1) + text, "README.md", "exec"), scope)
+    thread.join()
 
 
 def test_every_test_that_a_page_names_is_there() -> None:

@@ -1,15 +1,63 @@
-"""docs/spark.md says what the options are called; a test that reads both keeps them together."""
+"""docs/spark.md says what the options are called, and its examples run as they stand there."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock import Queue
 from penstock.spark import options, schema, sink
 from penstock.spark.pipelines import NAMES
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "spark.md").read_text()
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "spark.md").read_text()
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.spark
+def test_the_python_and_the_sql_of_the_page_run(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Queue(tmp_path / "data" / "orders") as queue:
+        queue.put_many([b"1", b"2"], tag="eu.created")
+    with Queue(tmp_path / "spool", format="beats") as queue:
+        queue.put(b'{"message": "hello"}')
+    (readme,) = (text for text in blocks((ROOT / "README.md").read_text(), "python")
+                 if "spark" in text)  # fmt: skip
+    examples = [
+        readme.replace('"orders")      #', '"/data/orders")      #'),
+        *blocks(PAGE, "python"),
+    ]
+    scope: dict[str, Any] = {}
+    for text in examples:
+        # Spark's paths begin where its JVM was started.
+        text = re.sub(r'"(lake/|checkpoint")', rf'"{tmp_path}/\1', text)
+        text = text.replace("/data/", f"{tmp_path}/data/")
+        text = text.replace("/var/lib/filebeat/diskqueue", str(tmp_path / "spool"))
+        exec(text, scope)
+        scope["df"] = scope["orders"]
+        source = spark.readStream.format("penstock").option("group", "copy")
+        scope["frame"] = source.load(str(tmp_path / "data" / "orders")).select("body", "tag")
+    for name in ("stream", "query"):
+        scope[name].processAllAvailable()
+        scope[name].stop()
+    assert spark.read.parquet(str(tmp_path / "lake" / "orders")).count() == 2
+    assert spark.read.format("penstock").load(str(tmp_path / "data" / "out")).count() == 4
+    (sql,) = blocks(PAGE, "sql")
+    *before, last = [part for part in sql.split(";") if part.strip()]
+    for statement in before:
+        spark.sql(statement.replace("/data/", f"{tmp_path}/data/"))
+    assert spark.sql(last).collect() == [("eu.created", 2)]
+    assert "hello" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", [*options.SPELLED, "path"])

@@ -76,3 +76,10 @@ def trim(sidecar: Path, head: int) -> None:
         for base, following in itertools.pairwise(bases):
             if following <= head:
                 _core.unlink_file(sidecar / kind / f"{base:020d}{suffix}")
+
+
+def drop(sidecar: Path, kinds: dict[str, bool], base: int) -> None:
+    """Forgets what lay beside a segment that is no more."""
+    for kind, suffix in KINDS.items():
+        if kinds[kind]:
+            _core.unlink_file(sidecar / kind / f"{base:020d}{suffix}")

@@ -53,21 +53,17 @@ def holding_cursors(queue: Queue) -> dict[str, int]:
 def plan(queue: Queue, before: int | None = None) -> Plan:
     """What would go now: everything before `before`, or what the options say."""
     store, options = queue.store, queue.options
-    infos = store.segments(fresh=True)
+    infos, head = store.segments(), store.end().head
     wanted = 0 if before is None else before
     reason = "asked for" if before is not None else "nothing is due"
     if before is None and options.retention_bytes:
-        total = sum(info.size for info in infos)
-        for info in infos[:-1]:
-            if total <= options.retention_bytes:
-                break
-            total -= info.size
+        for info in infos.beyond(options.retention_bytes, head)[-1:]:
             wanted, reason = info.end or 0, f"more than {options.retention_bytes} bytes"
     if before is None and options.retention_age_s:
         oldest = store.clock.wall_now_ns() - int(options.retention_age_s * 1e9)
-        for info in infos[:-1]:
+        for info in infos.above(head):
             last = store.describe(info).last_ns
-            if last is None or last >= oldest:
+            if info is infos[-1] or last is None or last >= oldest:
                 break
             if (info.end or 0) > wanted:
                 wanted, reason = info.end or 0, f"older than {options.retention_age_s} s"
@@ -81,7 +77,7 @@ def plan(queue: Queue, before: int | None = None) -> Plan:
     for note in intents.open_notes(store):
         if note.first < wanted:
             wanted, kept = note.first, f"batch {note.batch} of {note.app!r} is on its way"
-    gone = tuple(i for i in infos[:-1] if i.end is not None and i.end <= wanted)
+    gone = tuple(info for info in infos.below(wanted) if (info.end or 0) > head)
     return Plan(wanted, gone, reason if gone else "nothing is due", kept)
 
 
@@ -101,7 +97,7 @@ def purge(queue: Queue) -> int:
     """Every group is done with everything; how many messages the default group had not read."""
     store = queue.store
     unread = queue.group().lag
-    if store.end().tail > store.segments(fresh=True)[-1].first:
+    if store.end().tail > store.segments()[-1].first:
         store.roll(store.need_shared().segment_base, 0)
     # Up to here and no further: what others put meanwhile is not what was asked to go.
     before = store.end().tail

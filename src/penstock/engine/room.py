@@ -49,8 +49,9 @@ def free(queue: Queue) -> bool:
     cursors = queue.holding_cursors().values()
     if not cursors or store.capabilities.deletes_consumed:
         return False
-    done, end, infos = min(cursors), store.end(), store.segments(fresh=True)
-    if done >= end.tail > infos[-1].first or done > infos[-1].first == infos[0].first:
+    done, end = min(cursors), store.end()
+    oldest, newest = next(store.segments_above(end.head)).first, store.segments()[-1].first
+    if done >= end.tail > newest or done > newest == oldest:
         # The newest segment is read too, or all there is: with a new one begun, it can go.
         store.roll(end.segment_base, 0)
     return bool(retention.apply(queue, retention.plan(queue, done)))
@@ -60,7 +61,7 @@ def drop_oldest(queue: Queue, needed: int) -> None:
     """Deletes the oldest segments, read or not, until there is room."""
     store = queue.store
     while not has_room(queue, needed):
-        oldest = store.segments(fresh=True)[0]
+        oldest = next(store.segments_above(store.end().head))
         if oldest.end is None:
             store.roll(oldest.base, needed)
             continue
@@ -74,8 +75,9 @@ def wanted(queue: Queue, needed: int = 0) -> int:
     if queue.store.capabilities.ring:
         end = queue.store.end()
         return max(end.head + 1, end.tail + needed - queue.options.max_bytes)
-    oldest = queue.store.segments(fresh=True)[0]
-    return oldest.end if oldest.end is not None else queue.store.end().tail
+    end = queue.store.end()
+    oldest = next(queue.store.segments_above(end.head))
+    return oldest.end if oldest.end is not None else end.tail
 
 
 def wait(queue: Queue, needed: int) -> None:

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import control, files, sides
-from penstock.errors import ClosedError, CorruptError, FormatError, OffsetError, RefusedError
+from penstock.errors import ClosedError, RefusedError
 from penstock.formats import known_damage, verifying
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.own_groups import OwnGroups
 from penstock.formats.segment_list import SegmentList
+from penstock.formats.store_segments import StoreSegments
 from penstock.formats.values import Capabilities as Capabilities
 from penstock.formats.values import Damage as Damage
 from penstock.formats.values import End as End
@@ -33,7 +34,7 @@ from penstock.formats.values import Verdict as Verdict
 from penstock.options import Durability, QueueOptions
 
 
-class Store(OwnGroups, ABC):
+class Store(StoreSegments, OwnGroups, ABC):
     """An open queue as its format sees it."""
 
     format: ClassVar[str]
@@ -57,6 +58,7 @@ class Store(OwnGroups, ABC):
         self._end: End | None = None
         self._opened = OpenSegments()
         self._known = SegmentList()
+        self._has_trimmed = False
         self._turn = threading.RLock()
         """Held by the thread that rolls, or takes over what another process changed."""
         self.load()
@@ -86,23 +88,18 @@ class Store(OwnGroups, ABC):
     def load(self) -> None:
         """Reads headers and settings; raises on what can't be opened. Changes nothing."""
 
-    @abstractmethod
-    def list_segments(self) -> list[SegmentInfo]:
-        """All segments in order, ends included as far as names and headers tell."""
-
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With what header and summary tell, where the format has them."""
         return info
 
-    @abstractmethod
-    def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
-        """Opens one."""
-
     def side_files(self) -> dict[str, Any]:
         """Arguments for `_core.Segment`: where what the format has no place for is kept."""
-        has = self.capabilities
-        kinds = {"extras": not (has.keys and has.delays), "integrity": not has.checksums}
+        kinds = self._side_kinds()
         return sides.folders(self.sidecar, kinds, live=self.is_live, covers=self.options.integrity)
+
+    def _side_kinds(self) -> dict[str, bool]:
+        has = self.capabilities
+        return {"extras": not (has.keys and has.delays), "integrity": not has.checksums}
 
     @abstractmethod
     def find_end(self, known: control.Words | None) -> End:
@@ -159,10 +156,6 @@ class Store(OwnGroups, ABC):
     def verify_extra(self, verdict: Verdict) -> None:
         """What a format checks beyond its frames."""
 
-    def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None:
-        """A segment with a damaged header, read by what else is known; none when nothing is."""
-        return None
-
     def rebuild_header(self, info: SegmentInfo) -> bool:
         """Writes a damaged header anew from what else is known; whether that was possible."""
         return False
@@ -216,6 +209,8 @@ class Store(OwnGroups, ABC):
         end = self.find_end(words)
         self.dropped = end.dropped
         end = self.recover(end, clean=was_clean)
+        if not was_clean:
+            self._known = SegmentList()  # Files may have been cut, moved or made.
         shared.reset(
             boot=boot, tail=end.tail, next_number=end.next_number, segment_base=end.segment_base,
             head=end.head, head_number=end.head_number, durable=end.durable,
@@ -284,140 +279,15 @@ class Store(OwnGroups, ABC):
             self.dropped = self._end.dropped
         return self._end
 
-    # ── segments ───────────────────────────────────────────────────────────────────────────
-
-    def segments(self, *, fresh: bool = False) -> list[SegmentInfo]:
-        """All segments in order; each one's end is the next one's beginning."""
-        known = self._known
-        if fresh or not known.infos:
-            words = self.shared or control.Look(self.sidecar)
-            known = self._known = SegmentList.of(self.list_segments, words)
-        return known.infos
-
-    def segments_above(self, offset: int) -> list[SegmentInfo]:
-        """Those that end above `offset`, listed only if someone else has begun one."""
-        end, known = self.end(), self._known
-        if known.last_base != end.segment_base:
-            self.segments(fresh=True)
-        return self._known.above(max(offset, end.head))
-
-    def is_trimmed(self, info: SegmentInfo) -> bool:
-        """Whether the segment went because nobody needs it any more, since it was listed."""
-        return info.end is not None and info.end <= self.end().head
-
-    def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
-        """Opens a segment; what a repair has set aside in it is passed over by every reader."""
-        if known_damage.is_lost(info, self.set_aside):
-            frames = _core.penstock_frames(bytes(16), info.base)
-            segment = _core.Segment.over(info.path, info.base, 0, frames, b"", end=info.end)
-        else:
-            segment = self.open_segment(info, writable=writable)
-        known_damage.mark(segment, self.set_aside)
-        return segment
-
-    def open_tolerantly(self, info: SegmentInfo) -> tuple[_core.Segment | None, Damage | None]:
-        """The segment, if there is a way to read it, and what is wrong with its header.
-
-        Neither for one that was trimmed while we looked.
-        """
-        try:
-            return self._open(info, self.end().segment_base), None
-        except FileNotFoundError:
-            if not self.is_trimmed(info):
-                raise
-            return None, None
-        except (CorruptError, FormatError) as error:
-            at = getattr(error, "at", 0)
-            expected = getattr(error, "expected", "a segment header")
-            damage = Damage(info.path, at, 0, getattr(error, "found", str(error)), expected)
-            segment = self.rescue_segment(info)
-            if segment is not None:
-                known_damage.mark(segment, self.set_aside)
-            return segment, damage
-
-    def _keep(self, segment: _core.Segment) -> _core.Segment:
-        return self._opened.keep(segment)
-
-    def live_segment(self, base: int) -> SegmentInfo | None:
-        """The last segment, which begins at `base`."""
-        return next((info for info in self.segments(fresh=True) if info.base == base), None)
-
-    def _open_writable(self, base: int) -> _core.Segment:
-        info = self.live_segment(base)
-        if info is None:
-            raise OffsetError(f"{self.path}: segment {base} is gone")
-        return self._keep(self.open_whole(info, writable=True))
-
-    def writable_segment(self, base: int) -> _core.Segment:
-        """The segment that is appended to, after someone else began it."""
-        found = self._opened.get(base)
-        if found is not None and found.end is None:
-            return found
-        return self._open_writable(base)
-
-    def segment_at(self, offset: int) -> _core.Segment:
-        """The segment that holds `offset`, or the next one when `offset` is in none."""
-        while True:
-            live_base = self.end().segment_base
-            try:
-                return self._segment_at(offset, live_base)
-            except FileNotFoundError as error:
-                # The last segment may have ended, and its working copy gone, just now; or another
-                # process has trimmed one that was still listed.
-                before = {str(info.path) for info in self._known.infos}
-                gone = before - {str(info.path) for info in self.segments(fresh=True)}
-                if self.end().segment_base == live_base and str(error.filename) not in gone:
-                    raise
-
-    def _segment_at(self, offset: int, live_base: int) -> _core.Segment:
-        segment = self._opened.holding(offset, live_base)
-        if segment is not None:
-            return segment
-        known = self._known.holding(offset)
-        if known is not None and known.path.exists():
-            return self._open(known, live_base)
-        infos = self.segments(fresh=True)
-        for info in reversed(infos):
-            if info.base <= offset:
-                break
-        else:
-            if not infos:
-                raise OffsetError(f"{self.path}: the queue has no segment any more")
-            info = infos[0]
-        if info.end is not None and offset >= info.end:
-            later = [other for other in infos if other.base > info.base]
-            info = later[0] if later else info
-        return self._open(info, live_base)
-
-    def _open(self, info: SegmentInfo, live_base: int) -> _core.Segment:
-        found = self._opened.get(info.base)
-        if info.base == live_base and self.is_live:
-            return found or self._keep(self.open_whole(info, writable=True))
-        if found is not None and found.end is None and info.end is not None:
-            found.set_end(info.end)
-        if found is not None:
-            return found
-        return self._keep(self.open_whole(info, writable=False))
-
-    def unsynced_segments(self, durable: int) -> list[_core.Segment]:
-        """Those that hold anything at or above `durable`, oldest first."""
-        live_base = self.end().segment_base
-        found = []
-        for info in self.segments_above(durable):
-            try:
-                found.append(self._open(info, live_base))
-            except FileNotFoundError:
-                if not self.is_trimmed(info):
-                    raise
-        return found
+    # ── rolling and trimming ───────────────────────────────────────────────────────────────
 
     def roll(self, base: int, needed: int) -> None:
         """Begins a new segment unless another process just did."""
         end = self._switch(base, needed)
         old = self._opened.get(base)
         if old is not None and old.end is None:
-            if end is None:
-                end = next((i.end for i in self.segments(fresh=True) if i.base == base), None)
+            info = self.segments().at(base) if end is None else None
+            end = info.end if info is not None else end
             if end is not None:
                 old.set_end(end)
 
@@ -442,7 +312,9 @@ class Store(OwnGroups, ABC):
     def began(self, new: NewSegment, old_base: int, tail: int, number: int, needed: int) -> None:
         """`new` has its name: what is known is brought up to date before other threads roll."""
         known = self._known
-        self._known = known.followed_by(new) if known.last_base == old_base else SegmentList()
+        is_known = known.as_of == known.last_base == old_base
+        end, head = tail if self.capabilities.gaps else new.base, self.need_shared().head
+        self._known = known.followed_by(new, end, head) if is_known else SegmentList()
 
     def make_room(self, needed: int) -> None:
         """The queue is full: the engine decides."""
@@ -455,44 +327,32 @@ class Store(OwnGroups, ABC):
         end = self.end()
         return self.bytes_between(end.head, end.tail)
 
-    # ── walking ────────────────────────────────────────────────────────────────────────────
-
-    def ranges(self, start: int, end: int) -> Iterator[tuple[SegmentInfo, int, int]]:
-        """The parts of `[start, end)` that lie in each segment."""
-        for info in self.segments(fresh=True):
-            first = max(info.first, start)
-            last = end if info.end is None else min(info.end, end)
-            if first < last:
-                yield info, first, last
-
-    def bytes_between(self, start: int, end: int) -> int:
-        """Bytes of frames in `[start, end)`."""
-        return sum(last - first for _, first, last in self.ranges(start, end))
-
     def verify(self) -> Verdict:
         """Walks everything below the tail with its checksums. Changes nothing."""
         return verifying.verify(self)
 
     def trim(self, before: int) -> list[SegmentInfo]:
         """Unlinks segments that end at or before `before`; never the last one."""
-        shared = self.need_shared()
+        # What others unlinked, or died before they did, only a listing tells: one per opening.
+        fresh, self._has_trimmed = not self._has_trimmed, True
+        is_first, shared = fresh, self.need_shared()
         while True:
-            infos = self.segments(fresh=True)
-            gone = [i for i in infos[:-1] if i.end is not None and i.end <= before]
-            if not gone:
+            infos = self.segments(fresh=fresh)
+            due = infos.below(before)
+            if not due:
                 return []
-            kept = self.describe(infos[len(gone)])
+            kept = self.describe(infos[len(due)])
             if kept.path.exists() or not self.is_trimmed(kept):
-                break  # Else another process has trimmed further, and nothing tells its number.
+                break
+            fresh = True  # Another process has trimmed further, and nothing tells its number.
         self.after_trim(kept)
         shared.set_head(kept.first, kept.first_number or 0)
-        for info in gone:
-            _core.unlink_file(info.path)
+        gone = [info for info in due if _core.unlink_file(info.path)]
+        for info in due:
             self._opened.forget(info.base)
-        sides.trim(self.sidecar, kept.first)
-        self._known = SegmentList()
+            sides.drop(self.sidecar, self._side_kinds(), info.base)
+        if is_first:
+            sides.trim(self.sidecar, kept.first)
+        with self._turn:
+            self._known = self._known.without(due)
         return gone
-
-    def size_bytes(self) -> int:
-        """Bytes of all segments as the disk counts them."""
-        return sum(files.disk_bytes(info.path) for info in self.segments(fresh=True))

@@ -110,6 +110,8 @@ class NewSegment:
     first: int
     closing: bytes = b""
     """Stored where the segment before it ends."""
+    size: int | None = None
+    """Its bytes, where the format wants them known."""
 
 
 @dataclass(slots=True)

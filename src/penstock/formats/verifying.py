@@ -16,7 +16,7 @@ def verify(store: Store) -> Verdict:
     """Walks everything below the tail with its checksums. Changes nothing."""
     verdict, end = Verdict(), store.end()
     verdict.torn.extend(store.dropped)
-    done, total = 0, sum(info.size for info in store.segments())
+    done, total = 0, sum(info.size for info in store.segments(fresh=True))
     for info, first, last in store.ranges(end.head, end.tail):
         store.on_verified(done, total)
         done += info.size

@@ -123,9 +123,9 @@ def _open(options: SourceOptions, span: Span, stack: ExitStack) -> tuple[Store, 
             f"queue {span.queue}: {span.where} is another queue now ({store.identity}) than when "
             f"the query was planned ({span.identity})"
         )
-    for info in store.segments(fresh=True):
-        if info.base == span.base:
-            return store, replace(info, end=end if end is not None else info.end)
+    info = store.segments().at(span.base)
+    if info is not None:
+        return store, replace(info, end=end if end is not None else info.end)
     raise DataLoss(f"queue {span.queue}: retention removed {span.where}/{span.file} "
                    f"(offsets {span.start} to {span.end})")  # fmt: skip
 

@@ -15,13 +15,13 @@ def test_a_segment_that_is_freed_while_we_look_is_no_error(
 ) -> None:
     with Queue(tmp_path / "q", format="beats") as queue:
         queue.put_many([b"a", b"b"])
-    find = segments.find
+    listed = segments.listed
 
-    def find_one_more(folder: Path) -> dict[int, Path]:
-        real = find(folder)
-        return {min(real) - 1: folder / "freed.seg", **real}
+    def one_more(folder: Path) -> list[tuple[int, int]]:
+        real = listed(folder)
+        return [(real[0][0] - 1, 1), *real]
 
-    monkeypatch.setattr(segments, "find", find_one_more)
+    monkeypatch.setattr(segments, "listed", one_more)
     with Queue(tmp_path / "q", read_only=True) as queue:
         assert [message.body for message in queue.scan()] == [b"a", b"b"]
         assert queue.verify().is_ok

@@ -57,8 +57,8 @@ def _is_closed(path: Path) -> bool:
 def close_segment(store: BeatsFiles, base: int, tail: int, next_number: int) -> None:
     """Nobody appends any more: the file ends at `tail`, and its header says how many frames."""
     number = base >> POSITION_BITS
-    path = segments.find(store.path).get(number)
-    if path is None:
+    path = segments.path_of(store.path, number)
+    if not path.exists():
         return
     header = store.header(path)
     assert isinstance(header, segments.Header)
@@ -141,9 +141,9 @@ def close_after_crash(store: BeatsFiles, number: int) -> list[Damage]:
 
 def close_one(store: BeatsFiles, number: int) -> list[Damage]:
     """Closes a segment that is in the file as it is, by its frames."""
-    path = segments.find(store.path).get(number)
-    header = store.header(path) if path is not None else None
-    if path is None or not isinstance(header, segments.Header) or header.kind.is_stream:
+    path = segments.path_of(store.path, number)
+    header = store.header(path) if path.exists() else None
+    if not isinstance(header, segments.Header) or header.kind.is_stream:
         return []
     kind, base = header.kind, header.kind.base(number)
     dropped = _cut_torn(store, number, path, kind.data_at)

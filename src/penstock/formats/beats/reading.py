@@ -24,6 +24,8 @@ from penstock.formats.beats.segments import Header, Unreadable
 
 Found = TypeVar("Found")
 MAX_SEGMENT_BYTES = 2 << 30
+OPEN_AT_MOST = 2
+"""The newest segments: they may still change."""
 MAX_UNPACKED = 2
 """Compressed segments that stay unpacked in memory."""
 
@@ -53,10 +55,14 @@ class BeatsFiles(Store, ABC):
     def load(self) -> None:
         """Reads every header; the key must fit."""
         self.options = replace(self.options, key=segments.plain_key(self.options.key))
-        self._headers: dict[tuple[str, int], Header | Unreadable] = {}
+        self._headers: dict[int, tuple[int, Header | Unreadable]] = {}
+        """By segment id, each with the inode that it was read from."""
+        self._ended: dict[int, tuple[int, SegmentInfo]] = {}
+        """The same for segments that nobody will ever write to again."""
         self._stream_ends: dict[tuple[str, int, int], int] = {}
         self._own: dict[int, int] = {}
         self._seen_base = -1
+        self._is_switching = False
         self._making_room: set[int] = set()
         self._is_recovering = False
         self._doubt: doubt.Doubt | None = None
@@ -79,11 +85,22 @@ class BeatsFiles(Store, ABC):
 
     def header(self, path: Path) -> Header | Unreadable:
         """What a segment's first bytes say; they never change once a frame is there."""
-        at = (path.name, path.stat().st_ino)
-        found = self._headers.get(at)
-        if found is None or isinstance(found, Unreadable) or not found.fits:
-            found = self._headers[at] = segments.identify(path, self.options.key)
+        return self._header(int(path.stem), path.stat().st_ino)
+
+    def _header(self, number: int, inode: int) -> Header | Unreadable:
+        known, found = self._headers.get(number, (None, None))
+        if known == inode and isinstance(found, Header) and found.fits:
+            return found
+        found = segments.identify(segments.path_of(self.path, number), self.options.key)
+        self._headers[number] = inode, found
         return found
+
+    def forget(self, info: SegmentInfo) -> None:
+        """A segment is no more: so is what was known of it."""
+        number = info.base >> POSITION_BITS
+        self._headers.pop(number, None)
+        self._ended.pop(number, None)
+        self._own.pop(info.base, None)
 
     def _live_base(self) -> int | None:
         """The segment that someone has open, if anyone has."""
@@ -97,13 +114,15 @@ class BeatsFiles(Store, ABC):
     def _live_words(self) -> control.Words | None:
         """The shared words of a queue that someone has open, or that a crash left in this boot.
 
-        None once a Beat has begun a segment since.
+        None once a Beat has begun a segment since: it goes on from the newest there is, and
+        deletes the oldest first.
         """
         words = control.peek(self.sidecar)
         if words is None or words.is_clean or words.boot != self.clock.boot_id():
             return None
-        ids = segments.find(self.path)
-        return words if ids and max(ids) == words.segment_base >> POSITION_BITS else None
+        number = words.segment_base >> POSITION_BITS
+        last, next = (segments.path_of(self.path, n) for n in (number, number + 1))
+        return words if last.exists() and not next.exists() else None
 
     def list_segments(self) -> list[SegmentInfo]:
         """By id; each one's end is where its file ends."""
@@ -115,11 +134,20 @@ class BeatsFiles(Store, ABC):
             # One has begun meanwhile, and its size was taken for its end.
 
     def _infos(self, live: int | None) -> list[SegmentInfo]:
+        listed = segments.listed(self.path)
+        # Whoever began the last one may still be closing the one before it.
+        settled = 0 if self._is_recovering else len(listed) - OPEN_AT_MOST
+        known, self._ended = self._ended, {}
         found = []
-        for number, path, header in self._readable():
-            info = self._unless_gone(path, partial(self._info, number, path, header, live))
+        for place, (number, inode) in enumerate(listed):
+            was, info = known.get(number, (None, None)) if place < settled else (None, None)
+            if was != inode:
+                path = segments.path_of(self.path, number)
+                info = self._unless_gone(path, partial(self._info, number, inode, live))
             if info is not None:
                 found.append(info)
+            if info is not None and place < settled:
+                self._ended[number] = inode, info
         return self._certain(found)
 
     def _unless_gone(self, path: Path, look: Callable[[], Found]) -> Found | None:
@@ -139,11 +167,15 @@ class BeatsFiles(Store, ABC):
             return infos
         return [cut for info in infos if (cut := doubt.cut_info(info, known)) is not None]
 
-    def _info(self, number: int, path: Path, header: Header, live: int | None) -> SegmentInfo:
-        base = header.kind.base(number)
-        size = path.stat().st_size
-        end = None if base == live else self._end_of(number, path, header, size)
-        return SegmentInfo(path, base, base, end, size)
+    def _info(self, number: int, inode: int, live: int | None) -> SegmentInfo | None:
+        """None for a file without a header that can be read."""
+        header, path = self._header(number, inode), segments.path_of(self.path, number)
+        if isinstance(header, Unreadable):
+            return None
+        base, size = header.kind.base(number), path.stat().st_size
+        if base == live:
+            return SegmentInfo(path, base, base, None, None)
+        return SegmentInfo(path, base, base, self._end_of(number, path, header, size), size)
 
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With the number of frames, where the header has it."""
@@ -230,10 +262,22 @@ class BeatsFiles(Store, ABC):
 
     def segment_of(self, offset: int) -> _core.Segment | None:
         """The segment whose id is in `offset`, also when that is its end."""
-        for info in self.segments(fresh=True):
-            if info.base >> POSITION_BITS == offset >> POSITION_BITS:
-                return self._open(info, self.end().segment_base)
-        return None
+        number = offset >> POSITION_BITS
+        info = self._from_number(number)
+        if info is None or info.base >> POSITION_BITS != number:
+            return None
+        return self._open(info, self.end().segment_base)
+
+    def _from_number(self, number: int) -> SegmentInfo | None:
+        """The segment with this id, or the next one there is."""
+        info = self.segments().beginning(number << POSITION_BITS)
+        if info is not None and not info.path.exists():
+            info = self.segments(fresh=True).beginning(number << POSITION_BITS)
+        return info
+
+    def is_trimmed(self, info: SegmentInfo) -> bool:
+        """Whether it went, by whoever: what is missing in the middle was deleted, as read."""
+        return info.end is not None and not info.path.exists()
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
@@ -274,13 +318,13 @@ class BeatsFiles(Store, ABC):
     def _readable(self) -> list[tuple[int, Path, Header]]:
         """Segments with a header that can be read; one may be deleted while we look."""
         found = []
-        for number, path in segments.find(self.path).items():
+        for number, inode in segments.listed(self.path):
             try:
-                header = self.header(path)
+                header = self._header(number, inode)
             except FileNotFoundError:
                 continue
             if isinstance(header, Header):
-                found.append((number, path, header))
+                found.append((number, segments.path_of(self.path, number), header))
         return found
 
     @property
@@ -316,21 +360,17 @@ class BeatsFiles(Store, ABC):
 
     def _place(self, found: state.State) -> int:
         """The state as an offset where a message begins, or the end of its segment."""
-        infos = self.segments(fresh=True)
-        for info in infos:
-            number = info.base >> POSITION_BITS
-            if number > found.segment:
-                return info.first
-            if number < found.segment:
-                continue
-            end = info.end if info.end is not None else self.end().tail
-            if found.is_start or found.offset <= info.first:
-                return info.first
-            segment = self._open(info, self.end().segment_base)
-            if found.offset < end and not _core.is_boundary(segment, found.offset, end):
-                return info.first  # Not the beginning of an event: rather again than not at all.
-            return min(found.offset, end)
-        return self.end().tail
+        info = self._from_number(found.segment)
+        if info is None:
+            return self.end().tail
+        is_later = info.base >> POSITION_BITS > found.segment
+        if is_later or found.is_start or found.offset <= info.first:
+            return info.first
+        end = info.end if info.end is not None else self.end().tail
+        segment = self._open(info, self.end().segment_base)
+        if found.offset < end and not _core.is_boundary(segment, found.offset, end):
+            return info.first  # Not the beginning of an event: rather again than not at all.
+        return min(found.offset, end)
 
     def verify(self) -> Verdict:
         """Every frame, header and stream of every file. Changes nothing."""

@@ -40,17 +40,27 @@ class Unreadable:
     is_torn: bool
 
 
+def listed(folder: Path) -> list[tuple[int, int]]:
+    """Id and inode of each segment file, in order, without asking any of them."""
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = sorted((int(e.name[:-4]), e.inode()) for e in entries if NAME.match(e.name))
+    if found and found[-1][0] > MAX_ID:
+        advice = f"ids up to {MAX_ID} fit into an offset"
+        raise FormatError(folder, f"segment id {found[-1][0]}", advice)
+    return found
+
+
+def path_of(folder: Path, number: int) -> Path:
+    """The file of the segment `number`."""
+    return folder / f"{number}.seg"
+
+
 def find(folder: Path) -> dict[int, Path]:
     """Segment files by id, in order."""
-    try:
-        names = [entry.name for entry in os.scandir(folder)]
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    ids = sorted(int(name[:-4]) for name in names if NAME.match(name))
-    if ids and ids[-1] > MAX_ID:
-        advice = f"ids up to {MAX_ID} fit into an offset"
-        raise FormatError(folder, f"segment id {ids[-1]}", advice)
-    return {number: folder / f"{number}.seg" for number in ids}
+    return {number: path_of(folder, number) for number, _ in listed(folder)}
 
 
 def size_of(path: Path) -> int:

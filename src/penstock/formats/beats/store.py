@@ -20,7 +20,7 @@ from typing import Any
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import GroupError, OptionError, RefusedError
+from penstock.errors import GroupError, OffsetError, OptionError, RefusedError
 from penstock.formats.base import End, NewSegment, SegmentInfo
 from penstock.formats.beats import closing, doubt, rescue, segments, state
 from penstock.formats.beats.layouts import (
@@ -32,7 +32,6 @@ from penstock.formats.beats.layouts import (
     Kind,
 )
 from penstock.formats.beats.reading import MAX_SEGMENT_BYTES, BeatsFiles
-from penstock.formats.segment_list import SegmentList
 from penstock.options import QueueOptions
 
 
@@ -122,7 +121,9 @@ class BeatsStore(BeatsFiles):
     def _foreign(self, base: int) -> _core.Segment:
         """Another process's open segment, as something that can't be appended to."""
         self._seen_base = base
-        info = next(i for i in self.segments(fresh=True) if i.base == base)
+        info = self.live_segment(base)
+        if info is None:
+            raise OffsetError(f"{self.path}: segment {base} is gone")
         segment = self.open_segment(info, writable=True)
         segment.set_end(base)
         return segment
@@ -130,11 +131,11 @@ class BeatsStore(BeatsFiles):
     def writable_segment(self, base: int) -> _core.Segment:
         """The open segment, if it is ours; else it is taken over by beginning the next one."""
         with self._turn:  # A thread of ours that began it has noted so by then.
-            is_own = base in self._own
+            is_own, is_switching = base in self._own, self._is_switching
         if is_own:
             found = self._opened.get(base)
             return found if found is not None and found.end is None else self._open_writable(base)
-        if self._seen_base == base:
+        if self._seen_base == base and not is_switching:
             self.roll(base, 0)
             base = self.need_shared().segment_base
         return self._open_writable(base)
@@ -147,15 +148,26 @@ class BeatsStore(BeatsFiles):
             self._switch(base, needed)
         old = self._opened.get(base)
         if old is not None and old.end is None:
-            ends = {i.base: i.end for i in self.segments(fresh=True)}
-            old.set_end(ends.get(base) or base)
+            info = self.segments().at(base)
+            old.set_end((info.end if info is not None else None) or base)
+
+    def _switch(self, base: int, needed: int) -> int | None:
+        """Notes that this thread is at it: the writer, which another thread may just have turned
+        elsewhere, asks for the segment that is to be followed, not for yet another one."""
+        with self._turn:
+            self._is_switching = True
+            try:
+                return super()._switch(base, needed)
+            finally:
+                self._is_switching = False
 
     def began(self, new: NewSegment, old_base: int, tail: int, number: int, needed: int) -> None:
         """It is ours; the old one is closed."""
-        self._own[new.base] = self._limit(needed)
+        self._own[new.base] = max(self.options.segment_bytes, needed + self.kind.data_at)
         self.first_numbers[new.base] = number
-        self._known = SegmentList()
         closing.close_segment(self, old_base, tail, number)
+        super().began(new, old_base, tail, number, needed)
+        self._own[new.base] = self._limit(needed)
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """A file with a header, and in encrypted layouts an IV that was never used."""
@@ -175,7 +187,10 @@ class BeatsStore(BeatsFiles):
         return max(limit, needed + self.kind.data_at)
 
     def _used(self) -> int:
-        return sum(segments.size_of(path) for path in segments.find(self.path).values())
+        infos, head = self.segments(), self.end().head
+        # What is done with may be there still, or be gone: these are asked.
+        done = sum(segments.size_of(info.path) for info in infos.below(head))
+        return done + infos.bytes_above(head)
 
     def used_bytes(self) -> int:
         """What `max_bytes` limits: the files, and the header of another one."""
@@ -221,6 +236,7 @@ class BeatsStore(BeatsFiles):
         gone = super().trim(before)
         for info in gone:
             _core.unlink_file(closing.seal_path(info.path))
+            self.forget(info)
         return gone
 
     def bring_back(self, damaged: set[Path]) -> int:

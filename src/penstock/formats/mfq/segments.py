@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock import _core
-from penstock.disk import control, files, sides
+from penstock.disk import control, files
 from penstock.errors import CorruptError, FormatError
 from penstock.formats.mfq import layouts
 from penstock.formats.values import SegmentInfo
@@ -146,12 +146,6 @@ def is_unused(info: SegmentInfo) -> bool:
     """Whether nothing was ever written at a segment's beginning."""
     with info.path.open("rb") as stream:
         return info.base == 0 and not any(stream.read(layouts.FRAME.size))
-
-
-def drop_sides(sidecar: Path, base: int) -> None:
-    """Forgets what lay beside a segment that is no more."""
-    for kind, suffix in sides.KINDS.items():
-        _core.unlink_file(sidecar / kind / f"{base:020d}{suffix}")
 
 
 def identity_of(queue: Path, sidecar: Path) -> str:

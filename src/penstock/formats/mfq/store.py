@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock import _core
-from penstock.disk import control, files
+from penstock.disk import control, files, sides
 from penstock.errors import CorruptError, OptionError, RefusedError
 from penstock.formats.base import Store
 from penstock.formats.mfq import layouts, segments
@@ -259,7 +259,7 @@ class MfqStore(Store):
         for entry in sorted(os.scandir(self.path / segments.LOG), key=lambda entry: entry.name):
             if int(entry.name) > end.segment_base or entry.stat().st_size == 0:
                 self._set_aside(Path(entry.path))
-                segments.drop_sides(self.sidecar, int(entry.name))
+                sides.drop(self.sidecar, self._side_kinds(), int(entry.name))
         if not self.list_segments():
             segments.make_segment(self.path, self.sidecar, end.tail, self.segment_bytes)
         self._set_back(PRODUCER, end.tail)
@@ -318,9 +318,8 @@ class MfqStore(Store):
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """The next file, named by the tail; 0xEE ends the old one if six bytes are left."""
-        # Not the newest by name: another process may be about to go on in that one.
-        last = self.live_segment(self.need_shared().segment_base) or self.list_segments()[-1]
-        if needed > self.segment_bytes or tail == last.base:
+        base = self.need_shared().segment_base
+        if needed > self.segment_bytes or tail == base:
             raise RefusedError(
                 f"{needed} bytes do not fit into a segment of {self.segment_bytes}; "
                 f"a batch in one segment is as much as format mfq can hold, penstock holds more"
@@ -335,10 +334,10 @@ class MfqStore(Store):
             pass  # Another process took it.
         if not prepared.exists():
             _core.create_file(prepared, self.segment_bytes)
-        left = last.base + last.size - tail
+        left = base + self.segment_bytes - tail
         closing = layouts.SEGMENT_END if left >= layouts.SMALLEST_FRAME_BYTES else b""
         path = segments.segment_path(self.path, tail)
-        return prepared, NewSegment(path, tail, tail, closing)
+        return prepared, NewSegment(path, tail, tail, closing, self.segment_bytes)
 
     def tend(self) -> None:
         """Syncs `consumer.offset`."""

@@ -61,7 +61,7 @@ class Index:
             _core.unlink_file(self.path)
             _core.sync_folder(self.path.parent)
 
-    def tidy(self, infos: list[SegmentInfo]) -> None:
+    def tidy(self, infos: Iterable[SegmentInfo]) -> None:
         """Leaves out segments that are gone, once they are many."""
         self._refresh()
         found = [known for info in infos if (known := self.find(info)) is not None]

@@ -8,6 +8,7 @@ have reached the disk before it, and a queue has no holes. They are set aside, n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,7 @@ def find_end(store: PenstockStore, known: control.Words | None) -> End:
 
 
 def walk_up(
-    store: PenstockStore, infos: list[SegmentInfo], durable: int, *, past_damage: bool
+    store: PenstockStore, infos: Sequence[SegmentInfo], durable: int, *, past_damage: bool
 ) -> tuple[Walk, list[Damage]]:
     """From the segment that holds `durable` to the first one whose frames do not reach its end."""
     first = max((i for i, info in enumerate(infos) if info.base < durable), default=0)
@@ -76,7 +77,7 @@ def walk_up(
     return last, [last.fault] if last.fault is not None else []
 
 
-def aside(infos: list[SegmentInfo], what: str) -> list[Damage]:
+def aside(infos: Sequence[SegmentInfo], what: str) -> list[Damage]:
     """What is said about segments that do not count."""
     return [Damage(info.path, 0, info.size, what, "the frames before it") for info in infos]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -271,20 +273,12 @@ class PenstockStore(Store):
         infos = [info for info in self.list_segments() if info.base < tail]
         return infos[-1] if infos else None
 
-    def live_segment(self, base: int) -> SegmentInfo | None:
-        """By its name: a roll costs the same whether ten segments are there or ten thousand."""
-        path = segment_path(self.path, base)
-        try:
-            return SegmentInfo(path, base, base, None, path.stat().st_size)
-        except FileNotFoundError:
-            return None
-
     def tend(self) -> None:
         """Seals what is full."""
         shared = self.shared
         if shared is not None and shared.segment_base != self._sealed_below:
             base = shared.segment_base
-            self.seal_quietly(self.segments_above(0))
+            self.seal_quietly(self.segments())
             self._sealed_below = base
 
     def prepare_ahead(self) -> None:
@@ -306,11 +300,11 @@ class PenstockStore(Store):
         _core.create_file(fresh, size, zeroed=is_zeroed, synced=is_synced)
         _core.rename_file(fresh, ready)
 
-    def seal_full_segments(self, infos: list[SegmentInfo]) -> int:
+    def seal_full_segments(self, infos: Sequence[SegmentInfo]) -> int:
         """Gives every full segment its summary and its place in the index; answers how many."""
         sealed: list[SegmentInfo] = []
-        for info in reversed(infos[:-1]):
-            if self.index.find(info) is not None:
+        for info in itertools.islice(reversed(infos), 1, None):
+            if self.is_trimmed(info) or self.index.find(info) is not None:
                 break
             page = segments.read_page(info.path)
             if len(page) < HEADER_BYTES:
@@ -325,7 +319,7 @@ class PenstockStore(Store):
             self.index.add(self._read_about(info) for info in reversed(sealed))
         return len(sealed)
 
-    def seal_quietly(self, infos: list[SegmentInfo]) -> None:
+    def seal_quietly(self, infos: Sequence[SegmentInfo]) -> None:
         """The same; damage in it is not this call's business."""
         # `verify` reports it with file and byte; what another process has trimmed needs no seal.
         with suppress(CorruptError, FormatError, FileNotFoundError):
@@ -333,9 +327,8 @@ class PenstockStore(Store):
 
     def leave(self, shared: _core.Shared) -> None:
         """Seals what is full and drops files that were only prepared."""
-        infos = self.segments_above(0)
-        self.seal_quietly(infos)
-        self.index.tidy(infos)
+        self.seal_quietly(self.segments())
+        self.index.tidy(self.segments_above(0))
         self.drop_prepared()
 
     def drop_prepared(self) -> None:

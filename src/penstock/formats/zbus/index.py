@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,13 +39,13 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
-    """What an index file says."""
+class Head:
+    """What the header of an index file says. Entries are read one by one where they are needed: a
+    roll and a trim cost the same with ten thousand of them."""
 
     path: Path
     layout: ZbusLayout
     header: dict[str, Any]
-    blocks: tuple[Block, ...]
 
     @property
     def start(self) -> int:
@@ -51,9 +53,35 @@ class Index:
         return int(self.header["block_start"])
 
     @property
+    def count(self) -> int:
+        """How many blocks there are."""
+        return int(self.header["block_count"])
+
+    @property
     def message_count(self) -> int:
         """Messages ever written, as it was last counted."""
         return int(self.header["message_count"])
+
+    def find(self, base: int) -> Block | None:
+        """The block that begins at `base`."""
+        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+
+            def block(number: int) -> Block:
+                raw = os.pread(file, ENTRY_BYTES, slot_at(number))
+                return _block(self.path, self.layout, number, raw, 0)
+
+            def place(number: int) -> int:
+                # Counted, and not entered yet: behind all that are.
+                known = block(number)
+                return known.base if number == self.start or not known.is_unborn else 1 << 64
+
+            numbers = range(self.start, self.start + self.count)
+            at = bisect_left(numbers, base, key=place)
+            found = block(numbers[at]) if at < len(numbers) else None
+        finally:
+            os.close(file)
+        return found if found is not None and found.base == base else None
 
     def write(self, field: str, value: int | bytes) -> None:
         """Stores one field of the header."""
@@ -79,6 +107,13 @@ class Index:
         _core.write_file(self.path, at, self.layout.entry.pack_field("end", end))
 
 
+@dataclass(frozen=True, slots=True)
+class Index(Head):
+    """What all of an index file says."""
+
+    blocks: tuple[Block, ...]
+
+
 def slot_at(number: int) -> int:
     """Where the entry of block `number` is."""
     return HEADER_BYTES + number % SLOTS * ENTRY_BYTES
@@ -96,11 +131,18 @@ def find(folder: Path) -> Path | None:
     return names[0] if names else None
 
 
-def read(path: Path, layout: ZbusLayout) -> Index:
-    """Reads and checks the whole file."""
-    raw = path.read_bytes()
-    if len(raw) != layouts.INDEX_BYTES:
-        raise CorruptError(path, len(raw), f"{len(raw)} bytes", f"{layouts.INDEX_BYTES}")
+def look(path: Path, layout: ZbusLayout) -> Head:
+    """Reads and checks the header alone."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _head(path, layout, os.pread(file, HEADER_BYTES, 0), os.fstat(file).st_size)
+    finally:
+        os.close(file)
+
+
+def _head(path: Path, layout: ZbusLayout, raw: bytes, size: int) -> Head:
+    if size != layouts.INDEX_BYTES:
+        raise CorruptError(path, size, f"{size} bytes", f"{layouts.INDEX_BYTES}")
     header = layout.index.unpack(raw)
     if header["version"] != 1:
         raise FormatError(path, f"version {header['version']}", "zbus wrote 1 only", at=0)
@@ -108,18 +150,29 @@ def read(path: Path, layout: ZbusLayout) -> Index:
     if start < 0 or not 0 <= count <= SLOTS:
         found = f"block start {start}, block count {count}"
         raise CorruptError(path, 4, found, f"a start from 0 on and at most {SLOTS} blocks")
+    return Head(path, layout, header)
+
+
+def _block(path: Path, layout: ZbusLayout, number: int, raw: bytes, at: int) -> Block:
+    word = layout.entry.unpack(raw, at)
+    if word["base"] < 0 or word["end"] < 0:
+        found = f"base {word['base']}, end {word['end']}"
+        raise CorruptError(path, slot_at(number), found, "0 or more")
+    return Block(number, word["created_ms"], word["base"], word["end"], word["updated_ms"])
+
+
+def read(path: Path, layout: ZbusLayout) -> Index:
+    """Reads and checks the whole file."""
+    raw = path.read_bytes()
+    head = _head(path, layout, raw, len(raw))
     blocks: list[Block] = []
-    for number in range(start, start + count):
-        word = layout.entry.unpack(raw, slot_at(number))
-        if word["base"] < 0 or word["end"] < 0:
-            at = slot_at(number)
-            raise CorruptError(path, at, f"base {word['base']}, end {word['end']}", "0 or more")
-        block = Block(number, word["created_ms"], word["base"], word["end"], word["updated_ms"])
+    for number in range(head.start, head.start + head.count):
+        block = _block(path, layout, number, raw, slot_at(number))
         if blocks and not block.is_unborn and block.base <= blocks[-1].base:
             found = f"block {number} begins at {block.base}"
             raise CorruptError(path, block.slot_at, found, f"more than {blocks[-1].base}")
         blocks.append(block)
-    return Index(path, layout, header, tuple(blocks))
+    return Index(path, layout, head.header, tuple(blocks))
 
 
 def pack_new(layout: ZbusLayout, now_ms: int) -> bytes:

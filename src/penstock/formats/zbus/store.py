@@ -21,7 +21,7 @@ from penstock.formats.base import (
     Verdict,
 )
 from penstock.formats.zbus import ending, index, layouts, readers, sniffing
-from penstock.formats.zbus.index import NS_PER_MS, Block, Index
+from penstock.formats.zbus.index import NS_PER_MS, Block, Head, Index
 from penstock.formats.zbus.layouts import CREATED, MAX_SEGMENT_BYTES, TABLE, ZbusLayout
 from penstock.formats.zbus.sniffing import Found, segment_path
 from penstock.options import GroupOptions, QueueOptions
@@ -110,6 +110,10 @@ class ZbusStore(Store):
         """The index as it is now."""
         return index.read(self.index_path, self.table)
 
+    def _head(self) -> Head:
+        """The index's header as it is now."""
+        return index.look(self.index_path, self.table)
+
     def native(self) -> _core.ZbusIndex:
         """The mapped index."""
         if self._native is None:
@@ -134,11 +138,11 @@ class ZbusStore(Store):
 
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With numbers from the first frames, and the times of the block's entry."""
-        blocks = {block.base: block for block in self.index().blocks}
-        block = blocks.get(info.base)
+        head = self._head()
+        block = head.find(info.base)
         if block is None:
             return info
-        following = blocks.get(info.end) if info.end is not None else None
+        following = head.find(info.end) if info.end is not None else None
         first = self.number_of(block)
         after = self.number_of(following) if following is not None else None
         return replace(
@@ -159,7 +163,7 @@ class ZbusStore(Store):
             crc=self.table.frame is layouts.FRAME_CRC,
         )  # fmt: skip
         if not writable and not info.path.exists():
-            if all(block.base != info.base for block in self.index().blocks):
+            if self._head().find(info.base) is None:
                 raise FileNotFoundError(errno.ENOENT, "the block was trimmed", str(info.path))
             return _core.Segment.over(info.path, info.base, 0, frames, b"", end=info.end)
         growing: dict[str, Any] = {
@@ -210,8 +214,7 @@ class ZbusStore(Store):
             raise RefusedError(
                 f"{needed} bytes do not fit into any zbus block: its end is a signed 32-bit number"
             )
-        found = self.index()
-        if len(found.blocks) >= layouts.SLOTS:
+        if self._head().count >= layouts.SLOTS:
             raise RefusedError(
                 f"{self.path}: the index has {layouts.SLOTS} blocks and no slot for another: "
                 f"trim the queue (`penstock trim`), or move to format penstock"
@@ -228,10 +231,9 @@ class ZbusStore(Store):
 
     def _cut(self, base: int) -> None:
         """A block's file is as long as the index says: growth while open was ours."""
-        for block in ending.born(self.index())[-2:]:
-            path = segment_path(self.path, block.base)
-            if block.base == base and _size(path) > block.end:
-                _core.resize_file(path, block.end)
+        block, path = self._head().find(base), segment_path(self.path, base)
+        if block is not None and _size(path) > block.end:
+            _core.resize_file(path, block.end)
 
     def leave(self, shared: _core.Shared) -> None:
         """Cuts the last block to what was written, and drops what was only prepared."""
@@ -246,11 +248,11 @@ class ZbusStore(Store):
         shared = self.need_shared()
         shared.lock()
         try:
-            found = self.index()
-            block = next((b for b in found.blocks if b.base == kept.base), None)
+            found = self._head()
+            block = found.find(kept.base)
             if block is None:
                 return  # Another process has trimmed further.
-            count = found.header["block_count"] - (block.number - found.start)
+            count = found.count - (block.number - found.start)
             found.write_range(block.number, count)
             _core.sync_file(self.index_path)
         finally:

@@ -63,7 +63,7 @@ class Sessions:
         try:
             for query in session.streams.active:
                 query.stop()
-            return session.range(1).count() == 1
+            return not session.sparkContext._jsc.sc().isStopped()
         except Exception:
             return False
 

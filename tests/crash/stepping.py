@@ -31,14 +31,14 @@ for size, slots in ((96, 1), (8, 1), (4, 1), (4, 1), (16, 2)):
     AREAS.append((at, ENTRIES * slots * size))
     at += MAX_ENTRIES * slots * size
 TABLE_BYTES = at
-LOCK = TABLE.offset_of("lock")
+LOCK, FREE = TABLE.offset_of("lock"), bytes(4)
+LIBC = ctypes.CDLL(None, use_errno=True)  # Once: half a million steps are made with it.
+LIBC.ptrace.argtypes = [ctypes.c_long] * 4
+LIBC.ptrace.restype = ctypes.c_long
 
 
 def ptrace(request: int, pid: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.ptrace.argtypes = [ctypes.c_long] * 4
-    libc.ptrace.restype = ctypes.c_long
-    if libc.ptrace(request, pid, 0, 0) < 0:
+    if LIBC.ptrace(request, pid, 0, 0) < 0:
         raise OSError(ctypes.get_errno(), "ptrace")
 
 
@@ -94,7 +94,7 @@ class Watch:
         return tuple(self.table[start : start + size] for start, size in AREAS)
 
     def is_locked(self) -> bool:
-        return self.table[LOCK : LOCK + 4] != bytes(4)
+        return self.table[LOCK : LOCK + 4] != FREE
 
     def list_journals(self) -> None:
         self.journals.clear()

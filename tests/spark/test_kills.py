@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from penstock import Queue
+from tests.crash.killing import in_a_small_process
 from tests.spark.helpers import stream, stream_writer
 from tests.spark.killing import INSTANT, OTHERS, Producer, Step, each_once, hook_effects, stop_all
 
@@ -139,8 +140,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(found)
 
 
-def kills(folder: Path, count: int, seed: int) -> Counter[str]:
-    """So many children die; answers at which steps."""
+def kills(folder: Path, count: int, seed: int) -> None:
+    """So many children die, at every step; then all that was to land has landed, once."""
     Queue(folder / "target", segment_bytes=SMALL).close()
     others = [Producer(folder / "target", name) for name in OTHERS]
     try:
@@ -151,7 +152,9 @@ def kills(folder: Path, count: int, seed: int) -> Counter[str]:
     last.run(10**6)
     last.reader.stop()
     each_once(folder / "source", folder / "target", counts)
-    return died
+    rare = {"ask where it begins", "remember the start"}
+    assert {name for name in STEPS if not died[name]} <= rare
+    assert died[INSTANT] > 0
 
 
 def kill_children(
@@ -179,14 +182,11 @@ def kill_children(
 @pytest.mark.crash
 @pytest.mark.parametrize("seed", range(5))
 def test_a_stream_killed_at_every_step_lands_each_row_once(folder: Path, seed: int) -> None:
-    died = kills(folder, 400, seed)
-    rare = {"ask where it begins", "remember the start"}
-    assert {name for name in STEPS if not died[name]} <= rare
-    assert died[INSTANT] > 0
+    in_a_small_process(kills, folder, 400, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.crash
 @pytest.mark.timeout(3600)
 def test_ten_thousand_killed_streams_land_each_row_once(folder: Path) -> None:
-    kills(folder, 10_000, seed=99)
+    in_a_small_process(kills, folder, 10_000, 99)

@@ -7,7 +7,7 @@ happened to them since the folder's last sync (a name that moved to another fold
 one of the two). What was synced is there.
 """
 
-# ruff: noqa: PTH103, PTH108, PTH118, PTH120
+# ruff: noqa: PTH103, PTH108, PTH120
 from __future__ import annotations
 
 import itertools
@@ -21,10 +21,12 @@ from typing import Any
 PAGE = 4096
 SECTOR = 512
 ZEROS = bytes(PAGE)
+UNTOUCHED = [ZEROS]
 EXHAUSTIVE_PAGES = 12
 MOST_COMBINED = 1536
 Effect = tuple[Any, ...]
 State = tuple[Any, ...]
+Image = tuple[tuple[str, bytes], ...]
 
 
 @dataclass
@@ -187,26 +189,35 @@ class Disk:
         synced = tuple(self.files[inode].synced for _, inode in names)
         return names, tuple(sorted(bytes_of.items())), tuple(sorted(sizes.items())), synced
 
-    def make(self, state: State, folder: Path) -> None:
-        """Writes the state's files into `folder`, which keeps nothing else."""
+    def image(self, state: State) -> Image:
+        """The state's files: different states may be the same to whoever looks."""
         names, changed, sizes, _ = state
         pages, size_of = dict(changed), dict(sizes)
-        wanted = {name: self.content(inode, size_of[inode], pages) for name, inode in names}
-        for parent, _, files in os.walk(folder, topdown=False):
-            for name in files:
-                path = os.path.join(parent, name)
-                if os.path.relpath(path, folder) not in wanted:
-                    os.unlink(path)
-        for name, content in wanted.items():
-            write(os.path.join(folder, name), content)
+        return tuple((name, self.content(inode, size_of[inode], pages)) for name, inode in names)
 
     def content(self, inode: int, size: int, chosen: dict[tuple[int, int], bytes]) -> bytes:
         file = self.files[inode]
         parts = []
         for page in range(-(-size // PAGE)):
-            versions = file.pages.get(page, [ZEROS])
+            versions = file.pages.get(page, UNTOUCHED)
             parts.append(chosen.get((inode, page), versions[0]))
         return b"".join(parts)[:size]
+
+
+def make(image: Image, folder: Path) -> None:
+    """Writes the files into `folder`, which keeps nothing else."""
+    keep_only({name for name, _ in image}, str(folder), "")
+    for name, content in image:
+        write(f"{folder}/{name}", content)
+
+
+def keep_only(wanted: set[str], folder: str, prefix: str) -> None:
+    for entry in os.scandir(folder):
+        name = prefix + entry.name
+        if entry.is_dir(follow_symlinks=False):
+            keep_only(wanted, entry.path, f"{name}/")
+        elif name not in wanted:
+            os.unlink(entry.path)
 
 
 def write(path: str, content: bytes) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from penstock import ManualClock, Queue, _core
-from tests.crash.disk import Disk, State
+from tests.crash.disk import Disk, State, make
 from tests.crash.workloads import KEY, Facts, Recording, body, record
 
 pytestmark = pytest.mark.crash
@@ -55,16 +55,22 @@ class Examiner:
         self.clock = ManualClock()
         self.checked = 0
         self.outcomes: dict[int, Outcome] = {}
+        """By state, and by image: several states may be the same files."""
+        self.images: dict[int, Outcome] = {}
 
     def examine(self, disk: Disk, state: State, key: int, lower: Facts, upper: Facts) -> None:
         """Checks the state, whose hash is `key`."""
         self.checked += 1
         if key not in self.outcomes:
-            disk.make(state, self.folder)
-            if len(self.outcomes) % SECOND_CUT_EVERY == 0:
-                self.outcomes[key] = self.cut_twice(state, lower, upper, disk)
-            else:
-                self.outcomes[key] = self.read_all()
+            image = disk.image(state)
+            name = hash(image)
+            if name not in self.images:
+                make(image, self.folder)
+                is_cut_again = len(self.images) % SECOND_CUT_EVERY == 0
+                self.images[name] = (
+                    self.cut_twice(state, lower, upper, disk) if is_cut_again else self.read_all()
+                )
+            self.outcomes[key] = self.images[name]
         self.check(self.outcomes[key], lower, upper)
 
     def check(self, outcome: Outcome, lower: Facts, upper: Facts) -> None:
@@ -80,12 +86,12 @@ class Examiner:
     def open(self) -> Queue:
         """In a new boot; opening does the same at every level, and `process` has no thread."""
         self.clock.restart()
-        known = {} if len(self.outcomes) % SNIFF_EVERY == 0 else {"format": "penstock"}
+        known = {} if len(self.images) % SNIFF_EVERY == 0 else {"format": "penstock"}
         options = known | self.recording.options | {"durability": "process"}
         return Queue(self.path, clock=self.clock, **options)
 
     def read_all(self) -> Outcome:
-        turn = len(self.outcomes)
+        turn = len(self.images)
         with self.open() as queue:
             found, out = tuple(read(queue)), frozenset[int]()
             if self.recording.ack:
@@ -138,7 +144,7 @@ class Examiner:
             frozenset(range(upper.put)) if is_acked else upper.maybe_acked,
         )  # fmt: skip
         for again in second.states(self.rng, 2, 1):
-            second.make(again, self.folder)
+            make(second.image(again), self.folder)
             with self.open() as queue:
                 found = read(queue)
                 check_messages([n for n in found if n != 999999], lower, more)
@@ -176,7 +182,7 @@ def cut_everywhere(
     recording: Recording,
     budget: int,
     seed: int,
-    make: type[Examiner] = Examiner,
+    kind: type[Examiner] = Examiner,
     *,
     every_subset: bool = False,
 ) -> int:
@@ -187,7 +193,7 @@ def cut_everywhere(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     disk, applied = Disk(recording.root.parent), 0
-    examiner = make(recording, folder, rng)
+    examiner = kind(recording, folder, rng)
     points = list(crash_points(recording))
     try:
         for index, (point, lower, upper) in enumerate(points):
@@ -210,7 +216,7 @@ def cut_everywhere(
                     raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"{len(examiner.outcomes)} different images", end=" of ")
+    print(f"{len(examiner.images)} different images", end=" of ")
     return examiner.checked
 
 

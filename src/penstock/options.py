@@ -119,10 +119,10 @@ class QueueOptions:
     @classmethod
     def of(cls, **values: Any) -> QueueOptions:
         """Options from what a user wrote; `durability` may be text, `None` means the default."""
-        known = {field.name for field in fields(cls)}
         for name in values:
-            if name not in known:
-                raise OptionError(name, values[name], f"one of {', '.join(sorted(known))}")
+            if name not in cls.__slots__:
+                known = ", ".join(sorted(cls.__slots__))
+                raise OptionError(name, values[name], f"one of {known}")
         given = {name: value for name, value in values.items() if value is not None}
         level = given.get("durability")
         if isinstance(level, str):

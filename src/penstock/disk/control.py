@@ -97,7 +97,7 @@ def peek(sidecar: Path) -> Words | None:
     A block that says it is clean and whose words say otherwise is damaged: none of them counts.
     """
     try:
-        raw = files.read_start(sidecar / "control", CONTROL.size)
+        raw = files.read_start(f"{sidecar}/control", CONTROL.size)
     except (FileNotFoundError, NotADirectoryError):
         return None
     if len(raw) < CONTROL.size or raw[:8] != b"PENSTCTL":

@@ -53,10 +53,14 @@ def make_folder(path: Path) -> None:
 
 def drop_temporaries(*folders: Path) -> None:
     """Removes what a process left that died while it replaced a file there."""
-    for folder in filter(Path.is_dir, folders):
-        for entry in list(os.scandir(folder)):
-            if TEMPORARY.search(entry.name):
-                _core.unlink_file(Path(entry.path))
+    for folder in folders:
+        try:
+            names = os.listdir(folder)  # noqa: PTH208  (names alone: a queue's opening waits)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for name in names:
+            if TEMPORARY.search(name):
+                _core.unlink_file(folder / name)
 
 
 def write_json(path: Path, value: Any, *, synced: bool = True) -> None:
@@ -72,13 +76,18 @@ def read_json(path: Path) -> dict[str, Any] | None:
     import json
 
     try:
-        value = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None  # Mostly: so it should cost little.
+    try:
+        with open(file, "rb") as stream:  # noqa: PTH123  (an open file)
+            value = json.loads(stream.read())
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 
 
-def read_start(path: Path, count: int) -> bytes:
+def read_start(path: Path | str, count: int) -> bytes:
     """The first bytes of a file, `count` of them or as many as it has."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -64,9 +64,13 @@ def remove_if_dead(folder: Path) -> bool:
 
 def sweep(queue: Queue) -> list[str]:
     """Removes exclusive groups whose consumer is gone; answers their names."""
-    gone = []
+    gone: list[str] = []
     groups = queue.store.sidecar / "groups"
-    for folder in list(groups.iterdir()) if groups.is_dir() else []:
+    try:
+        folders = list(groups.iterdir())
+    except FileNotFoundError:
+        return gone
+    for folder in folders:
         if not files.is_name(folder.name) or not is_exclusive(folder):
             continue
         if remove_if_dead(folder):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -52,11 +53,16 @@ for family in FAMILIES:
     importlib.import_module(f"penstock.cli.{family}").register(app)
 
 
+@cache
+def command() -> Any:
+    """What parses the line: made once, for whoever runs several commands in one process."""
+    return typer.main.get_command(app)
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; answers its exit code."""
-    command = typer.main.get_command(app)
     try:
-        command.main(None if arguments is None else list(arguments), prog_name="penstock")
+        command().main(None if arguments is None else list(arguments), prog_name="penstock")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except (PenstockError, OSError) as error:

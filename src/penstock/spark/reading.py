@@ -123,7 +123,8 @@ def _open(options: SourceOptions, span: Span, stack: ExitStack) -> tuple[Store, 
             f"queue {span.queue}: {span.where} is another queue now ({store.identity}) than when "
             f"the query was planned ({span.identity})"
         )
-    info = store.segments().at(span.base)
+    # A copy of one segment has no end of its own to compare the list with.
+    info = store.segments(fresh=span.is_shipped).at(span.base)
     if info is not None:
         return store, replace(info, end=end if end is not None else info.end)
     raise DataLoss(f"queue {span.queue}: retention removed {span.where}/{span.file} "

@@ -205,7 +205,7 @@ class ShippedQueue:
                     path, self._options.for_shipped(manifest.format, manifest.layout)
                 )
                 need_key(store, self.name)
-                info = next(info for info in store.segments() if info.base == one.base)
+                info = next(i for i in store.segments(fresh=True) if i.base == one.base)
                 segment = store.open_whole(replace(info, end=one.end), writable=False)
                 offset, found = _core.find_frame(
                     segment, one.first, one.end, number=number, timestamp_ns=timestamp_ns

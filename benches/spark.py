@@ -69,7 +69,7 @@ def run(quick: bool) -> Iterator[Row]:
     import penstock.spark
 
     size, rounds = (20_000_000, 1) if quick else (BYTES, 3)
-    for kind in ("penstock", "mfq"):
+    for kind in ("penstock", "zbus", "mfq", "beats"):
         yield from planning(kind, (10, 100) if quick else (10, 10_000))
     spark = penstock.spark.session("bench", spark_driver_memory="4g")
     spark.sparkContext.setLogLevel("OFF")
@@ -177,8 +177,8 @@ import os, sys
 from penstock.spark import source
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-path, start = sys.argv[1:]
-options = {"path": path}
+path, start, *group = sys.argv[1:]
+options = {"path": path} | ({"group": group[0]} if group else {})
 reader = source.stream_reader(options, source.schema(options))
 known = reader.initialOffset()
 (name,) = known["q"]
@@ -212,7 +212,8 @@ def planning(kind: str, counts: tuple[int, int]) -> Iterator[Row]:
                 for _ in range(count):
                     queue.put(bytes(11_000))
                 last = queue.store.segments(fresh=True)[-3].base
-            found.append(planned(folder, last))
+                has_group = queue.store.capabilities.deletes_consumed
+            found.append(planned(folder, last, "plan" if has_group else ""))
     (few_calls, few_bytes), (many_calls, many_bytes) = found
     text = f"{counts[0]} segments"
     if few_calls:
@@ -222,9 +223,10 @@ def planning(kind: str, counts: tuple[int, int]) -> Iterator[Row]:
               peer=text, peer_value=few_bytes, ratio_goal=2.0)  # fmt: skip
 
 
-def planned(folder: Path, start: int) -> tuple[int, int]:
-    """System calls (0 without strace) and bytes of one plan."""
-    command = [sys.executable, "-c", PLAN, str(folder / "q"), str(start)]
+def planned(folder: Path, start: int, group: str) -> tuple[int, int]:
+    """System calls (0 without strace) and bytes of one plan. With a group where the format deletes
+    what nobody waits for."""
+    command = [sys.executable, "-c", PLAN, str(folder / "q"), str(start), *filter(None, [group])]
     log = folder / "calls"
     if shutil.which("strace"):
         command = ["strace", "-f", "-o", str(log), *command]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -43,6 +42,10 @@ class StoreSegments(ABC):
     @abstractmethod
     def list_segments(self) -> list[SegmentInfo]:
         """All segments in order, ends included as far as names and headers tell."""
+
+    @abstractmethod
+    def path_of(self, base: int) -> Path:
+        """The file of the segment that begins at `base`."""
 
     @abstractmethod
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
@@ -85,10 +88,9 @@ class StoreSegments(ABC):
         """Whether the segment went because nobody needs it any more, since it was listed."""
         return info.end is not None and info.end <= self.end().head
 
-    def live_segment(self, base: int) -> SegmentInfo | None:
-        """The last segment, which begins at `base`."""
-        found = self.segments().at(base)
-        return None if found is None else replace(found, end=None)
+    def live_segment(self, base: int) -> SegmentInfo:
+        """The last segment, which begins at `base`: its name tells all."""
+        return SegmentInfo(self.path_of(base), base, base, None, None)
 
     def ranges(self, start: int, end: int) -> Iterator[tuple[SegmentInfo, int, int]]:
         """The parts of `[start, end)` that lie in each segment."""
@@ -147,10 +149,7 @@ class StoreSegments(ABC):
         return self._opened.keep(segment)
 
     def _open_writable(self, base: int) -> _core.Segment:
-        info = self.live_segment(base)
-        if info is None:
-            raise OffsetError(f"{self.path}: segment {base} is gone")
-        return self._keep(self.open_whole(info, writable=True))
+        return self._keep(self.open_whole(self.live_segment(base), writable=True))
 
     def writable_segment(self, base: int) -> _core.Segment:
         """The segment that is appended to, after someone else began it."""
@@ -177,10 +176,14 @@ class StoreSegments(ABC):
         segment = self._opened.holding(offset, live_base)
         if segment is not None:
             return segment
-        info = self._known.holding(offset) or self.segments().reaching(offset)
+        info = self._known.holding(offset) or self.reaching(offset)
         if info is None:
             raise OffsetError(f"{self.path}: the queue has no segment any more")
         return self._open(info, live_base)
+
+    def reaching(self, offset: int) -> SegmentInfo | None:
+        """The first segment that ends above `offset`, else the last one."""
+        return self.segments().reaching(offset)
 
     def _open(self, info: SegmentInfo, live_base: int) -> _core.Segment:
         found = self._opened.get(info.base)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import ManualClock, Queue
-from penstock.formats.penstock import segments
+from penstock.formats.penstock import index, segments
 from penstock.formats.penstock.layouts import INDEX_ENTRY
 
 SMALL: dict[str, Any] = {"segment_bytes": 16384, "durability": "process"}
@@ -108,3 +108,25 @@ def test_segments_that_are_gone_leave_it_in_time(tmp_path: Path) -> None:
             queue.trim()
     entries = (tmp_path / "q" / ".penstock" / "index").stat().st_size // INDEX_ENTRY.size
     assert entries < 70
+
+
+def test_the_newest_are_found_without_reading_all_of_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "LOOK_BYTES", 2 * INDEX_ENTRY.size)
+    read: list[int] = []
+    usual = index.Index._bytes
+
+    def counting(self: index.Index, start: int, length: int) -> bytes:
+        read.append(length // INDEX_ENTRY.size)
+        return usual(self, start, length)
+
+    monkeypatch.setattr(index.Index, "_bytes", counting)
+    with Queue(path, read_only=True) as queue:
+        full = [info for info in queue.store.segments() if info.end is not None]
+        no_pages(monkeypatch)
+        assert queue.store.describe(full[-1]).messages
+        assert sum(read) == 2
+        assert queue.store.describe(full[0]).first_number == 0
+        assert sum(read) == len(full)
+        assert len(read) < len(full) / 2

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles
 
 
-def check_key(store: BeatsFiles, headers: dict[int, Header]) -> None:
+def check_key(store: BeatsFiles) -> None:
     """A wrong key opens no frame at all; damage leaves some."""
-    encrypted = {n: h for n, h in headers.items() if h.kind.is_encrypted}
     known = files.read_json(store.sidecar / "beats.json") or {}
-    if store.options.key and known.get("key_check") == segments.key_check(store.options.key):
-        return  # After a power cut there may be no frame to tell by.
+    key = store.options.key
+    if "id" in known and known.get("key_check") == (key and segments.key_check(key)):
+        return  # Our word for it. After a power cut there may be no frame to tell by.
+    encrypted = {n: h for n, _, h in store.readable() if h.kind.is_encrypted}
     if not encrypted or any(header.fits and _has_data(store, n, header) for n, header in
                             encrypted.items()):  # fmt: skip
         return

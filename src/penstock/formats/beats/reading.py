@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import errno
 from abc import ABC
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +23,7 @@ from penstock.formats.base import Capabilities, End, SegmentInfo, Store, Verdict
 from penstock.formats.beats import checks, closing, doubt, segments, state
 from penstock.formats.beats.layouts import GOES_ON_AS, KINDS, POSITION_BITS, POSITION_MASK, Kind
 from penstock.formats.beats.segments import Header, Unreadable
+from penstock.formats.segment_list import SegmentList
 
 Found = TypeVar("Found")
 MAX_SEGMENT_BYTES = 2 << 30
@@ -53,7 +56,7 @@ class BeatsFiles(Store, ABC):
     # ── segments ───────────────────────────────────────────────────────────────────────────
 
     def load(self) -> None:
-        """Reads every header; the key must fit."""
+        """Reads the newest header, and every one if nothing else tells that the key fits."""
         self.options = replace(self.options, key=segments.plain_key(self.options.key))
         self._headers: dict[int, tuple[int, Header | Unreadable]] = {}
         """By segment id, each with the inode that it was read from."""
@@ -67,14 +70,12 @@ class BeatsFiles(Store, ABC):
         self._is_recovering = False
         self._doubt: doubt.Doubt | None = None
         self.first_numbers: dict[int, int] = {}
-        self.headers: dict[int, Header] = {}
-        for number, _, found in self._readable():
-            self.headers[number] = found
-        if not self.headers:
+        newest = next(self.readable(newest_first=True), None)
+        if newest is None:
             raise FormatError(self.path, "no readable segment", "is no beats queue")
-        checks.check_key(self, self.headers)
+        checks.check_key(self)
         if self.layout == segments.sniff(self.path):
-            self.layout = self.headers[max(self.headers)].kind.name
+            self.layout = newest[2].kind.name
         if self.layout not in KINDS:
             raise OptionError("layout", self.layout, " or ".join(KINDS))
         self.kind = KINDS[GOES_ON_AS.get(self.layout, self.layout)]
@@ -124,31 +125,66 @@ class BeatsFiles(Store, ABC):
         last, next = (segments.path_of(self.path, n) for n in (number, number + 1))
         return words if last.exists() and not next.exists() else None
 
+    def path_of(self, base: int) -> Path:
+        """Named by its id."""
+        return segments.path_of(self.path, base >> POSITION_BITS)
+
     def list_segments(self) -> list[SegmentInfo]:
         """By id; each one's end is where its file ends."""
+        found = self._list(0)
+        oldest = found[0].base >> POSITION_BITS if found else 0
+        for known in (self._headers, self._ended):  # Others delete segments, too.
+            for number in [number for number in known if number < oldest]:
+                known.pop(number, None)
+        return found
+
+    def _list(self, first: int) -> list[SegmentInfo]:
+        """From the id `first` on: nothing is asked of the files before it."""
         while True:
             live = self._live_base()
-            found = self._infos(live)
+            found = list(self._infos(live, first))
             if self._live_base() == live:
                 return found
             # One has begun meanwhile, and its size was taken for its end.
 
-    def _infos(self, live: int | None) -> list[SegmentInfo]:
+    def segments_above(self, offset: int) -> Iterator[SegmentInfo]:
+        """Those that end above `offset`, and above the head; who only reads asks no others."""
+        if self.shared is not None:
+            return super().segments_above(offset)
+        start = max(offset, self.end().head)
+        return SegmentList(self._list(start >> POSITION_BITS)).above(start)
+
+    def reaching(self, offset: int) -> SegmentInfo | None:
+        """The first segment that ends above `offset`, else the last one."""
+        if self.shared is not None:
+            return super().reaching(offset)
+        number, live = offset >> POSITION_BITS, self._live_base()
+        for nearest in (number, number + 1):
+            with suppress(FileNotFoundError):
+                inode = segments.path_of(self.path, nearest).stat().st_ino
+                info = self._certain(self._info(nearest, inode, live))
+                if info is not None and (info.end is None or info.end > offset):
+                    return info
+        return SegmentList(self._list(number) or self._list(0)).reaching(offset)
+
+    def _infos(
+        self, live: int | None, first: int = 0, *, newest_first: bool = False
+    ) -> Iterator[SegmentInfo]:
         listed = segments.listed(self.path)
         # Whoever began the last one may still be closing the one before it.
         settled = 0 if self._is_recovering else len(listed) - OPEN_AT_MOST
-        known, self._ended = self._ended, {}
-        found = []
-        for place, (number, inode) in enumerate(listed):
-            was, info = known.get(number, (None, None)) if place < settled else (None, None)
-            if was != inode:
+        places = range(bisect_left(listed, (first, 0)), len(listed))
+        for place in reversed(places) if newest_first else places:
+            number, inode = listed[place]
+            was, info = self._ended.get(number, (None, None))
+            if was != inode or place >= settled:
                 path = segments.path_of(self.path, number)
                 info = self._unless_gone(path, partial(self._info, number, inode, live))
+                if info is not None and place < settled:
+                    self._ended[number] = inode, info
+            info = self._certain(info)
             if info is not None:
-                found.append(info)
-            if info is not None and place < settled:
-                self._ended[number] = inode, info
-        return self._certain(found)
+                yield info
 
     def _unless_gone(self, path: Path, look: Callable[[], Found]) -> Found | None:
         """What `look` finds; none when the segment was deleted. A working copy that goes while
@@ -160,12 +196,10 @@ class BeatsFiles(Store, ABC):
                 if not path.exists():
                     return None
 
-    def _certain(self, infos: list[SegmentInfo]) -> list[SegmentInfo]:
-        """Without what a power cut left behind the end."""
+    def _certain(self, info: SegmentInfo | None) -> SegmentInfo | None:
+        """As far as it is there for good; none of what a power cut left behind the end."""
         known = self._doubt
-        if known is None:
-            return infos
-        return [cut for info in infos if (cut := doubt.cut_info(info, known)) is not None]
+        return info if info is None or known is None else doubt.cut_info(info, known)
 
     def _info(self, number: int, inode: int, live: int | None) -> SegmentInfo | None:
         """None for a file without a header that can be read."""
@@ -270,6 +304,8 @@ class BeatsFiles(Store, ABC):
 
     def _from_number(self, number: int) -> SegmentInfo | None:
         """The segment with this id, or the next one there is."""
+        if self.shared is None:
+            return next(iter(self._list(number)), None)
         info = self.segments().beginning(number << POSITION_BITS)
         if info is not None and not info.path.exists():
             info = self.segments(fresh=True).beginning(number << POSITION_BITS)
@@ -307,25 +343,24 @@ class BeatsFiles(Store, ABC):
         return self._find_end()
 
     def _find_end(self) -> End:
-        infos = self._infos(None)
-        if not infos:
+        first = next(self._infos(None), None)
+        last = next(self._infos(None, newest_first=True), None)
+        if first is None or last is None:
             raise NoQueueError(self.path)
-        first, last = infos[0], infos[-1]
         assert last.end is not None
         dropped = tuple(self._doubt.dropped) if self._doubt is not None else ()
         return End(last.end, 0, last.base, first.first, 0, last.end, dropped)
 
-    def _readable(self) -> list[tuple[int, Path, Header]]:
+    def readable(self, *, newest_first: bool = False) -> Iterator[tuple[int, Path, Header]]:
         """Segments with a header that can be read; one may be deleted while we look."""
-        found = []
-        for number, inode in segments.listed(self.path):
+        listed = segments.listed(self.path)
+        for number, inode in reversed(listed) if newest_first else listed:
             try:
                 header = self._header(number, inode)
             except FileNotFoundError:
                 continue
             if isinstance(header, Header):
-                found.append((number, segments.path_of(self.path, number), header))
-        return found
+                yield number, segments.path_of(self.path, number), header
 
     @property
     def identity(self) -> str:
@@ -383,5 +418,5 @@ class BeatsFiles(Store, ABC):
         if found is not None:
             where = {"version": found.version, "segment": found.segment,
                      "position": found.position & POSITION_MASK, "frame": found.frame}  # fmt: skip
-        kinds = {n: h.kind.name for n, _, h in self._readable()}
+        kinds = {n: h.kind.name for n, _, h in self.readable()}
         return {"state": where, "layouts": kinds}

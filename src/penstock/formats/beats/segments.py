@@ -192,7 +192,8 @@ def sniff(path: Path) -> str | None:
 
     None when nothing here looks like a segment.
     """
-    for found in reversed(find(path).values()):
+    for number, _ in reversed(listed(path)):
+        found = path_of(path, number)
         try:
             header = identify(found, None)
         except KeyNeededError:

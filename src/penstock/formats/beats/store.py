@@ -20,7 +20,7 @@ from typing import Any
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import GroupError, OffsetError, OptionError, RefusedError
+from penstock.errors import GroupError, OptionError, RefusedError
 from penstock.formats.base import End, NewSegment, SegmentInfo
 from penstock.formats.beats import closing, doubt, rescue, segments, state
 from penstock.formats.beats.layouts import (
@@ -74,7 +74,7 @@ class BeatsStore(BeatsFiles):
 
     def recover(self, end: End, *, clean: bool) -> End:
         """Closes what a crash left open and begins a new segment."""
-        newest = max(segments.find(self.path))
+        newest = segments.listed(self.path)[-1][0]
         if self._is_poisoned:
             doubt.rewrite(self, self._durable)
         if self._doubt is not None:
@@ -82,7 +82,7 @@ class BeatsStore(BeatsFiles):
             self._doubt = None
         self.dropped = (*end.dropped, *closing.close_after_crash(self, self._was))
         closing.follow_beats(self, clean=clean)
-        number, path, header = self._readable()[-1]
+        number, path, header = next(self.readable(newest_first=True))
         is_empty = header.kind == self.kind and path.stat().st_size == header.kind.data_at
         if not is_empty:
             number = newest + 1  # Also of one that was set aside: no offset is given twice.
@@ -96,7 +96,7 @@ class BeatsStore(BeatsFiles):
         base = self.kind.base(number)
         self._own[base] = self._limit(0)
         self.first_numbers = {base: 0}
-        first = self._readable()[0]
+        first = next(self.readable())
         head = first[2].kind.base(first[0])
         self._is_recovering = False
         return End(base, 0, base, head, 0, base, end.dropped)
@@ -121,10 +121,7 @@ class BeatsStore(BeatsFiles):
     def _foreign(self, base: int) -> _core.Segment:
         """Another process's open segment, as something that can't be appended to."""
         self._seen_base = base
-        info = self.live_segment(base)
-        if info is None:
-            raise OffsetError(f"{self.path}: segment {base} is gone")
-        segment = self.open_segment(info, writable=True)
+        segment = self.open_segment(self.live_segment(base), writable=True)
         segment.set_end(base)
         return segment
 

@@ -81,7 +81,7 @@ class MfqStore(Store):
     def load(self) -> None:
         """Checks names, sizes and that the offsets can be."""
         self.segment_bytes = self.options.segment_bytes
-        infos = self.list_segments()
+        infos = self.segments(fresh=True)
         if infos:
             self.segment_bytes = infos[0].size
         self._identity = segments.identity_of(self.path, self.sidecar)
@@ -113,6 +113,10 @@ class MfqStore(Store):
     def list_segments(self) -> list[SegmentInfo]:
         """By name."""
         return segments.list_segments(self.path, self.sidecar)
+
+    def path_of(self, base: int) -> Path:
+        """Named by its base."""
+        return segments.segment_path(self.path, base)
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         """Maps it."""
@@ -203,7 +207,11 @@ class MfqStore(Store):
 
     def find_end(self, known: control.Words | None) -> End:
         """Walks the last segment up to `producer.offset`: the last whole frame is the end."""
-        infos, producer = self.list_segments(), self._producer(known)
+        # After an orderly close they are as they were when we looked, unless someone went on.
+        producer = self._producer(known)
+        is_left = self.shared is not None and known is not None and known.is_clean
+        is_same = is_left and known is not None and known.tail == producer
+        infos = self.segments(fresh=not is_same)
         if not infos:
             return End(0, 0, 0, 0, 0, 0)
         durable = min(known.durable, producer) if known is not None else 0
@@ -256,11 +264,17 @@ class MfqStore(Store):
         segments.keep_identity(self.sidecar, self._identity)
         words = control.peek(self.sidecar)
         is_poisoned = words is not None and words.is_poisoned
+        is_empty = True
         for entry in sorted(os.scandir(self.path / segments.LOG), key=lambda entry: entry.name):
-            if int(entry.name) > end.segment_base or entry.stat().st_size == 0:
+            base = int(entry.name)
+            # What begins below the durable offset was there, whole, when it was listed.
+            is_unborn = base >= end.durable and entry.stat().st_size == 0
+            if base > end.segment_base or is_unborn:
                 self._set_aside(Path(entry.path))
-                sides.drop(self.sidecar, self._side_kinds(), int(entry.name))
-        if not self.list_segments():
+                sides.drop(self.sidecar, self._side_kinds(), base)
+            else:
+                is_empty = False
+        if is_empty:
             segments.make_segment(self.path, self.sidecar, end.tail, self.segment_bytes)
         self._set_back(PRODUCER, end.tail)
         self._set_back(CONSUMER, end.tail)

@@ -20,6 +20,10 @@ from penstock.formats.penstock.layouts import INDEX_ENTRY
 NAME = "index"
 SLACK = 64
 """Entries of segments that are gone, before the file is written anew."""
+NONE = 1 << 64
+"""Above every base."""
+LOOK_BYTES = 64 * INDEX_ENTRY.size
+"""What is read first, from the end: most who ask want to know about the newest."""
 
 
 class Index:
@@ -30,14 +34,17 @@ class Index:
         self.path = sidecar / NAME
         self._queue_id = queue_id
         self._known: dict[int, dict[str, Any]] = {}
-        self._read = 0
+        self._oldest = NONE
+        self._first = self._read = 0
+        """Entries between these two bytes of the file are known."""
 
     def find(self, info: SegmentInfo) -> SegmentInfo | None:
         """`info` with what is known about the segment; none when nothing is."""
-        entry = self._known.get(info.base)
-        if entry is None:
+        if info.base not in self._known:
             self._refresh()
-            entry = self._known.get(info.base)
+        while info.base not in self._known and self._is_older(info.base):
+            self._look_back()
+        entry = self._known.get(info.base)
         if entry is None or entry["end"] != info.end:
             return None
         return replace(
@@ -56,7 +63,7 @@ class Index:
 
     def forget(self) -> None:
         """What it says may be wrong: it is gone, also after the next power cut."""
-        self._known, self._read = {}, 0
+        self._begin_anew()
         if self.path.exists():
             _core.unlink_file(self.path)
             _core.sync_folder(self.path.parent)
@@ -64,11 +71,13 @@ class Index:
     def tidy(self, infos: Iterable[SegmentInfo]) -> None:
         """Leaves out segments that are gone, once they are many."""
         self._refresh()
+        while self._first > 0:
+            self._look_back()
         found = [known for info in infos if (known := self.find(info)) is not None]
         if self._read // INDEX_ENTRY.size > len(found) + SLACK:
             raw = b"".join(self._pack(info) for info in found)
             _core.replace_file(self.path, raw, synced=False)
-            self._known, self._read = {}, 0
+            self._begin_anew()
 
     def _check(self, raw: bytes) -> int:
         return _core.crc32c(self._queue_id + raw[4:])
@@ -81,20 +90,48 @@ class Index:
         )  # fmt: skip
         return self._check(raw).to_bytes(4, "little") + raw[4:]
 
+    def _begin_anew(self) -> None:
+        self._known, self._oldest, self._first, self._read = {}, NONE, 0, 0
+
+    def _is_older(self, base: int) -> bool:
+        """Whether an entry may stand before those that are known: most are in order."""
+        return self._first > 0 and base < self._oldest
+
+    def _look_back(self) -> None:
+        """Twice as far as before."""
+        stop = self._first
+        start = max(0, stop - max(self._read - stop, LOOK_BYTES))
+        self._learn(self._bytes(start, stop - start))
+        self._first = start
+
     def _refresh(self) -> None:
-        start = self._read
         try:
-            with self.path.open("rb") as stream:
-                if stream.seek(0, 2) < start:
-                    self._known, start = {}, 0  # Someone has tidied it.
-                stream.seek(start)
-                raw = stream.read()
+            size = self.path.stat().st_size
         except (FileNotFoundError, NotADirectoryError):
             return
+        size -= size % INDEX_ENTRY.size
+        if size < self._read:
+            self._begin_anew()  # Someone has tidied it.
+        start = self._read or max(0, size - LOOK_BYTES)
+        if self._read == 0:
+            self._first = start
+        raw = self._bytes(start, size - start)
+        self._learn(raw)
+        # Other threads may do the same: each goes on from where it began itself.
+        self._read = start + len(raw) - len(raw) % INDEX_ENTRY.size
+
+    def _bytes(self, start: int, length: int) -> bytes:
+        try:
+            with self.path.open("rb") as stream:
+                stream.seek(start)
+                return stream.read(length)
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
+
+    def _learn(self, raw: bytes) -> None:
         for at in range(0, len(raw) - INDEX_ENTRY.size + 1, INDEX_ENTRY.size):
             one = raw[at : at + INDEX_ENTRY.size]
             entry = INDEX_ENTRY.unpack(one)
             if entry["check"] == self._check(one):
                 self._known[entry["base"]] = entry
-        # Other threads may do the same: each goes on from where it began itself.
-        self._read = start + len(raw) - len(raw) % INDEX_ENTRY.size
+                self._oldest = min(self._oldest, entry["base"])

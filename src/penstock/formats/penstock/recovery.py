@@ -37,7 +37,8 @@ class Walk:
 
 def find_end(store: PenstockStore, known: control.Words | None) -> End:
     """From the words where they can be trusted, else from the frames above `durable`."""
-    infos = store.segments(fresh=True)
+    # After an orderly close they are as they were when we looked, unless someone has rolled since.
+    infos = store.segments(fresh=known is None or not known.is_clean)
     if not infos:
         raise NoQueueError(store.path)  # Someone has deleted it meanwhile.
     bases = {info.base for info in infos}
@@ -193,9 +194,7 @@ def make_durable(store: PenstockStore, end: End, *, poisoned: bool) -> None:
 
 def live_segment(store: PenstockStore, end: End) -> _core.Segment:
     """The segment that holds the tail, to write to."""
-    info = store.live_segment(end.segment_base)
-    assert info is not None, "the segment was found by its name"
-    return store.open_whole(info, writable=True)
+    return store.open_whole(store.live_segment(end.segment_base), writable=True)
 
 
 def move_on(store: PenstockStore, end: End, *, poisoned: bool) -> End:

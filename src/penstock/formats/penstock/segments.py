@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,21 +128,24 @@ def pack_summary(seen: _core.Walked) -> bytes:
     return raw[:-4] + crc + tags
 
 
-def list_segments(folder: Path) -> list[SegmentInfo]:
-    """Segments by name; a segment ends where the next one begins."""
-    found: list[tuple[int, Path]] = []
+def entries(folder: Path) -> Iterator[tuple[int, str]]:
+    """Base and path of each segment, by name, in no order."""
     try:
-        entries = list(os.scandir(folder / "log"))
+        found = list(os.scandir(folder / "log"))
     except FileNotFoundError:
-        return []
-    for entry in entries:
+        return
+    for entry in found:
         stem, dot, suffix = entry.name.partition(".")
         if suffix == "seg" and dot and stem.isdigit() and entry.is_file(follow_symlinks=False):
-            found.append((int(stem), Path(entry.path)))
-    found.sort()
+            yield int(stem), entry.path
+
+
+def list_segments(folder: Path) -> list[SegmentInfo]:
+    """Segments by name; a segment ends where the next one begins."""
+    found = sorted(entries(folder))
     ends: list[int | None] = [*(base for base, _ in found[1:]), None]
     return [
-        SegmentInfo(path, base, base, end, None)
+        SegmentInfo(Path(path), base, base, end, None)
         for (base, path), end in zip(found, ends[: len(found)], strict=True)
     ]
 

@@ -46,7 +46,7 @@ class PenstockStore(Store):
     @classmethod
     def sniff(cls, path: Path) -> str | None:
         """A folder `log` with at least one file that is named like a segment."""
-        return "1" if path.is_dir() and segments.list_segments(path) else None
+        return "1" if path.is_dir() and any(segments.entries(path)) else None
 
     @classmethod
     def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
@@ -124,6 +124,10 @@ class PenstockStore(Store):
     def list_segments(self) -> list[SegmentInfo]:
         """By name."""
         return segments.list_segments(self.path)
+
+    def path_of(self, base: int) -> Path:
+        """Named by its base."""
+        return segment_path(self.path, base)
 
     def header_of(self, info: SegmentInfo) -> Header:
         """The header of a segment of this queue."""
@@ -268,7 +272,7 @@ class PenstockStore(Store):
         """The segment that ends at `tail`."""
         if self.writer is not None and self.shared is not None:
             last = self.live_segment(self.shared.segment_base)
-            if last is not None and last.base < tail:
+            if last.base < tail:
                 return last
         infos = [info for info in self.list_segments() if info.base < tail]
         return infos[-1] if infos else None
@@ -290,7 +294,7 @@ class PenstockStore(Store):
         if shared is None or ready.exists():
             return
         last = self.live_segment(shared.segment_base)
-        if last is None or (shared.tail - last.base) * 8 < last.size:
+        if last.size == 0 or (shared.tail - last.base) * 8 < last.size:
             return
         size = segments.next_size(last.size, 0, segments.limit_of(self.options))
         fresh = self.sidecar / f"zero-{os.getpid()}-{id(self):x}.seg"

@@ -119,6 +119,10 @@ class VqsStore(Store):
         """The ring."""
         return [SegmentInfo(self.data_path, BASE, 0, None, self.data_path.stat().st_size)]
 
+    def path_of(self, base: int) -> Path:
+        """The ring's file."""
+        return self.data_path
+
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         """Maps the ring, with its start again behind its end."""
         words = control.peek(self.sidecar)

@@ -136,6 +136,10 @@ class ZbusStore(Store):
             for block, end in zip(blocks, ends[: len(blocks)], strict=True)
         ]
 
+    def path_of(self, base: int) -> Path:
+        """Named by its base."""
+        return segment_path(self.path, base)
+
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With numbers from the first frames, and the times of the block's entry."""
         head = self._head()

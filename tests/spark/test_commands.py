@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,33 @@ def test_faults_make_the_exit_code_one(shared: None, cli: Cli, tmp_path: Path) -
             queue.put(b"c", id="twice")
     text = cli("pipeline", "run", "audit", path, "--runs", tmp_path / "runs", "--no-json", code=1)
     assert "twice" in text
+
+
+@pytest.mark.spark
+def test_what_spark_fails_at_is_one_sentence_with_queue_file_and_byte(
+    shared: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = fill(tmp_path / "q", 100)
+    (segment,) = path.glob("log/*.seg")
+    raw = bytearray(segment.read_bytes())
+    raw[raw.index(b"body-50")] ^= 1
+    segment.write_bytes(bytes(raw))
+    words = [
+        "pipeline",
+        "run",
+        "replay",
+        path,
+        "--to",
+        tmp_path / "to",
+        "--runs",
+        tmp_path / "runs",
+    ]
+    assert main([str(word) for word in words]) == 1
+    error = capsys.readouterr().err
+    assert re.search(rf"^penstock: queue q: .*{segment.name}:\d+: found", error, re.MULTILINE)
+    assert "Traceback" not in error
+    (record,) = (json.loads(p.read_text()) for p in runs.iterdir())
+    assert (record["outcome"], record["error"][:8]) == ("failed", "queue q:")
 
 
 def test_a_template_is_a_project(cli: Cli, tmp_path: Path) -> None:

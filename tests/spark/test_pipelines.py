@@ -40,6 +40,7 @@ def test_bronze_goes_on_where_it_stopped(spark: SparkSession, tmp_path: Path) ->
     fill(path, 20, first=50)
     second = run(spark, tmp_path, "bronze", path, to=str(lake), source_options={"group": "bronze"})
     assert (first["rows"], second["rows"], second["outcome"]) == (50, 20, "done")
+    assert first["bytes"] > second["bytes"] > 20 * len("body-00")
     rows = spark.read.parquet(str(lake)).orderBy("offset").collect()
     assert [bytes(row.body) for row in rows] == bodies(path)
     record = json.loads((tmp_path / "runs" / f"{second['id']}.json").read_text())

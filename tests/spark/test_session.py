@@ -11,6 +11,7 @@ import pytest
 
 from penstock import StorageError
 from penstock.spark import java
+from penstock.spark.session import spelled
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -71,6 +72,13 @@ def test_the_script_drops_the_one_flag_and_keeps_the_rest(tmp_path: Path) -> Non
     given = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "-cp", "x y/*"]
     done = subprocess.run([script, *given], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[-Xmx1g]", "[a b]", "[-cp]", "[x y/*]"]
+
+
+def test_a_setting_may_be_written_with_underscores_but_keeps_those_that_it_has() -> None:
+    given: dict[str, str | int | bool] = {
+        "spark_ui_enabled": True, "spark.sql.catalog.spark_catalog": "x",
+    }  # fmt: skip
+    assert spelled(given) == {"spark.ui.enabled": True, "spark.sql.catalog.spark_catalog": "x"}
 
 
 HIDDEN = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,9 +61,16 @@ def run(
     runs: Annotated[str, typer.Option(help="Where records of runs are kept.")] = "runs",
     json: Json = None,
 ) -> int:
-    """Run a pipeline; exit 1 if it found faults. Leaves runs/<id>.json."""
+    """Run a pipeline; exit 1 if it found faults. Leaves runs/<id>.json.
+
+    With --follow it goes on until Ctrl-C or SIGTERM, and then exits with 0.
+    """
     _need_spark()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
     from penstock.spark import pipelines
+    from penstock.spark.pipelines import ending
     from penstock.spark.session import session
 
     reading = _pairs("source-option", source_option) | ({"group": group} if group else {})
@@ -72,14 +80,24 @@ def run(
         dead_letters=dead_letters, window=window, follow=follow, trim=trim, dry_run=dry_run,
     )  # fmt: skip
     pipelines.pipeline(name)
-    spark = session(f"penstock {name}")
-    spark.sparkContext.setLogLevel("ERROR")
+    # Spark's own bar tells how far a query is; in a log it would be noise.
+    bar = {"spark.ui.showConsoleProgress": sys.stderr.isatty()}
+    spark = session(f"penstock {name}", **bar)
+    spark.sparkContext.setLogLevel("OFF")
+    record = pipelines.Run(name, request, runs)
+    record.on_progress = lambda rows: show.note(f"{name}: {rows:,} rows")
     try:
-        with pipelines.Run(name, request, runs) as record:
-            record.on_progress = lambda rows: show.note(f"{name}: {rows:,} rows")
+        with record:
             record.facts.update(pipelines.pipeline(name)(spark, request, record))
+    except (PySparkException, Py4JError) as error:
+        show.error(ending.sentence(error))
+        return 1 if ending.is_damage(error) else 2
+    except KeyboardInterrupt:
+        return 130
     finally:
-        spark.stop()
+        if record.outcome != "interrupted":
+            spark.stop()
+        show.note(f"{name}: {record.outcome}, see {record.path}")
     _tell(record.as_dict(), json)
     return 1 if record.facts.get("ok") is False else 0
 

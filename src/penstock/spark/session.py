@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.errors import StorageError
@@ -45,14 +46,18 @@ def session(name: str = "penstock", **settings: str | int | bool) -> SparkSessio
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
-    given = {key.replace("_", "."): value for key, value in settings.items()}
-    for key, value in (SETTINGS | given).items():
+    for key, value in (SETTINGS | spelled(settings)).items():
         if value != "":
             text = str(value).lower() if isinstance(value, bool) else str(value)
             builder = builder.config(key, text)
     found: SparkSession = builder.getOrCreate()
     listen_for_callbacks(found)
     return found
+
+
+def spelled(settings: Mapping[str, str | int | bool]) -> dict[str, str | int | bool]:
+    """Settings as Spark calls them: a name that has dots is one already (`…spark_catalog`)."""
+    return {k if "." in k else k.replace("_", "."): value for k, value in settings.items()}
 
 
 def listen_for_callbacks(spark: SparkSession) -> None:

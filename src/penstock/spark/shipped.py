@@ -116,7 +116,7 @@ class NotShippedError(NoQueueError):
             self, f"{url}: no queue was shipped here ({MANIFEST} is missing); copy one with "
             f"`penstock ship QUEUE {url}`"
         )  # fmt: skip
-        self.path = url
+        self.path = Path(url)
 
 
 class ShippedQueue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from penstock.errors import OptionError
 from penstock.spark import queues, shipped
 from penstock.spark.batch import limits
 from penstock.spark.options import SourceOptions
+from penstock.spark.pipelines import ending
 from penstock.spark.pipelines.watch import Watch
 
 if TYPE_CHECKING:
@@ -85,6 +86,12 @@ class Request(_Defaults):
         kept = {k: v for k, v in self.source_options.items() if k.lower() not in loose}
         fixed = {"startingOffsets": json.dumps(first), "endingOffsets": json.dumps(last)}
         return replace(self, source_options=kept | fixed)
+
+    def starts(self) -> dict[str, int]:
+        """Where each queue begins that is there now."""
+        options = self.parsed()
+        found = queues.find(options).items()
+        return {name: queues.open_queue(name, where, options).head for name, where in found}
 
     def local_target(self) -> Path:
         """Where the result goes, if it has to be a folder that this machine sees."""
@@ -154,18 +161,26 @@ class Run:
         self.on_progress(self.rows)
 
     def drain(self, query: StreamingQuery) -> int:
-        """Waits for a query that ends by itself, counting as it goes; answers its batches."""
-        seen, watch = -1, Watch(query)
-        while True:
-            is_over = query.awaitTermination(1)
-            for one in query.recentProgress:
-                if one["batchId"] > seen and one["numInputRows"]:
-                    seen = one["batchId"]
-                    self.count(one["numInputRows"])
-                    self.bytes += sum(_bytes_of(source) for source in one["sources"])
-            if is_over:
-                return seen + 1
-            watch.look()
+        """Waits for a query's end, counting as it goes; answers its batches.
+
+        One that follows ends when it is told to, by SIGTERM or Ctrl-C, and that is no failure.
+        """
+        seen, watch, starts = -1, Watch(query), self.request.starts()
+        with ending.asked() as is_asked:
+            while True:
+                is_over = query.awaitTermination(1)
+                if is_asked():
+                    query.stop()
+                for one in query.recentProgress:
+                    if one["batchId"] > seen and one["numInputRows"]:
+                        seen = one["batchId"]
+                        self.count(one["numInputRows"])
+                        self.bytes += sum(_bytes_of(s, starts) for s in one["sources"])
+                if is_asked() and not self.request.follow:
+                    raise KeyboardInterrupt
+                if is_over or is_asked():
+                    return seen + 1
+                watch.look()
 
     def __enter__(self) -> Self:
         """For `with`."""
@@ -178,16 +193,18 @@ class Run:
         self._took = time.monotonic() - self._began
         self.outcome = "dry run" if self.request.dry_run else "done"
         if error is not None:
-            self.outcome, self.error = "failed", f"{type(error).__name__}: {error}"
-        elif self.facts.get("ok") is False:
+            self.outcome, self.error = "failed", ending.sentence(error)
+        if isinstance(error, KeyboardInterrupt):
+            self.outcome = "interrupted"
+        if error is None and self.facts.get("ok") is False:
             self.outcome = "found faults"
         files.make_folder(self.path.parent)
         text = json.dumps(self.as_dict(), indent=1, default=str)
         _core.replace_file(self.path, text.encode() + b"\n")
 
 
-def _bytes_of(source: Any) -> int:
-    """What a micro-batch moved on, in bytes of the queue."""
+def _bytes_of(source: Any, starts: Mapping[str, int]) -> int:
+    """What a micro-batch moved on, in bytes of the queue; the first one came from `starts`."""
 
     def positions(name: str) -> dict[str, int]:
         found = source[name]
@@ -196,7 +213,7 @@ def _bytes_of(source: Any) -> int:
         return {queue: int(position["next"]) for queue, position in queues.items()}
 
     try:
-        before, after = positions("startOffset"), positions("endOffset")
+        before, after = {**starts, **positions("startOffset")}, positions("endOffset")
     except (ValueError, TypeError, AttributeError, KeyError):
         return 0
     return sum(max(0, offset - before.get(queue, offset)) for queue, offset in after.items())

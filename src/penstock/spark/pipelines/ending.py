@@ -1,0 +1,51 @@
+"""How a run ends before its time: it is asked to, or Spark fails, which takes it pages to say."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+OURS = re.compile(r"^penstock\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
+"""Where the text of one of our errors begins, in the traceback that Spark makes of it."""
+SPARKS = re.compile(r"\[([A-Z][A-Z0-9_.]{3,})\] ?(.*)$", re.MULTILINE)
+
+
+def sentence(error: BaseException) -> str:
+    """What went wrong: our own words, wherever Spark has put them, else the first of Spark's."""
+    text = str(error)
+    ours = OURS.findall(text)
+    if ours:
+        return str(ours[-1][1])
+    sparks = SPARKS.search(text)
+    if sparks is not None:
+        return f"Spark: {sparks[2]} ({sparks[1]})"
+    first = text.strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether it was data that could not be read, rather than a wish that could not be met."""
+    return any(name in ("DataLoss", "CorruptError") for name, _ in OURS.findall(str(error)))
+
+
+@contextmanager
+def asked() -> Iterator[Callable[[], bool]]:
+    """Whether a signal asked for the end; a call into the JVM is not cut in two by it."""
+    event = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        event.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield event.is_set
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -90,16 +90,8 @@ def test_what_spark_fails_at_is_one_sentence_with_queue_file_and_byte(
     raw = bytearray(segment.read_bytes())
     raw[raw.index(b"body-50")] ^= 1
     segment.write_bytes(bytes(raw))
-    words = [
-        "pipeline",
-        "run",
-        "replay",
-        path,
-        "--to",
-        tmp_path / "to",
-        "--runs",
-        tmp_path / "runs",
-    ]
+    runs = tmp_path / "runs"
+    words = ["pipeline", "run", "replay", path, "--to", tmp_path / "to", "--runs", runs]
     assert main([str(word) for word in words]) == 1
     error = capsys.readouterr().err
     assert re.search(rf"^penstock: queue q: .*{segment.name}:\d+: found", error, re.MULTILINE)

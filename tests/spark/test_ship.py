@@ -55,6 +55,24 @@ def test_shipping_again_copies_only_what_is_new(tmp_path: Path) -> None:
     assert [s.end for s in manifest.segments[:-1]] == [s.base for s in manifest.segments[1:]]
 
 
+def test_retention_waits_until_a_segment_was_shipped(tmp_path: Path) -> None:
+    path, url = rolled(tmp_path / "q"), f"memory://waits-{tmp_path.name}/q"
+    assert ship(path, url, group="shipping", dry_run=True)["segments"] > 1
+    first = ship(path, url, group="shipping")
+    with Queue(path) as queue:
+        group = queue.group("shipping", create=False)
+        assert group.cursor == first["shipped"] == queue.store.segments()[-1].base
+    rolled(path)
+    with Queue(path) as queue:
+        queue.trim("latest")
+        assert queue.end().head <= first["shipped"]
+    again = ship(path, url, group="shipping")
+    assert again["shipped"] > first["shipped"]
+    manifest = Manifest.load(url)
+    assert manifest is not None
+    assert [s.end for s in manifest.segments[:-1]] == [s.base for s in manifest.segments[1:]]
+
+
 def test_two_queues_do_not_share_a_place(tmp_path: Path) -> None:
     url = f"memory://shared-{tmp_path.name}/q"
     ship(rolled(tmp_path / "a"), url)

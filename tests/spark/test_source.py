@@ -15,6 +15,11 @@ from penstock.spark.ship import ship
 from tests.spark.helpers import MESSAGE, batch, collect, fill, options_of, scanned
 
 COLUMNS = ",".join(MESSAGE)
+KAFKA = (
+    "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+    "timestampType:int,headers:array<struct<key:string,value:binary>>>"
+)
+"""The schema of Spark's Kafka source (includeHeaders), as its documentation has it."""
 
 
 def test_a_batch_equals_a_scan(tmp_path: Path) -> None:
@@ -83,6 +88,8 @@ def test_only_what_is_durable_is_read(tmp_path: Path) -> None:
 
 def test_the_kafka_layout_has_kafkas_columns(tmp_path: Path) -> None:
     path = fill(tmp_path / "q", 1)
+    given = options_of(path, layout="kafka")
+    assert source.schema(given).simpleString() == KAFKA
     (row,) = batch(path, layout="kafka")
     assert row["value"] == b"body-0"
     assert (row["topic"], row["partition"], row["timestampType"]) == ("q", 0, 0)

@@ -331,3 +331,39 @@ def test_a_vanished_queue_is_data_loss(tmp_path: Path) -> None:
         reader.latestOffset(at, ReadAllAvailable())
     lenient = stream(f"{tmp_path}/*", failOnDataLoss="false")
     assert lenient.latestOffset(at, ReadAllAvailable()) == at
+
+
+def test_a_beats_queue_that_was_read_to_its_end_goes_on_in_its_next_segment(tmp_path: Path) -> None:
+    path, at, seen = tmp_path / "q", None, []
+    for first in range(0, 40, 10):
+        with Queue(path, format="beats") as queue:
+            for number in range(first, first + 10):
+                queue.put(b"%d" % number)
+        reader = stream(path, group="g", maxOffsetsPerTrigger=4)
+        reader.prepareForTriggerAvailableNow()
+        batches, at = drain(reader, at)
+        # The segment is read, closed and deleted, and the stream is asked again.
+        assert drain(reader, at) == ([], at)
+        reader.stop()
+        seen += flat(batches)
+    assert seen == [b"%d" % number for number in range(40)]
+
+
+def test_a_beats_queue_whose_group_was_away_may_have_lost_something(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    for _ in range(2):
+        with Queue(path, format="beats") as queue:
+            queue.put(b"a")
+    reader = stream(path, group="g")
+    _, at = drain(reader)
+    reader.stop()
+    with Queue(path) as queue:
+        queue.group("g").delete()
+        queue.put(b"nobody waits for this")
+        for message in queue.group("other").get_many(9):
+            message.ack()
+    reader = stream(path, group="g")
+    for _ in range(2):
+        with pytest.raises(DataLoss, match=r"queue q: group 'g' was deleted"):
+            reader.latestOffset(at, ReadAllAvailable())
+    reader.stop()

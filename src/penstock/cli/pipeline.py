@@ -66,9 +66,6 @@ def run(
     With --follow it goes on until Ctrl-C or SIGTERM, and then exits with 0.
     """
     _need_spark()
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     from penstock.spark import pipelines
     from penstock.spark.pipelines import ending
     from penstock.spark.session import session
@@ -89,7 +86,7 @@ def run(
     try:
         with record:
             record.facts.update(pipelines.pipeline(name)(spark, request, record))
-    except (PySparkException, Py4JError) as error:
+    except ending.FAILURES as error:
         show.error(ending.sentence(error))
         return 1 if ending.is_damage(error) else 2
     except KeyboardInterrupt:
@@ -106,12 +103,13 @@ def template(
     folder: Annotated[Path, typer.Argument(help="Where the project goes.")],
     source: Annotated[str, typer.Option(help="The queue it reads.")],
     name: Annotated[str, typer.Option(help="The pipeline's name.")] = "orders",
+    schema: Annotated[str, typer.Option(help="Columns of the bodies: DDL.")] = "",
 ) -> None:
     """Write a project for `spark-pipelines` that reads a queue."""
     _need_spark()
     from penstock.spark.pipelines import templates
 
-    for path in templates.write(folder, source, name):
+    for path in templates.write(folder, source, name, schema or templates.COLUMNS):
         show.line(str(path))
 
 
@@ -132,6 +130,7 @@ def ship(
     queue: Annotated[str, typer.Argument(help="The queue.")],
     url: Annotated[str, typer.Argument(help="Where to: any URL that fsspec knows.")],
     whole: Annotated[bool, typer.Option(help="Also the segment still written to.")] = False,
+    group: Annotated[str, typer.Option(help="Retention waits by this group.")] = "",
     option: Annotated[list[str] | None, typer.Option(help="k=v, for the source.")] = None,
     dry_run: Annotated[bool, typer.Option(help="Only say what would be copied.")] = False,
     json: Json = None,
@@ -141,7 +140,9 @@ def ship(
     from penstock.spark.ship import ship as do_ship
 
     given = _pairs("option", option)
-    facts = do_ship(queue, url, whole=whole, dry_run=dry_run, on_progress=show.note, **given)
+    facts = do_ship(
+        queue, url, whole=whole, dry_run=dry_run, group=group, on_progress=show.note, **given
+    )
     if show.wants_json(json):
         show.emit(facts)
     else:

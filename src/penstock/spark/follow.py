@@ -40,6 +40,8 @@ class Follower:
         self._state = folder / "spark.json"
         self._lock = self._take(folder / "spark.lock")
         state = files.read_json(self._state)
+        self.is_new = state is None
+        """Whether nothing held the queue back for the stream until now."""
         self.start: int | None = None if state is None else int(state["start"])
         self.has_advanced = state is not None and bool(state["advanced"])
 
@@ -75,7 +77,7 @@ class Follower:
     def begin(self, start: int) -> None:
         """The stream begins here: remembered before Spark hears of it."""
         files.write_json(self._state, {"start": start, "advanced": False})
-        self.start, self.has_advanced = start, False
+        self.start, self.has_advanced, self.is_new = start, False, False
         group = self._group(start)
         if group.cursor != start:
             group.core.seek(start)

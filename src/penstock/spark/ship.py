@@ -19,6 +19,7 @@ from penstock import _core
 from penstock.errors import FormatError
 from penstock.formats.base import SegmentInfo, Store
 from penstock.spark import queues, shipped
+from penstock.spark.follow import Follower
 from penstock.spark.options import SourceOptions
 from penstock.spark.shipped import MANIFEST, Manifest, ShippedSegment
 
@@ -32,14 +33,39 @@ def ship(
     *,
     whole: bool = False,
     dry_run: bool = False,
+    group: str = "",
     on_progress: Callable[[str], None] | None = None,
     **options: str,
 ) -> dict[str, Any]:
     """Copies what is full and not there yet, with `whole` also the rest; answers what was done.
 
+    With `group` that group's cursor follows what was shipped, so that retention waits for it.
     `options` are those of the source (`keyFile`, `queueFormat`…).
     """
-    parsed = SourceOptions.of({"path": str(queue), **{k.lower(): v for k, v in options.items()}})
+    given = {"path": str(queue), "group": group, **{k.lower(): v for k, v in options.items()}}
+    parsed = SourceOptions.of(given)
+    if not group or dry_run:
+        return _ship(queue, url, parsed, whole=whole, dry_run=dry_run, on_progress=on_progress)
+    follower = Follower(str(queue), parsed)  # First: from now on retention waits.
+    try:
+        if follower.start is None:
+            follower.begin(follower.queue.end().head)
+        facts = _ship(queue, url, parsed, whole=whole, dry_run=False, on_progress=on_progress)
+        follower.advance(facts["shipped"])
+        return facts
+    finally:
+        follower.close()
+
+
+def _ship(
+    queue: str | Path,
+    url: str,
+    parsed: SourceOptions,
+    *,
+    whole: bool,
+    dry_run: bool,
+    on_progress: Callable[[str], None] | None,
+) -> dict[str, Any]:
     store = queues.open_store(Path(queue), parsed)
     end = queues.durable_end(store)
     known = Manifest.load(url)
@@ -56,6 +82,7 @@ def ship(
     facts: dict[str, Any] = {
         "queue": str(queue), "url": url, "segments": len(wanted), "already": len(have),
         "bytes": sum(info.size for info in wanted),
+        "shipped": max([store.end().head, *(s.end for s in have.values())]),
     }  # fmt: skip
     if dry_run:
         return facts
@@ -78,7 +105,7 @@ def ship(
     system.makedirs(root, exist_ok=True)
     _replace(system, f"{root}/{MANIFEST}", manifest.json().encode())
     _sweep(system, root, have, segments)
-    return facts
+    return facts | {"shipped": max([facts["shipped"], *(s.end for s in segments.values())])}
 
 
 def _newest(store: Store) -> str:

@@ -128,13 +128,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next micro-batch. That `start` is given means it was processed."""
         before = Offsets.from_json(start)
         found = {queue.name: queue for queue in self._queues()}
-        self._advance(before, found)
         self._missing(before, found)
         new = {name: self._join(found.pop(name)) for name in sorted(found.keys() - before.keys())}
         after = Offsets({
             name: Position(queue.identity, self._checked(queue, before[name]))
             for name, queue in found.items()
         })  # fmt: skip
+        self._advance(before, found)
         ends = {name: self._end_of(found[name]) for name in found}
         rows = self._limit(after, found, ends, limit)
         if self._is_too_little(rows):
@@ -210,9 +210,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"checkpoint knows; {queue.where} was cut back or restored from a copy"
             )
             return queue.end
-        if queue.head > known.next:
+        if self._was_alone(queue):
+            self._lost(
+                f"queue {queue.name}: group {self.options.group!r} was deleted, and {queue.where} "
+                f"deletes what all others have read: messages from {known.next} on may be gone"
+            )
+        if self._is_removed(queue, known.next):
             self._lost(removed(queue, known.next))
         return known.next
+
+    def _was_alone(self, queue: Source) -> bool:
+        """Whether nothing held back what a queue deletes that the stream has begun to read."""
+        if not isinstance(queue, LocalQueue) or not queue.store.capabilities.deletes_consumed:
+            return False
+        follower = self._follower(queue)
+        return follower is not None and follower.is_new
+
+    def _is_removed(self, queue: Source, next_offset: int) -> bool:
+        """Whether something is gone that the stream has not read.
+
+        Where offsets have gaps between segments, the head also moves from the end of a segment
+        that was read to the beginning of the next one. There the group tells, which every stream
+        of such a queue has: what it has not passed is not deleted.
+        """
+        if queue.head <= next_offset:
+            return False
+        if not isinstance(queue, LocalQueue) or not queue.store.capabilities.gaps:
+            return True
+        return not self.options.hold
 
     # ── the micro-batch ────────────────────────────────────────────────────────────────────
 
@@ -231,7 +256,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first is None:  # It has just joined, at `last`.
                 first = Position(last.identity, min(last.next, queue.head))
             next_offset = first.next if first.identity == last.identity else queue.head
-            if next_offset < queue.head and next_offset < last.next:
+            if next_offset < last.next and self._is_removed(queue, next_offset):
                 self._lost(removed(queue, next_offset))
             if last.next > queue.end:
                 self._checked(queue, last)

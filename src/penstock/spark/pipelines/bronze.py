@@ -1,7 +1,7 @@
 """Bronze: every message as it is, to files, once.
 
 A stream that takes what is there and stops; the next run goes on where this one was. Spark's file
-sink writes each micro-batch once. Partitioned by queue and day.
+sink writes each micro-batch once. Files are partitioned by queue and day.
 """
 
 from __future__ import annotations
@@ -16,13 +16,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+FILES = ("parquet", "orc", "json", "csv", "delta")
+"""Formats that are folders of files; others (penstock, Kafka) get the messages and no more."""
+
+
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     """Takes what is new to `to`."""
     target = request.target()
     if request.dry_run:
         return request.plan()
     frame = request.stream(spark)
-    if "timestamp" in frame.columns:
+    is_files = request.format in FILES
+    if is_files and "timestamp" in frame.columns:
         frame = frame.withColumn("date", F.to_date("timestamp"))
     writer = (
         frame.writeStream.format(request.format)
@@ -31,9 +36,7 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
         .options(**request.options)
         .queryName(record.id)
     )
-    by = [name for name in ("queue", "date") if name in frame.columns]
-    if request.format == "penstock":
-        by = []
+    by = [name for name in ("queue", "date") if is_files and name in frame.columns]
     writer = writer.partitionBy(*by) if by else writer
     trigger = {"processingTime": "1 second"} if request.follow else {"availableNow": True}
     batches = record.drain(writer.trigger(**trigger).start())

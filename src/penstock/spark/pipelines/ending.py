@@ -9,6 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+FAILURES = (PySparkException, Py4JError)
+"""What a call into Spark raises."""
 OURS = re.compile(r"^penstock\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 """Where the text of one of our errors begins, in the traceback that Spark makes of it."""
 SPARKS = re.compile(r"\[([A-Z][A-Z0-9_.]{3,})\] ?(.*)$", re.MULTILINE)

@@ -105,35 +105,49 @@ def latencies_us(kind: type[Party], folder: Path, count: int, spinning: bool) ->
 
 @dataclass
 class Contest:
-    """All ways, one after the other, several rounds each; the best counts."""
+    """All ways in turn, round after round: a machine that is slow for a while is so for all."""
 
     root: Path
     rounds: int
     parties: list[type[Party]]
     notes: dict[type[Party], str] = field(default_factory=dict)
     found: dict[type[Party], list[Figures]] = field(default_factory=dict)
-    """All rounds of each one's last measurement."""
+    """All rounds of the last measurement."""
     _made: int = 0
 
-    def best(self, party: type[Party], work: Callable[..., Figures], *arguments: Any) -> Figures:
-        """Of each figure the best of the rounds; none of them when no round finished."""
-        found, failed = [], ""
+    def measure(
+        self, parties: list[type[Party]], work: Callable[..., Figures], *arguments: Any
+    ) -> dict[type[Party], Figures]:
+        """Of each figure the best of the rounds; none of them where no round finished."""
+        self.found = {party: [] for party in parties}
+        failed: dict[type[Party], str] = {}
         for _ in range(self.rounds):
-            self._made += 1
-            folder = self.root / f"round-{self._made}"
-            try:
-                found.append(within(LIMIT_S, work, party, folder, *arguments))
-            except Unfinished as error:
-                failed = str(error)
-                if not found:
-                    break  # It will not do better, and others wait.
-            finally:
-                # Or every round would be the first to use its memory, which costs a guest more
-                # than all the rest: in the long run a queue gets pages that were used before.
-                shutil.rmtree(folder, ignore_errors=True)
-        self.found[party] = found
-        self.notes[party] = f"{self.rounds - len(found)} rounds: {failed}" if failed else ""
-        return tuple(map(min, zip(*found, strict=True)))
+            for party in parties:
+                if party in failed and not self.found[party]:
+                    continue  # It will not do better, and others wait.
+                try:
+                    self.found[party].append(self._once(party, work, arguments))
+                except Unfinished as error:
+                    failed[party] = str(error)
+        for party, found in self.found.items():
+            lost = self.rounds - len(found)
+            self.notes[party] = f"{lost} rounds: {failed[party]}" if party in failed else ""
+        return {
+            party: tuple(map(min, zip(*found, strict=True))) for party, found in self.found.items()
+        }
+
+    def _once(
+        self, party: type[Party], work: Callable[..., Figures], arguments: tuple[Any, ...]
+    ) -> Figures:
+        self._made += 1
+        folder = self.root / f"round-{self._made}"
+        try:
+            found: Figures = within(LIMIT_S, work, party, folder, *arguments)
+            return found
+        finally:
+            # Or every round would be the first to use its memory, which costs a guest more
+            # than all the rest: in the long run a queue gets pages that were used before.
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def run(quick: bool) -> Iterator[Row]:
@@ -165,7 +179,7 @@ def _rows(contest: Contest, found: dict[type[Party], Figures]) -> Iterator[type[
 
 def _throughput(contest: Contest, size: int, count: int, batch: int) -> Iterator[Row]:
     names = [party for party in contest.parties if batch == 1 or party.has_lists]
-    found = {p: contest.best(p, passed_us, size, count, batch) for p in names}
+    found = contest.measure(names, passed_us, size, count, batch)
     peers: list[type[Party]] = [Zmq, Pipe, *OTHERS]
     peer = next((p for p in peers if found.get(p)), None)
     goals = {(1, 100): 0.25, (MANY, 100): 0.10, (MANY, 1000): 0.40}
@@ -220,7 +234,7 @@ def idle_ms(folder: Path) -> float:
 def _latency(contest: Contest, ticks: int, spinning: bool) -> Iterator[Row]:
     names = [party for party in contest.parties if spinning or party is not Iceoryx]
     peer: type[Party]
-    found = {party: contest.best(party, latencies_us, ticks, spinning) for party in names}
+    found = contest.measure(names, latencies_us, ticks, spinning)
     how = "spinning" if spinning else "blocking"
     peer = Iceoryx if spinning and found.get(Iceoryx) else Pipe
     goals = (2.0, 20.0) if spinning else (12.0, 40.0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import OptionError, Queue
+from penstock import OptionError, Queue, RefusedError
 from penstock.spark import pipelines
 from penstock.spark.cursors import sync
 from penstock.spark.pipelines import Request, convert, report, templates
@@ -214,6 +214,14 @@ def test_a_dry_run_reads_no_message_and_writes_nothing(tmp_path: Path) -> None:
     assert done["outcome"] == "dry run"
     assert done["result"]["queues"][0]["queue"] == "q"
     assert not (tmp_path / "lake").exists()
+
+
+def test_a_conversion_that_would_lose_the_times_is_refused(tmp_path: Path) -> None:
+    request = Request([str(fill(tmp_path / "q", 1))], to=str(tmp_path / "m"),
+                      options={"queueFormat": "mfq", "drop": "tag,id,key,headers"})  # fmt: skip
+    with pytest.raises(RefusedError, match="drop=timestamp_ns"):
+        pipelines.run(None, "convert", request, str(tmp_path / "runs"))  # type: ignore[arg-type]
+    assert not (tmp_path / "m").exists()
 
 
 def test_a_failed_run_leaves_a_record_that_says_why(tmp_path: Path) -> None:

@@ -78,6 +78,19 @@ def test_a_batch_may_begin_inside_a_compressed_frame(tmp_path: Path) -> None:
     assert [row["offset"] for row in found] == offsets[20:]
 
 
+def test_the_end_of_a_beats_segment_is_where_the_next_one_begins(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    for body in (b"1", b"2"):
+        with Queue(path, format="beats") as queue:
+            queue.put(body)
+    with Queue(path, read_only=True) as queue:
+        end = str(queue.store.segments()[0].end)
+    assert [r["body"] for r in batch(path, columns="body", startingOffsets=end)] == [b"2"]
+    assert [r["body"] for r in batch(path, columns="body", endingOffsets=end)] == [b"1"]
+    with Queue(path) as queue:
+        assert queue.trim(int(end)) == 1
+
+
 def test_only_what_is_durable_is_read(tmp_path: Path) -> None:
     with Queue(tmp_path / "q", durability="process") as queue:
         queue.put(b"synced")

@@ -75,12 +75,19 @@ def resolve(store: Store, where: Where, id: str | None = None) -> int:
 
 
 def check(store: Store, offset: int) -> int:
-    """`offset`, if a message begins there or it is the tail."""
+    """`offset`, if a message begins there or it is the tail.
+
+    Between two segments, where a format leaves a gap, it is the next one's beginning.
+    """
     end = store.end()
     if offset == end.tail:
         return offset
     if not end.head <= offset < end.tail:
         raise OffsetError(f"{store.path}: offset {offset} is outside {end.head} to {end.tail}")
+    if store.capabilities.gaps:
+        offset = next((first for _, first, _ in store.ranges(offset, end.tail)), end.tail)
+        if offset == end.tail:
+            return offset
     segment = store.segment_at(offset)
     limit = segment.end if segment.end is not None else end.tail
     if not _core.is_boundary(segment, offset, limit):

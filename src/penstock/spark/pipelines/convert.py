@@ -7,13 +7,13 @@ before anything is written; say which columns to leave out with `options={"drop"
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from penstock.errors import OptionError, PenstockError
-from penstock.spark import queues
-from penstock.spark.options import SourceOptions
+from penstock.errors import OptionError, PenstockError, RefusedError
+from penstock.formats import registry
 from penstock.spark.pipelines.request import Request, Run
 
 if TYPE_CHECKING:
@@ -88,23 +88,29 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
         raise OptionError("source", list(request.sources), "one queue")
     if request.dry_run:
         return request.plan() | {"columns": columns}
+    _refuse_lost_times(target, options, columns)
     request = request.pinned()
     frame = request.batch(spark, columns=",".join(columns)).select(*columns)
     frame.write.format("penstock").mode("append").options(**options).save(target)
     reading = {k: v for k, v in options.items() if k.lower() in ("keyfile", "keyenv")}
-    kept = columns if _keeps_times(target, reading) else [c for c in columns if "time" not in c]
-    copy = spark.read.format("penstock").options(**reading, columns=",".join(kept)).load(target)
-    before, after = compared(frame, kept), compared(copy, kept)
+    copy = spark.read.format("penstock").options(**reading, columns=",".join(columns)).load(target)
+    before, after = compared(frame, columns), compared(copy, columns)
     equal = [step for step, one, two in zip(STEPS_NS, before, after, strict=False) if one == two]
     if not equal:
         raise UnequalError(f"{target} holds {after[0][0]} rows that hash to {after[0][1:]}; the "
                            f"source has {before[0][0]} that hash to {before[0][1:]}")  # fmt: skip
     rows = before[0][0]
     record.count(rows)
-    facts = {"to": target, "rows": rows, "compared": kept, "ok": True}
-    return facts | ({"times": equal[0]} if "timestamp_ns" in kept else {})
+    facts = {"to": target, "rows": rows, "compared": columns, "ok": True}
+    return facts | ({"times": equal[0]} if "timestamp_ns" in columns else {})
 
 
-def _keeps_times(target: str, reading: dict[str, str]) -> bool:
-    options = SourceOptions.of({"path": target, **{k.lower(): v for k, v in reading.items()}})
-    return queues.open_store(target, options).capabilities.timestamps
+def _refuse_lost_times(target: str, options: dict[str, str], columns: list[str]) -> None:
+    """The sink itself lets them go where a format has no place for them: a message is put now."""
+    named = next((v for k, v in options.items() if k.lower() == "queueformat"), None)
+    if Path(target).exists() and not registry.is_empty(Path(target)):
+        named = registry.sniff(Path(target))[0].format
+    kind = registry.store_class(named or "penstock")
+    if "timestamp_ns" in columns and not kind.capabilities.timestamps:
+        raise RefusedError(f"format {kind.format} keeps no times: leave them out with the option "
+                           f"drop=timestamp_ns, or choose format penstock")  # fmt: skip

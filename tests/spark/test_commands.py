@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Queue
+from penstock import Queue, StorageError
 from penstock.cli import main
 from tests.spark.helpers import bodies, drain, fill, stream
 
@@ -53,6 +54,17 @@ def test_an_option_without_a_value_is_refused(cli: Cli, tmp_path: Path) -> None:
     path = fill(tmp_path / "q", 1)
     err = cli("pipeline", "run", "bronze", path, "--option", "compression", code=2)
     assert "k=v" in err
+
+
+def test_settings_of_spark_are_handed_on(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def session(name: str, **settings: object) -> None:
+        raise StorageError("java", f"{settings['spark.jars.packages']}")
+
+    monkeypatch.setattr(sys.modules["penstock.spark.session"], "session", session)
+    jars = ("--conf", "spark.jars.packages=io.delta:x")
+    assert "io.delta:x" in cli("pipeline", "run", "lag", fill(tmp_path / "q", 1), *jars, code=2)
 
 
 @pytest.mark.spark

@@ -58,6 +58,7 @@ def run(
     follow: Annotated[bool, typer.Option(help="Go on for ever.")] = False,
     trim: Annotated[bool, typer.Option(help="compact: delete what was moved.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
+    conf: Annotated[list[str] | None, typer.Option(help="k=v, for Spark: jars, master…")] = None,
     runs: Annotated[str, typer.Option(help="Where records of runs are kept.")] = "runs",
     json: Json = None,
 ) -> int:
@@ -78,8 +79,8 @@ def run(
     )  # fmt: skip
     pipelines.pipeline(name)
     # Spark's own bar tells how far a query is; in a log it would be noise.
-    bar = {"spark.ui.showConsoleProgress": sys.stderr.isatty()}
-    spark = session(f"penstock {name}", **bar)
+    bar: dict[str, str | int | bool] = {"spark.ui.showConsoleProgress": sys.stderr.isatty()}
+    spark = session(f"penstock {name}", **(bar | _pairs("conf", conf)))
     spark.sparkContext.setLogLevel("OFF")
     record = pipelines.Run(name, request, runs)
     record.on_progress = lambda rows: show.note(f"{name}: {rows:,} rows")

@@ -1,5 +1,6 @@
 //! Making things durable: one sync for everyone who waits for it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +14,9 @@ use crate::frame::Batch;
 use crate::region;
 use crate::segment::{PySegment, Segment};
 use crate::sys::futex;
+
+/// Segments that a sync holds open.
+const OPEN_AT_ONCE: usize = 8;
 
 /// How syncs went: whoever syncs for others waits a moment for those that the last sync had let
 /// go, since they are on their way back.
@@ -94,17 +98,35 @@ impl Writer {
         Ok(true)
     }
 
-    /// The segments between `durable` and the tail.
-    fn unsynced(&self, py: Python<'_>) -> PyResult<Vec<Arc<Segment>>> {
+    /// The newest segments between `durable` and the tail. There may be thousands, and no process
+    /// may open as many files: the older ones, which are full, are synced as they come, and need
+    /// no other sync below `reached`.
+    fn unsynced(
+        &self,
+        py: Python<'_>,
+        reached: &mut u64,
+    ) -> PyResult<std::io::Result<Vec<Arc<Segment>>>> {
         let current = self.current(py);
         let control = &*self.control;
         let is_only = control.durable() >= current.first() && !current.is_stale();
         if current.base() == control.segment_base() && is_only {
-            return Ok(vec![current]);
+            return Ok(Ok(vec![current]));
         }
-        let segments = self.host.call_method1(py, "unsynced_segments", (control.durable(),))?;
-        let segments = segments.bind(py).try_iter()?;
-        segments.map(|one| Ok(Arc::clone(&one?.cast::<PySegment>()?.get().0))).collect()
+        let start = control.durable().max(*reached);
+        let segments = self.host.call_method1(py, "unsynced_segments", (start,))?;
+        let mut newest = VecDeque::<Arc<Segment>>::new();
+        for one in segments.bind(py).try_iter()? {
+            newest.push_back(Arc::clone(&one?.cast::<PySegment>()?.get().0));
+            let oldest = if newest.len() > OPEN_AT_ONCE { newest.pop_front() } else { None };
+            let (Some(oldest), Some(after)) = (oldest, newest.front()) else { continue };
+            if oldest.map().is_some() {
+                if let Err(error) = py.detach(|| oldest.sync(false)) {
+                    return Ok(Err(error));
+                }
+            }
+            *reached = after.base();
+        }
+        Ok(Ok(newest.into()))
     }
 
     /// Returns once everything below `offset` is on the disk. Whoever comes first syncs for all
@@ -112,6 +134,7 @@ impl Writer {
     pub fn sync_up_to(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
         let control = &*self.control;
         let word = control.sync_word();
+        let mut reached = 0;
         loop {
             let seen = control.map().word32(at::DURABLE).load(Ordering::Acquire);
             if control.durable() >= offset {
@@ -139,8 +162,10 @@ impl Writer {
             if self.is_always {
                 py.detach(|| self.pace.gather(control));
             }
-            let segments = self.unsynced(py).inspect_err(|_| control.life().give(word))?;
-            if let Err(error) = py.detach(|| self.sync_segments(&segments)) {
+            let segments =
+                self.unsynced(py, &mut reached).inspect_err(|_| control.life().give(word))?;
+            let synced = segments.and_then(|some| py.detach(|| self.sync_segments(&some)));
+            if let Err(error) = synced {
                 // What the kernel failed to write it may have forgotten: nobody may rely on a
                 // later sync that succeeds.
                 control.poison();

@@ -208,12 +208,12 @@ def test_a_sync_does_not_call_durable_what_is_in_a_segment_it_did_not_know(path:
         store = one.store
         listed = store.unsynced_segments
 
-        def roll_meanwhile(durable: int) -> list[_core.Segment]:
-            known = listed(durable)
+        def roll_meanwhile(durable: int) -> Iterator[_core.Segment]:
+            known = list(listed(durable))
             store.unsynced_segments = listed  # type: ignore[method-assign]
             other.store.roll(other.end().segment_base, 0)
             other.put(b"in the newest")
-            return known
+            return iter(known)
 
         other.put(b"y")
         store.unsynced_segments = roll_meanwhile  # type: ignore[method-assign]

@@ -195,14 +195,14 @@ class StoreSegments(ABC):
             return found
         return self._keep(self.open_whole(info, writable=False))
 
-    def unsynced_segments(self, durable: int) -> list[_core.Segment]:
-        """Those that hold anything at or above `durable`, oldest first."""
+    def unsynced_segments(self, durable: int) -> Iterator[_core.Segment]:
+        """Those that hold anything at or above `durable`, oldest first, each opened when asked."""
         live_base = self.end().segment_base
-        found = []
         for info in self.segments_above(durable):
             try:
-                found.append(self._open(info, live_base))
+                segment = self._open(info, live_base)
             except FileNotFoundError:
                 if not self.is_trimmed(info):
                     raise
-        return found
+                continue
+            yield segment

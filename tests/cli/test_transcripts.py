@@ -22,12 +22,11 @@ def test_every_transcript_is_true(tmp_path: Path, name: str) -> None:
 
 def test_every_command_has_a_section_and_a_transcript() -> None:
     text = PAGE.read_text()
-    own_page = {"pipeline", "ship"}  # docs/spark.md shows them, with Spark at hand
     headings = {line.removeprefix("### ").strip("`") for line in text.splitlines()}
-    assert set(COMMANDS) - headings == own_page
+    assert set(COMMANDS) <= headings
     lines = [step.command.partition("penstock ")[2].split() for step in transcripts.steps(text)]
     run = {words[0] for words in lines if words}
-    assert set(COMMANDS) - run == own_page
+    assert set(COMMANDS) <= run
 
 
 def test_a_wrong_transcript_is_noticed() -> None:

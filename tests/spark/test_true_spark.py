@@ -63,6 +63,12 @@ def test_sql_reads_a_temporary_view(spark: SparkSession, tmp_path: Path) -> None
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW m USING penstock OPTIONS (path '{tmp_path}/*')")
     found = spark.sql("SELECT queue, count(*) n FROM m GROUP BY queue ORDER BY queue").collect()
     assert [(row.queue, row.n) for row in found] == [("a", 10), ("b", 5)]
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW b USING penstock OPTIONS (path '{tmp_path}/b', "
+        f"columns 'body,tag')"
+    )
+    spark.sql("INSERT INTO b SELECT body, 'again' FROM m WHERE queue = 'a'")
+    assert [row["tag"] for row in scanned(tmp_path / "b")].count("again") == 10
 
 
 def test_a_list_of_paths_is_read(spark: SparkSession, tmp_path: Path) -> None:

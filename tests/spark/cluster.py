@@ -17,6 +17,20 @@ LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """JVMs that live for a minute are not worth compiling for."""
 
 
+def lean_home(folder: Path) -> Path:
+    """Spark without its zip of PySpark, which every Python process would compile anew.
+
+    Spark waits ten seconds for a new process, which on a busy machine is not long.
+    """
+    import pyspark
+
+    home = folder / "home"
+    home.mkdir()
+    for part in ("bin", "jars"):
+        (home / part).symlink_to(Path(pyspark.__file__).parent / part)
+    return home
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Where it is, and the processes that it consists of."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ class Sessions:
         import penstock.spark
 
         folder = self._factory.mktemp("spark")
+        os.environ["SPARK_HOME"] = str(cluster.lean_home(folder))
         session = penstock.spark.session(
             "tests",
             spark_sql_warehouse_dir=str(folder / "warehouse"),

@@ -50,8 +50,9 @@ ASSIGNED = {"offset", "number"}
 
 KNOWN = {
     "path", "queueformat", "queuelayout", "create", "delivery", "txnappid", "txnversion",
-    "stagingdir", "keyfile", "keyenv", "route", "checkpointlocation", "queryname",
+    "stagingdir", "keyfile", "keyenv", "route", "checkpointlocation", "queryname", "columns",
 }  # fmt: skip
+"""`columns` is the source's, and says which ones a view has that rows are inserted into."""
 
 
 @dataclass(frozen=True)

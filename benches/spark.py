@@ -193,6 +193,8 @@ def read_bytes():
         return int(file.readline().split()[1])
 
 plan()
+for follower in reader._followers.values():
+    follower.queue.sync()   # its keeper looks once for what was read before
 before = read_bytes()
 os.getppid()   # a mark for strace
 plan()
@@ -213,6 +215,8 @@ def planning(kind: str, counts: tuple[int, int]) -> Iterator[Row]:
                     queue.put(bytes(11_000))
                 last = queue.store.segments(fresh=True)[-3].base
                 has_group = queue.store.capabilities.deletes_consumed
+                if has_group:
+                    queue.group("slow", start="earliest")  # Deleting is no part of planning.
             found.append(planned(folder, last, "plan" if has_group else ""))
     (few_calls, few_bytes), (many_calls, many_bytes) = found
     text = f"{counts[0]} segments"

@@ -226,6 +226,27 @@ def test_a_sync_does_not_call_durable_what_is_in_a_segment_it_did_not_know(path:
         assert newest.stat().st_ino in synced
 
 
+def test_a_failed_sync_of_an_old_segment_poisons_too(path: Path) -> None:
+    with Queue(path, segment_bytes=16384, durability="process") as queue:
+        queue.sync()
+        durable = queue.end().durable
+        while len(queue.store.segments()) < 20:
+            queue.put(bytes(11_000))
+        put = queue.end().next_number
+        _core.fail_syncs(errno.EIO)
+        try:
+            with pytest.raises(PoisonedError):
+                queue.sync()
+        finally:
+            _core.fail_syncs(0)
+        assert queue.is_poisoned
+        assert queue.end().durable == durable
+    with Queue(path) as queue:
+        assert queue.end().next_number == put
+        assert len(list(queue.scan())) == 20
+        assert queue.verify().is_ok
+
+
 def test_a_failed_sync_poisons_everyone_and_reopening_rescues(path: Path) -> None:
     with open_queue(path) as other:
         queue = open_queue(path)

@@ -28,7 +28,8 @@ SEED = int(os.environ.get("PENSTOCK_SEED", "20261115"))
 STATES = int(os.environ.get("PENSTOCK_STATES", "600"))
 """Sampled of each case, beside every subset of the dirty pages: more than 200,000 in all, in
 about three minutes of one core."""
-SECOND_CUT_EVERY, REOPEN_EVERY, VERIFY_EVERY, SNIFF_EVERY = 100, 16, 16, 8
+REOPEN_EVERY, VERIFY_EVERY, SNIFF_EVERY = 16, 16, 8
+SECOND_CUT_EVERY, SECOND_CUT_EVERY_OF_FEW = 100, 3
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Examiner:
     what came out is held against the promises of each point at which they may be left.
     """
 
+    second_cut_every: int
+
     def __init__(self, recording: Recording, folder: Path, rng: random.Random) -> None:
         self.recording, self.folder, self.rng = recording, folder, rng
         self.path = folder / recording.root.name
@@ -66,7 +69,7 @@ class Examiner:
             name = hash(image)
             if name not in self.images:
                 make(image, self.folder)
-                is_cut_again = len(self.images) % SECOND_CUT_EVERY == 0
+                is_cut_again = len(self.images) % self.second_cut_every == 0
                 self.images[name] = (
                     self.cut_twice(state, lower, upper, disk) if is_cut_again else self.read_all()
                 )
@@ -194,6 +197,7 @@ def cut_everywhere(
     folder.mkdir()
     disk, applied = Disk(recording.root.parent), 0
     examiner = kind(recording, folder, rng)
+    examiner.second_cut_every = SECOND_CUT_EVERY if every_subset else SECOND_CUT_EVERY_OF_FEW
     points = list(crash_points(recording))
     try:
         for index, (point, lower, upper) in enumerate(points):

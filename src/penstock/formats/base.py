@@ -215,9 +215,8 @@ class Store(StoreSegments, OwnGroups, ABC):
             boot=boot, tail=end.tail, next_number=end.next_number, segment_base=end.segment_base,
             head=end.head, head_number=end.head_number, durable=end.durable,
         )  # fmt: skip
-        if words is None or was_clean:
-            # Or the old, clean end would be taken for the true one after a power cut.
-            _core.sync_file(self.sidecar / "control")
+        # Or the old end would be taken for the true one after a power cut.
+        _core.sync_file(self.sidecar / "control")
         if words is None:
             _core.sync_folder(self.sidecar)
 

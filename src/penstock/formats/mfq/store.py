@@ -249,9 +249,11 @@ class MfqStore(Store):
 
     def _has_checksums(self, info: SegmentInfo) -> bool:
         """Whether a frame without one was never synced."""
-        path = self.sidecar / "integrity" / f"{info.base:020d}.crc"
         is_checked = not (self.sidecar / UNCHECKED).exists()
-        return self.options.integrity and is_checked and path.exists()
+        return self.options.integrity and is_checked and self._checksums_of(info).exists()
+
+    def _checksums_of(self, info: SegmentInfo) -> Path:
+        return self.sidecar / "integrity" / f"{info.base:020d}.crc"
 
     def _producer(self, known: control.Words | None) -> int:
         """The format's own end, but never less than what was synced together with it."""
@@ -288,8 +290,11 @@ class MfqStore(Store):
                 continue
             if is_poisoned:
                 self._copy_anew(info)
-            segment = self.open_whole(info, writable=True)
-            if info.end is None:
+            # A file of checksums that is made here, with none in it, would say after another power
+            # cut that no frame of its segment was ever synced.
+            is_open = info.end is None and self._checksums_of(info).exists()
+            segment = self.open_whole(info, writable=is_open)
+            if is_open:
                 segment.recover_sides(end.tail, end.durable if is_ours_alone else 0)
             segment.sync()
         _core.sync_file(segments.offset_path(self.path, PRODUCER))

@@ -226,6 +226,31 @@ def test_a_sync_does_not_call_durable_what_is_in_a_segment_it_did_not_know(path:
         assert newest.stat().st_ino in synced
 
 
+@pytest.mark.parametrize("kind", ["penstock", "zbus", "mfq"])
+def test_what_a_killed_process_never_synced_is_synced_before_it_counts(
+    path: Path, kind: str
+) -> None:
+    options: dict[str, Any] = {"format": kind, "segment_bytes": 16384, "durability": "process"}
+    pid = os.fork()
+    if pid == 0:
+        queue = Queue(path, **options)
+        for _ in range(8):
+            queue.put(bytes(11_000))
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    _core.record_effects(True)
+    try:
+        with Queue(path, **options) as queue:
+            queue.sync()
+            assert queue.end().durable == queue.end().tail
+            files = [info.path for info in queue.store.segments(fresh=True)]
+    finally:
+        _core.record_effects(False)
+    synced = {effect[1] for effect in _core.take_effects() if effect[0] == "sync"}
+    assert len(files) > 3
+    assert [file.name for file in files if file.stat().st_ino not in synced] == []
+
+
 def test_a_failed_sync_of_an_old_segment_poisons_too(path: Path) -> None:
     with Queue(path, segment_bytes=16384, durability="process") as queue:
         queue.sync()

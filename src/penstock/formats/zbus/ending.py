@@ -231,6 +231,10 @@ def recover(store: ZbusStore, end: End, *, clean: bool) -> End:
         length = following.base - block.base
         if older.exists() and older.stat().st_size > length:
             _core.resize_file(older, length)
+        if older.exists() and following.base > end.durable:
+            info = SegmentInfo(older, block.base, block.base, following.base, length)
+            store.open_whole(info, writable=False).sync()
+    _core.sync_folder(path.parent)
     segment = open_last(store, last, writable=True)
     segment.recover_sides(end.tail, end.durable)
     segment.sync()

@@ -117,8 +117,6 @@ fn rest(times: u32) {
 struct State {
     opening: Arc<Opening>,
     reader: Reader,
-    /// Below it everything is in the reader's segment: no look at words that the producer moves.
-    limit: u64,
     /// Rests before a look at the tail: more while the producer is always further on by then.
     rests: u32,
     /// Where the next message begins, once one was handed out and not committed.
@@ -130,12 +128,6 @@ struct State {
 }
 
 impl State {
-    /// Finds the message at `offset` where it is known to be; where the one behind it begins.
-    #[inline]
-    fn next(&mut self, offset: u64) -> Option<u64> {
-        if offset >= self.limit { None } else { self.reader.find_known(offset, self.limit) }
-    }
-
     /// Everything known was handed out: looks for more, though not at every message of a quick
     /// producer. Both would wait for the word that each takes from the other.
     fn watch(&mut self, offset: u64) {
@@ -205,7 +197,7 @@ impl MfqConsumer {
         let mut state = gate::enter(py, &self.state);
         state.reader = Reader::new(Filter::new("", MODERN));
         state.opening = opening;
-        (state.limit, state.pending, state.lender, state.lent) = (0, None, None, None);
+        (state.pending, state.lender, state.lent) = (None, None, None);
         Ok(state)
     }
 
@@ -217,17 +209,13 @@ impl MfqConsumer {
         offset: u64,
         is_patient: bool,
     ) -> PyResult<(MutexGuard<'a, State>, Look)> {
-        if let Some(next) = state.next(offset) {
+        if let Some(next) = state.reader.next_known(offset) {
             return Ok((state, Look::Message(next)));
         }
         let opening = Arc::clone(&state.opening);
         let limit = opening.control.tail();
-        let look = match state.reader.find(&opening.control, offset, limit) {
-            Found::Message { next, .. } => {
-                let end = state.reader.segment.as_ref().map_or(0, |segment| segment.end());
-                state.limit = limit.min(end);
-                return Ok((state, Look::Message(next)));
-            }
+        let look = match state.reader.find_on(&opening.control, offset, || limit) {
+            Found::Message { next, .. } => return Ok((state, Look::Message(next))),
             Found::Nothing => {
                 drop(state);
                 let end = opening.publish.foreign_end().unwrap_or(0);
@@ -243,9 +231,7 @@ impl MfqConsumer {
                 if segment.first() > offset {
                     opening.word.set(segment.first()); // What was there is gone: retention.
                 }
-                let mut state = gate::enter(py, &self.state);
-                (state.reader.segment, state.limit) = (Some(segment), 0);
-                drop(state);
+                gate::enter(py, &self.state).reader.turn_to(&segment, offset);
                 Look::Again
             }
             Found::Hole { next } => {
@@ -277,7 +263,7 @@ impl MfqConsumer {
             state.has_begun = true;
             let offset = state.opening.word.get();
             // Before anything else, and before the producer's own file: he is most often close.
-            if !has_watched && !self.spin.is_zero() && offset >= state.limit {
+            if !has_watched && !self.spin.is_zero() && !state.reader.knows(offset) {
                 has_watched = true;
                 state.watch(offset);
             }
@@ -342,7 +328,6 @@ impl MfqConsumer {
         let state = State {
             opening: Arc::new(open(host)?),
             reader: Reader::new(Filter::new("", MODERN)),
-            limit: 0,
             rests: 0,
             pending: None,
             has_begun: false,
@@ -447,7 +432,7 @@ impl MfqConsumer {
                 return Ok(found);
             }
             offset = next;
-            match state.next(offset) {
+            match state.reader.next_known(offset) {
                 Some(after) => next = after,
                 // The next segment, the end, damage: that is for the next call.
                 None => return Ok(found),

@@ -98,9 +98,7 @@ impl Reader {
         offset: u64,
         limit: impl FnOnce() -> u64,
     ) -> Found {
-        if offset < self.known
-            && let Some(next) = self.find_known(offset, self.known)
-        {
+        if let Some(next) = self.next_known(offset) {
             return Found::Message { frame: offset, next };
         }
         let limit = limit();
@@ -111,6 +109,19 @@ impl Reader {
         found
     }
 
+    /// Whether a look at `offset` needs no word that writers move.
+    #[inline]
+    pub fn knows(&self, offset: u64) -> bool {
+        offset < self.known
+    }
+
+    /// The message at `offset`, where it is known to be; where the one behind it begins. None: look
+    /// with `find_on`.
+    #[inline]
+    pub fn next_known(&mut self, offset: u64) -> Option<u64> {
+        if self.knows(offset) { self.find_known(offset, self.known) } else { None }
+    }
+
     /// Opens `segment` for `offset`: nothing is known of it yet.
     pub fn turn_to(&mut self, segment: &Arc<Segment>, offset: u64) {
         (self.segment, self.wanted, self.known) = (Some(Arc::clone(segment)), offset, 0);
@@ -119,7 +130,7 @@ impl Reader {
     /// The message at `offset`, where everything up to `limit` is known to be in the segment of
     /// the last read; where the one behind it begins. None: look with `find`.
     #[inline]
-    pub fn find_known(&mut self, offset: u64, limit: u64) -> Option<u64> {
+    fn find_known(&mut self, offset: u64, limit: u64) -> Option<u64> {
         let is_held = |segment: &&Arc<Segment>| offset >= segment.first() && !segment.is_stale();
         let segment = self.segment.as_ref().filter(is_held)?;
         if segment.find_plain(offset, limit, &mut self.view) {

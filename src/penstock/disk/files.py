@@ -51,14 +51,18 @@ def make_folder(path: Path) -> None:
         raise StorageError(path, f"the folder can't be made: {error.strerror or error}") from error
 
 
+def names_in(folder: Path) -> list[str]:
+    """What is in a folder; nothing where there is none, and nobody asks first: an opening waits."""
+    try:
+        return os.listdir(folder)  # noqa: PTH208  (names alone)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def drop_temporaries(*folders: Path) -> None:
     """Removes what a process left that died while it replaced a file there."""
     for folder in folders:
-        try:
-            names = os.listdir(folder)  # noqa: PTH208  (names alone: a queue's opening waits)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        for name in names:
+        for name in names_in(folder):
             if TEMPORARY.search(name):
                 _core.unlink_file(folder / name)
 

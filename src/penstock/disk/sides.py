@@ -11,7 +11,6 @@ neither a segment nor a crash in between: what is noted at or above the tail nev
 from __future__ import annotations
 
 import itertools
-import os
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +67,7 @@ def folders(sidecar: Path, wanted: dict[str, bool], *, live: bool, covers: bool)
 def trim(sidecar: Path, head: int) -> None:
     """Removes files that only speak of offsets below `head`."""
     for kind, suffix in KINDS.items():
-        try:
-            names = sorted(entry.name for entry in os.scandir(sidecar / kind))
-        except FileNotFoundError:
-            continue
+        names = sorted(files.names_in(sidecar / kind))
         bases = [int(name[:20]) for name in names if name.endswith(suffix) and name[:20].isdigit()]
         for base, following in itertools.pairwise(bases):
             if following <= head:

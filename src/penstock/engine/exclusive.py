@@ -64,13 +64,9 @@ def remove_if_dead(folder: Path) -> bool:
 
 def sweep(queue: Queue) -> list[str]:
     """Removes exclusive groups whose consumer is gone; answers their names."""
-    gone: list[str] = []
+    gone = []
     groups = queue.store.sidecar / "groups"
-    try:
-        folders = list(groups.iterdir())
-    except FileNotFoundError:
-        return gone
-    for folder in folders:
+    for folder in map(groups.joinpath, files.names_in(groups)):
         if not files.is_name(folder.name) or not is_exclusive(folder):
             continue
         if remove_if_dead(folder):

@@ -144,11 +144,8 @@ def is_published(store: Store, note: Note) -> bool:
 def open_notes(store: Store) -> list[Note]:
     """Notes that nobody has settled yet."""
     folder = folder_of(store)
-    try:
-        names = os.listdir(folder)  # noqa: PTH208  (names alone: a queue's opening waits)
-    except FileNotFoundError:
-        return []
-    found = (Note.load(folder / name) for name in names if name.endswith(".intent"))
+    names = (name for name in files.names_in(folder) if name.endswith(".intent"))
+    found = (Note.load(folder / name) for name in names)
     return [note for note in found if note is not None]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import multiprocessing
 import os
@@ -16,6 +15,7 @@ import pytest
 
 from penstock import PoisonedError, Queue, _core
 from penstock.disk.control import CONTROL
+from tests.failing import failing_syncs
 
 SPAWN = multiprocessing.get_context("spawn")
 KEY = bytes(range(32))
@@ -258,12 +258,8 @@ def test_a_failed_sync_of_an_old_segment_poisons_too(path: Path) -> None:
         while len(queue.store.segments()) < 20:
             queue.put(bytes(11_000))
         put = queue.end().next_number
-        _core.fail_syncs(errno.EIO)
-        try:
-            with pytest.raises(PoisonedError):
-                queue.sync()
-        finally:
-            _core.fail_syncs(0)
+        with failing_syncs(), pytest.raises(PoisonedError):
+            queue.sync()
         assert queue.is_poisoned
         assert queue.end().durable == durable
     with Queue(path) as queue:
@@ -280,12 +276,8 @@ def test_a_failed_sync_poisons_everyone_and_reopening_rescues(path: Path) -> Non
         durable = queue.end().durable
         put = [b"%03d" % number for number in range(20)]
         queue.put_many(put)
-        _core.fail_syncs(errno.EIO)
-        try:
-            with pytest.raises(PoisonedError):
-                queue.sync()
-        finally:
-            _core.fail_syncs(0)
+        with failing_syncs(), pytest.raises(PoisonedError):
+            queue.sync()
         for one in (queue, other):
             assert one.is_poisoned
             with pytest.raises(PoisonedError):

@@ -16,6 +16,7 @@ import pytest
 
 import penstock
 from penstock.engine.aio_group import AsyncGroup
+from tests.failing import failing_syncs
 
 Case = Callable[[Path], Coroutine[Any, Any, None]]
 
@@ -390,17 +391,13 @@ def test_a_get_that_is_its_own_ack_does_not_hold_the_loop_up_at_always(tmp_path:
 
 
 def test_a_failed_sync_reaches_every_put_that_shared_it(tmp_path: Path) -> None:
-    from penstock import _core
 
     async def case() -> None:
         queue = penstock.AsyncQueue(tmp_path / "q", durability="always")
         await queue.open()
-        _core.fail_syncs(1)
-        try:
+        with failing_syncs(1):
             puts = [asyncio.create_task(queue.put(b"a")) for _ in range(3)]
             outcomes = await asyncio.gather(*puts, return_exceptions=True)
-        finally:
-            _core.fail_syncs(0)
         assert all(isinstance(outcome, penstock.PoisonedError) for outcome in outcomes)
         await queue.close()
 

@@ -13,6 +13,7 @@ import pytest
 
 from penstock import AsyncQueue, ManualClock, OptionError, PoisonedError, Queue, _core
 from penstock.engine import patient
+from tests.failing import failing_syncs
 
 
 class FailingWriter:
@@ -99,13 +100,9 @@ def test_a_list_is_tried_again_only_when_none_of_it_can_be_there(tmp_path: Path)
 
 
 def test_a_failed_sync_is_not_tried_again(tmp_path: Path) -> None:
-    with Queue(tmp_path / "q", durability="always", retry_interval_s=1.0) as queue:
-        _core.fail_syncs(errno.EIO)
-        try:
-            with pytest.raises(PoisonedError):
-                queue.put(b"x")
-        finally:
-            _core.fail_syncs(0)
+    queue = Queue(tmp_path / "q", durability="always", retry_interval_s=1.0)
+    with queue, failing_syncs(), pytest.raises(PoisonedError):
+        queue.put(b"x")
 
 
 def test_closing_the_queue_ends_the_wait(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import multiprocessing
 import os
@@ -13,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from penstock import Full, ManualClock, OffsetError, PoisonedError, Queue, _core
+from penstock import Full, ManualClock, OffsetError, PoisonedError, Queue
 from penstock.formats.beats import state
+from tests.failing import failing_syncs
 from tests.formats.beats.helpers import CREATED, KEY, event, key_for
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -265,14 +265,11 @@ def test_after_a_failed_sync_what_was_not_synced_is_written_anew(
     options: dict[str, Any] = {"format": "beats", "layout": layout, "key": key}
     with Queue(path, durability="always", **options) as queue:
         queue.put(event(0))
-        _core.fail_syncs(errno.EIO)
-        try:
+        with failing_syncs():
             with pytest.raises(PoisonedError):
                 queue.put(event(1))
             with pytest.raises(PoisonedError):
                 queue.put(event(2))
-        finally:
-            _core.fail_syncs(0)
     before = (path / "0.seg").stat().st_ino
     with Queue(path, **options) as queue:
         # What was put when the sync failed may be there; nobody was told that it is.

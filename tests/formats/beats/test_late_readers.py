@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Queue
+from penstock.formats.beats import segments
 
 
 @pytest.mark.parametrize("layout", ["1", "2-released", "2-released-lz4"])
@@ -22,3 +23,21 @@ def test_a_late_reader_does_not_hide_a_segment_that_was_closed_meanwhile(
         queue.store.open_segment(replace(first, end=None), writable=True)
         with Queue(tmp_path / "q", read_only=True) as other:
             assert len(list(other.scan())) == 100
+
+
+def test_a_listing_in_which_two_segments_began_hides_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, options = tmp_path / "q", {"segment_bytes": 16384, "durability": "process"}
+    with Queue(path, format="beats", **options) as queue, Queue(path, **options) as other:
+        queue.put(b'{"number": 0}')
+        usual, bodies = segments.listed, iter([b'{"text": "%s"}' % (b"x" * 11_000)] * 3)
+
+        def listed_late(folder: Path) -> list[tuple[int, int]]:
+            for body in bodies:  # Each begins a segment, after the last one was asked for.
+                other.put(body)
+            return usual(folder)
+
+        monkeypatch.setattr(segments, "listed", listed_late)
+        queue.store.segments(fresh=True)
+        assert len(list(queue.scan())) == 4

@@ -180,7 +180,8 @@ class BeatsFiles(Store, ABC):
             if was != inode or place >= settled:
                 path = segments.path_of(self.path, number)
                 info = self._unless_gone(path, partial(self._info, number, inode, live))
-                if info is not None and place < settled:
+                # Others may have begun two more since `live` was asked for.
+                if info is not None and info.end is not None and place < settled:
                     self._ended[number] = inode, info
             info = self._certain(info)
             if info is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,8 @@ def test_a_late_reader_does_not_hide_a_segment_that_was_closed_meanwhile(
 def test_a_listing_in_which_two_segments_began_hides_none_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, options = tmp_path / "q", {"segment_bytes": 16384, "durability": "process"}
+    path = tmp_path / "q"
+    options: dict[str, Any] = {"segment_bytes": 16384, "durability": "process"}
     with Queue(path, format="beats", **options) as queue, Queue(path, **options) as other:
         queue.put(b'{"number": 0}')
         usual, bodies = segments.listed, iter([b'{"text": "%s"}' % (b"x" * 11_000)] * 3)

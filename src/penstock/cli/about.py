@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import opening, show
-from penstock.cli.opening import Format, Json, KeyEnv, KeyFile, LayoutName, QueuePath, command
+from penstock.cli import show
+from penstock.cli.opening import Json, QueueAt, command
 from penstock.engine import glance
 from penstock.engine.queue import Queue
 from penstock.errors import PenstockError
@@ -79,15 +79,11 @@ def _short(queue: Queue) -> dict[str, Any]:
 
 
 def info(
-    path: QueuePath,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
+    at: QueueAt,
     json: Json = None,
 ) -> None:
     """Show format, ends, segments and groups of a queue; changes nothing."""
-    with opening.reading(path, format, layout, key_file, key_env) as queue:
+    with at.reading() as queue:
         facts = glance.queue_facts(queue)
         if show.wants_json(json):
             show.emit(facts)

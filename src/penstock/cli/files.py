@@ -8,15 +8,11 @@ from typing import IO, Annotated
 
 import typer
 
-from penstock.cli import opening, show
+from penstock.cli import show
 from penstock.cli.opening import (
     DryRun,
-    Format,
     Json,
-    KeyEnv,
-    KeyFile,
-    LayoutName,
-    QueuePath,
+    QueueAt,
     Tags,
     command,
 )
@@ -60,25 +56,18 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    path: QueuePath,
+    at: QueueAt,
     file: Annotated[str, typer.Argument(help="Write here; `-`: stdout.")],
     to: FileKind = None,
     start: From = "earliest",
     end: Until = None,
     tags: Tags = "",
     tolerant: Annotated[bool, typer.Option(help="Pass over damage and report it.")] = True,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
 ) -> int:
     """Write messages to a file that other tools read; changes nothing in the queue."""
     target: str | IO[bytes] = sys.stdout.buffer if file == "-" else file
     kind = to or ("jsonl" if file == "-" else None)
-    with (
-        opening.reading(path, format, layout, key_file, key_env) as queue,
-        show.progress(f"exporting {path}") as advance,
-    ):
+    with at.reading() as queue, show.progress(f"exporting {at.path}") as advance:
         done = exchange.export_messages(
             queue, target, kind=kind, start=start, end=None if end == "now" else end, tags=tags,
             tolerant=tolerant, on_progress=_shown(advance),
@@ -89,21 +78,17 @@ def export(
 
 def import_file(
     file: Annotated[str, typer.Argument(help="Read this; `-`: stdin.")],
-    path: QueuePath,
+    at: QueueAt,
     kind: Annotated[
         str | None, typer.Option("--from", help="jsonl, parquet or arrow; else by the suffix.")
     ] = None,
     drop: Drop = None,
     create: Annotated[bool, typer.Option(help="Make the queue when there is none.")] = True,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Put what a file holds into a queue, in order. Offsets and numbers are the queue's own."""
     source: str | IO[bytes] = sys.stdin.buffer if file == "-" else file
     with (
-        opening.writing(path, format, layout, key_file, key_env, create=create) as queue,
+        at.writing(create=create) as queue,
         show.progress(f"importing {file}") as advance,
     ):
         done = exchange.import_messages(
@@ -114,7 +99,7 @@ def import_file(
 
 
 def convert(
-    path: QueuePath,
+    at: QueueAt,
     target: Annotated[Path, typer.Argument(help="The new queue, or one to add to.")],
     to: Annotated[str | None, typer.Option("--to", help="Format of the new queue.")] = None,
     to_layout: Annotated[str | None, typer.Option(help="Its layout.")] = None,
@@ -132,10 +117,6 @@ def convert(
         ),
     ] = None,
     dry_run: DryRun = False,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
     json: Json = None,
 ) -> int:
     """Copy every message of a queue to one of another format.
@@ -144,9 +125,9 @@ def convert(
     what may be left out. The copy is read again and compared. Groups go on where they stood.
     """
     with (
-        opening.reading(path, format, layout, key_file, key_env) as source,
+        at.reading() as source,
         Queue(target, format=to, layout=to_layout, key=key_from(file=to_key_file)) as goal,
-        show.progress(f"converting {path}") as advance,
+        show.progress(f"converting {at.path}") as advance,
     ):
         report = converts.convert(
             source, goal, drop=drop or (), start=start, end=None if end == "now" else end,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,13 +11,9 @@ import typer
 from penstock.cli import about, opening, show
 from penstock.cli.opening import (
     DryRun,
-    Format,
     GroupName,
     Json,
-    KeyEnv,
-    KeyFile,
-    LayoutName,
-    QueuePath,
+    QueueAt,
     command,
 )
 from penstock.engine import glance, positions
@@ -59,13 +54,11 @@ def register(app: typer.Typer) -> None:
 
 
 def list_groups(
-    path: QueuePath,
-    format: Format = None,
-    layout: LayoutName = None,
+    at: QueueAt,
     json: Json = None,
 ) -> None:
     """Show every group with its cursor, lag and what is out; changes nothing."""
-    with opening.reading(path, format, layout, None, None) as queue:
+    with at.reading() as queue:
         found = [glance.group_facts(queue, name) for name in queue.groups()]
     if show.wants_json(json):
         for facts in found:
@@ -75,14 +68,12 @@ def list_groups(
 
 
 def lag(
-    path: QueuePath,
+    at: QueueAt,
     name: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="One group.")] = None,
-    format: Format = None,
-    layout: LayoutName = None,
     json: Json = None,
 ) -> None:
     """Show how many messages each group has not read yet; changes nothing."""
-    with opening.reading(path, format, layout, None, None) as queue:
+    with at.reading() as queue:
         for one in [name] if name else queue.groups():
             facts = glance.group_facts(queue, one)
             if show.wants_json(json):
@@ -92,7 +83,7 @@ def lag(
 
 
 def create(
-    path: QueuePath,
+    at: QueueAt,
     name: Name,
     start: Annotated[str, typer.Option(help=f"Where it begins: {opening.Where}.")] = "earliest",
     tags: Annotated[str, typer.Option(help="Only these tags: `eu.*;us.#`.")] = "",
@@ -102,15 +93,13 @@ def create(
         int, typer.Option(help="Handed out this often, then to the dead letters; 0: never.")
     ] = 0,
     dead_letter: Annotated[str | None, typer.Option(help="Path of their queue.")] = None,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Make a group; an existing one is an error."""
-    with opening.writing(path, format, layout, key_file, key_env) as queue:
+    with at.writing() as queue:
         if name in queue.groups():
-            raise GroupError(f"{path}: group {name!r} is there already; `penstock set` changes it")
+            raise GroupError(
+                f"{at.path}: group {name!r} is there already; `penstock set` changes it"
+            )
         queue.group(
             name, start=start, tags=tags, ack=ack, visibility_s=visibility,
             max_receives=max_receives, dead_letter=dead_letter,
@@ -118,79 +107,62 @@ def create(
 
 
 @contextmanager
-def _open_group(path: Path, name: str, *access: str | None) -> Iterator[Group]:
-    format, layout, key_file, key_env = access
-    with opening.writing(path, format, layout, key_file, key_env) as queue:
+def _open_group(at: QueueAt, name: str) -> Iterator[Group]:
+    with at.writing() as queue:
         yield queue.group(name, create=False)
 
 
 def delete(
-    path: QueuePath,
+    at: QueueAt,
     name: Name,
     dry_run: DryRun = False,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Delete a group and its progress; the messages stay."""
     if dry_run:
-        with opening.reading(path, format, layout, key_file, key_env) as queue:
+        with at.reading() as queue:
             facts = glance.group_facts(queue, name)
         show.line(f"would delete group {name!r}, which has {facts['lag']} messages to read")
         return
-    with _open_group(path, name, format, layout, key_file, key_env) as group:
+    with _open_group(at, name) as group:
         group.delete()
 
 
 def pause(
-    path: QueuePath,
+    at: QueueAt,
     name: Name,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Hand nothing out to a group, in any process, until `resume`."""
-    with _open_group(path, name, format, layout, key_file, key_env) as group:
+    with _open_group(at, name) as group:
         group.pause()
 
 
 def resume(
-    path: QueuePath,
+    at: QueueAt,
     name: Name,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Hand messages out to a group again."""
-    with _open_group(path, name, format, layout, key_file, key_env) as group:
+    with _open_group(at, name) as group:
         group.resume()
 
 
 def seek(
-    path: QueuePath,
+    at: QueueAt,
     where: Annotated[str, typer.Argument(metavar="WHERE", help=opening.Where + ".")],
     group: GroupName = "default",
     id: Annotated[
         str | None, typer.Option(help="The message there must have this id, else nothing is done.")
     ] = None,
     dry_run: DryRun = False,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
     json: Json = None,
 ) -> None:
     """Set where a group reads on; what it had leased is forgotten."""
     if dry_run:
-        with opening.reading(path, format, layout, key_file, key_env) as queue:
+        with at.reading() as queue:
             offset = positions.resolve(queue.store, where, id)
             facts: dict[str, Any] = {"group": group, "offset": offset, "dry_run": True}
             facts["before"] = glance.progress(queue, group).next
     else:
-        with _open_group(path, group, format, layout, key_file, key_env) as found:
+        with _open_group(at, group) as found:
             before = found.core.next
             facts = {"group": group, "offset": found.seek(where, id=id), "before": before}
     if show.wants_json(json):

@@ -6,21 +6,17 @@ from typing import Any
 
 import typer
 
-from penstock.cli import opening, show
+from penstock.cli import show
 from penstock.cli.opening import (
     DryRun,
-    Format,
     Json,
-    KeyEnv,
-    KeyFile,
-    LayoutName,
-    QueuePath,
+    QueueAt,
     command,
 )
 from penstock.engine import repair as repairs
 from penstock.errors import CorruptError, PenstockError
 from penstock.formats.base import Damage
-from penstock.options import QueueOptions, key_from
+from penstock.options import QueueOptions
 
 
 def register(app: typer.Typer) -> None:
@@ -32,11 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    path: QueuePath,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
+    at: QueueAt,
     json: Json = None,
 ) -> int:
     """Check every frame; changes nothing. Exit code 0 clean, 1 damaged, 2 unreadable.
@@ -46,8 +38,8 @@ def verify(
     """
     try:
         with (
-            opening.reading(path, format, layout, key_file, key_env) as queue,
-            show.progress(f"verifying {path}") as queue.store.on_verified,
+            at.reading() as queue,
+            show.progress(f"verifying {at.path}") as queue.store.on_verified,
         ):
             verdict, known = queue.verify(), queue.store.set_aside
     except (PenstockError, OSError) as error:
@@ -89,12 +81,8 @@ def unreadable(error: Exception) -> dict[str, Any]:
 
 
 def repair(
-    path: QueuePath,
+    at: QueueAt,
     dry_run: DryRun = False,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
     json: Json = None,
 ) -> int:
     """Set damage aside so that readers go on; every whole message stays where it is.
@@ -102,11 +90,10 @@ def repair(
     Bad bytes are copied to `.penstock/quarantine/` and noted in `.penstock/known-damage.json`.
     Nobody else may have the queue open. Exit code 1: something could not be repaired.
     """
-    options = QueueOptions.of(key=key_from(file=key_file, env=key_env))
-    with show.progress(f"repairing {path}") as advance:
+    with show.progress(f"repairing {at.path}") as advance:
         report = repairs.repair(
-            path, format=format, layout=layout, options=options, dry_run=dry_run,
-            on_verified=advance,
+            at.path, format=at.format, layout=at.layout, options=QueueOptions.of(key=at.key),
+            dry_run=dry_run, on_verified=advance,
         )  # fmt: skip
     if show.wants_json(json):
         show.emit(report.as_dict())

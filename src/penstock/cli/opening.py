@@ -6,6 +6,7 @@ command line itself, where every user of the machine could read them.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import os
@@ -27,28 +28,9 @@ EXIT_CODES = (
 
 Work = Callable[..., int | None]
 
-QueuePath = Annotated[Path, typer.Argument(metavar="PATH", help="The queue: a folder or a file.")]
 Format = Annotated[
     str | None,
     typer.Option("--format", envvar="PENSTOCK_FORMAT", help="Its format, when it can't be told."),
-]
-LayoutName = Annotated[
-    str | None,
-    typer.Option("--layout", envvar="PENSTOCK_LAYOUT", help="Its layout, when it can't be told."),
-]
-KeyFile = Annotated[
-    str | None,
-    typer.Option(
-        "--key-file",
-        envvar="PENSTOCK_KEY_FILE",
-        help="File with the key: raw bytes or hex digits; /dev/fd/N works.",
-    ),
-]
-KeyEnv = Annotated[
-    str | None,
-    typer.Option(
-        "--key-env", envvar="PENSTOCK_KEY_ENV", help="Name of a variable that holds the key."
-    ),
 ]
 Json = Annotated[
     bool | None,
@@ -65,27 +47,48 @@ Where = (
 )
 
 
-def reading(
-    path: Path, format: str | None, layout: str | None, key_file: str | None, key_env: str | None
-) -> Queue:
-    """Opens a queue without changing anything."""
-    key = key_from(file=key_file, env=key_env)
-    return Queue(path, format=format, layout=layout, read_only=True, key=key)
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueueAt:
+    """A queue as the command line names it. A command that has one takes all of these options."""
 
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The queue: a folder or a file.")]
+    format: Format = None
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            "--layout", envvar="PENSTOCK_LAYOUT", help="Its layout, when it can't be told."
+        ),
+    ] = None
+    key_file: Annotated[
+        str | None,
+        typer.Option(
+            "--key-file",
+            envvar="PENSTOCK_KEY_FILE",
+            help="File with the key: raw bytes or hex digits; /dev/fd/N works.",
+        ),
+    ] = None
+    key_env: Annotated[
+        str | None,
+        typer.Option(
+            "--key-env", envvar="PENSTOCK_KEY_ENV", help="Name of a variable that holds the key."
+        ),
+    ] = None
 
-def writing(
-    path: Path,
-    format: str | None,
-    layout: str | None,
-    key_file: str | None,
-    key_env: str | None,
-    *,
-    create: bool = False,
-    **options: Any,
-) -> Queue:
-    """Opens a queue for use; only some commands make a new one."""
-    key = key_from(file=key_file, env=key_env)
-    return Queue(path, format=format, layout=layout, create=create, key=key, **options)
+    @property
+    def key(self) -> bytes | None:
+        """What it is encrypted with."""
+        return key_from(file=self.key_file, env=self.key_env)
+
+    def reading(self, **options: Any) -> Queue:
+        """Opens it without changing anything."""
+        return self._open(read_only=True, **options)
+
+    def writing(self, *, create: bool = False, **options: Any) -> Queue:
+        """Opens it for use; only some commands make a new one."""
+        return self._open(create=create, **options)
+
+    def _open(self, **options: Any) -> Queue:
+        return Queue(self.path, format=self.format, layout=self.layout, key=self.key, **options)
 
 
 def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], None]:
@@ -94,10 +97,12 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], Non
     epilog = "\n\n".join(["Examples:", *shown, EXIT_CODES])
 
     def add(work: Work) -> None:
+        asked = _asked(work)
+
         @functools.wraps(work)
-        def run(*args: object, **options: object) -> None:
+        def run(**options: object) -> None:
             try:
-                code = work(*args, **options)
+                code = work(**_given(work, options))
                 sys.stdout.flush()
             except BrokenPipeError:
                 # Whoever read our output has enough: what is still buffered goes nowhere.
@@ -106,8 +111,27 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], Non
             if code:
                 raise typer.Exit(code)
 
+        run.__signature__ = asked  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in asked.parameters.values()}
         paragraphs = inspect.getdoc(work) or ""
         text = "\n\n".join(" ".join(part.split()) for part in paragraphs.split("\n\n"))
         app.command(name, help=escape(text), epilog=epilog)(run)
 
     return add
+
+
+def _asked(work: Work) -> inspect.Signature:
+    """What the command line asks for: where the queue is in its place, the rest of it last."""
+    own = inspect.signature(work, eval_str=True)
+    path, *rest = inspect.signature(QueueAt, eval_str=True).parameters.values()
+    found = [path if one.annotation is QueueAt else one for one in own.parameters.values()]
+    return own.replace(parameters=[*found, *rest] if path in found else found)
+
+
+def _given(work: Work, options: dict[str, Any]) -> dict[str, Any]:
+    """What the command line has, as the command takes it."""
+    parts = [field.name for field in dataclasses.fields(QueueAt)]
+    for one in inspect.signature(work, eval_str=True).parameters.values():
+        if one.annotation is QueueAt:
+            options[one.name] = QueueAt(**{part: options.pop(part) for part in parts})
+    return options

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import opening, show
-from penstock.cli.opening import Format, Json, KeyEnv, KeyFile, LayoutName, QueuePath, command
+from penstock.cli import show
+from penstock.cli.opening import Json, QueueAt, command
 from penstock.engine.queue import Queue
 from penstock.errors import OptionError
 
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def put(
-    path: QueuePath,
+    at: QueueAt,
     bodies: Annotated[
         list[str] | None, typer.Argument(metavar="[BODY]...", help="Bodies; `-` or none: stdin.")
     ] = None,
@@ -47,17 +47,10 @@ def put(
     ] = "interval",
     create: Annotated[bool, typer.Option(help="Make the queue when there is none.")] = True,
     compression: Annotated[str, typer.Option(help="none or lz4, where the format can.")] = "none",
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
     json: Json = None,
 ) -> None:
     """Put messages: arguments, files or stdin. Prints each one's offset."""
-    with opening.writing(
-        path, format, layout, key_file, key_env,
-        create=create, durability=durability, compression=compression,
-    ) as queue:  # fmt: skip
+    with at.writing(create=create, durability=durability, compression=compression) as queue:
         common = {"tag": tag, "id": id, "key": key, "headers": headers_of(header or [])}
         if lines:
             found = (item for source in bodies or ["-"] for item in _lines(source))

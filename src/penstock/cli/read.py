@@ -13,12 +13,8 @@ import typer
 from penstock import _core
 from penstock.cli import opening, show
 from penstock.cli.opening import (
-    Format,
     Json,
-    KeyEnv,
-    KeyFile,
-    LayoutName,
-    QueuePath,
+    QueueAt,
     Tags,
     command,
 )
@@ -84,7 +80,7 @@ def register(app: typer.Typer) -> None:
 
 
 def cat(
-    path: QueuePath,
+    at: QueueAt,
     start: From = "earliest",
     end: To = None,
     group: MaybeGroup = None,
@@ -94,10 +90,6 @@ def cat(
         bool, typer.Option("--payload", help="Also the bytes inside the frame, as they are.")
     ] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Bodies only, each with a newline.")] = False,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
     json: Json = None,
 ) -> int:
     """Print messages without taking them; changes nothing.
@@ -106,7 +98,7 @@ def cat(
     code 1. With --json one object per line: offset, number, timestamp_ns, id, tag, headers, body
     (base64), and key and due_ns where the message has them.
     """
-    with opening.reading(path, format, layout, key_file, key_env) as queue:
+    with at.reading() as queue:
         reader = _Reader(queue, start, end, group, tags)
         for count, message in enumerate(reader, 1):
             if limit is not None and count > limit:
@@ -151,25 +143,18 @@ class _Reader:
 
 
 def peek(
-    path: QueuePath,
+    at: QueueAt,
     group: MaybeGroup = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many.")] = 1,
     tags: Tags = "",
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
     json: Json = None,
 ) -> int:
     """Print the next messages of a group, or the oldest, without taking them; changes nothing."""
-    return cat(
-        path, group=group, tags=tags, limit=count, format=format, layout=layout,
-        key_file=key_file, key_env=key_env, json=json,
-    )  # fmt: skip
+    return cat(at, group=group, tags=tags, limit=count, json=json)
 
 
 def tail(
-    path: QueuePath,
+    at: QueueAt,
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="How many of the last.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     group: Annotated[
@@ -180,10 +165,6 @@ def tail(
     timeout: Annotated[
         float | None, typer.Option(help="With --follow: end when nothing came this long.")
     ] = None,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
     json: Json = None,
 ) -> int:
     """Print the last messages, and with --follow what comes after them.
@@ -192,14 +173,14 @@ def tail(
     once they are printed.
     """
     if group is not None:
-        with opening.writing(path, format, layout, key_file, key_env) as queue:
+        with at.writing() as queue:
             wait = (timeout if follow else 0.0) if timeout is not None or not follow else None
             options = {"tags": tags} if tags else {}
             for message in queue.group(group, **options).messages(wait):
                 print_message(message, json=json)
                 sys.stdout.flush()
         return 0
-    with opening.reading(path, format, layout, key_file, key_env) as queue:
+    with at.reading() as queue:
         scan = queue.scan(start=_back(queue, count), tags=tags, tolerant=True)
         for message in deque(scan, maxlen=count):
             print_message(message, json=json)

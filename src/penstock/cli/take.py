@@ -8,15 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from penstock import _core
-from penstock.cli import opening, show
+from penstock.cli import show
 from penstock.cli.opening import (
-    Format,
     GroupName,
     Json,
-    KeyEnv,
-    KeyFile,
-    LayoutName,
-    QueuePath,
+    QueueAt,
     Tags,
     command,
 )
@@ -37,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 
 def get(
-    path: QueuePath,
+    at: QueueAt,
     group: GroupName = "default",
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many at most.")] = 1,
     all: Annotated[bool, typer.Option("--all", help="Everything that is there.")] = False,
@@ -45,14 +41,10 @@ def get(
     ack: Annotated[bool, typer.Option(help="Done with it; --no-ack gives it back.")] = True,
     tags: Tags = "",
     raw: Annotated[bool, typer.Option("--raw", help="Bodies only, each with a newline.")] = False,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
     json: Json = None,
 ) -> None:
     """Get messages for a group and ack them once they are printed. Exit code 3: none came."""
-    with opening.writing(path, format, layout, key_file, key_env) as queue:
+    with at.writing() as queue:
         options: dict[str, Any] = {"tags": tags} if tags else {}
         members, held, got = queue.group(group, **options), [], 0
         while all or got < count:

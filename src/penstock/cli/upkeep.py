@@ -11,18 +11,13 @@ import typer
 from penstock.cli import opening, show
 from penstock.cli.opening import (
     DryRun,
-    Format,
     Json,
-    KeyEnv,
-    KeyFile,
-    LayoutName,
-    QueuePath,
+    QueueAt,
     command,
 )
 from penstock.engine import deadletter, glance, positions, retention
 from penstock.engine.queue import Queue
 from penstock.errors import GroupError, OptionError
-from penstock.options import key_from
 
 
 def register(app: typer.Typer) -> None:
@@ -52,17 +47,13 @@ def register(app: typer.Typer) -> None:
 
 
 def move(
-    path: QueuePath,
+    at: QueueAt,
     to: Annotated[Path | None, typer.Option("--to", help="Move to this queue.")] = None,
     to_origin: Annotated[
         bool, typer.Option("--to-origin", help="Back to the queues they came from.")
     ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="At most this many.")] = None,
     dry_run: DryRun = False,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
     json: Json = None,
 ) -> None:
     """Move dead letters back to where they came from, or any messages to another queue.
@@ -72,11 +63,11 @@ def move(
     if (to is None) == (not to_origin):
         raise OptionError("--to", to, "either --to QUEUE or --to-origin")
     if dry_run:
-        with opening.reading(path, format, layout, key_file, key_env) as queue:
+        with at.reading() as queue:
             _say_move(queue, to, limit, json)
         return
     with ExitStack() as stack:
-        queue = stack.enter_context(opening.writing(path, format, layout, key_file, key_env))
+        queue = stack.enter_context(at.writing())
         target = stack.enter_context(Queue(to, create=False)) if to else None
         moved = queue.redrive(target, limit=limit)
     _result({"moved": moved}, f"{moved} messages moved", json)
@@ -99,28 +90,24 @@ def _say_move(queue: Queue, to: Path | None, limit: int | None, json: bool | Non
 
 
 def purge(
-    path: QueuePath,
+    at: QueueAt,
     dry_run: DryRun = False,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
     json: Json = None,
 ) -> None:
     """Every group is done with everything, and what that frees is deleted."""
     if dry_run:
-        with opening.reading(path, format, layout, key_file, key_env) as queue:
+        with at.reading() as queue:
             count = glance.count_from(queue.store, queue.end().head)
         _result({"would_purge": count}, f"{count} messages would be deleted", json)
         return
-    with opening.writing(path, format, layout, key_file, key_env) as queue:
+    with at.writing() as queue:
         count = glance.count_from(queue.store, queue.end().head)
         queue.purge()
     _result({"purged": count}, f"{count} messages deleted", json)
 
 
 def trim(
-    path: QueuePath,
+    at: QueueAt,
     before: Annotated[
         str | None, typer.Option(metavar="WHERE", help=f"Everything before {opening.Where}.")
     ] = None,
@@ -130,21 +117,16 @@ def trim(
     ] = None,
     hold: Annotated[bool, typer.Option(help="Wait for groups that have not read it.")] = True,
     dry_run: DryRun = False,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
     json: Json = None,
 ) -> None:
     """Delete whole segments: say what would go, and why not more, with --dry-run."""
     seconds = positions.seconds_of(age) if age else None
     if age and seconds is None:
         raise OptionError("--age", age, "an age like 7d, 12h or 90s")
-    with Queue(
-        path, format=format, layout=layout, create=False, read_only=dry_run,
-        key=key_from(file=key_file, env=key_env),
-        retention_age_s=seconds, retention_bytes=max_bytes, hold_for_groups=hold,
-    ) as queue:  # fmt: skip
+    limits: dict[str, Any] = {
+        "retention_age_s": seconds, "retention_bytes": max_bytes, "hold_for_groups": hold,
+    }  # fmt: skip
+    with at.reading(**limits) if dry_run else at.writing(**limits) as queue:
         offset = None if before is None else positions.resolve(queue.store, before)
         plan = retention.plan(queue, offset)
         gone = list(plan.segments) if dry_run else retention.apply(queue, plan)
@@ -162,15 +144,11 @@ def trim(
 
 
 def set_values(
-    path: QueuePath,
+    at: QueueAt,
     values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="What to set.")],
     group: Annotated[
         str | None, typer.Option("--group", "-g", help="An option of this group, not the queue.")
     ] = None,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Change what the format keeps about a queue, or a group's options."""
     pairs: dict[str, Any] = {}
@@ -179,7 +157,7 @@ def set_values(
         if not equals:
             raise OptionError("NAME=VALUE", text, "a name, =, and a value")
         pairs[name] = parse(value)
-    with opening.writing(path, format, layout, key_file, key_env) as queue:
+    with at.writing() as queue:
         if group is None:
             queue.set_meta(**pairs)
         else:
@@ -199,15 +177,11 @@ def parse(text: str) -> str | int | float | bool:
 
 
 def resize(
-    path: QueuePath,
+    at: QueueAt,
     size: Annotated[int, typer.Argument(metavar="BYTES", min=1, help="New size of the file.")],
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Change the size of a queue whose format has a fixed one (vqs)."""
-    with opening.writing(path, format, layout, key_file, key_env) as queue:
+    with at.writing() as queue:
         queue.store.resize(size)
 
 

@@ -173,23 +173,12 @@ impl PyGroup {
         let opened = match found {
             Some(journal) => journal,
             None => {
-                let nothing = Entry {
-                    offset: 0,
-                    frame: 0,
-                    deadline: 0,
-                    timeout: 0,
-                    token: 0,
-                    key: 0,
-                    state: State::Free,
-                    receives: 0,
-                    owner: NONE,
-                };
                 let entered = entered.iter().map(|(offset, receives)| {
                     let receives = *receives;
                     Entry { receives, ..Entry::read(*offset, *offset, NONE) }
                 });
                 let (entered, wall): (Vec<Entry>, _) = (entered.collect(), clock.get().wall());
-                let first = Record { kind: Kind::Seek, entry: &nothing, next: start };
+                let first = Record { kind: Kind::Seek, entry: &Entry::NONE, next: start };
                 let entered =
                     entered.iter().map(|entry| Record { kind: Kind::Enter, entry, next: start });
                 let records: Vec<_> =

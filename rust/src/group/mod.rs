@@ -309,17 +309,7 @@ impl Group {
 
     fn begin_journal(&self) -> std::io::Result<()> {
         let next = self.table.wide(at::NEXT);
-        let nothing = Entry {
-            offset: 0,
-            frame: 0,
-            deadline: 0,
-            timeout: 0,
-            token: self.table.wide(at::TOKEN),
-            key: 0,
-            state: State::Free,
-            receives: 0,
-            owner: NONE,
-        };
+        let nothing = Entry { token: self.table.wide(at::TOKEN), ..Entry::NONE };
         let (wall, boot) = (self.clock().wall(), self.clock().boot());
         let mut records = vec![(Record { kind: Kind::Seek, entry: &nothing, next }, wall)];
         let outstanding: Vec<Entry> =
@@ -363,19 +353,8 @@ impl Group {
     /// Forgets what is out and reads on at `offset`.
     fn seek(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
         let held = self.take(py)?;
-        let nothing = Entry {
-            offset: 0,
-            frame: 0,
-            deadline: 0,
-            timeout: 0,
-            token: 0,
-            key: 0,
-            state: State::Free,
-            receives: 0,
-            owner: NONE,
-        };
         self.table.set_wide(at::NEXT, offset);
-        self.write(Kind::Seek, &nothing, self.clock().boot())?;
+        self.write(Kind::Seek, &Entry::NONE, self.clock().boot())?;
         self.table.clear();
         self.mirror()?;
         drop(held);

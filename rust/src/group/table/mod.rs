@@ -148,6 +148,19 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Of no message: for records that are about the group.
+    pub const NONE: Self = Self {
+        offset: 0,
+        frame: 0,
+        deadline: 0,
+        timeout: 0,
+        token: 0,
+        key: 0,
+        state: State::Free,
+        receives: 0,
+        owner: NONE,
+    };
+
     /// A message that was just read and may be handed out.
     #[inline]
     pub fn read(offset: u64, frame: u64, owner: u32) -> Self {

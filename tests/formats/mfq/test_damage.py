@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock import CorruptError, FormatError, ManualClock, Queue, StorageError
+from penstock.disk.control import CONTROL
 from tests.formats.mfq.twin import Twin
 
 PUT = [b"first", b"second one", b"the third", b"x" * 238, b"last"]
@@ -139,6 +140,25 @@ def test_a_producer_behind_what_was_synced_loses_nothing(
         assert queue.put(b"more") == tail
     assert "producer.offset says 10" in caplog.text
     assert read(path) == [*PUT, b"more"]
+
+
+def test_what_readers_were_shown_before_a_kill_stays(tmp_path: Path) -> None:
+    """At `always` producer.offset comes after the sync: someone may be killed in between."""
+    path, cut = tmp_path / "q", tmp_path / "cut"
+    with Queue(path, format="mfq", segment_bytes=16384, durability="always") as queue:
+        queue.put(b"synced")
+        synced = queue.end().tail
+        queue.put(b"shown")
+        shutil.copytree(path, cut)
+    Twin(cut).set("producer.offset", synced)
+    with (cut / ".penstock" / "control").open("r+b") as stream:
+        stream.seek(CONTROL.offset_of("durable"))
+        stream.write(synced.to_bytes(8, "little"))
+    assert read(cut) == [b"synced", b"shown"]
+    with Queue(cut, create=False) as again:
+        assert [message.body for message in again.scan()] == [b"synced", b"shown"]
+        assert again.stats()["dropped"] == []
+        assert Twin(cut).get("producer.offset") == again.end().tail == synced + 10
 
 
 def test_an_empty_file_among_the_segments_of_others_is_an_error(store: Path) -> None:

@@ -256,8 +256,17 @@ class MfqStore(Store):
         return self.sidecar / "integrity" / f"{info.base:020d}.crc"
 
     def _producer(self, known: control.Words | None) -> int:
-        """The format's own end, but never less than what was synced together with it."""
-        return max(read_offset(self.path, PRODUCER), known.durable if known is not None else 0)
+        """The format's own end, but never less than what was synced together with it.
+
+        Nor less than what readers were shown: at `always` the word comes after the sync, and who
+        is killed before that has lost nothing.
+        """
+        producer = read_offset(self.path, PRODUCER)
+        if known is None:
+            return producer
+        is_killed = not known.is_clean and known.boot == self.clock.boot_id()
+        is_shown = is_killed and not known.is_poisoned
+        return max(producer, known.tail if is_shown else known.durable)
 
     def recover(self, end: End, *, clean: bool) -> End:
         """Sets both offsets to what is there, syncs what may not be on the disk."""
@@ -278,8 +287,8 @@ class MfqStore(Store):
                 is_empty = False
         if is_empty:
             segments.make_segment(self.path, self.sidecar, end.tail, self.segment_bytes)
-        self._set_back(PRODUCER, end.tail)
-        self._set_back(CONSUMER, end.tail)
+        self._set_back(PRODUCER, end)
+        self._set_back(CONSUMER, end)
         if clean:  # Only then: until `durable` is synced anew a power cut brings the old one back.
             _core.unlink_file(self.sidecar / UNCHECKED)
         if clean and words is not None and words.tail == end.tail:
@@ -301,17 +310,18 @@ class MfqStore(Store):
         _core.sync_folder(self.path / segments.LOG)
         return replace(end, durable=end.tail)
 
-    def _set_back(self, name: str, end: int) -> None:
-        found = read_offset(self.path, name)
-        if found > end:
+    def _set_back(self, name: str, end: End) -> None:
+        found, tail = read_offset(self.path, name), end.tail
+        if found > tail:
             log.warning("%s: %s set back from %d to %d, the last whole frame's end",
-                        self.path, name, found, end)  # fmt: skip
-        if found > end or not segments.is_made(self.path, name):
-            write_offset(self.path, name, min(found, end))
-        elif found < end and name == PRODUCER:
-            log.warning("%s: %s says %d, the queue was synced up to %d; corrected",
-                        self.path, name, found, end)  # fmt: skip
-            write_offset(self.path, name, end)
+                        self.path, name, found, tail)  # fmt: skip
+        if found > tail or not segments.is_made(self.path, name):
+            write_offset(self.path, name, min(found, tail))
+        elif found < tail and name == PRODUCER:
+            if found < end.durable:
+                log.warning("%s: %s says %d, the queue was synced up to %d; corrected",
+                            self.path, name, found, tail)  # fmt: skip
+            write_offset(self.path, name, tail)
 
     def _copy_anew(self, info: SegmentInfo) -> None:
         """After a failed sync nobody knows what is on the disk: the bytes go to a new file."""

@@ -78,6 +78,23 @@ def test_a_commit_without_a_message_is_an_error(queue: MappedFileQueue) -> None:
         queue.consumer.commit()
 
 
+def test_a_second_consumer_is_told_and_sets_nobody_back(tmp_path: Path) -> None:
+    options = {"segment_size": 16384, "durability": "process"}
+    with (
+        MappedFileQueue(tmp_path / "store", **options) as queue,
+        MappedFileQueue(tmp_path / "store", **options) as other,
+    ):
+        queue.producer.produce_many([b"0", b"1", b"2"])
+        assert other.consumer.consume(bytes) == b"0"
+        assert queue.consumer.consume_many(2) == [b"0", b"1"]
+        queue.consumer.commit()
+        with pytest.raises(CommitError, match="one consumer"):
+            other.consumer.commit()
+        assert queue.consumer.next_offset == other.consumer.next_offset == 12
+        assert other.consumer.consume(bytes) == b"2"
+        other.consumer.commit()
+
+
 def test_a_view_ends_with_its_commit(queue: MappedFileQueue) -> None:
     queue.producer.produce(b"bytes")
     view = queue.consumer.consume()

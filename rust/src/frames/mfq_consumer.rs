@@ -119,8 +119,8 @@ struct State {
     reader: Reader,
     /// Rests before a look at the tail: more while the producer is always further on by then.
     rests: u32,
-    /// Where the next message begins, once one was handed out and not committed.
-    pending: Option<u64>,
+    /// Where what was handed out and not committed begins, and where the next message does.
+    pending: Option<(u64, u64)>,
     has_begun: bool,
     lender: Option<Py<View>>,
     /// What was handed out and ends with the commit.
@@ -304,6 +304,16 @@ fn seconds(value: f64) -> PyResult<Duration> {
         .map_err(|_| PyValueError::new_err(format!("{value} is no time span")))
 }
 
+/// Someone else consumes: to go on from here would set him back, or take what he has not seen.
+#[cold]
+fn moved(py: Python<'_>, first: u64, now: u64) -> PyErr {
+    let why = format!(
+        "consumer.offset was moved from {first} to {now} after this message was consumed: \
+         a queue of format mfq has one consumer; others use a group each (Queue.group)"
+    );
+    errors::error(py, "CommitError", (why,))
+}
+
 /// Asks `host` for the queue as it is open now.
 fn open(host: &Bound<'_, PyAny>) -> PyResult<Opening> {
     type Parts<'py> = (Bound<'py, Shared>, Bound<'py, PyPublish>, PathBuf);
@@ -379,7 +389,7 @@ impl MfqConsumer {
             Some(given) => As::Object(given),
         };
         let (mut state, offset, next) = self.find(py, timeout)?;
-        state.pending = Some(next);
+        state.pending = Some((offset, next));
         let body = state.reader.view.body;
         let (skip, len) = (body.at as usize, body.len as usize);
         let Some(segment) = state.reader.segment.clone() else {
@@ -419,7 +429,8 @@ impl MfqConsumer {
         if limit == 0 {
             return Err(PyValueError::new_err("a limit is 1 or more"));
         }
-        let (mut state, mut offset, mut next) = self.find(py, timeout)?;
+        let (mut state, first, mut next) = self.find(py, timeout)?;
+        let mut offset = first;
         let found = PyList::empty(py);
         loop {
             let body = state.reader.view.body;
@@ -427,7 +438,7 @@ impl MfqConsumer {
             let segment = state.reader.segment.as_ref();
             let frame = segment.map_or(&[][..], |s| s.frame_bytes(offset, skip + len));
             found.append(PyBytes::new(py, frame.get(skip..).unwrap_or_default()))?;
-            state.pending = Some(next);
+            state.pending = Some((first, next));
             if found.len() >= limit {
                 return Ok(found);
             }
@@ -443,13 +454,16 @@ impl MfqConsumer {
     /// What was consumed is done. An error when there is nothing.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.enter(py)?;
-        let Some(next) = state.pending.take() else {
+        let Some((first, next)) = state.pending.take() else {
             let why = "there is no message to commit: consume one first";
             return Err(errors::error(py, "CommitError", (why,)));
         };
         state.end_view(py)?;
         let opening = &state.opening;
         let before = opening.word.get();
+        if before != first {
+            return Err(moved(py, first, before));
+        }
         opening.word.set(next);
         if self.is_always {
             let opening = Arc::clone(opening);

@@ -17,7 +17,7 @@ from tests.cli.conftest import Run
 COMMANDS = [
     "put", "get", "peek", "tail", "cat", "ls", "info", "groups", "seek", "move", "purge",
     "trim", "verify", "repair", "inspect", "export", "import", "convert", "bench", "top",
-    "doctor", "demo", "set", "resize", "pipeline", "ship",
+    "doctor", "demo", "set", "labels", "resize", "pipeline", "ship",
 ]  # fmt: skip
 
 
@@ -32,7 +32,10 @@ def test_every_command_of_the_design_is_there() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [*(n for n in COMMANDS if n not in ("groups", "pipeline")), "groups create", "pipeline run"],
+    [
+        *(name for name in COMMANDS if name not in ("groups", "labels", "pipeline")),
+        *("groups create", "labels set", "pipeline run"),
+    ],
 )
 def test_help_has_examples_and_exit_codes(run: Run, name: str) -> None:
     text = run(*name.split(), "--help").text

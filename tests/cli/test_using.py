@@ -1,4 +1,4 @@
-"""`put`, `get`, `groups`, `seek`, `move`, `purge`, `trim`, `set`, `resize`."""
+"""`put`, `get`, `groups`, `seek`, `move`, `purge`, `trim`, `set`, `labels`, `resize`."""
 
 from __future__ import annotations
 
@@ -176,6 +176,24 @@ def test_set_changes_options_of_a_group(run: Run, orders: Path) -> None:
     run("set", orders, "--group", "billing", "nonsense=1", code=2)
     run("set", orders, "nonsense=1", code=2)
     run("set", orders, "nothing", code=2)
+
+
+def test_labels_are_listed_set_and_removed(run: Run, tmp_path: Path, orders: Path) -> None:
+    path = tmp_path / "ring.bin"
+    with Queue(path, format="vqs", max_bytes=1 << 16) as queue:
+        run("labels", "set", path, "team=images", "note=a=b")
+        run("labels", "set", path, "team=audio", "empty=")
+        run("set", path, "visibility_timeout=45")
+        assert queue.meta["labels"] == {"team": "audio", "note": "a=b", "empty": ""}
+        assert queue.meta["visibility_timeout"] == 45
+    assert run("labels", "list", path).one == {"team": "audio", "note": "a=b", "empty": ""}
+    run("labels", "remove", path, "note", "empty")
+    assert run("labels", "list", path, "--no-json").text == "team=audio\n"
+    for wrong in (["remove", path, "none"], ["set", path, "x"], ["set", path, f"{'n' * 129}=x"]):
+        assert run("labels", *wrong, code=2).err
+    assert "a mapping" in run("set", path, "labels=x", code=2).err
+    assert run("labels", "list", path).one == {"team": "audio"}
+    assert "format vqs does" in run("labels", "list", orders, code=2).err
 
 
 def test_resize_is_refused_where_a_queue_has_no_fixed_size(run: Run, orders: Path) -> None:

@@ -24,6 +24,9 @@ const MESSAGE_ID: &[u8; 2] = b"\xff\x82";
 const MAX_TYPES: usize = 64;
 const MAX_FIELDS: usize = 64;
 const MAX_DEPTH: u32 = 16;
+/// Of both kinds together. Two bytes of a record make one, which takes thirty times as much here:
+/// without a limit a small gzipped record would fill the memory.
+pub const MAX_ATTRIBUTES: usize = 1 << 16;
 
 /// An attribute of a message: the user's, or the system's.
 #[derive(Clone, Debug)]
@@ -428,6 +431,9 @@ impl<'a> Plan<'_, 'a> {
 
     fn map(&self, input: &mut Input<'a>, is_system: bool, parts: &mut Parts<'a>) -> Outcome<()> {
         for _ in 0..input.uint()? {
+            if parts.attributes.len() >= MAX_ATTRIBUTES {
+                return input.wrong("more than 65536 attributes");
+            }
             let name = input.text()?;
             let (mut kind, mut value) = (&[][..], &[][..]);
             let mut last = 0;

@@ -53,14 +53,30 @@ fn attribute<'a>(
         let value = Cow::Borrowed(value);
         return Ok(Some(Attribute { is_system: false, name: key, kind: STRING, value }));
     }
+    if key == DELAY {
+        return Ok(None);
+    }
     for ([text, packed, kind], is_system) in NAMES.iter().zip([false, true]) {
-        let is_packed = key.starts_with(packed);
-        let Some(name) = key.strip_prefix(if is_packed { *packed } else { *text }) else {
-            if key.starts_with(kind) || key == DELAY {
+        // By one of these prefixes and a name, also by another header of the same message.
+        let has = |prefix: &[u8], name: &[u8]| {
+            headers::iterate(all).any(|(key, _)| key.strip_prefix(prefix) == Some(name))
+        };
+        if let Some(name) = key.strip_prefix(*kind) {
+            if has(text, name) || has(packed, name) {
                 return Ok(None);
             }
+            let [key, text, packed] = [key, text, packed].map(String::from_utf8_lossy);
+            return Err(format!("header {key}: it goes with a header {text}… or {packed}…"));
+        }
+        let is_packed = key.starts_with(packed);
+        let Some(name) = key.strip_prefix(if is_packed { *packed } else { *text }) else {
             continue;
         };
+        let is_plain_too = !is_system && !name.starts_with(OURS) && has(b"", name);
+        if is_plain_too || (is_packed && has(text, name)) {
+            let name = String::from_utf8_lossy(name);
+            return Err(format!("headers: attribute {name} is there twice"));
+        }
         let kinds = headers::iterate(all).find(|(key, _)| key.strip_prefix(*kind) == Some(name));
         let usual = if is_packed { BINARY } else { STRING };
         let value = if is_packed {
@@ -90,6 +106,9 @@ fn parts<'a>(draft: &Draft<'a>) -> Result<Parts<'a>, String> {
             delay_s = text.ok_or("header vqs.delay: not a number of seconds up to 65535")?.into();
         }
         attributes.extend(attribute(draft.headers, key, value)?);
+    }
+    if attributes.len() > gob::MAX_ATTRIBUTES {
+        return Err(format!("format vqs holds at most {} headers", gob::MAX_ATTRIBUTES));
     }
     let delay_ns = draft.due_ns.saturating_sub(draft.timestamp_ns);
     if draft.due_ns != 0 && delay_ns > 0 {

@@ -13,8 +13,8 @@ from penstock.cli import opening, show
 from penstock.errors import CorruptError, Empty, Full, PenstockError
 
 FAMILIES = (
-    "put", "take", "read", "about", "top", "groups", "upkeep", "health", "inspect", "files",
-    "doctor", "bench", "demo", "pipeline",
+    "put", "take", "read", "about", "top", "groups", "labels", "upkeep", "health", "inspect",
+    "files", "doctor", "bench", "demo", "pipeline",
 )  # fmt: skip
 
 app = typer.Typer(

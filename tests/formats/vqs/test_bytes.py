@@ -79,6 +79,23 @@ def test_records_are_those_of_an_encoder_written_from_the_description(tmp_path: 
             assert message.headers == options["headers"]
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"weight": "17", "vqs.attr-type.weight": "Number"}, {"vqs.system-type.x": "Number"},
+        {"weight": "17", "vqs.attr.weight": "18"}, {"weight": "17", "vqs.attr64.weight": "AAAA"},
+        {"vqs.attr.b": "1", "vqs.attr64.b": "AAAA"}, {"vqs.system.b": "1", "vqs.system64.b": ""},
+    ],
+)  # fmt: skip
+def test_a_header_that_would_be_lost_is_refused(tmp_path: Path, headers: dict[str, str]) -> None:
+    with Queue(tmp_path / "q.bin", format="vqs", max_bytes=1 << 16) as queue:
+        with pytest.raises(RefusedError, match="header"):
+            queue.put(b"x", headers=headers)
+        assert queue.end().tail == 0
+        queue.put(b"x", headers={"b": "1", "vqs.system.b": "2", "vqs.attr.vqs.b": "3"})
+        assert len(next(iter(queue.scan())).headers) == 3
+
+
 @pytest.mark.parametrize("header_name", ["vqs.other", "vqs.attr64.x", "vqs.delay"])
 def test_headers_that_mean_nothing_are_refused(tmp_path: Path, header_name: str) -> None:
     with Queue(tmp_path / "q.bin", format="vqs", max_bytes=1 << 16) as queue:

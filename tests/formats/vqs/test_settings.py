@@ -84,7 +84,8 @@ def test_changing_a_setting_changes_the_file_and_the_queue(tmp_path: Path, layou
         {"wait_seconds": 21}, {"visibility_timeout": 43201}, {"max_message_size": 0},
         {"delay_seconds": "5"}, {"delay_seconds": True}, {"mask": 1},
         {"labels": {"": "x"}}, {"labels": {"n" * 129: "x"}}, {"labels": {"n": "v" * 257}},
-        {"labels": {"a\0b": "x"}}, {"labels": {"a": "\0"}},
+        {"labels": {"a\0b": "x"}}, {"labels": {"a": "\0"}}, {"labels": "x"}, {"labels": ["xy"]},
+        {"labels": {"\ud800": "x"}}, {"set_labels": {"a": 1}}, {"remove_labels": ["none"]},
         {"labels": {f"n{i}": "x" for i in range(51)}},
         {"labels": {f"{i:02d}" + "é" * 126: "é" * 256 for i in range(50)}},
     ],
@@ -114,6 +115,67 @@ def test_labels_are_set_listed_and_removed(tmp_path: Path, layout: str) -> None:
     with Queue(queue.path) as again:
         again.set_meta(labels={})
         assert again.meta["labels"] == {}
+
+
+def test_one_label_is_set_or_removed_and_the_others_stay(tmp_path: Path, layout: str) -> None:
+    with open_queue(tmp_path, layout) as queue:
+        queue.set_meta(labels={"team": "images", "old": "1"})
+        queue.set_meta(set_labels={"team": "audio", "new": "2"}, remove_labels=["old"])
+        assert queue.meta["labels"] == {"team": "audio", "new": "2"}
+        queue.set_meta(remove_labels="team")
+        assert queue.meta["labels"] == {"new": "2"}
+
+
+def test_labels_that_are_no_text_stay_to_the_byte(tmp_path: Path) -> None:
+    path = files.make(tmp_path / "q.bin", [], 8192)
+    raw = path.read_bytes()
+    path.write_bytes(raw[:34] + b"a\xff\0\xfe\0".ljust(16350, b"\0") + raw[START:])
+    with Queue(path) as queue:
+        queue.set_meta(set_labels={"b": "c"})
+    assert path.read_bytes()[34:START] == b"a\xff\0\xfe\0b\0c\0".ljust(16350, b"\0")
+
+
+def test_whole_seconds_are_kept_and_parts_rounded_up(tmp_path: Path) -> None:
+    with open_queue(tmp_path, delay_s=0.5, retention_age_s=90.1) as queue:
+        assert (queue.meta["delay_seconds"], queue.meta["retention_period"]) == (1, 91)
+        assert (queue.options.delay_s, queue.options.retention_age_s) == (1.0, 91.0)
+
+
+def test_what_two_openers_change_at_once_both_counts(tmp_path: Path) -> None:
+    with open_queue(tmp_path) as one, Queue(one.path, durability="process") as two:
+        one.set_meta(delay_seconds=5, labels={"x": "1"})
+        two.set_meta(wait_seconds=3, set_labels={"y": "2"})
+        one.store.resize(START + 2 * SIZE)
+        two.set_meta(visibility_timeout=7)
+        two.store.resize(START + SIZE)
+        for queue in (one, two):
+            names = ("delay_seconds", "wait_seconds", "visibility_timeout", "ring_bytes")
+            assert [queue.meta[name] for name in names] == [5, 3, 7, SIZE]
+            assert queue.meta["labels"] == {"x": "1", "y": "2"}
+
+
+def set_labels_there(checks: Checks, channel: Any, path: Path, name: str) -> None:
+    with Queue(path, durability="process") as queue:
+        channel.recv()
+        for number in range(20):
+            queue.set_meta(set_labels={f"{name}{number}": "x"})
+        channel.send(True)
+
+
+def test_processes_that_change_labels_at_once_lose_none(tmp_path: Path) -> None:
+    with open_queue(tmp_path) as queue:
+        there = set_labels_there
+        with (
+            Checks().other_process(there, queue.path, "a") as one,
+            Checks().other_process(there, queue.path, "b") as two,
+        ):
+            for other in (one, two):
+                other.tell(True)
+            for number in range(4):
+                queue.store.resize(START + SIZE * (1 + number % 2))
+            for other in (one, two):
+                other.hear()
+        assert queue.meta["labels"].keys() == {f"{n}{k}" for n in "ab" for k in range(20)}
 
 
 def test_labels_may_fill_their_area_to_the_last_byte(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,23 +113,33 @@ def lengths_of(file: Path, area: bytes, at: int) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def pack_labels(labels: dict[str, str], stage: Stage, room: int) -> bytes:
+def encode_labels(option: str, labels: Any) -> dict[bytes, bytes]:
+    """Labels that someone gives, as they go into the file."""
+    if not isinstance(labels, Mapping):
+        raise OptionError(option, labels, "a mapping of names to values (format vqs)")
+    found = {}
+    for name, value in labels.items():
+        if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or "\0" in name:
+            raise OptionError(option, name, f"names of 1 to {MAX_NAME} characters, none of them 0")
+        if not isinstance(value, str) or len(value) > MAX_VALUE or "\0" in value:
+            raise OptionError(option, value, f"values of up to {MAX_VALUE} characters, none 0")
+        try:
+            found[name.encode()] = value.encode()
+        except UnicodeEncodeError as error:
+            raise OptionError(option, name, f"text in UTF-8: {error.reason}") from error
+    return found
+
+
+def pack_labels(labels: dict[bytes, bytes], stage: Stage, room: int) -> bytes:
     """The labels as the stage stores them, zero-filled."""
     if len(labels) > MAX_LABELS:
         raise OptionError("labels", f"{len(labels)} of them", f"at most {MAX_LABELS}")
     out = b""
     for name, value in labels.items():
-        if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or "\0" in name:
-            raise OptionError(
-                "labels", name, f"names of 1 to {MAX_NAME} characters, none of them 0"
-            )
-        if not isinstance(value, str) or len(value) > MAX_VALUE or "\0" in value:
-            raise OptionError("labels", value, f"values of up to {MAX_VALUE} characters, none 0")
-        raw_name, raw_value = name.encode(), value.encode()
         if stage.has_lengths:
-            out += struct.pack("<HH", len(raw_name), len(raw_value)) + raw_name + raw_value
+            out += struct.pack("<HH", len(name), len(value)) + name + value
         else:
-            out += raw_name + b"\0" + raw_value + b"\0"
+            out += name + b"\0" + value + b"\0"
     if len(out) > room:
         raise OptionError("labels", f"{len(out)} bytes", f"at most {room} in all")
     return out.ljust(room, b"\0")

@@ -28,12 +28,7 @@ def resize(store: VqsStore, file_bytes: int) -> None:
     if not page <= ring <= layouts.MAX_FILE_BYTES - start:
         expected = f"{start + page} to {layouts.MAX_FILE_BYTES} bytes"
         raise OptionError("file_bytes", file_bytes, expected)
-    shared = store.need_shared()
-    segment = store.segment_at(shared.head)
-    assert store.vqs is not None
-    store.vqs.exclusively(segment, lambda: _replace(store, segment, ring))
-    shared.signal()
-    store.refresh()
+    store.alone(lambda segment: _replace(store, segment, ring))
 
 
 def _replace(store: VqsStore, segment: _core.Segment, ring: int) -> None:
@@ -60,7 +55,6 @@ def _replace(store: VqsStore, segment: _core.Segment, ring: int) -> None:
     _core.sync_folder(store.data_path.parent)
     if stage.meta:
         _core.write_file(stage.header_path(store.path), 0, raw[: stage.header.size], synced=True)
-    store.need_shared().bump_generation()
 
 
 def _copy(segment: _core.Segment, to: Path, start: int, ring: int, head: int, tail: int) -> None:

@@ -5,6 +5,7 @@ They are changed in place, but so that a crash in between leaves the old ones or
 
 from __future__ import annotations
 
+import math
 import secrets
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ MAKING = "making"
 FIXED_AT = layouts.WORDS_AT + 4 * len(layouts.WORDS)
 """From here on the header holds settings and labels."""
 COPY_BYTES = 1 << 20
+LABELS = ("labels", "set_labels", "remove_labels")
+"""All of them anew, some more or others in their place, fewer."""
 
 
 def file_bytes(stage: Stage, options: QueueOptions) -> int:
@@ -48,9 +51,9 @@ def of_options(options: QueueOptions) -> dict[str, int]:
     if options.max_message_bytes != usual.max_message_bytes:
         given["max_message_size"] = options.max_message_bytes
     if options.delay_s:
-        given["delay_seconds"] = int(options.delay_s)
+        given["delay_seconds"] = math.ceil(options.delay_s)
     if options.retention_age_s:
-        given["retention_period"] = int(options.retention_age_s)
+        given["retention_period"] = math.ceil(options.retention_age_s)
     return header.check_settings(given)
 
 
@@ -99,21 +102,35 @@ def remember(sidecar: Path, layout: str, identity: str) -> None:
 
 
 def change(store: VqsStore, values: dict[str, Any]) -> None:
-    """Writes settings and labels: first beside the file, then into it."""
-    unknown = set(values) - {*layouts.SETTINGS, "labels"}
+    """Writes settings and labels: first beside the file, then into it. Alone."""
+    unknown = set(values) - {*layouts.SETTINGS, *LABELS}
     if unknown:
-        known = ", ".join([*layouts.SETTINGS, "labels"])
+        known = ", ".join([*layouts.SETTINGS, *LABELS])
         raise OptionError("meta", sorted(unknown)[0], f"one of {known} (format vqs)")
-    stage, labels = store.stage, values.pop("labels", None)
-    changed = store.header.values | header.check_settings(values)
+    stage = store.stage
+    given = {name: value for name, value in values.items() if name not in LABELS}
+    finish(store.path, store.sidecar, stage)  # What someone began who died.
     raw = header.read_bytes(store.path, stage)
-    fixed = header.pack(stage, changed)[FIXED_AT:]
+    found = header.parse(store.path, stage, raw)
+    fixed = header.pack(stage, found.values | header.check_settings(given))[FIXED_AT:]
     area = raw[stage.header.size :]
-    if labels is not None:
-        area = header.pack_labels(dict(labels), stage, len(area))
-    files.make_folder(store.sidecar)
+    if len(given) < len(values):
+        area = header.pack_labels(_labels(found, values), stage, len(area))
     _core.replace_file(store.sidecar / PENDING, fixed + area, synced=True)
     finish(store.path, store.sidecar, stage)
+
+
+def _labels(found: Header, given: dict[str, Any]) -> dict[bytes, bytes]:
+    """What is there after the change; what it does not name stays as it is, to the byte."""
+    labels = dict(found.labels)
+    if given.get("labels") is not None:
+        labels = header.encode_labels("labels", given["labels"])
+    labels |= header.encode_labels("set_labels", given.get("set_labels", {}))
+    gone = given.get("remove_labels", ())
+    for name in [gone] if isinstance(gone, str) else gone:
+        if labels.pop(name.encode(errors="replace"), None) is None:
+            raise OptionError("remove_labels", name, "the name of a label that is there")
+    return labels
 
 
 def pending(sidecar: Path, stage: Stage, raw: bytes) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -390,9 +390,26 @@ class VqsStore(Store):
 
     def set_meta(self, **values: Any) -> None:
         """Changes settings and labels in the file, for every process."""
-        shared = self.need_shared()
-        settings.change(self, values)
-        shared.bump_generation()
+        self.alone(lambda _: settings.change(self, values))
+
+    def alone(self, action: Callable[[_core.Segment], None]) -> None:
+        """Calls `action` with the ring, while nobody appends, frees, resizes or changes settings;
+        then everyone looks at the file again."""
+        shared, is_done = self.need_shared(), False
+
+        def act() -> None:
+            nonlocal is_done
+            if shared.generation == seen:  # Else what we know of the file is what it was.
+                action(segment)
+                shared.bump_generation()
+                is_done = True
+
+        while not is_done:
+            self.refresh()
+            seen = self.generation
+            segment = self.segment_at(shared.head)
+            assert self.vqs is not None
+            self.vqs.exclusively(segment, act)
         self.refresh()
         shared.signal()
 

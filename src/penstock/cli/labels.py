@@ -1,0 +1,84 @@
+"""`labels`: words that are stuck on a queue, where its format has a place for them (vqs)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import opening, show
+from penstock.cli.opening import Format, Json, KeyEnv, KeyFile, LayoutName, QueuePath, command
+from penstock.engine.queue import Queue
+from penstock.errors import OptionError, RefusedError
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    labels = typer.Typer(
+        help="List, set and remove labels of a queue whose format has them (vqs).",
+        no_args_is_help=True,
+        epilog=opening.EXIT_CODES,
+    )
+    app.add_typer(labels, name="labels")
+    command(labels, "list", "penstock labels list jobs.bin")(list_labels)
+    command(labels, "set", "penstock labels set jobs.bin team=images cost-center=17")(set_labels)
+    command(labels, "remove", "penstock labels remove jobs.bin cost-center")(remove)
+
+
+def list_labels(
+    path: QueuePath,
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+    json: Json = None,
+) -> None:
+    """Show the labels; changes nothing."""
+    with opening.reading(path, format, layout, key_file, key_env) as queue:
+        labels = _labels(queue)
+    if show.wants_json(json):
+        show.emit(labels)
+        return
+    for name, value in labels.items():
+        show.line(f"{show.printable(name)}={show.printable(value)}")
+
+
+def set_labels(
+    path: QueuePath,
+    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="What to set.")],
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Set some labels; the others stay."""
+    pairs: dict[str, str] = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise OptionError("NAME=VALUE", text, "a name, =, and a value")
+        pairs[name] = value
+    with opening.writing(path, format, layout, key_file, key_env) as queue:
+        _labels(queue)
+        queue.set_meta(set_labels=pairs)
+
+
+def remove(
+    path: QueuePath,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which to remove.")],
+    format: Format = None,
+    layout: LayoutName = None,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = None,
+) -> None:
+    """Remove labels; it is an error if one of them is not there."""
+    with opening.writing(path, format, layout, key_file, key_env) as queue:
+        _labels(queue)
+        queue.set_meta(remove_labels=names)
+
+
+def _labels(queue: Queue) -> dict[str, Any]:
+    labels = queue.meta.get("labels")
+    if labels is None:
+        raise RefusedError(f"format {queue.store.format} keeps no labels; format vqs does")
+    return dict(labels)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import opening, show
-from penstock.cli.opening import Format, Json, KeyEnv, KeyFile, LayoutName, QueuePath, command
+from penstock.cli.opening import Json, QueueAt, command
 from penstock.engine.queue import Queue
 from penstock.errors import OptionError, RefusedError
 
@@ -26,15 +26,11 @@ def register(app: typer.Typer) -> None:
 
 
 def list_labels(
-    path: QueuePath,
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
+    at: QueueAt,
     json: Json = None,
 ) -> None:
     """Show the labels; changes nothing."""
-    with opening.reading(path, format, layout, key_file, key_env) as queue:
+    with at.reading() as queue:
         labels = _labels(queue)
     if show.wants_json(json):
         show.emit(labels)
@@ -44,12 +40,8 @@ def list_labels(
 
 
 def set_labels(
-    path: QueuePath,
+    at: QueueAt,
     values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="What to set.")],
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Set some labels; the others stay."""
     pairs: dict[str, str] = {}
@@ -58,21 +50,17 @@ def set_labels(
         if not equals:
             raise OptionError("NAME=VALUE", text, "a name, =, and a value")
         pairs[name] = value
-    with opening.writing(path, format, layout, key_file, key_env) as queue:
+    with at.writing() as queue:
         _labels(queue)
         queue.set_meta(set_labels=pairs)
 
 
 def remove(
-    path: QueuePath,
+    at: QueueAt,
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which to remove.")],
-    format: Format = None,
-    layout: LayoutName = None,
-    key_file: KeyFile = None,
-    key_env: KeyEnv = None,
 ) -> None:
     """Remove labels; it is an error if one of them is not there."""
-    with opening.writing(path, format, layout, key_file, key_env) as queue:
+    with at.writing() as queue:
         _labels(queue)
         queue.set_meta(remove_labels=names)
 

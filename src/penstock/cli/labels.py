@@ -9,7 +9,7 @@ import typer
 from penstock.cli import opening, show
 from penstock.cli.opening import Json, QueueAt, command
 from penstock.engine.queue import Queue
-from penstock.errors import OptionError, RefusedError
+from penstock.errors import RefusedError
 
 
 def register(app: typer.Typer) -> None:
@@ -44,12 +44,7 @@ def set_labels(
     values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="What to set.")],
 ) -> None:
     """Set some labels; the others stay."""
-    pairs: dict[str, str] = {}
-    for text in values:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise OptionError("NAME=VALUE", text, "a name, =, and a value")
-        pairs[name] = value
+    pairs = opening.pairs("NAME=VALUE", values)
     with at.writing() as queue:
         _labels(queue)
         queue.set_meta(set_labels=pairs)

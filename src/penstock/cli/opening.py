@@ -11,7 +11,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ import typer
 from rich.markup import escape
 
 from penstock.engine.queue import Queue
+from penstock.errors import OptionError
 from penstock.options import key_from
 
 EXIT_CODES = (
@@ -89,6 +90,17 @@ class QueueAt:
 
     def _open(self, **options: Any) -> Queue:
         return Queue(self.path, format=self.format, layout=self.layout, key=self.key, **options)
+
+
+def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """Texts like `name=value`."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise OptionError(option, text, "a name, =, and a value")
+        found[name] = value
+    return found
 
 
 def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], None]:

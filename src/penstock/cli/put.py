@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.cli import show
+from penstock.cli import opening, show
 from penstock.cli.opening import Json, QueueAt, command
 from penstock.engine.queue import Queue
-from penstock.errors import OptionError
 
 BATCH_LINES = 1000
 
@@ -51,7 +50,8 @@ def put(
 ) -> None:
     """Put messages: arguments, files or stdin. Prints each one's offset."""
     with at.writing(create=create, durability=durability, compression=compression) as queue:
-        common = {"tag": tag, "id": id, "key": key, "headers": headers_of(header or [])}
+        headers = opening.pairs("--header", header or []) or None
+        common = {"tag": tag, "id": id, "key": key, "headers": headers}
         if lines:
             found = (item for source in bodies or ["-"] for item in _lines(source))
             _put_lines(queue, found, tag, delay, json)
@@ -59,17 +59,6 @@ def put(
         for body in _bodies(bodies or [], file or []):
             offset = queue.put(body, delay=delay, **common)  # type: ignore[arg-type]
             _tell(offset, json)
-
-
-def headers_of(pairs: Iterable[str]) -> dict[str, str] | None:
-    """`name=value` texts as headers."""
-    headers = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise OptionError("--header", pair, "name=value")
-        headers[name] = value
-    return headers or None
 
 
 def _bodies(texts: list[str], files: list[Path]) -> Iterator[bytes]:

@@ -151,12 +151,7 @@ def set_values(
     ] = None,
 ) -> None:
     """Change what the format keeps about a queue, or a group's options."""
-    pairs: dict[str, Any] = {}
-    for text in values:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise OptionError("NAME=VALUE", text, "a name, =, and a value")
-        pairs[name] = parse(value)
+    pairs = {name: parse(text) for name, text in opening.pairs("NAME=VALUE", values).items()}
     with at.writing() as queue:
         if group is None:
             queue.set_meta(**pairs)

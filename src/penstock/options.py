@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Literal
 
-from penstock.errors import OptionError
+from penstock.errors import OptionError, StorageError
 
 HEX_64 = re.compile(rb"[0-9A-Fa-f]{64}")
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -198,8 +198,11 @@ def key_from(*, file: str | None = None, env: str | None = None) -> bytes | None
     """
     raw: bytes | None = None
     if file is not None:
-        with open(file, "rb") as stream:  # noqa: PTH123  (also takes /dev/fd/N)
-            raw = stream.read(1024)
+        try:
+            with open(file, "rb") as stream:  # noqa: PTH123  (also takes /dev/fd/N)
+                raw = stream.read(1024)
+        except OSError as error:
+            raise StorageError(file, f"the key can't be read: {error.strerror}") from error
     elif env is not None:
         raw = os.environb.get(os.fsencode(env))
         if raw is None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock import FormatError, NoQueueError, Queue
+from penstock import FormatError, NoQueueError, OptionError, Queue, RefusedError
+from penstock.formats import registry
+from penstock.spark import ship as shipping
+from penstock.spark.loss import DataLoss
 from penstock.spark.ship import ship
-from penstock.spark.shipped import Manifest
-from tests.spark.helpers import batch, drain, scanned, stream
+from penstock.spark.shipped import MANIFEST, Manifest
+from tests.spark.helpers import batch, batch_writer, drain, scanned, stream
 
 pytest.importorskip("fsspec")
 
@@ -71,6 +75,84 @@ def test_retention_waits_until_a_segment_was_shipped(tmp_path: Path) -> None:
     manifest = Manifest.load(url)
     assert manifest is not None
     assert [s.end for s in manifest.segments[:-1]] == [s.base for s in manifest.segments[1:]]
+
+
+@pytest.mark.parametrize("format", registry.MODULES)
+def test_a_copy_on_a_mount_is_read_by_its_path(tmp_path: Path, format: str) -> None:
+    path = tmp_path / ("q.bin" if format == "vqs" else "q")
+    size: dict[str, Any] = {} if format == "vqs" else {"segment_bytes": 1 << 18}
+    with Queue(path, format=format, **size) as queue:
+        for number in range(600):
+            queue.put(b"%d" % number + bytes(1000))
+    url = f"file://{tmp_path}/far/q"
+    ship(path, url, whole=True)
+    wanted = [(row["offset"], row["body"]) for row in scanned(path)]
+    for where in (url, tmp_path / "far" / "q", f"{tmp_path}/far/*"):
+        found = batch(where, columns="offset,body")
+        assert [(row["offset"], row["body"]) for row in found] == wanted
+    with pytest.raises(OptionError, match="shipped"):
+        batch_writer(tmp_path / "far" / "q")
+
+
+def test_an_interrupted_run_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, url = rolled(tmp_path / "q"), f"memory://halfway-{tmp_path.name}/q"
+    monkeypatch.setattr(shipping, "PUBLISH_BYTES", 1 << 19)
+    wanted = ship(path, url, dry_run=True)["segments"]
+
+    def until_the_sixth(said: str, left: list[int] = [5]) -> None:  # noqa: B006  (its own count)
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ship(path, url, on_progress=until_the_sixth)
+    assert batch(url, columns="offset")[0] == {"offset": 0}
+    again = ship(path, url)
+    assert (again["already"], again["already"] + again["segments"]) == (6, wanted)
+    assert len(batch(url, columns="offset")) == len(sealed(path))
+
+
+def test_what_was_removed_before_it_was_shipped_is_said_and_never_passed_over(
+    tmp_path: Path,
+) -> None:
+    path, url = rolled(tmp_path / "q"), f"memory://gap-{tmp_path.name}/q"
+    first = ship(path, url)
+    _, at = drain(stream(url, columns="offset"))
+    rolled(path)
+    with Queue(path) as queue:
+        queue.trim("latest")
+        head = queue.end().head
+    rolled(path)
+    gap = head - first["shipped"]
+    assert ship(path, url)["missing"] == gap > 0
+    text = rf"queue q: offsets {first['shipped']} to {head} .* removed before they were shipped"
+    with pytest.raises(DataLoss, match=text):
+        batch(url, columns="offset")
+    with pytest.raises(DataLoss, match=text):
+        drain(stream(url, columns="offset"), at)
+    lenient = stream(url, columns="offset", failOnDataLoss="false")
+    assert drain(lenient, at)[0][0][0] == {"offset": head}
+
+
+def test_a_queue_of_one_file_is_shipped_whole_or_not_at_all(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q.bin", format="vqs") as queue:
+        queue.put(b"a")
+    with pytest.raises(RefusedError, match="--whole"):
+        ship(tmp_path / "q.bin", f"memory://file-{tmp_path.name}/q")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"v": 9}', '{"v": 1, "segments": [{"bad": 1}]}'])
+def test_a_manifest_that_is_none_says_so(tmp_path: Path, text: str) -> None:
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(FormatError, match=rf"{tmp_path.name}: {MANIFEST}"):
+        batch(tmp_path)
+
+
+def test_a_url_that_nothing_here_can_open_says_so() -> None:
+    with pytest.raises(OptionError, match=r"fsspec can open here: .*nobody"):
+        batch("nobody://knows/q")
 
 
 def test_two_queues_do_not_share_a_place(tmp_path: Path) -> None:

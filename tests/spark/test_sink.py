@@ -132,6 +132,38 @@ def test_columns_that_no_message_has_are_refused(tmp_path: Path, columns: str, t
         sink.writer(options_of(tmp_path / "q"), schema_of(columns), overwrite=False)
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"create": "no"}, "create='no': expected true or false"),
+        ({"route": "1"}, "route='1': expected true or false"),
+        ({"txnAppId": "a", "txnVersion": "x"}, "txnVersion='x': expected a number"),
+        ({"txnAppId": "a"}, "both txnAppId and txnVersion"),
+        ({"delivery": "twice"}, "exactly-once or at-least-once"),
+        ({"stagingdirr": "x"}, "one of .*stagingDir"),
+    ],
+)
+def test_a_wrong_option_is_named(tmp_path: Path, options: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        batch_writer(tmp_path / "q", **options)
+    assert not (tmp_path / "q").exists()
+
+
+def test_a_row_without_a_body_is_refused_and_no_empty_message(tmp_path: Path) -> None:
+    writer = batch_writer(tmp_path / "q")
+    row = pa.RecordBatch.from_pydict({"body": pa.array([b"a", None], pa.binary())})
+    with pytest.raises(RefusedError, match=r"a row has no body .*coalesce"):
+        writer.write(iter([row]))
+
+
+def test_rows_for_a_file_are_not_staged_where_the_file_will_be(tmp_path: Path) -> None:
+    for path, more in ((tmp_path / "jobs", {}), (tmp_path / "later", {"queueLayout": "stage4"})):
+        writer = batch_writer(path, queueFormat="vqs", **more)
+        writer.commit([writer.write(iter([table(b"a")]))])
+        assert bodies(path) == [b"a"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["jobs", "jobs.penstock", "later"]
+
+
 def routed(path: Path, *rows: tuple[str | None, bytes]) -> pa.RecordBatch:
     names = pa.array([name for name, _ in rows], pa.string())
     return pa.RecordBatch.from_pydict({"queue": names, "body": [body for _, body in rows]})

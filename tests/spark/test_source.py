@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock import KeyNeededError, NoQueueError, OptionError, Queue, RefusedError
+from penstock import KeyNeededError, NoQueueError, OptionError, Queue, RefusedError, StorageError
 from penstock.spark import source
+from penstock.spark.loss import DataLoss
 from penstock.spark.options import SourceOptions
-from penstock.spark.reading import DataLoss
 from penstock.spark.ship import ship
 from tests.spark.helpers import MESSAGE, batch, collect, fill, options_of, scanned
 
@@ -203,7 +203,9 @@ def test_a_shipped_queue_needs_its_key_too(tmp_path: Path) -> None:
         ({"columns": "bodi"}, "expected some of queue, offset"),
         ({"table": "rows"}, "messages or segments or groups or frames"),
         ({"startingOfsets": "1"}, "startingOffsets"),
-        ({"failOnDataLoss": "maybe"}, "true or false"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss='maybe': expected true or false"),
+        ({"layout": "kafka", "table": "frames"}, "messages where layout is kafka"),
+        ({"paths": "[1]"}, "a list as JSON"),
         ({"targetPartitionBytes": "much"}, "a size like 64m"),
     ],
 )
@@ -211,6 +213,17 @@ def test_a_wrong_option_is_named(tmp_path: Path, options: dict[str, str], text: 
     path = fill(tmp_path / "q", 1)
     with pytest.raises(OptionError, match=text):
         batch(path, **options)
+
+
+@pytest.mark.parametrize("text", ["[/a, /b]", '["/a"', "[1]"])
+def test_a_list_that_is_none_says_how_one_is_written(text: str) -> None:
+    with pytest.raises(OptionError, match="a list as JSON"):
+        SourceOptions.of({"path": text})
+
+
+def test_a_key_that_can_t_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="nokey: the key can't be read"):
+        batch(fill(tmp_path / "q", 1), keyFile=str(tmp_path / "nokey"))
 
 
 def test_a_table_of_the_catalogue_is_refused_with_advice(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock import GroupError, OptionError, Queue
 from penstock.spark import follow
+from penstock.spark.loss import DataLoss
 from penstock.spark.offsets import Offsets, Position
-from penstock.spark.reading import DataLoss
 from tests.spark.helpers import batch, drain, fill, scanned, stream
+
+TWO = ReadMaxRows(2)
 
 
 def flat(batches: list[list[dict[str, object]]]) -> list[object]:
@@ -347,6 +349,31 @@ def test_a_beats_queue_that_was_read_to_its_end_goes_on_in_its_next_segment(tmp_
         reader.stop()
         seen += flat(batches)
     assert seen == [b"%d" % number for number in range(40)]
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_purge_is_told_from_the_freeing_of_what_was_read(tmp_path: Path, is_read: bool) -> None:
+    path = tmp_path / "q"
+    for _ in range(2):
+        with Queue(path, format="beats") as queue:
+            queue.put_many([b"a", b"b"])
+    reader = stream(path, group="g", maxOffsetsPerTrigger=2)
+    at = drain(reader)[1] if is_read else reader.latestOffset(reader.initialOffset(), TWO)
+    reader.stop()
+    with Queue(path) as queue:
+        queue.purge()
+        queue.put(b"later")
+    reader = stream(path, group="g")
+    if is_read:
+        assert flat(drain(reader, at)[0]) == [b"later"]
+    else:
+        with pytest.raises(DataLoss, match=r"queue q: .* or a purge did"):
+            reader.latestOffset(at, ReadAllAvailable())
+        lenient = stream(path, group="h", failOnDataLoss="false")
+        lenient.initialOffset()
+        assert flat(drain(lenient, at)[0]) == [b"later"]
+        lenient.stop()
+    reader.stop()
 
 
 def test_a_beats_queue_whose_group_was_away_may_have_lost_something(tmp_path: Path) -> None:

@@ -149,6 +149,15 @@ def open_notes(store: Store) -> list[Note]:
     return [note for note in found if note is not None]
 
 
+def unsettled(store: Store) -> list[int]:
+    """Where batches of live sinks begin whose note is open; those of dead ones are settled first.
+
+    Nobody may delete their frames meanwhile: they alone tell whether the batch landed.
+    """
+    settle_all(store)
+    return [note.first for note in open_notes(store)]
+
+
 def settle_all(store: Store) -> None:
     """Settles what dead sinks left; those that are alive settle their own."""
     for note in open_notes(store):

@@ -335,6 +335,11 @@ class Queue:
         """The cursor of every group that retention waits for."""
         return retention.holding_cursors(self)
 
+    def unsettled(self) -> list[int]:
+        """Where batches begin of which nobody can say yet that they landed. Ask for the cursors
+        first: what a group has read was noted before it was visible."""
+        return intents.unsettled(self.store)
+
     def look(self, name: str) -> Group | None:
         """A group to look at: also one that another consumer has for itself."""
         return self._handles.look(name)

@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.disk import files
 from penstock.engine import exclusive, glance, intents
-from penstock.formats.base import SegmentInfo
+from penstock.formats.base import SegmentInfo, Store
 from penstock.logs import logger
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
+
+PURGED = "purged.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,16 @@ def purge(queue: Queue) -> int:
     before = store.end().tail
     for name in queue.groups():
         queue.group(name, create=False).seek(before)
-    store.trim(before)
+    if store.capabilities.gaps:
+        ends = [info.end for info in store.segments() if info.end is not None]
+        files.write_json(store.sidecar / PURGED, {"end": max(ends, default=0)})
+    store.trim(min([before, *queue.unsettled()]))
     store.free_consumed(queue)
     return unread
+
+
+def purged(store: Store) -> int:
+    """The end of the last message that a purge took, where offsets have gaps: there the head also
+    moves past the end of a segment that was read, and does not tell one from the other."""
+    found = files.read_json(store.sidecar / PURGED)
+    return 0 if found is None else int(found["end"])

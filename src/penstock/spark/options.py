@@ -88,9 +88,10 @@ class SourceOptions:
         values: dict[str, object] = {"paths": _paths(given)}
         kinds = {field.name: str(field.type) for field in fields(cls)}
         for name, text in given.items():
-            field = NAMES.get(name.lower())
-            if field is not None:
-                values[field] = _parse(name, text, kinds[field])
+            spelled = NAMES.get(name.lower())
+            if spelled is not None:
+                field = SPELLED[spelled]
+                values[field] = parsed(spelled, text, kinds[field])
             elif name.lower() == "owner":
                 raise RefusedError(
                     "a table of Spark's catalogue loses its options: use CREATE TEMPORARY VIEW … "
@@ -102,6 +103,8 @@ class SourceOptions:
         _one_of("table", options.table, Table)
         _one_of("layout", options.layout, Literal["penstock", "kafka"])
         _one_of("view", options.view, Literal["all", "pending"])
+        if options.layout == "kafka" and options.table != "messages":
+            raise OptionError("table", options.table, "messages where layout is kafka")
         return options
 
 
@@ -133,7 +136,8 @@ SPELLED = {
 }
 """Option as a user writes it → field."""
 
-NAMES = {name.lower(): field for name, field in SPELLED.items()}
+NAMES = {name.lower(): name for name in SPELLED}
+"""Option as Spark hands it over → as a user writes it."""
 
 
 def _one_of(name: str, value: str, kind: object) -> None:
@@ -143,20 +147,31 @@ def _one_of(name: str, value: str, kind: object) -> None:
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     lower = {name.lower(): text for name, text in given.items()}
-    found: list[str] = []
-    if lower.get("paths"):
-        found += json.loads(lower["paths"])
     text = lower.get("path", "")
-    if text.startswith("["):
-        found += json.loads(text)
-    elif text:
-        found.append(text)
+    found = _list("paths", lower.get("paths") or "[]")
+    found += _list("path", text) if text.startswith("[") else [text] if text else []
     if not found:
         raise OptionError("path", text, 'a queue: .load("PATH"), a list of them, or a glob')
-    return tuple(path.removeprefix("file://").removeprefix("file:") for path in found)
+    return tuple(plain(path) for path in found)
 
 
-def _parse(name: str, text: str, kind: str) -> object:
+def plain(path: str) -> str:
+    """A path without the scheme that Spark puts before those of this machine."""
+    return path.removeprefix("file://").removeprefix("file:")
+
+
+def _list(name: str, text: str) -> list[str]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(path, str) for path in found):
+        raise OptionError(name, text, 'a list as JSON: ["/data/a", "/data/b"]')
+    return found
+
+
+def parsed(name: str, text: str, kind: str) -> object:
+    """The value of an option, by the type of its field."""
     if kind == "bool":
         if text.lower() not in ("true", "false"):
             raise OptionError(name, text, "true or false")

@@ -15,12 +15,7 @@ from penstock import _core
 from penstock import clock as clocks
 from penstock.disk import control
 from penstock.engine import positions
-from penstock.errors import (
-    KeyNeededError,
-    NoQueueError,
-    OffsetError,
-    OptionError,
-)
+from penstock.errors import KeyNeededError, NoQueueError, OptionError
 from penstock.formats import registry
 from penstock.formats.base import Store
 from penstock.options import QueueOptions
@@ -160,7 +155,7 @@ def durable_end(store: Store) -> int:
 
 def open_queue(name: str, where: str, options: SourceOptions) -> Source:
     """One queue, here or shipped."""
-    if shipped.is_url(where):
+    if shipped.is_shipped(where):
         return shipped.ShippedQueue(name, where, options)
     return LocalQueue(name, where, options)
 
@@ -210,6 +205,8 @@ def is_queue(path: Path) -> bool:
     """Whether a glob means this: other things may lie beside queues."""
     if path.name.startswith(".") or path.name.endswith(".penstock"):
         return False
+    if shipped.is_shipped(str(path)):
+        return True
     try:
         registry.sniff(path)
     except NoQueueError:
@@ -217,12 +214,3 @@ def is_queue(path: Path) -> bool:
     except Exception:  # an unclear folder is reported when it is opened
         return path.is_dir() and any(path.iterdir())
     return True
-
-
-def checked_offset(queue: Source, offset: int) -> int:
-    """`offset`, if it is inside the queue."""
-    if not queue.head <= offset <= queue.end:
-        raise OffsetError(
-            f"{queue.where}: offset {offset} is outside {queue.head} to {queue.end} (durable)"
-        )
-    return offset

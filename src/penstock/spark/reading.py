@@ -5,7 +5,6 @@ A span is read to its very end or an error says where that failed: never fewer r
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,14 +14,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock import _core
-from penstock.errors import CorruptError, KeyNeededError, PenstockError
+from penstock.errors import CorruptError, KeyNeededError
 from penstock.formats.base import Damage, SegmentInfo, Store
 from penstock.spark import queues, shipped
+from penstock.spark.loss import DataLoss, log
 from penstock.spark.options import SourceOptions
 from penstock.spark.schema import Shape
 from penstock.spark.spans import Span
 
-log = logging.getLogger("penstock.spark")
 WRONG_KEY = "a frame that its key does not open"
 """What the core says of one. If every frame is like that, none of them is damaged."""
 
@@ -33,10 +32,6 @@ class TagFilter:
 
     text: str = ""
     dialect: str = "modern"
-
-
-class DataLoss(PenstockError, OSError):
-    """What a query was to read is no longer there, or can't be read."""
 
 
 class _Copied:
@@ -112,7 +107,7 @@ def _open(options: SourceOptions, span: Span, stack: ExitStack) -> tuple[Store, 
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))
         path, manifest = shipped.fetch(span.where, span.base, Path(folder))
         opening = options.for_shipped(manifest.format, manifest.layout)
-        end = next(s.end for s in manifest.segments if s.base == span.base)
+        end = manifest.segment(span.where, span.base).end
     try:
         store = queues.open_store(path, opening)
     except FileNotFoundError as error:

@@ -1,7 +1,8 @@
 """Shipping: full segments, as they are, and a manifest, to any URL that fsspec knows.
 
 Segments first, then the manifest that names them, replaced as a whole: a reader sees a prefix of
-the queue. What the manifest names already is not copied again, so an interrupted run goes on.
+the queue. It is replaced every `PUBLISH_BYTES`, and what it names already is not copied again: an
+interrupted run goes on about where it was.
 
 The segment that is still written to goes along only if asked for (`whole`), up to what is durable.
 Each of its copies has a name of its own, so that one who reads by the manifest before finds what
@@ -16,14 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from penstock import _core
-from penstock.errors import FormatError
+from penstock.errors import FormatError, RefusedError
 from penstock.formats.base import SegmentInfo, Store
+from penstock.options import MIB
 from penstock.spark import queues, shipped
 from penstock.spark.follow import Follower
 from penstock.spark.options import SourceOptions
 from penstock.spark.shipped import MANIFEST, Manifest, ShippedSegment
 
 SMALL_BYTES = 1 << 20
+PUBLISH_BYTES = 64 * MIB
+"""What is copied again at most when a run was interrupted, but for one segment."""
 NOT_SHIPPED = ("lock", "control", "quarantine", "staging", "sinks", "groups")
 
 
@@ -67,6 +71,9 @@ def _ship(
     on_progress: Callable[[str], None] | None,
 ) -> dict[str, Any]:
     store = queues.open_store(Path(queue), parsed)
+    if store.path.is_file() and not whole:
+        raise RefusedError(f"{queue}: a {store.format} queue is one file that is always written to "
+                           f"and never full: ship it whole (--whole)")  # fmt: skip
     end = queues.durable_end(store)
     known = Manifest.load(url)
     if known is not None and known.identity != store.identity:
@@ -78,34 +85,63 @@ def _ship(
         for info, _, last in store.ranges(store.end().head, end)
         if (whole or info.end == last) and not (info.base in have and have[info.base].end == last)
     ]
-    full = {info.base for info in store.segments() if info.end is not None and info.end <= end}
     facts: dict[str, Any] = {
         "queue": str(queue), "url": url, "segments": len(wanted), "already": len(have),
-        "bytes": sum(info.size for info in wanted),
+        "bytes": sum(info.size for info in wanted), "missing": _missing(store, have),
         "shipped": max([store.end().head, *(s.end for s in have.values())]),
     }  # fmt: skip
     if dry_run:
         return facts
-    system, root = shipped.file_system(url)
-    segments = dict(have)
-    extras = _extras(store)
+    place = _Place(store, url, have)
+    full = {info.base for info in store.segments() if info.end is not None and info.end <= end}
     for info in wanted:
-        one, raw = _describe(store, info, is_full=info.base in full)
-        _copy(system, raw, f"{root}/{one.at or one.file}")
-        segments[info.base] = one
+        one = place.add(info, is_full=info.base in full)
         if on_progress is not None:
             on_progress(f"{one.file}: {one.size:,} bytes")
-    for extra in extras:
-        _copy(system, (_root(store) / extra).read_bytes(), f"{root}/{extra}")
-    manifest = Manifest(
-        store.format, store.layout, store.identity,
-        tuple(sorted(segments.values(), key=lambda one: one.base)), extras,
-        store.path.name if store.path.is_file() else "", _newest(store),
-    )  # fmt: skip
-    system.makedirs(root, exist_ok=True)
-    _replace(system, f"{root}/{MANIFEST}", manifest.json().encode())
-    _sweep(system, root, have, segments)
-    return facts | {"shipped": max([facts["shipped"], *(s.end for s in segments.values())])}
+    place.publish()
+    _sweep(place.system, place.root, have, place.segments)
+    return facts | {"shipped": max([facts["shipped"], *(s.end for s in place.segments.values())])}
+
+
+def _missing(store: Store, have: dict[int, ShippedSegment]) -> int:
+    """Bytes that were removed from the queue before they were shipped."""
+    if not have or store.capabilities.gaps:
+        return 0
+    return max(0, store.end().head - max(one.end for one in have.values()))
+
+
+class _Place:
+    """Where a queue is shipped to."""
+
+    def __init__(self, store: Store, url: str, have: dict[int, ShippedSegment]) -> None:
+        """Goes on from the segments that the manifest there has."""
+        self.system, self.root = shipped.file_system(url)
+        self.segments = dict(have)
+        self._store, self._unpublished = store, 0
+
+    def add(self, info: SegmentInfo, *, is_full: bool) -> ShippedSegment:
+        """Copies a segment. Now and then the manifest says how far it is, for a run that dies."""
+        one, raw = _describe(self._store, info, is_full=is_full)
+        _copy(self.system, raw, f"{self.root}/{one.at or one.file}")
+        self.segments[info.base] = one
+        self._unpublished += one.size
+        if self._unpublished >= PUBLISH_BYTES:
+            self.publish()
+        return one
+
+    def publish(self) -> None:
+        """Makes what was copied the queue that readers see."""
+        store, extras = self._store, _extras(self._store)
+        for extra in extras:
+            _copy(self.system, (_root(store) / extra).read_bytes(), f"{self.root}/{extra}")
+        manifest = Manifest(
+            store.format, store.layout, store.identity,
+            tuple(sorted(self.segments.values(), key=lambda one: one.base)), extras,
+            store.path.name if store.path.is_file() else "", _newest(store),
+        )  # fmt: skip
+        self.system.makedirs(self.root, exist_ok=True)
+        _replace(self.system, f"{self.root}/{MANIFEST}", manifest.json().encode())
+        self._unpublished = 0
 
 
 def _newest(store: Store) -> str:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import FormatError, NoQueueError, OptionError, PenstockError
+from penstock.formats import registry
+from penstock.spark.loss import DataLoss, lost
 
 if TYPE_CHECKING:
     from penstock.spark.options import SourceOptions
@@ -32,13 +34,21 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
+def is_shipped(where: str) -> bool:
+    """Whether a queue was shipped here: a URL, or a folder with a manifest, as on a mount."""
+    return is_url(where) or Path(where, MANIFEST).is_file()
+
+
 def file_system(url: str) -> tuple[Any, str]:
     """The file system of a URL, by fsspec, or an error that says what to install."""
     try:
         import fsspec
     except ImportError as error:
         raise OptionError("path", url, "fsspec, which URLs need: pip install fsspec") from error
-    system, path = fsspec.core.url_to_fs(url)
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:  # an unknown scheme, or one whose package is missing
+        raise OptionError("path", url, f"a URL that fsspec can open here: {error}") from error
     return system, path.rstrip("/")
 
 
@@ -81,6 +91,13 @@ class Manifest:
     newest: str = ""
     """The newest segment, shipped or not: some formats are recognised by its being there."""
 
+    def segment(self, url: str, base: int) -> ShippedSegment:
+        """The segment that begins at `base`, which is in it or was taken away."""
+        for one in self.segments:
+            if one.base == base:
+                return one
+        raise DataLoss(f"{url}: segment {base} is no longer in its manifest; it was shipped anew")
+
     def json(self) -> str:
         """As it is stored."""
         segments = [{k: getattr(s, k) for k in s.__slots__} for s in self.segments]
@@ -96,16 +113,24 @@ class Manifest:
         """The manifest at a URL; none if there is none."""
         system, path = file_system(url)
         try:
-            value = json.loads(system.cat_file(f"{path}/{MANIFEST}"))
+            raw = system.cat_file(f"{path}/{MANIFEST}")
         except FileNotFoundError:
             return None
-        if value.get("v") != VERSION:
-            raise FormatError(url, f"manifest version {value.get('v')!r}", "use a newer penstock")
-        segments = tuple(ShippedSegment(**segment) for segment in value["segments"])
-        return cls(
-            value["format"], value["layout"], value["identity"], segments, tuple(value["extras"]),
-            value.get("file", ""), value.get("newest", ""),
-        )  # fmt: skip
+        try:
+            value = json.loads(raw)
+            if value["v"] != VERSION:
+                found = f"{MANIFEST} of version {value['v']!r}"
+                raise FormatError(url, found, "use a newer penstock")
+            return cls(
+                value["format"], value["layout"], value["identity"],
+                tuple(ShippedSegment(**segment) for segment in value["segments"]),
+                tuple(value["extras"]), value.get("file", ""), value.get("newest", ""),
+            )  # fmt: skip
+        except (ValueError, TypeError, KeyError) as error:
+            if isinstance(error, FormatError):
+                raise
+            found = f"{MANIFEST} that is none of penstock's ({type(error).__name__}: {error})"
+            raise FormatError(url, found, "ship the queue again") from error
 
 
 class NotShippedError(NoQueueError):
@@ -132,6 +157,7 @@ class ShippedQueue:
             raise NotShippedError(url)
         self.name, self.where, self.manifest = name, url, manifest
         self.identity = manifest.identity
+        self._has_gaps = registry.store_class(manifest.format).capabilities.gaps
         self.head = manifest.segments[0].first if manifest.segments else 0
         self.end = manifest.segments[-1].end if manifest.segments else 0
 
@@ -140,14 +166,26 @@ class ShippedQueue:
         from penstock.spark.queues import Piece
 
         found = []
+        before = start
         for one in self.manifest.segments:
             first, last = max(one.first, start), min(one.end, end)
             if first < last:
+                self._check_gap(before, one)
+                before = one.end
                 # The task has the whole segment: it finds the frame around `first` itself.
                 found.append(
                     Piece(one.base, first, last, one.first, one.first_ns, one.last_ns, one.file)
                 )
         return found
+
+    def _check_gap(self, before: int, one: ShippedSegment) -> None:
+        """Says so if messages were removed from the queue before they were shipped."""
+        if self.head <= before < one.first and not self._has_gaps:
+            lost(
+                f"queue {self.name}: offsets {before} to {one.first} are not in {self.where}: they "
+                f"were removed before they were shipped (`penstock ship --group` makes retention "
+                f"wait)", fails=self._options.fail_on_data_loss,
+            )  # fmt: skip
 
     def cuts(self, piece: Piece, every: int) -> list[int]:
         """Nowhere: a task fetches whole segments."""
@@ -157,7 +195,7 @@ class ShippedQueue:
         """Whole segments, at least one."""
         at, seen, taken = start, 0, 0
         for piece in self.pieces(start, end):
-            one = next(s for s in self.manifest.segments if s.base == piece.base)
+            one = self.manifest.segment(self.where, piece.base)
             if at > start and (
                 seen + (one.messages or 0) > rows or taken + piece.bytes > most_bytes
             ):
@@ -238,10 +276,7 @@ def fetch(url: str, base: int, to: Path) -> tuple[Path, Manifest]:
     if manifest is None:
         raise NotShippedError(url)
     system, path = file_system(url)
-    root = to / path.rsplit("/", 1)[-1]
-    one = next((s for s in manifest.segments if s.base == base), None)
-    if one is None:
-        raise NoQueueError(f"{url}: segment {base}")
+    root, one = to / path.rsplit("/", 1)[-1], manifest.segment(url, base)
     for file in filter(None, (manifest.newest, manifest.file)):
         _inside(url, file)
         (root / file).parent.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,7 @@ from penstock.engine.queue import Queue
 from penstock.errors import OptionError, RefusedError
 from penstock.options import key_from
 from penstock.spark import shipped, staging
+from penstock.spark.options import parsed, plain
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -48,11 +49,12 @@ COLUMNS = {
 ASSIGNED = {"offset", "number"}
 """Columns of our own source that the queue gives anew: dropped, so that a table can go round."""
 
-KNOWN = {
-    "path", "queueformat", "queuelayout", "create", "delivery", "txnappid", "txnversion",
-    "stagingdir", "keyfile", "keyenv", "route", "checkpointlocation", "queryname", "columns",
-}  # fmt: skip
+SPELLED = (
+    "path", "queueFormat", "queueLayout", "create", "delivery", "txnAppId", "txnVersion",
+    "stagingDir", "keyFile", "keyEnv", "route", "columns",
+)  # fmt: skip
 """`columns` is the source's, and says which ones a view has that rows are inserted into."""
+KNOWN = {name.lower() for name in SPELLED} | {"checkpointlocation", "queryname"}
 
 
 @dataclass(frozen=True)
@@ -90,47 +92,65 @@ def options_of(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     lower = {name.lower(): text for name, text in given.items()}
     for name in lower:
         if name not in KNOWN:
-            raise OptionError(name, lower[name], f"one of {', '.join(sorted(KNOWN))}")
-    path = lower.get("path", "").removeprefix("file://").removeprefix("file:")
-    if not path or shipped.is_url(path):
-        raise OptionError("path", path, "a folder on a local disk: queues are written there only")
+            raise OptionError(name, lower[name], f"one of {', '.join(sorted(SPELLED))}")
     delivery = lower.get("delivery", "exactly-once")
     if delivery not in ("exactly-once", "at-least-once"):
         raise OptionError("delivery", delivery, "exactly-once or at-least-once")
-    app = lower.get("txnappid", "") or (_query_id(lower.get("checkpointlocation", "")) or "")
-    version = lower.get("txnversion", "")
+    path, app, version = _path(lower), *_transaction(lower, streaming=streaming)
+    name = file_name(app) if app else f"job-{uuid.uuid4().hex}"
+    folder = lower.get("stagingdir", "") or str(_sidecar(path, lower) / "staging")
+    return SinkOptions(
+        str(path), app, version, f"{folder.rstrip('/')}/{name}",
+        delivery,  # type: ignore[arg-type]
+        lower.get("queueformat"), lower.get("queuelayout"), _is(lower, "create", "true"),
+        lower.get("keyfile"), lower.get("keyenv"), _is(lower, "route", "false"),
+    )  # fmt: skip
+
+
+def _is(lower: Mapping[str, str], name: str, default: str) -> bool:
+    return bool(parsed(name, lower.get(name, default), "bool"))
+
+
+def _path(lower: Mapping[str, str]) -> Path:
+    path = plain(lower.get("path", ""))
+    if not path or shipped.is_url(path):
+        raise OptionError("path", path, "a folder on a local disk: queues are written there only")
+    if shipped.is_shipped(path):
+        raise OptionError("path", path, "a queue itself: what was shipped is only read")
+    return Path(path).absolute()
+
+
+def _transaction(lower: Mapping[str, str], *, streaming: bool) -> tuple[str, int]:
+    """Whose ledger, and (in a batch) which number: both empty when no one can be told."""
+    given, version = lower.get("txnappid", ""), lower.get("txnversion", "")
+    if version and not version.isdigit():
+        raise OptionError("txnVersion", version, "a number that grows: 0, 1, 2…")
     if not streaming:
-        if bool(lower.get("txnappid")) != bool(version):
+        if bool(given) != bool(version):
             raise OptionError("txnVersion", version, "both txnAppId and txnVersion, or none")
-        app = app if version else ""
-    elif not app and delivery == "exactly-once":
+        return given, int(version or 0)
+    app = given or _query_id(lower.get("checkpointlocation", "")) or ""
+    if not app and lower.get("delivery") != "at-least-once":
         raise OptionError(
             "txnAppId", "", "a name for this query that stays the same when it restarts: its "
             "checkpoint is not given as an option, or is not a local folder (or say "
             "delivery=at-least-once)",
         )  # fmt: skip
-    name = file_name(app) if app else f"job-{uuid.uuid4().hex}"
-    folder = lower.get("stagingdir", "") or str(_sidecar(Path(path)) / "staging")
-    return SinkOptions(
-        str(Path(path).absolute()), app, int(version or 0), f"{folder.rstrip('/')}/{name}",
-        delivery,  # type: ignore[arg-type]
-        lower.get("queueformat"), lower.get("queuelayout"), lower.get("create", "true") == "true",
-        lower.get("keyfile"), lower.get("keyenv"), lower.get("route", "false") == "true",
-    )  # fmt: skip
+    return app, int(version or 0)
 
 
-def _sidecar(path: Path) -> Path:
-    is_file = path.is_file() or path.suffix == ".bin"
-    return (
-        path.absolute().with_name(path.name + ".penstock")
-        if is_file
-        else path.absolute() / ".penstock"
-    )
+def _sidecar(path: Path, lower: Mapping[str, str]) -> Path:
+    """Where the queue's own sidecar is, or will be: rows are staged before it is made."""
+    is_file = path.suffix == ".bin" or lower.get("queueformat") == "vqs"
+    is_file = is_file and lower.get("queuelayout") != "stage4" and not _is(lower, "route", "false")
+    if path.is_file() or (is_file and not path.exists()):
+        return path.with_name(path.name + ".penstock")
+    return path / ".penstock"
 
 
 def _query_id(checkpoint: str) -> str | None:
     """The query's id, which survives restarts: Spark keeps it in the checkpoint."""
-    folder = checkpoint.removeprefix("file://").removeprefix("file:")
+    folder = plain(checkpoint)
     if not folder or shipped.is_url(folder):
         return None
     try:
@@ -176,7 +196,11 @@ class _Sink:
 
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in itertools.chain([first], batches):
-                yield batch.select(kept).rename_columns(named)
+                mine = batch.select(kept).rename_columns(named)
+                if mine.column("body").null_count:
+                    raise RefusedError("a row has no body (it is null): leave it out, or give it "
+                                       "an empty one with coalesce(body, '')")  # fmt: skip
+                yield mine
 
         schema = first.select(kept).rename_columns(named).schema
         return staging.write(self.options.staging, rows(), schema, self.options.key())

@@ -6,7 +6,6 @@ so a power loss never takes back what a query has seen.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -21,20 +20,21 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from penstock.engine import retention
 from penstock.errors import OptionError, RefusedError
 from penstock.spark import batch, queues, reading, spans
 from penstock.spark.follow import Follower
+from penstock.spark.loss import lost
 from penstock.spark.offsets import Offsets, Position
 from penstock.spark.options import SourceOptions
 from penstock.spark.queues import LocalQueue, Source
-from penstock.spark.reading import DataLoss, TagFilter
+from penstock.spark.reading import TagFilter
 from penstock.spark.schema import Shape
 from penstock.spark.spans import Span, Task
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-log = logging.getLogger("penstock.spark")
 ALL = 2**62
 
 
@@ -187,10 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ── what went away ─────────────────────────────────────────────────────────────────────
 
     def _lost(self, text: str) -> None:
-        if self.options.fail_on_data_loss:
-            advice = "set failOnDataLoss to false to go on without it"
-            raise DataLoss(f"{text}; {advice}")
-        log.warning("%s", text)
+        lost(text, fails=self.options.fail_on_data_loss)
 
     def _missing(self, before: Offsets, found: dict[str, Source]) -> None:
         for name in before.keys() - found.keys():
@@ -231,13 +228,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Where offsets have gaps between segments, the head also moves from the end of a segment
         that was read to the beginning of the next one. There the group tells, which every stream
-        of such a queue has: what it has not passed is not deleted.
+        of such a queue has: what it has not passed is not deleted, but by a purge.
         """
         if queue.head <= next_offset:
             return False
         if not isinstance(queue, LocalQueue) or not queue.store.capabilities.gaps:
             return True
-        return not self.options.hold
+        return not self.options.hold or next_offset < retention.purged(queue.store)
 
     # ── the micro-batch ────────────────────────────────────────────────────────────────────
 
@@ -295,9 +292,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def removed(queue: Source, next_offset: int) -> str:
     """What retention took from under a stream, in words."""
     return (
-        f"queue {queue.name}: retention removed offsets {next_offset} to {queue.head} "
-        f"({queue.head - next_offset} bytes) of {queue.where} before the stream had read them; "
-        f"a group (option group) makes retention wait"
+        f"queue {queue.name}: retention removed offsets {next_offset} to {queue.head} of "
+        f"{queue.where}, or a purge did, before the stream had read them; a group (option group) "
+        f"makes retention wait"
     )
 
 

@@ -73,7 +73,7 @@ def _groups(name: str, where: str, options: SourceOptions) -> list[dict[str, Any
 
     Where that can't be (a read-only disk, a shipped queue), what the format itself keeps is told.
     """
-    if shipped.is_url(where):
+    if shipped.is_shipped(where):
         return []
     try:
         key = options.queue_options().key

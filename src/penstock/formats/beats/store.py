@@ -218,7 +218,7 @@ class BeatsStore(BeatsFiles):
                 continue  # Deleted meanwhile.
         if not cursors:
             return False
-        lowest = min(cursors)
+        lowest = min(cursors + queue.unsettled())
         base, tail = shared.segment_base, shared.tail
         if self._is_making_room() and lowest >= tail > base:
             # Full of what is done with: only a new segment lets go of it.

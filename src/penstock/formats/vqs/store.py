@@ -328,6 +328,7 @@ class VqsStore(Store):
         shared = self.need_shared()
         cursors = queue.holding_cursors().values()
         head = max(min(cursors, default=0), self._expired(shared.tail))
+        head = min([head, *queue.unsettled()])
         if head <= shared.head:
             return False
         return self._free(head, queue) > 0

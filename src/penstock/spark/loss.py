@@ -1,0 +1,21 @@
+"""What a query was to read and can't: said once for tasks, streams and shipped queues."""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.errors import PenstockError
+
+log = logging.getLogger("penstock.spark")
+ADVICE = "set failOnDataLoss to false to go on without it"
+
+
+class DataLoss(PenstockError, OSError):
+    """What a query was to read is no longer there, or can't be read."""
+
+
+def lost(text: str, *, fails: bool) -> None:
+    """Something is gone: an error, or a line in the log where a query may go on without it."""
+    if fails:
+        raise DataLoss(f"{text}; {ADVICE}")
+    log.warning("%s", text)

@@ -36,6 +36,20 @@ def test_a_failure_of_spark_is_its_first_sentence() -> None:
     assert not ending.is_damage(error)
 
 
+def test_a_failure_inside_a_failure_is_the_inner_one() -> None:
+    error = RuntimeError(
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [UNSUPPORTED_TYPE] "
+        "The CSV datasource doesn't support `headers`. SQLSTATE: 0A000 SQLSTATE: XXKST\n=== Q ==="
+    )
+    wanted = "Spark: The CSV datasource doesn't support `headers`. (UNSUPPORTED_TYPE)"
+    assert ending.sentence(error) == wanted
+    error = RuntimeError(
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to read: Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in read\nbotocore.errors.NoCredentialsError: Unable to locate\n'
+    )
+    assert ending.sentence(error) == "NoCredentialsError: Unable to locate"
+
+
 def test_other_failures_say_what_they_are() -> None:
     assert ending.sentence(OptionError("to", "", "a folder")).startswith("OptionError: to=")
     assert ending.sentence(KeyboardInterrupt()) == "KeyboardInterrupt"

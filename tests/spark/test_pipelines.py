@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from penstock import OptionError, Queue, RefusedError
+from penstock import NoQueueError, OptionError, Queue, RefusedError
 from penstock.spark import pipelines
 from penstock.spark.cursors import sync
 from penstock.spark.pipelines import Request, convert, report, templates
 from penstock.spark.pipelines.convert import compared
-from tests.spark.helpers import bodies, fill, scanned
+from tests.spark.helpers import bodies, fill, scanned, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -214,6 +215,81 @@ def test_a_dry_run_reads_no_message_and_writes_nothing(tmp_path: Path) -> None:
     assert done["outcome"] == "dry run"
     assert done["result"]["queues"][0]["queue"] == "q"
     assert not (tmp_path / "lake").exists()
+
+
+def dry(name: str, *sources: Path, **rest: Any) -> dict[str, Any]:
+    """What a dry run says; Spark is not even there."""
+    request = Request([str(source) for source in sources], dry_run=True, **rest)
+    found: dict[str, Any] = pipelines.pipeline(name)(None, request, None)  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize("name", ["bronze", "silver", "rollup", "compact", "audit", "lag"])
+@pytest.mark.parametrize("place", ["q", "q/lake", "other"])
+def test_no_table_is_written_over_or_into_a_queue(tmp_path: Path, name: str, place: str) -> None:
+    fill(tmp_path / "other", 1)
+    with pytest.raises(OptionError, match=r"apart from the queue .*q$|a queue is there"):
+        dry(name, fill(tmp_path / "q", 3), to=str(tmp_path / place), schema="n long")
+
+
+@pytest.mark.parametrize("name", ["rollup", "compact"])
+def test_what_replaces_a_folder_does_not_replace_the_one_around_the_queue(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(OptionError, match="apart from the queue"):
+        dry(name, fill(tmp_path / "q", 3), to=str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["silver", "rollup", "compact", "lag"])
+def test_a_table_is_no_queue(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OptionError, match="a format of tables"):
+        dry(name, fill(tmp_path / "q", 1), to=str(tmp_path / "t"), schema="n long",
+            format="penstock")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["bronze", "silver", "rollup", "replay", "audit", "compact"])
+def test_a_glob_of_nothing_is_no_finished_run(tmp_path: Path, name: str) -> None:
+    with pytest.raises(NoQueueError, match=r"\*: no queue is here"):
+        dry(name, tmp_path / "*", to=str(tmp_path / "to"), schema="n long")
+
+
+def test_a_dry_run_says_what_is_left_and_what_the_options_choose(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    offsets = [row["offset"] for row in scanned(path)]
+    end = Queue(path, read_only=True).end().tail
+    chosen = {"startingOffsets": str(offsets[4]), "endingOffsets": str(offsets[6])}
+    (one,) = dry("rollup", path, to=str(tmp_path / "r"), source_options=chosen)["queues"]
+    assert (one["first"], one["last"]) == (offsets[4], offsets[6])
+    checkpoint = tmp_path / "lake" / "_checkpoints" / "bronze"
+    for folder in ("commits", "offsets"):
+        (checkpoint / folder).mkdir(parents=True)
+    at = stream(path).latestOffset(stream(path).initialOffset(), ReadMaxRows(7))
+    (checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(at)}")
+    (checkpoint / "commits" / "0").write_text("v1\n{}")
+    (one,) = dry("bronze", path, to=str(tmp_path / "lake"))["queues"]
+    assert (one["first"], one["last"]) == (offsets[7], end)
+
+
+def test_a_conversion_begins_with_an_empty_queue_and_known_columns(tmp_path: Path) -> None:
+    path, other = fill(tmp_path / "q", 3), fill(tmp_path / "other", 2)
+    request = Request([str(path)], to=str(other), options={"queueFormat": "penstock"})
+    with pytest.raises(RefusedError, match="a queue with messages is here"):
+        pipelines.run(None, "convert", request, str(tmp_path / "runs"))  # type: ignore[arg-type]
+    assert len(bodies(other)) == 2
+    with pytest.raises(OptionError, match=r"drop='tga': expected some of tag, id"):
+        dry("convert", path, to=str(tmp_path / "new"), options={"drop": "tga"})
+
+
+@pytest.mark.spark
+def test_bronze_may_be_a_queue_whose_checkpoint_lies_beside_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = fill(tmp_path / "q", 20)
+    for rows in (20, 0):
+        done = run(spark, tmp_path, "bronze", path, to=str(tmp_path / "copy"), format="penstock")
+        assert done["rows"] == rows
+    assert bodies(tmp_path / "copy") == bodies(path)
+    assert (tmp_path / "copy_checkpoints" / "bronze" / "commits").is_dir()
 
 
 def test_a_conversion_that_would_lose_the_times_is_refused(tmp_path: Path) -> None:

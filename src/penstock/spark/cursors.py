@@ -16,9 +16,11 @@ from penstock.spark.offsets import Offsets
 from penstock.spark.options import SourceOptions
 
 
-def committed(checkpoint: Path) -> Offsets:
-    """The offsets of the last batch that was committed."""
+def committed(checkpoint: Path, default: Offsets | None = None) -> Offsets:
+    """The offsets of the last batch that was committed; `default` if none was."""
     numbers = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
+    if not numbers and default is not None:
+        return default
     if not numbers:
         raise FormatError(checkpoint, "no committed batch", "give the checkpoint of a stream")
     text = (checkpoint / "offsets" / str(max(numbers))).read_text()

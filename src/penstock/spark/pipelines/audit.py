@@ -27,9 +27,9 @@ MOST = 100
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     """Looks at everything; writes the report if `to` is given."""
+    folder = request.local_target() if request.to else None
     if request.dry_run:
         return request.plan()
-    folder = request.local_target() if request.to else None
     frame = request.batch(spark, columns=COLUMNS, failOnDataLoss="false").persist()
     try:
         facts = found(frame)

@@ -22,11 +22,11 @@ FILES = ("parquet", "orc", "json", "csv", "delta")
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     """Takes what is new to `to`."""
-    target = request.target()
-    if request.dry_run:
-        return request.plan()
-    frame = request.stream(spark)
     is_files = request.format in FILES
+    target = request.table_target() if is_files else request.target()
+    if request.dry_run:
+        return request.plan("bronze")
+    frame = request.stream(spark)
     if is_files and "timestamp" in frame.columns:
         frame = frame.withColumn("date", F.to_date("timestamp"))
     writer = (
@@ -38,6 +38,5 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     )
     by = [name for name in ("queue", "date") if is_files and name in frame.columns]
     writer = writer.partitionBy(*by) if by else writer
-    trigger = {"processingTime": "1 second"} if request.follow else {"availableNow": True}
-    batches = record.drain(writer.trigger(**trigger).start())
+    batches = record.drain(writer.trigger(**request.trigger()).start())
     return {"to": target, "batches": batches}

@@ -34,9 +34,10 @@ class UnequalError(PenstockError):
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     """Compacts every queue to `to`."""
-    target, options = str(request.local_target()), request.parsed()
+    request.refuse_queues()
+    target, options = str(request.local_target(replaces=True)), request.parsed()
     done = []
-    for name, where in queues.find(options).items():
+    for name, where in queues.find_some(options).items():
         queue = queues.open_queue(name, where, options)
         if not isinstance(queue, LocalQueue):
             raise OptionError("source", where, "a queue on this machine: a shipped one stays")

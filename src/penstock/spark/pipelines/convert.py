@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from penstock.engine.intents import Ledger
+from penstock.engine.queue import Queue
 from penstock.errors import OptionError, PenstockError, RefusedError
 from penstock.formats import registry
+from penstock.options import key_from
+from penstock.spark.options import plain
 from penstock.spark.pipelines.request import Request, Run
 
 if TYPE_CHECKING:
@@ -81,13 +85,17 @@ def compared(frame: DataFrame, columns: list[str]) -> list[tuple[int, int, int]]
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     """Copies to the queue `to`, which must be new."""
-    target, options = request.target(), dict(request.options)
-    dropped = [name for name in options.pop("drop", "").split(",") if name]
+    target, options = plain(request.target()), dict(request.options)
+    dropped = [name.strip() for name in options.pop("drop", "").split(",") if name.strip()]
+    for name in dropped:
+        if name not in CARRIED[1:]:
+            raise OptionError("drop", name, f"some of {', '.join(CARRIED[1:])}")
     columns = [name for name in CARRIED if name not in dropped]
     if len(request.sources) != 1 or "*" in request.sources[0]:
         raise OptionError("source", list(request.sources), "one queue")
     if request.dry_run:
         return request.plan() | {"columns": columns}
+    _refuse_what_is_there(target, options)
     _refuse_lost_times(target, options, columns)
     request = request.pinned()
     frame = request.batch(spark, columns=",".join(columns)).select(*columns)
@@ -103,6 +111,21 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     record.count(rows)
     facts = {"to": target, "rows": rows, "compared": columns, "ok": True}
     return facts | ({"times": equal[0]} if "timestamp_ns" in columns else {})
+
+
+def _refuse_what_is_there(target: str, options: dict[str, str]) -> None:
+    """The copy is compared with its source, so it is a new queue, or this very run's own."""
+    if not Path(target).exists() or registry.is_empty(Path(target)):
+        return
+    lower = {name.lower(): text for name, text in options.items()}
+    key = key_from(file=lower.get("keyfile"), env=lower.get("keyenv"))
+    with Queue(target, create=False, key=key) as queue:
+        end = queue.end()
+        app, version = lower.get("txnappid", ""), lower.get("txnversion", "")
+        is_repeated = app and Ledger(queue.store, app).last >= int(version or 0)
+        if end.head != end.tail and not is_repeated:
+            raise RefusedError(f"{target}: a queue with messages is here; convert to a new one, or "
+                               f"add to this one with the pipeline replay")  # fmt: skip
 
 
 def _refuse_lost_times(target: str, options: dict[str, str], columns: list[str]) -> None:

@@ -16,7 +16,9 @@ FAILURES = (PySparkException, Py4JError)
 """What a call into Spark raises."""
 OURS = re.compile(r"^penstock\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 """Where the text of one of our errors begins, in the traceback that Spark makes of it."""
-SPARKS = re.compile(r"\[([A-Z][A-Z0-9_.]{3,})\] ?(.*)$", re.MULTILINE)
+PYTHONS = re.compile(r"^([\w.]*?(\w+(?:Error|Exception))): (.+)$", re.MULTILINE)
+SPARKS = re.compile(r"\[([A-Z][A-Z0-9_.]{3,})\] ?([^\[\n]*)")
+STATE = re.compile(r"( SQLSTATE: \w+)+\s*$")
 
 
 def sentence(error: BaseException) -> str:
@@ -25,9 +27,14 @@ def sentence(error: BaseException) -> str:
     ours = OURS.findall(text)
     if ours:
         return str(ours[-1][1])
-    sparks = SPARKS.search(text)
-    if sparks is not None:
-        return f"Spark: {sparks[2]} ({sparks[1]})"
+    pythons = PYTHONS.findall(text.partition("Traceback (most recent call last)")[2])
+    if pythons:
+        return f"{pythons[-1][1]}: {pythons[-1][2]}"
+    # The first line that has one: what is inside others stands behind them.
+    sparks = [found for found in map(SPARKS.findall, text.splitlines()) if found]
+    if sparks:
+        name, words = sparks[0][-1]
+        return f"Spark: {STATE.sub('', words).strip()} ({name})"
     first = text.strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 

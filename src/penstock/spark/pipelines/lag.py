@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     """A table of groups; written to `to` if that is given."""
+    request.refuse_queues()
+    target = request.table_target() if request.to else ""
     if request.dry_run:
         return request.plan()
     frame = request.batch(spark, table="groups")
     rows = [row.asDict() for row in frame.orderBy("queue", "group").collect()]
     record.count(len(rows))
-    if request.to:
-        frame.write.format(request.format).mode("append").options(**request.options).save(
-            request.to
-        )
+    if target:
+        frame.write.format(request.format).mode("append").options(**request.options).save(target)
     return {"groups": rows}

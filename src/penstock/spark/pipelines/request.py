@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import OptionError
+from penstock.errors import OptionError, PenstockError
+from penstock.formats import registry
 from penstock.spark import queues, shipped
 from penstock.spark.batch import limits
-from penstock.spark.options import SourceOptions
+from penstock.spark.cursors import committed
+from penstock.spark.offsets import Offsets
+from penstock.spark.options import SourceOptions, plain
 from penstock.spark.pipelines import ending
 from penstock.spark.pipelines.watch import Watch
 
@@ -93,16 +96,22 @@ class Request(_Defaults):
         found = queues.find(options).items()
         return {name: queues.open_queue(name, where, options).head for name, where in found}
 
-    def local_target(self) -> Path:
+    def local_target(self, *, replaces: bool = False) -> Path:
         """Where the result goes, if it has to be a folder that this machine sees."""
-        text = self.target().removeprefix("file://").removeprefix("file:")
+        text = plain(self.table_target(replaces=replaces))
         if shipped.is_url(text):
             raise OptionError("to", self.to, "a folder on this machine or on a mount")
         return Path(text)
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The source as a stream."""
+        """The source as a stream. Who follows may wait for queues that are not there yet."""
+        if not self.follow:
+            queues.find_some(self.parsed())
         return spark.readStream.format("penstock").options(**self.reading()).load()
+
+    def trigger(self) -> dict[str, Any]:
+        """When a stream's micro-batches run."""
+        return {"processingTime": "1 second"} if self.follow else {"availableNow": True}
 
     def target(self) -> str:
         """Where the result goes, which must be said."""
@@ -110,22 +119,58 @@ class Request(_Defaults):
             raise OptionError("to", self.to, "where the result goes")
         return self.to
 
-    def checkpoint_folder(self, name: str) -> str:
-        """Where the stream's progress is."""
-        return self.checkpoint or f"{self.target().rstrip('/')}/_checkpoints/{name}"
+    def table_target(self, *, replaces: bool = False) -> str:
+        """Where files go: into no queue, and (if what is there is replaced) around none."""
+        here = Path(plain(self.target())).absolute()
+        if shipped.is_url(self.target()) and not self.to.startswith("file:"):
+            return self.to
+        sources = [where for where in queues.find(self.parsed()).values() if "://" not in where]
+        for queue in (Path(where) for where in sources):
+            if queue in (here, *here.parents) or (replaces and here in queue.parents):
+                raise OptionError("to", self.to, f"a place apart from the queue {queue}")
+        if is_queue(here):
+            raise OptionError("to", self.to, "a folder for files: a queue is there")
+        return self.to
 
-    def plan(self) -> dict[str, Any]:
-        """What would be read, without reading it."""
-        options = self.parsed()
+    def refuse_queues(self) -> None:
+        """For results that are tables: they have other columns than messages."""
+        if self.format == "penstock":
+            raise OptionError("format", self.format, "a format of tables: parquet, json, delta…")
+
+    def checkpoint_folder(self, name: str) -> str:
+        """Where the stream's progress is: with the result, but not inside a queue."""
+        beside = "_checkpoints" if self.format == "penstock" else "/_checkpoints"
+        return self.checkpoint or f"{self.target().rstrip('/')}{beside}/{name}"
+
+    def plan(self, stream: str = "") -> dict[str, Any]:
+        """What would be read, without reading it; a stream goes on from its checkpoint."""
+        options, done = self.parsed(), Offsets()
+        if stream:
+            done = committed(Path(plain(self.checkpoint_folder(stream))), default=done)
         found = []
-        for name, where in queues.find(options).items():
+        for name, where in queues.find_some(options).items():
             queue = queues.open_queue(name, where, options)
-            pieces = queue.pieces(queue.head, queue.end)
+            if name in done and done[name].identity == queue.identity:
+                start, end = max(done[name].next, queue.head), queue.end
+            elif options.starting_offsets == "group":
+                start, end = queue.head, queue.end
+            else:
+                start, end = limits(queue, options)
+            pieces = queue.pieces(start, end)
             found.append({
-                "queue": name, "path": where, "head": queue.head, "end": queue.end,
+                "queue": name, "path": where, "first": start, "last": end,
                 "segments": len(pieces), "bytes": sum(piece.bytes for piece in pieces),
             })  # fmt: skip
         return {"queues": found, "to": self.to, "format": self.format}
+
+
+def is_queue(path: Path) -> bool:
+    """Whether a queue of any format lies here."""
+    try:
+        registry.sniff(path)
+    except PenstockError:
+        return shipped.is_shipped(str(path))
+    return True
 
 
 OnProgress = Callable[[int], None]
@@ -165,6 +210,13 @@ class Run:
 
         One that follows ends when it is told to, by SIGTERM or Ctrl-C, and that is no failure.
         """
+        try:
+            return self._drain(query)
+        except BaseException:
+            query.stop()
+            raise
+
+    def _drain(self, query: StreamingQuery) -> int:
         seen, watch, starts = -1, Watch(query), self.request.starts()
         with ending.asked() as is_asked:
             while True:

@@ -33,9 +33,10 @@ def counted(frame: DataFrame, window: str) -> DataFrame:
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     """Counts to `to`."""
-    target = request.target()
+    request.refuse_queues()
+    target = request.table_target(replaces=True)
     if request.dry_run:
-        return request.plan() | {"window": request.window}
+        return request.plan("rollup" if request.follow else "") | {"window": request.window}
     if request.follow:
         frame = request.stream(spark).withWatermark("timestamp", request.watermark)
         query = (
@@ -45,6 +46,8 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
             .option("checkpointLocation", request.checkpoint_folder("rollup"))
             .options(**request.options)
             .outputMode("append")
+            .queryName(record.id)
+            .trigger(**request.trigger())
             .start()
         )
         return {"to": target, "batches": record.drain(query)}

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from penstock.disk import files
 from penstock.errors import OptionError
 from penstock.spark import shipped
+from penstock.spark.options import plain
 from penstock.spark.pipelines import bodies
 from penstock.spark.pipelines.request import Request, Run
 from penstock.spark.session import listen_for_callbacks
@@ -30,7 +31,8 @@ KEPT = ("queue", "offset", "timestamp", "id", "tag")
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     """Decodes what is new to `to`."""
-    target = request.target().rstrip("/")
+    request.refuse_queues()
+    target = request.table_target().rstrip("/")
     dead = request.dead_letters or f"{target}.dead"
     if not request.schema:
         raise OptionError("schema", "", "the columns of the bodies as DDL, or infer")
@@ -38,7 +40,7 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     if schema == "infer":
         schema = _known(request) or bodies.infer(request.batch(spark), request.decode)
     if request.dry_run:
-        return request.plan() | {"schema": schema, "dead_letters": dead}
+        return request.plan("silver") | {"schema": schema, "dead_letters": dead}
     frame = bodies.typed(bodies.with_text(request.stream(spark), request.decode), schema)
     # A message without an id is its own: it is never anyone's repetition.
     same = F.coalesce("id", F.concat_ws("@", "queue", F.col("offset").cast("string")))
@@ -54,8 +56,7 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
         .option("checkpointLocation", request.checkpoint_folder("silver"))
         .queryName(record.id)
     )
-    trigger = {"processingTime": "1 second"} if request.follow else {"availableNow": True}
-    batches = record.drain(query.trigger(**trigger).start())
+    batches = record.drain(query.trigger(**request.trigger()).start())
     return {"to": target, "batches": batches, "schema": schema, "dead_letters": dead, **counts}
 
 
@@ -67,7 +68,7 @@ def kept_columns(frame: DataFrame) -> list[Column]:
 
 def _note(request: Request) -> Path | None:
     """Where the columns that were found are kept: later runs must write the same ones."""
-    folder = request.checkpoint_folder("silver").removeprefix("file://").removeprefix("file:")
+    folder = plain(request.checkpoint_folder("silver"))
     return None if shipped.is_url(folder) else Path(f"{folder}.schema.json")
 
 

@@ -112,6 +112,17 @@ def test_what_spark_fails_at_is_one_sentence_with_queue_file_and_byte(
     assert (record["outcome"], record["error"][:8]) == ("failed", "queue q:")
 
 
+@pytest.mark.spark
+def test_a_wrong_schema_is_one_sentence_too(
+    shared: None, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["pipeline", "run", "silver", str(fill(tmp_path / "q", 1)), "--schema", "n lonng"]
+    assert main([*words, "--to", str(tmp_path / "to"), "--runs", str(tmp_path / "runs")]) == 2
+    error = capfd.readouterr().err
+    assert "penstock: Spark: Syntax error at or near 'lonng'." in error
+    assert '"stacktrace"' not in error
+
+
 def test_a_template_is_a_project(cli: Cli, tmp_path: Path) -> None:
     text = cli("pipeline", "template", tmp_path / "p", "--source", "/data/orders")
     assert "spark-pipeline.yml" in text

@@ -81,7 +81,7 @@ def run(
     # Spark's own bar tells how far a query is; in a log it would be noise.
     bar: dict[str, str | int | bool] = {"spark.ui.showConsoleProgress": sys.stderr.isatty()}
     spark = session(f"penstock {name}", **(bar | _pairs("conf", conf)))
-    spark.sparkContext.setLogLevel("OFF")
+    ending.be_brief(spark)
     record = pipelines.Run(name, request, runs)
     record.on_progress = lambda rows: show.note(f"{name}: {rows:,} rows")
     try:

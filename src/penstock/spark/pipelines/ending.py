@@ -8,9 +8,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FAILURES = (PySparkException, Py4JError)
 """What a call into Spark raises."""
@@ -19,6 +24,13 @@ OURS = re.compile(r"^penstock\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 PYTHONS = re.compile(r"^([\w.]*?(\w+(?:Error|Exception))): (.+)$", re.MULTILINE)
 SPARKS = re.compile(r"\[([A-Z][A-Z0-9_.]{3,})\] ?([^\[\n]*)")
 STATE = re.compile(r"( SQLSTATE: \w+)+\s*$")
+
+
+def be_brief(spark: SparkSession) -> None:
+    """A failure will be one sentence: Spark does not fill the screen with it before that."""
+    spark.sparkContext.setLogLevel("OFF")
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def sentence(error: BaseException) -> str:

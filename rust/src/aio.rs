@@ -157,9 +157,10 @@ impl Watch {
         }
     }
 
-    /// Nobody waits any more: producers need not wake us.
+    /// Nobody waits any more: producers need not wake us. In a forked child it is the parent who
+    /// waits.
     fn disarm(&self) {
-        if self.watched.is_armed.swap(false, Ordering::SeqCst) {
+        if self.pid == std::process::id() && self.watched.is_armed.swap(false, Ordering::SeqCst) {
             self.watched.control.leave_waiters();
         }
     }

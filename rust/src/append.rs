@@ -122,6 +122,12 @@ impl Writer {
     pub(crate) fn settle(&self, segment: &Segment) -> std::io::Result<()> {
         let (reserved, _) = self.control.unfinished();
         let (tail, next_number) = self.control.settled();
+        if reserved == ROLLING && tail < segment.first() {
+            // The roll has got as far as `segment`: only the tail is missing.
+            self.control.advance(segment.first(), next_number);
+            self.control.reserve(segment.first(), next_number);
+            return Ok(());
+        }
         self.control.advance(tail, next_number);
         if reserved != ROLLING {
             let batch = Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: 0 };

@@ -4,8 +4,8 @@
 //! and so is a safe lower bound whatever the disk kept. The frames are the truth.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -52,6 +52,8 @@ pub struct Control {
     map: Arc<Mapping>,
     life: Life,
     path: PathBuf,
+    /// How many of those who wait are this opener's.
+    waiting: Mutex<u32>,
 }
 
 impl Control {
@@ -156,7 +158,8 @@ impl Control {
         (reserved, self.word(at::RESERVED_NUMBER).load(Ordering::Relaxed))
     }
 
-    /// Tail and next number, also when an appender died between the two. Under the append lock.
+    /// Tail and next number, also when an appender died between the two. Without the append lock
+    /// the number may be of a later tail.
     pub fn settled(&self) -> (u64, u64) {
         let (tail, (reserved, number)) = (self.tail(), self.unfinished());
         (tail, if tail == reserved { number } else { self.next_number() })
@@ -164,15 +167,10 @@ impl Control {
 
     /// Wakes everyone who waits, if anyone does. Call it after the lock was given back: our
     /// stores must be out before the look at `waiters`, or a waiter that looks at them just now
-    /// and we could miss each other. On x86-64 the exchange that gave the lock back has already
-    /// drained the stores; elsewhere it takes a fence.
+    /// and we could miss each other.
     #[inline]
     pub fn wake(&self) {
-        if cfg!(target_arch = "x86_64") {
-            compiler_fence(Ordering::SeqCst);
-        } else {
-            fence(Ordering::SeqCst);
-        }
+        after_exchange();
         if self.map.word32(at::WAITERS).load(Ordering::Relaxed) != 0 {
             self.signal();
         }
@@ -195,13 +193,11 @@ impl Control {
         timeout: Option<Duration>,
         ready: impl Fn() -> bool,
     ) -> futex::Woken {
-        let waiters = self.map.word32(at::WAITERS);
-        waiters.fetch_add(1, Ordering::SeqCst);
-        let woken = match ready() {
+        let woken = match !self.join_waiters() || ready() {
             true => futex::Woken::Changed,
             false => futex::wait(self.event_word(), seen, timeout),
         };
-        waiters.fetch_sub(1, Ordering::SeqCst);
+        self.leave_waiters();
         woken
     }
 
@@ -210,19 +206,43 @@ impl Control {
         self.map.word32(at::EVENT)
     }
 
-    /// One more who wants to be signalled.
-    pub fn join_waiters(&self) {
+    fn waiting(&self) -> MutexGuard<'_, u32> {
+        self.waiting.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// One more who wants to be signalled. False: this opener has ended, nobody counts it.
+    pub fn join_waiters(&self) -> bool {
+        let mut waiting = self.waiting();
+        if self.life.is_over() {
+            return false;
+        }
+        *waiting += 1;
         self.map.word32(at::WAITERS).fetch_add(1, Ordering::SeqCst);
+        true
     }
 
-    /// One less.
+    /// One less, unless the opener's end has already taken it out.
     pub fn leave_waiters(&self) {
-        self.map.word32(at::WAITERS).fetch_sub(1, Ordering::SeqCst);
+        let mut waiting = self.waiting();
+        if let Some(left) = waiting.checked_sub(1) {
+            *waiting = left;
+            self.map.word32(at::WAITERS).fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
-    /// A group's cursor has moved: wakes the puts that wait for it to get this far, once.
+    /// This opener takes no further part, nor do those of it who still wait: the next opener
+    /// counts from 0 if it is alone, and a count that one of ours lowered later would hide others.
+    fn end(&self) -> std::io::Result<()> {
+        let mut waiting = self.waiting();
+        self.map.word32(at::WAITERS).fetch_sub(std::mem::take(&mut *waiting), Ordering::SeqCst);
+        self.life.end()
+    }
+
+    /// A group's cursor has moved: wakes the puts that wait for it to get this far, once. Call it
+    /// after the exchange that moved it, or that gave the lock back.
     #[inline]
     pub fn progressed(&self, cursor: u64) {
+        after_exchange();
         let word = self.word(at::ROOM_WANTED);
         let mut wanted = word.load(Ordering::Relaxed);
         while wanted != 0 && cursor >= wanted {
@@ -270,14 +290,28 @@ impl Control {
         crate::checksum::crc32c(&bytes).max(1)
     }
 
-    /// Records that everything below `offset` is on the disk.
+    /// Records that everything below `offset` is on the disk. Never back: whoever was taken for
+    /// dead in the middle of a sync comes late.
     pub fn set_durable(&self, offset: u64) {
-        self.map.publish64(at::DURABLE, offset);
+        if offset > self.durable() {
+            self.map.publish64(at::DURABLE, offset);
+        }
     }
 
     /// From now on every put raises, in every process, also after a restart.
     pub fn poison(&self) {
         self.map.publish32(at::POISON, 1);
+    }
+}
+
+/// What is stored before an exchange is out before what is loaded after this. On x86-64 the
+/// exchange has already drained the stores; elsewhere it takes a fence.
+#[inline(always)]
+fn after_exchange() {
+    if cfg!(target_arch = "x86_64") {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
     }
 }
 
@@ -320,7 +354,7 @@ impl Shared {
             let opening = map.word32(at::OPENINGS).fetch_add(1, Ordering::AcqRel);
             let map = Arc::new(map);
             let life = Life::new(lock, Arc::clone(&map), opening)?;
-            let control = Control { map, life, path: folder };
+            let control = Control { map, life, path: folder, waiting: Mutex::new(0) };
             Ok(Self { control: control.into(), is_first: is_alone || !same_boot, is_new: fresh })
         });
         opened.map_err(|error| crate::errors::os(error, &path))
@@ -328,7 +362,7 @@ impl Shared {
 
     /// Takes no further part: whatever this opener had leased may go to others.
     fn close(&self) -> PyResult<()> {
-        Ok(self.control.life.end()?)
+        Ok(self.control.end()?)
     }
 
     /// In a forked child: the parent's opening is not ours.
@@ -462,10 +496,10 @@ impl Shared {
         self.control.segment_base()
     }
 
-    /// Number of the next message.
+    /// Number of the next message, also when an appender died before it was stored.
     #[getter]
     fn next_number(&self) -> u64 {
-        self.control.next_number()
+        self.control.settled().1
     }
 
     /// Number of the oldest kept message.

@@ -4,11 +4,12 @@
 //! predictable branch per effect.
 
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// One thing that happened to the disk, in program order.
 pub enum Effect {
@@ -193,11 +194,12 @@ pub fn unlink(path: &Path) -> io::Result<()> {
 
 /// Replaces the file `path` by `bytes`: temporary file, sync, rename, sync of the folder.
 pub fn replace(path: &Path, bytes: &[u8], synced: bool) -> io::Result<()> {
-    // A name of its own: whoever replaces the same file right now has another.
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    // A name of its own: whoever replaces the same file right now has another, also in another
+    // container, where processes have the same numbers.
+    let process = std::process::id();
+    let chance = RandomState::new().hash_one(process);
     let mut temporary = path.as_os_str().to_os_string();
-    temporary.push(format!(".{process:x}-{count:x}.tmp"));
+    temporary.push(format!(".{process:x}-{chance:x}.tmp"));
     let temporary = PathBuf::from(temporary);
     match std::fs::remove_file(&temporary) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),

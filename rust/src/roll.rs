@@ -56,10 +56,11 @@ impl Writer {
         let batch =
             Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: self.now() };
         self.publish.begin(&state.segment, &batch, base, self.is_always)?;
+        // The segment first: no reader takes the new tail for one in the old segment.
+        control.map().publish64(crate::control::at::SEGMENT_BASE, base);
         if first != tail {
             control.advance(first, next_number);
         }
-        control.map().publish64(crate::control::at::SEGMENT_BASE, base);
         control.reserve(first, control.next_number());
         drop(held);
         self.control.wake();

@@ -192,6 +192,24 @@ def test_a_roll_that_died_after_the_rename_is_done_again(path: Path, queue: Queu
         assert again.verify().is_ok
 
 
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_roll_of_beats_that_died_before_the_tail_is_finished(path: Path, is_used: bool) -> None:
+    with open_queue(path, format="beats") as queue:
+        queue.put(b'{"number": 1}')
+        tail = queue.end().tail
+        prepared, new = queue.store.prepare_segment(tail, 1, 100)
+        prepared.rename(new.path)
+        set_control(path, segment_base=new.base, reserved_end=2**64 - 1, lock=1 << 12 | 77)
+        assert len(queue.get_many(9)) == len(list(queue.scan())) == 1
+        if is_used:
+            queue.put(b'{"number": 2}')
+            assert len(queue.get_many(9)) == 1
+    with open_queue(path, create=False) as again:
+        assert len(bodies(again)) == 1 + is_used
+        again.put(b'{"number": 3}')
+        assert again.verify().is_ok
+
+
 def test_rolling_works_for_one_who_has_not_noticed_the_last_roll(path: Path) -> None:
     with open_queue(path) as one, open_queue(path) as other:
         one.put(b"x")

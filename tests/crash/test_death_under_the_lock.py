@@ -95,6 +95,7 @@ class Scene:
         queue.put_many(bodies(range(14, 20)))
         self.total = 20 + operation.crowd
         queue.put_many(bodies(range(20, self.total)))
+        self.offsets = {number(message): message.offset or 0 for message in queue.scan()}
         # Taken, one acked in between, one given back: no entry of a table made anew is where it
         # was, and something is ready.
         self.held = self.group.get_many(6 + operation.crowd, visibility=1000)
@@ -136,6 +137,7 @@ class Scene:
 
     def check(self, image: Image) -> None:
         image.restore(self.group.folder)
+        cursor = self.group.cursor
         after_seek = self.operation.forgets and not self.group.core.outstanding()
         if not after_seek:
             for message in self.held:
@@ -152,6 +154,7 @@ class Scene:
         expected = set(range(self.total)) - (set() if after_seek else self.done)
         taken = [int(text) for text in self.note.read_text().split()]
         maybe = set() if self.operation.done is None else {taken[self.operation.done]}
+        assert cursor <= min(self.offsets[one] for one in came or taken), "could have been trimmed"
         assert len(came) == len(set(came)), f"came twice: {sorted(came)}"
         assert expected - maybe <= set(came) <= expected
         self.is_empty()

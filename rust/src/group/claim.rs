@@ -417,23 +417,27 @@ impl Group {
             // Journaled before the word moves: whoever dies in between must not take a message
             // with him that nobody was given. Without the lock nobody passes over such a one.
             self.write_next(Kind::Enter, &entry, next, now)?;
-            move_on();
             self.table.enter(&entry)?;
+            move_on();
             return Ok(true);
         }
-        if !move_on() {
-            return Ok(true);
-        }
-        let lease = if self.is_lease { Some(self.lease_new(&mut entry, wish, now)?) } else { None };
+        let lease = match self.is_lease {
+            true => Some(self.lease_new(&mut entry, wish, next, now)?),
+            false if move_on() => None,
+            false => return Ok(true),
+        };
         self.push(reader, offset, frame, lease, false, out);
         Ok(true)
     }
 
+    /// Leases what was just read; reading goes on at `next`. The word moves last: whoever looks at
+    /// it without the lock finds everything below it in the journal and in the table.
     #[inline(always)]
     pub(super) fn lease_new(
         &self,
         entry: &mut Entry,
         wish: &Wish,
+        next: u64,
         now: i64,
     ) -> std::io::Result<(u32, u64, u32)> {
         entry.state = State::Leased;
@@ -441,8 +445,10 @@ impl Group {
         entry.receives = 1;
         (entry.deadline, entry.timeout) =
             (now.saturating_add(wish.visibility_ns), wish.visibility_ns);
-        self.write_next(Kind::Enter, entry, self.table.wide(at::NEXT), now)?;
-        Ok((self.table.enter(entry)?, entry.token, 1))
+        self.write_next(Kind::Enter, entry, next, now)?;
+        let place = self.table.enter(entry)?;
+        self.table.set_wide(at::NEXT, next);
+        Ok((place, entry.token, 1))
     }
 
     /// How long the message is still held back. A wall clock that was set back since it was put

@@ -327,15 +327,23 @@ impl PyGroup {
             self.0.table.settle_cursor();
             self.0.mirror()?;
         }
+        let cursor = self.0.cursor();
         drop(held);
-        self.0.control.progressed(self.0.cursor());
+        self.0.control.progressed(cursor);
+        if is_behind {
+            self.0.control.signal(); // The window may have room again.
+        }
         Ok(is_behind)
     }
 
-    /// The lowest unacked offset.
+    /// The lowest unacked offset. Under the lock, as long as there is one: what is handed out
+    /// between two looks, or left out of a table that is being made anew, is not done, and whoever
+    /// trims the queue goes by this.
     #[getter]
-    fn cursor(&self) -> u64 {
-        self.0.cursor()
+    fn cursor(&self, py: Python<'_>) -> PyResult<u64> {
+        let is_over = self.0.control.life().is_over();
+        let _held = if is_over { None } else { Some(self.0.take(py)?) };
+        Ok(self.0.cursor())
     }
 
     /// The next unread offset.

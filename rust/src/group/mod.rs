@@ -341,7 +341,7 @@ impl Group {
         }
     }
 
-    /// The lowest unacked offset.
+    /// The lowest unacked offset. Without the lock it is a hint.
     #[inline(always)]
     pub fn cursor(&self) -> u64 {
         match self.table.span() {

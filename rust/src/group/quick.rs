@@ -109,8 +109,7 @@ impl Group {
         let hits = sigbus::hits();
         let (mut reader, held) = self.take_both(py)?;
         let (now, visibility_ns) = self.lease_times(visibility_ns);
-        let word = self.table.map().word64(at::NEXT);
-        let offset = word.load(Ordering::Acquire);
+        let offset = self.table.wide(at::NEXT);
         if self.is_encumbered(now) {
             return Ok(None);
         }
@@ -125,9 +124,8 @@ impl Group {
             return Ok(None);
         }
         let wish = Wish { count: 1, visibility_ns, owner: self.owner };
-        word.store(next, Ordering::Release);
         let mut entry = Entry::read(offset, frame, wish.owner);
-        let (entry, token, receives) = self.lease_new(&mut entry, &wish, now)?;
+        let (entry, token, receives) = self.lease_new(&mut entry, &wish, next, now)?;
         self.table.count(at::DELIVERED, 1);
         self.checkpoint_if_long()?;
         drop(held);

@@ -52,10 +52,13 @@ impl Receipt {
 
     /// Acks or gives back, if the lease still runs.
     pub fn settle(&self, py: Python<'_>, done: bool) -> PyResult<()> {
-        if !self.group.is_leased(py, self.entry, self.token, self.offset)? {
+        let runs = || self.group.is_leased(py, self.entry, self.token, self.offset);
+        if !runs()? {
             return Ok(());
         }
-        if done { self.ack(py) } else { self.nack(py, 0.0) }
+        let settled = if done { self.ack(py) } else { self.nack(py, 0.0) };
+        // It may have ended between the two.
+        settled.or_else(|error| if runs()? { Err(error) } else { Ok(()) })
     }
 
     /// Longer.

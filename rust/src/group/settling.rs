@@ -1,7 +1,5 @@
 //! How a lease ends: acked, given back, or made longer.
 
-use std::sync::atomic::Ordering;
-
 use pyo3::prelude::*;
 
 use super::Group;
@@ -58,9 +56,11 @@ impl Group {
         })
     }
 
+    /// True: another consumer may wait for this, for the key or for room in the window.
     #[inline(always)]
     fn ack_locked(&self, entry: u32, token: u64, offset: u64) -> Result<bool, Refusal> {
         let entry = self.leased(entry, token, offset)?;
+        let was_full = self.is_window_full();
         // Only a waiting message with the same key needs the time.
         let now = if self.table.key(entry) == 0 { 0 } else { self.clock().boot() };
         let done = Entry::read(offset, offset, NONE);
@@ -69,7 +69,7 @@ impl Group {
         self.table.count(at::ACKED, 1);
         self.mirror()?;
         self.checkpoint_if_long()?;
-        Ok(freed)
+        Ok(freed || was_full)
     }
 
     /// The message is done.
@@ -79,10 +79,9 @@ impl Group {
         let end = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
         drop(held);
         match outcome {
-            Ok(freed) => {
+            Ok(is_awaited) => {
                 self.control.progressed(self.cursor());
-                // Another consumer may wait for the key, or for room in the window.
-                if freed || self.table.span() + 1 >= self.settings.window.load(Ordering::Relaxed) {
+                if is_awaited {
                     self.control.signal();
                 }
                 if self.is_always { self.sync_journal(py, end) } else { Ok(()) }

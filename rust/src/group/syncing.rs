@@ -47,25 +47,31 @@ impl Group {
     /// What is to be synced: the journal and its end, and the word. Progress is either in it, or
     /// asks anew: the lock tells for the journal, the exchange for the word.
     fn begin_sync(&self) -> (u64, u64, u64) {
+        self.locked(|| {
+            self.table.map().word32(at::SYNC_ASKED).swap(0, Ordering::SeqCst);
+            let (name, end) = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
+            (name, end, self.table.wide(at::NEXT))
+        })
+    }
+
+    /// Does little with the lock held, and without the interpreter lock.
+    fn locked<T>(&self, work: impl FnOnce() -> T) -> T {
         let (life, lock) = (self.control.life(), self.table.map().word32(at::LOCK));
         if life.take_patiently(lock) == Got::Inherited {
             self.table.distrust(); // The next one who takes it makes the table anew.
         }
-        self.table.map().word32(at::SYNC_ASKED).swap(0, Ordering::SeqCst);
-        let (name, end) = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
-        let next = self.table.wide(at::NEXT);
+        let done = work();
         life.give(lock);
-        (name, end, next)
+        done
     }
 
     /// Syncs what there is. A checkpoint in between has synced it too.
     fn sync_now(&self) -> std::io::Result<()> {
         let (name, end, next) = self.begin_sync();
-        let file = match self.journal_name.load(Ordering::Relaxed) == name {
-            true => self.journal().file(),
-            // Another process began a new one, and we have not taken the lock since.
-            false => crate::region::open(&journal::path(&self.folder, name), true),
-        };
+        let ours = Some(self.journal()).filter(|open| open.name() == name).map(|open| open.file());
+        // Another process began a new one, and we have not taken the lock since.
+        let open = || crate::region::open(&journal::path(&self.folder, name), true);
+        let file = ours.unwrap_or_else(open);
         match file {
             Ok(file) => crate::region::sync(&file)?,
             Err(_) if self.table.wide(at::JOURNAL_NAME) != name => return self.sync_now(),
@@ -75,9 +81,12 @@ impl Group {
             crate::region::sync(self.table.map().file())?;
             self.table.set_wide(at::SYNCED_NEXT, next);
         }
-        if self.table.wide(at::JOURNAL_NAME) == name {
-            self.table.set_wide(at::JOURNAL_SYNCED, end);
-        }
+        // Under the lock: of a journal that is begun just now this much is not synced.
+        self.locked(|| {
+            if self.table.wide(at::JOURNAL_NAME) == name {
+                self.table.set_wide(at::JOURNAL_SYNCED, end);
+            }
+        });
         Ok(())
     }
 }

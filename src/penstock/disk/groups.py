@@ -110,16 +110,18 @@ class Progress:
 
 def peek(folder: Path, boot: int, *, is_auto: bool = False) -> Progress | None:
     """What the group's files say; none when there is no group. Changes nothing."""
-    progress = _newest(folder)
-    if progress is None:
-        return None
+    # First the table: what was handed out before `next` moved is then in the journal, and what
+    # comes later is known by its offset.
     words = _table(folder / "table")
-    if words is None:
+    progress = _newest(folder)
+    if progress is None or words is None:
         return progress
     if words["boot"] == boot:
         progress.is_paused = bool(words["flags"] & PAUSED)
         progress.counts = {name: words[name] for name in COUNTS}
         progress.next = words["next"]  # What a filter passed over is in no record.
+        known = progress.outstanding.items()
+        progress.outstanding = {offset: state for offset, state in known if offset < progress.next}
     elif is_auto:
         progress.next = max(progress.next, words["next"])  # A get that is its ack has no record.
     return progress

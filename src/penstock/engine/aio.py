@@ -186,8 +186,8 @@ class AsyncQueue:
                 left = None if until is None else (until - clock.boot_now_ns()) / 1e9
                 if left is not None and left <= 0:
                     raise
-                nap = min(left or room.MANUAL_NAP_S, room.MANUAL_NAP_S) if clock.manual else left
-                await asyncio.wait([waiter], timeout=nap)
+                nap = room.MANUAL_NAP_S if clock.manual else room.LONGEST_NAP_S
+                await asyncio.wait([waiter], timeout=nap if left is None else min(left, nap))
             finally:
                 if waiter in self._putters:
                     self._putters.remove(waiter)

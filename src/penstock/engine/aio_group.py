@@ -29,6 +29,7 @@ class AsyncGroup:
         self._returned: deque[_core.Message] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._pumper: asyncio.Task[None] | None = None
+        self._has_news = False
         always = inner.queue.options.durability is Durability.ALWAYS
         self._is_slow = always and inner.options.ack == "auto"
         """A get that is its own ack waits for the disk."""
@@ -115,6 +116,7 @@ class AsyncGroup:
     def pump(self) -> None:
         """Hands what is there to those who wait, the longest waiting first."""
         if self._is_slow:
+            self._has_news = True  # A pumper that found nothing just now looks again.
             if self._pumper is None and self._waiters:
                 self._pumper = asyncio.get_running_loop().create_task(self._pump_slowly())
             return
@@ -136,12 +138,14 @@ class AsyncGroup:
     async def _pump_slowly(self) -> None:
         try:
             while self._waiters:
-                waiter = self._waiters[0]
+                waiter, self._has_news = self._waiters[0], False
                 found = await asyncio.to_thread(self._take, waiter.count, waiter.visibility)
                 if waiter.future.done():
                     self._returned.extendleft(reversed(found))
                 elif found or self._is_late(waiter):
                     waiter.future.set_result(found)
+                elif self._has_news:
+                    continue
                 else:
                     break
                 if self._waiters and self._waiters[0] is waiter:

@@ -39,7 +39,7 @@ def bury(group: Group, message: _core.Message) -> None:
         RECEIVES: str(message.receives),
     }
     queue.put(message.body, tag=message.tag, id=message.id, key=message.key, headers=headers)
-    message.ack()
+    message.settle(True)  # Its lease may have run out meanwhile: then another one buries it again.
 
 
 def redrive(dead: Queue, target: Queue | None = None, *, limit: int | None = None) -> int:

@@ -89,10 +89,7 @@ class Group:
             self.options = replace(base, **self._wanted)
         except TypeError as error:
             raise GroupError(f"group {self.name!r}: {error}") from error
-        if stored is not None and stored.ack != self.options.ack:
-            raise GroupError(
-                f"group {self.name!r} was made with ack={stored.ack!r}; delete it, or use another"
-            )
+        self._check_ack(stored)
         start = own if own is not None else 0
         if stored is None:
             start = self._starting_offset(own)
@@ -124,9 +121,9 @@ class Group:
         if self.queue.options.retention_age_s:
             self.core.configure(expire_s=self.queue.options.retention_age_s)
         if stored != options:
-            files.write_json(self.folder / "group.json", options.as_dict())
-            self.core.bump_version()
-        self._version = self.core.version
+            self._save(self._wanted)
+        self._version = -1  # Others may have changed the file since it was read.
+        self.refresh()
         moved = self.queue.store.moved_group(self.name) if options.mirrored else None
         if moved is not None and stored is not None:
             self.core.seek(moved)
@@ -135,6 +132,22 @@ class Group:
             self.core.release_dead()
         self.get = self.core.get  # type: ignore[method-assign]
         self.get_many = self.core.get_many  # type: ignore[method-assign]
+
+    def _check_ack(self, stored: GroupOptions | None) -> None:
+        if stored is not None and stored.ack != self.options.ack:
+            raise GroupError(
+                f"group {self.name!r} was made with ack={stored.ack!r}; delete it, or use another"
+            )
+
+    def _save(self, changes: dict[str, Any]) -> None:
+        """Changes the group's file, where others may be changing something else."""
+        with openings.alone(self.queue.store.need_shared()):
+            stored = load_options(self.folder)
+            self._check_ack(stored)
+            options = replace(stored or self.options, **changes)
+            if options != stored:
+                files.write_json(self.folder / "group.json", options.as_dict())
+                self.core.bump_version()
 
     def _sit_down(self) -> None:
         """Keeps everyone else out for as long as this process has the group open."""
@@ -304,28 +317,26 @@ class Group:
         if changes.get("ack", self.options.ack) != self.options.ack:
             raise GroupError(f"group {self.name!r}: ack can't change; delete the group first")
         try:
-            self.options = replace(self.options, **changes)
+            options = replace(self.options, **changes)
         except TypeError as error:
             raise GroupError(f"group {self.name!r}: {error}") from error
-        if self.options.mirrored:
-            self.queue.store.note_group(self.name, self.options)
-        files.write_json(self.folder / "group.json", self.options.as_dict())
-        self.core.bump_version()
+        if options.mirrored:
+            self.queue.store.note_group(self.name, options)
+        self._save(changes)
         self.refresh()
 
     def refresh(self) -> None:
         """Takes over what another process, or another thread, changed."""
-        # First the count, then the file: what is changed in between is looked at again.
-        version = self.core.version
-        if version == self._version:
-            return
-        self._version = version
-        options = self.options = load_options(self.folder) or self.options
-        self.core.set_tags(options.tags, options.dialect)
-        self.core.configure(
-            visibility_s=options.visibility_s, window=options.window,
-            max_receives=options.max_receives,
-        )  # fmt: skip
+        # First the count, then the file; and the count again, for another thread may have taken
+        # over a later change before this one was done with an earlier.
+        while (version := self.core.version) != self._version:
+            options = self.options = load_options(self.folder) or self.options
+            self.core.set_tags(options.tags, options.dialect)
+            self.core.configure(
+                visibility_s=options.visibility_s, window=options.window,
+                max_receives=options.max_receives,
+            )  # fmt: skip
+            self._version = version
 
     def stats(self) -> dict[str, Any]:
         """Counts, what is out, cursor, lag."""

@@ -45,6 +45,7 @@ class Handles:
     def look(self, name: str) -> Group | None:
         """A group to look at; none when there is none."""
         with self._lock:
+            self._ensure_open()
             found = self._groups.get(name) or self._looked.get(name)
             if found is None or (found.core.is_gone and name not in self._groups):
                 try:
@@ -61,6 +62,11 @@ class Handles:
                 durability = self._queue.options.durability.value
                 self._graves[path] = type(self._queue)(path, durability=durability)
             return self._graves[path]
+
+    def has(self, group: Group) -> bool:
+        """Whether it is open still."""
+        with self._lock:
+            return not self._is_closed and self._groups.get(group.name) is group
 
     def groups(self) -> list[Group]:
         """Those that consume."""

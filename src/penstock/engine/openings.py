@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from penstock import _core
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -28,6 +29,17 @@ def one_thread() -> Iterator[None]:
     """Only one thread of this process at a time."""
     with _lock:
         yield
+
+
+@contextmanager
+def alone(shared: _core.Shared) -> Iterator[None]:
+    """Only one thread of one process at a time; whoever opens or closes the queue waits too."""
+    with one_thread():
+        shared.reopen()
+        try:
+            yield
+        finally:
+            shared.opened()
 
 
 def add(queue: Queue) -> None:

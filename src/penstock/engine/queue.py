@@ -79,7 +79,7 @@ class Queue:
         self._patience = threading.local()
         self.codec = codecs.find(codec)
         self._codec_given = codec
-        self._is_closed = False
+        self._is_closed, self._pid = False, os.getpid()
         self._open()
         openings.add(self)
 
@@ -90,7 +90,6 @@ class Queue:
             self.path, format=self._format, layout=self._layout, options=self._given,
             clock=self._clock, create=self._create, live=not self._read_only,
         )  # fmt: skip
-        self._pid = os.getpid()
         if self._read_only:
             return
         self.store.on_full = partial(room.make, self)
@@ -174,6 +173,7 @@ class Queue:
         self._need_live()
         found, is_fresh = self._handles.group(name, options)
         if options and not is_fresh:
+            found.refresh()
             options.pop("start", None)
             options.pop("create", None)
             changes = {k: v for k, v in options.items() if getattr(found.options, k, None) != v}
@@ -197,6 +197,8 @@ class Queue:
         """The next message of the default group; `Empty` when none comes within `timeout`."""
         group = self.group()
         self.get = group.core.get  # type: ignore[method-assign]
+        if not self._handles.has(group):
+            self.__dict__.pop("get", None)  # Closed or deleted meanwhile, by another thread.
         return group.get(timeout, visibility=visibility)
 
     def get_many(
@@ -430,6 +432,7 @@ class Queue:
                 if self._pid != os.getpid():
                     self._open()
                     self._handles.reopen()
+                    self._pid = os.getpid()  # Last: other threads go on at once when they see it.
 
     def close(self) -> None:
         """Syncs and lets go. Leases of this process end; waits end with `ClosedError`."""

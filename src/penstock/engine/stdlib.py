@@ -204,9 +204,11 @@ class DropIn:
 
     def close(self) -> None:
         """Lets go; what this process had not marked done goes to another one."""
-        if self._door is not None:
-            os.close(self._door)
-            self._door = None
+        self._forget_parent()
+        with self._mutex:
+            if self._door is not None:
+                os.close(self._door)
+                self._door = None
         self.queue.close()
 
     def _group(self) -> Group:

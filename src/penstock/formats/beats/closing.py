@@ -56,7 +56,7 @@ def _is_closed(path: Path) -> bool:
 
 def close_segment(store: BeatsFiles, base: int, tail: int, next_number: int) -> None:
     """Nobody appends any more: the file ends at `tail`, and its header says how many frames."""
-    number = base >> POSITION_BITS
+    number, tail = base >> POSITION_BITS, max(base, tail)  # Who began it may not have got there.
     path = segments.path_of(store.path, number)
     if not path.exists():
         return

@@ -1,0 +1,247 @@
+"""What others do between two looks of an opening: nothing is lost by it, nor remembered wrongly."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import AsyncQueue, GroupError, ManualClock, Queue, _core
+from penstock.disk import groups
+from penstock.disk.control import CONTROL
+from penstock.disk.groups import TABLE
+from penstock.engine import deadletter, group
+from penstock.engine.handles import Handles
+from penstock.options import GroupOptions
+from tests.waiting import LONG_S
+
+NOBODY = 1 << 12 | 77
+"""The name of an opener that there is not."""
+
+
+def open_queue(path: Path, **options: Any) -> Queue:
+    return Queue(path, **{"durability": "process", "segment_bytes": 16384, **options})
+
+
+def set_table(queue: Queue, **words: int) -> None:
+    """What a consumer leaves in the default group's table that dies with the lock."""
+    with (queue.store.sidecar / "groups/default/table").open("r+b") as table:
+        for name, value in {"lock": NOBODY, **words}.items():
+            table.seek(TABLE.offset_of(name))
+            table.write(value.to_bytes(4 if name == "lock" else 8, "little"))
+
+
+# ── where a group is ───────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_out_holds_the_cursor_while_a_table_is_made_anew(tmp_path: Path) -> None:
+    with open_queue(tmp_path / "q") as queue:
+        queue.put_many([b"%d" % number for number in range(4)])
+        first = queue.get(0)
+        set_table(queue, order_len=0)  # Forgotten, and not yet entered again.
+        assert queue.group().cursor == first.offset
+        first.ack()
+
+
+def test_what_a_dead_consumer_was_about_to_take_is_not_trimmed(tmp_path: Path) -> None:
+    with open_queue(tmp_path / "q") as queue:
+        for _ in range(20):
+            queue.put(bytes(3000))
+        queue.group()
+        start, later = queue.end().head, queue.store.segments()[2].first
+        set_table(queue, next=later)  # No record says who got what lies before.
+        assert queue.trim(later) == 0
+        assert queue.get(0).offset == start
+
+
+def test_a_look_at_a_group_that_hands_out_meanwhile_counts_what_is_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_queue(tmp_path / "q") as queue:
+        queue.put_many([b"1", b"2"])
+        offset, folder = queue.end().head, queue.group().folder
+        for name in ("_table", "_newest"):
+            usual = getattr(groups, name)
+
+            def look_late(path: Path, usual: Any = usual) -> Any:
+                found = usual(path)
+                queue.get_many(1)
+                return found
+
+            monkeypatch.setattr(groups, name, look_late)
+        progress = groups.peek(folder, queue.store.clock.boot_id())
+        assert progress is not None
+        assert progress.cursor == offset
+
+
+def test_a_dead_appender_s_message_counts(tmp_path: Path) -> None:
+    with open_queue(tmp_path / "q") as queue:
+        queue.put(b"1")
+        with (queue.store.sidecar / "control").open("r+b") as control:
+            control.seek(CONTROL.offset_of("next_number"))
+            control.write(struct.pack("<Q", 0))  # He died between the tail and this.
+        assert (queue.lag, len(queue)) == (1, 1)
+
+
+# ── what a group's options are ─────────────────────────────────────────────────────────────────
+
+
+def test_a_change_of_one_option_keeps_what_others_changed(tmp_path: Path) -> None:
+    with open_queue(tmp_path / "q") as queue, open_queue(tmp_path / "q") as other:
+        mine, others = queue.group(), other.group()
+        others.configure(window=7)
+        mine.configure(visibility_s=9.0)
+        assert other.group(window=7).options == mine.options
+        assert (mine.options.window, mine.options.visibility_s) == (7, 9.0)
+        assert other.group(window=8).options.window == 8
+        assert queue.group(window=7).options.window == 7
+
+
+def test_what_is_changed_while_a_group_is_opened_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_queue(tmp_path / "q") as queue, open_queue(tmp_path / "q") as other:
+        others, usual = other.group(), group.load_options
+        changes = iter([7])
+
+        def load_early(folder: Path) -> GroupOptions | None:
+            found = usual(folder)
+            for window in changes:
+                others.configure(window=window)
+            return found
+
+        monkeypatch.setattr(group, "load_options", load_early)
+        assert queue.group().options.window == 7
+        assert queue.group("default", visibility_s=9.0).options.window == 7
+
+
+def test_of_two_that_make_a_group_at_once_the_first_says_how_it_acks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_queue(tmp_path / "q") as queue, open_queue(tmp_path / "q") as other:
+        usual, turns = group.load_options, iter(["auto"])
+
+        def load_early(folder: Path) -> GroupOptions | None:
+            found = usual(folder)
+            for ack in turns:
+                other.group(ack=ack)
+            return found
+
+        monkeypatch.setattr(group, "load_options", load_early)
+        with pytest.raises(GroupError, match="ack='auto'"):
+            queue.group(ack="lease")
+
+
+# ── who waits, and who ends ────────────────────────────────────────────────────────────────────
+
+
+def test_who_still_waits_when_his_opening_ends_does_not_hide_the_next_one(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path / "q")
+    late = _core.Watch(queue.store.need_shared())
+    late.arm()
+    queue.close()
+    with open_queue(tmp_path / "q") as again:
+        shared = again.store.need_shared()
+        assert shared.words()["waiters"] == 0
+        watch = _core.Watch(shared)
+        watch.arm()
+        late.close()
+        assert shared.words()["waiters"] == 1
+        watch.close()
+        assert shared.words()["waiters"] == 0
+
+
+def test_a_forked_child_does_not_end_its_parent_s_wait(tmp_path: Path) -> None:
+    with open_queue(tmp_path / "q") as queue:
+        watch = _core.Watch(queue.store.need_shared())
+        watch.arm()
+        pid = os.fork()
+        if pid == 0:
+            watch.close()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        assert queue.store.need_shared().words()["waiters"] == 1
+        watch.close()
+
+
+def test_threads_of_a_forked_child_wait_until_it_has_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_queue(tmp_path / "q") as queue:
+        queue.put(b"1")
+        queue.group().peek()
+        pid = os.fork()
+        if pid == 0:
+            found: list[bytes] = []
+            second = threading.Thread(target=lambda: found.append(queue.get(0).body))
+            usual = Handles.reopen
+
+            def reopen_late(handles: Handles) -> None:
+                second.start()
+                second.join(0.2)  # A chance to run ahead, which it must not use.
+                usual(handles)
+
+            monkeypatch.setattr(Handles, "reopen", reopen_late)
+            try:
+                queue.ensure_open()
+                second.join()
+            finally:
+                os._exit(0 if found == [b"1"] else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_lease_that_runs_out_while_its_message_is_buried_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock: ManualClock = ManualClock()
+    with open_queue(tmp_path / "q", clock=clock) as queue:
+        spent = queue.group(max_receives=1)
+        queue.put(b"1")
+        queue.get(0).nack()
+        usual, turns = Queue.dead_letters, iter([3600])
+
+        def slow(self: Queue, path: Path) -> Queue:
+            for seconds in turns:
+                clock.advance(seconds)
+                assert spent.get_many(1) == []  # Buried by someone else, too.
+            return usual(self, path)
+
+        monkeypatch.setattr(Queue, "dead_letters", slow)
+        assert spent.get_many(1) == []
+        assert len(queue.dead_letters(deadletter.path_of(spent))) == 2
+        assert spent.cursor == queue.end().tail
+
+
+def test_what_comes_while_a_slow_get_finds_nothing_wakes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def case() -> None:
+        options: dict[str, Any] = {"durability": "always"}
+        async with AsyncQueue(tmp_path / "q", **options) as queue:
+            readers = queue.group("readers", ack="auto")
+            usual, usual_pump, turns = readers._take, readers.pump, iter([b"1"])
+            has_put, told = threading.Event(), threading.Event()
+
+            def take_early(count: int, visibility: float | None) -> list[_core.Message]:
+                found = usual(count, visibility)
+                for body in turns:
+                    has_put.set()
+                    queue.need_open().put(body)
+                    assert told.wait(LONG_S)  # Until the loop was told of it.
+                return found
+
+            def pump() -> None:
+                usual_pump()
+                if has_put.is_set():
+                    told.set()
+
+            monkeypatch.setattr(readers, "_take", take_early)
+            monkeypatch.setattr(readers, "pump", pump)
+            assert (await asyncio.wait_for(readers.get(), LONG_S)).body == b"1"
+
+    asyncio.run(case())

@@ -19,13 +19,14 @@ pub struct Ring {
 }
 
 /// The control block, where the head and the count of replaced files are.
-struct Watch {
+pub struct Watch {
     map: Mapping,
     generation: u64,
 }
 
 impl Watch {
-    fn new(path: &Path) -> std::io::Result<Self> {
+    /// Notes the count of replaced files as it is now.
+    pub fn new(path: &Path) -> std::io::Result<Self> {
         let file = region::open(path, false)?;
         if file.metadata()?.len() < CONTROL_BYTES as u64 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
@@ -37,9 +38,9 @@ impl Watch {
 }
 
 impl Ring {
-    /// A ring of `len` bytes; `control` is the path of the block, where there is one.
-    pub fn new(len: u64, start: usize, control: Option<&Path>) -> std::io::Result<Self> {
-        Ok(Self { len, start, watch: control.map(Watch::new).transpose()? })
+    /// The bytes of a file of `file_len` from `start` on; with a control block if there is one.
+    pub fn new(file_len: usize, start: usize, watch: Option<Watch>) -> Self {
+        Self { len: file_len.saturating_sub(start) as u64, start, watch }
     }
 
     /// Its bytes.

@@ -10,6 +10,7 @@ use pyo3::types::PyBytes;
 use super::{Backing, LIVE, Plain, PyFrames, Ring, Segment};
 use crate::errors;
 use crate::region;
+use crate::ring::Watch;
 use crate::sides::Sides;
 use crate::sys::mapping::Mapping;
 use crate::words;
@@ -23,13 +24,13 @@ impl PySegment {
     /// Maps the file at `path`.
     ///
     /// `capacity` maps more than the file has: the file grows by `grow_step` before it is
-    /// stored to. `by_write` appends by write calls. `ring_len` makes it a ring, of which
-    /// `ring_mirror` bytes are mapped again behind its end, and `control` is the control block
+    /// stored to. `by_write` appends by write calls. `ring` makes it one, from `shift` to the
+    /// end of the file, which is mapped again behind its end, and `control` is the control block
     /// with its head; `side_span` bytes share one file beside it. `extras` and
     /// `integrity` are the folders of what its format has no place for; without `covers`,
     /// appended frames get no checksum there. No frame begins at or behind `soft_bytes`.
     #[new]
-    #[pyo3(signature = (path, base, shift, frames, *, first=None, end=None, writable=false, capacity=None, grow_step=0, by_write=false, ring_len=0, ring_mirror=0, control=None, side_span=0, extras=None, integrity=None, covers=true, soft_bytes=None))]
+    #[pyo3(signature = (path, base, shift, frames, *, first=None, end=None, writable=false, capacity=None, grow_step=0, by_write=false, ring=false, control=None, side_span=0, extras=None, integrity=None, covers=true, soft_bytes=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         path: PathBuf,
@@ -42,8 +43,7 @@ impl PySegment {
         capacity: Option<usize>,
         grow_step: u64,
         by_write: bool,
-        ring_len: u64,
-        ring_mirror: usize,
+        ring: bool,
         control: Option<PathBuf>,
         side_span: u64,
         extras: Option<PathBuf>,
@@ -55,15 +55,17 @@ impl PySegment {
             (None, None) => None,
             _ => Some(Sides::new(extras, integrity, base, side_span, writable, covers)?),
         };
+        // First: a file that is replaced from here on is stale at once. The other way round one
+        // that was replaced just now would pass for the new one for ever.
+        let watch = control.filter(|_| ring).as_deref().map(Watch::new).transpose()?;
         let file = region::open(&path, writable).map_err(|error| errors::os(error, &path))?;
         let size = file.metadata()?.len();
         let len = capacity.unwrap_or_else(|| words::size(size));
-        let (map, ring) = match ring_len {
-            0 => (Mapping::new(file, len, writable)?, None),
-            _ => (
-                Mapping::ring(file, len, shift, ring_mirror, writable)?,
-                Some(Ring::new(ring_len, shift, control.as_deref())?),
-            ),
+        let (map, ring) = if ring {
+            let ring = Ring::new(len, shift, watch);
+            (Mapping::ring(file, len, shift, words::size(ring.len()), writable)?, Some(ring))
+        } else {
+            (Mapping::new(file, len, writable)?, None)
         };
         Ok(Self(Arc::new(Segment {
             path,

@@ -54,7 +54,7 @@ impl PyPublish {
 /// One data file, open.
 ///
 /// A message at `offset` begins at byte `offset - base + shift` of the file; in a ring of
-/// `ring_len` bytes from `shift` on, at `(offset - base) % ring_len + shift`.
+/// `ring.len()` bytes from `shift` on, at `(offset - base) % ring.len() + shift`.
 pub struct Segment {
     path: PathBuf,
     base: u64,

@@ -177,6 +177,7 @@ def resize(
 ) -> None:
     """Change the size of a queue whose format has a fixed one (vqs)."""
     with at.writing() as queue:
+        queue.sync()  # Frees what every group has acked.
         queue.store.resize(size)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from pathlib import Path
@@ -137,7 +138,7 @@ def test_a_ring_is_not_made_smaller_than_what_it_holds(path: Path) -> None:
         queue.put_many(numbered(0, 30))
         before = path.read_bytes()
         for size in (START + PAGE, START, 1, 1 << 33):
-            with pytest.raises(OptionError, match="file_bytes"):
+            with pytest.raises(OptionError, match=r"file_bytes.*(in use|to \d+ bytes)"):
                 queue.store.resize(size)
         assert path.read_bytes() == before
         assert len(queue) == 30
@@ -161,6 +162,58 @@ def test_other_processes_go_on_in_the_new_file(path: Path) -> None:
         assert other.end() == 0
         assert [len(message.body) for message in queue.scan()] == [6, *[3000] * 8]
     assert path.stat().st_size == START + 16 * PAGE
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_queue(path) as queue, open_queue(path) as other:
+        put = numbered(0, 100)
+        for body in put:
+            other.put(body)
+            other.get(0).ack()
+        sides = other.store.side_files
+
+        def replace_first() -> dict[str, Any]:
+            monkeypatch.setattr(other.store, "side_files", sides)
+            queue.store.resize(START + 7 * PAGE)
+            return sides()
+
+        monkeypatch.setattr(other.store, "side_files", replace_first)
+        queue.store.resize(START + 3 * PAGE)
+        for body in put:
+            for putter, getter in ((other, queue), (queue, other)):
+                putter.put(body)
+                message = getter.get(0)
+                assert message.body == body
+                message.ack()
+        assert queue.verify().is_ok
+
+
+def turn_there(checks: Checks, channel: Any, path: Path) -> None:
+    with open_queue(path, when_full="block") as queue:
+        group = queue.group("there", ack="auto")
+        channel.send(True)
+        number = 0
+        while not number or not channel.poll():
+            put = numbered(number, number + 5)
+            queue.put_many(put)
+            assert [message.body for message in group.get_many(5)] == put
+            number += 5
+        channel.send(number)
+
+
+def test_another_process_puts_and_gets_while_the_size_changes(path: Path) -> None:
+    with open_queue(path) as queue, Checks().other_process(turn_there, path) as other:
+        other.hear()
+        for number in range(40):
+            with contextlib.suppress(OptionError):  # More is in use just now.
+                queue.store.resize(START + (4 + number % 5) * PAGE)
+            list(queue.scan())
+        other.tell(True)
+        assert other.hear() > 0
+        assert other.end() == 0
+        assert queue.verify().is_ok
 
 
 def die_after_the_rename(checks: Checks, channel: Any, path: Path) -> None:
@@ -235,6 +288,25 @@ def tear(path: Path) -> None:
     with path.open("r+b") as stream:
         stream.seek(6)
         stream.write(b"\xff" * 11)
+
+
+def test_a_reader_that_stays_open_sees_what_came_and_went_meanwhile(path: Path) -> None:
+    with open_queue(path) as queue:
+        queue.group("hold")
+        queue.put(b"0")
+    with Queue(path, read_only=True) as reader:
+        for number in range(1, 4):
+            with Queue(path) as queue:
+                queue.put(b"%d" % number)
+            assert [int(message.body) for message in reader.scan()] == [*range(number + 1)]
+            assert (len(reader), reader.meta["count"]) == (number + 1, number + 1)
+        with Queue(path) as queue:
+            queue.store.resize(START + 2 * SIZE)
+            queue.group("hold").get(0).ack()
+            assert len(list(reader.scan())) == 4
+            queue.put(b"4")
+        assert [message.body for message in reader.scan()] == [b"1", b"2", b"3", b"4"]
+        assert reader.meta["ring_bytes"] == 2 * SIZE
 
 
 def die_with_messages(checks: Checks, channel: Any, path: Path) -> None:

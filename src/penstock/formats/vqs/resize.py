@@ -34,7 +34,8 @@ def resize(store: VqsStore, file_bytes: int) -> None:
 def _replace(store: VqsStore, segment: _core.Segment, ring: int) -> None:
     end, stage = store.end(), store.stage
     if end.tail - end.head > ring:
-        expected = f"at least {stage.start + end.tail - end.head}: so much is not acked yet"
+        least = stage.start + end.tail - end.head
+        expected = f"at least {least}: so much is in use (queue.sync() frees what is acked)"
         raise OptionError("file_bytes", stage.start + ring, expected)
     fresh = store.sidecar / "resize.bin"
     _core.unlink_file(fresh)

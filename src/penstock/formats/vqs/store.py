@@ -141,7 +141,7 @@ class VqsStore(Store):
             return self._copied(frames, first)
         return _core.Segment(
             self.data_path, BASE, self.stage.start, frames, first=first, writable=writable,
-            ring_len=ring, ring_mirror=ring, side_span=layouts.SIDE_SPAN,
+            ring=True, side_span=layouts.SIDE_SPAN,
             control=self.sidecar / "control" if watched else None,
             **(self.side_files() if sided else {}),
         )  # fmt: skip
@@ -158,6 +158,9 @@ class VqsStore(Store):
 
     def refresh(self) -> None:
         """Someone has changed the settings or replaced the file: look again."""
+        held = self._opened.get(BASE)
+        if held is not None and held.is_stale:
+            self._opened.forget(BASE)
         shared = self.shared
         generation = shared.generation if shared is not None else 0
         if generation == self.generation:
@@ -219,9 +222,9 @@ class VqsStore(Store):
         if self.shared is None:
             words = control.peek(self.sidecar)
             if words is not None and words.is_clean and self._words(words) != self.header.words:
-                if self._end is None:
-                    self._end = self.find_end(words)
-                return self._end
+                self._read_header()  # Someone has had the queue open since we looked.
+                if self._words(words) != self.header.words:
+                    return self._end_of_header(words)  # Another program has.
         return super().end()
 
     def find_end(self, known: control.Words | None) -> End:

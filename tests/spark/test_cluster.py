@@ -16,7 +16,7 @@ from tests.spark import cluster
 from tests.spark.helpers import bodies, fill
 from tests.spark.killing import OTHERS, Producer, each_once, stop_all
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 JOB = """
 import json, sys

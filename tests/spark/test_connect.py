@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,8 +44,11 @@ spark.stop()
 def test_connect_reads_batches_and_streams(tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
     path = fill(tmp_path / "q", 60)
+    # What Spark's own tests say for a port that nobody else has.
+    environment = os.environ | {"SPARK_TESTING": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", JOB, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path
-    )
+        [sys.executable, "-c", JOB, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path,
+        env=environment,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert bodies(tmp_path / "out") == bodies(path)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
 def test_the_demo_tells_its_whole_story(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Queue
-from tests.spark import armed
+from tests.spark import armed, cluster
 from tests.spark.killing import OTHERS, Producer, each_once, stop_all
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -38,24 +38,13 @@ MANY = tuple(
 )  # fmt: skip
 
 
-def spark_home(folder: Path) -> Path:
-    """Spark without its zip of PySpark, which every Python process would compile anew."""
-    import pyspark
-
-    home = folder / "spark"
-    home.mkdir()
-    for part in ("bin", "jars"):
-        (home / part).symlink_to(Path(pyspark.__file__).parent / part)
-    return home
-
-
 @contextmanager
 def driver(folder: Path, order: str, number: int) -> Iterator[subprocess.Popen[bytes]]:
     """A driver that has its session, or soon will, and waits for a line."""
     mine = folder / f"driver{number}"
     mine.mkdir()
     environment = os.environ | {
-        "PYTHONPATH": str(ROOT), "SPARK_HOME": str(folder / "spark"),
+        "PYTHONPATH": str(ROOT), "SPARK_HOME": str(folder / "home"),
         armed.ORDER: f"{order}|{mine}",
     }  # fmt: skip
     with (mine / "log").open("wb") as log:
@@ -74,7 +63,7 @@ def driver(folder: Path, order: str, number: int) -> Iterator[subprocess.Popen[b
 def kill_drivers(folder: Path, orders: tuple[str, ...]) -> None:
     for queue in ("in", "out"):
         Queue(folder / queue).close()
-    spark_home(folder)
+    cluster.lean_home(folder)
     others = [Producer(folder / "out", name) for name in OTHERS]
     try:
         with ExitStack() as stack, Queue(folder / "in") as source:

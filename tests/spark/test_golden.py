@@ -143,7 +143,6 @@ def by_queue(rows: Iterable[Row]) -> dict[str, list[Found]]:
     return found
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.spark
 def test_spark_itself_reads_all_of_them_at_once(spark: SparkSession, tmp_path: Path) -> None:
     here: dict[str, list[Found]] = {}

@@ -152,6 +152,7 @@ def kills(folder: Path, count: int, seed: int) -> None:
     last.run(10**6)
     last.reader.stop()
     each_once(folder / "source", folder / "target", counts)
+    assert died.total() >= count
     rare = {"ask where it begins", "remember the start"}
     assert {name for name in STEPS if not died[name]} <= rare
     assert died[INSTANT] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,17 @@ from penstock import NoQueueError, OptionError, Queue, RefusedError
 from penstock.spark import pipelines
 from penstock.spark.cursors import sync
 from penstock.spark.pipelines import Request, convert, report, templates
+from penstock.spark.pipelines import bodies as silver_bodies
 from penstock.spark.pipelines.convert import compared
 from tests.spark.helpers import bodies, fill, scanned, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+FACTS: dict[str, Any] = {
+    "messages": 1, "bytes": 2, "first": None, "last": None, "corrupt": 0, "unchecked": 0,
+    "damage": [], "gaps": [], "duplicates": [], "queues": [], "ok": True, "hours": [], "tags": [],
+}  # fmt: skip
 
 
 def run(
@@ -310,13 +317,23 @@ def test_a_failed_run_leaves_a_record_that_says_why(tmp_path: Path) -> None:
 
 
 def test_a_page_shows_strange_tags_as_text() -> None:
-    facts = {
-        "messages": 1, "bytes": 2, "first": None, "last": None, "corrupt": 0, "unchecked": 0,
-        "damage": [], "gaps": [], "duplicates": [], "queues": [], "ok": True, "hours": [],
-        "tags": [{"tag": "<script>$x", "messages": 1, "bytes": 2}],
-    }  # fmt: skip
-    page = report.html(facts)
+    page = report.html(FACTS | {"tags": [{"tag": "<script>$x", "messages": 1, "bytes": 2}]})
     assert "<script>" not in page
+
+
+def test_what_decodes_cbor_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silver_bodies, "find_spec", lambda name: None)
+    with pytest.raises(OptionError, match="pip install cbor2"):
+        silver_bodies.with_text(None, "cbor")  # type: ignore[arg-type]
+
+
+def test_an_hour_s_bar_begins_at_its_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(report, "_svg", lambda figure: str(drawn.append(figure)))  # type: ignore[func-returns-value]
+    hour = datetime(2026, 11, 15, 10)
+    report.html(FACTS | {"hours": [{"hour": hour, "messages": 3, "bytes": 9}]})
+    (bar,) = drawn[0].axes[0].patches
+    assert bar.get_x() == drawn[0].axes[0].xaxis.convert_units(hour)
 
 
 def test_a_template_is_written_once(tmp_path: Path) -> None:

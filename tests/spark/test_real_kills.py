@@ -110,7 +110,6 @@ def kills(spark: SparkSession, folder: Path, count: int) -> None:
     each_once(folder / "in", folder / "out", counts)
 
 
-@pytest.mark.timeout(600)
 def test_a_stream_survives_its_python_processes(spark: SparkSession, tmp_path: Path) -> None:
     kills(spark, tmp_path, 10)
 

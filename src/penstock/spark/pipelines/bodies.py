@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +27,9 @@ def with_text(frame: DataFrame, decode: str) -> DataFrame:
         return frame.withColumn("_text", F.try_validate_utf8(F.col("body").cast("string")))
     if decode != "cbor":
         raise OptionError("decode", decode, "json or cbor")
+    if find_spec("cbor2") is None:
+        raise OptionError("decode", decode, "the package cbor2, here and on executors: "
+                          "pip install cbor2")  # fmt: skip
     schema = StructType([*frame.schema.fields, StructField("_text", StringType())])
     return frame.mapInArrow(_cbor_to_json, schema)
 

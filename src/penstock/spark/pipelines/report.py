@@ -73,7 +73,8 @@ def _svg(figure: Any) -> str:
 def _plot_hours(rows: Sequence[Mapping[str, Any]]) -> str:
     figure, axes = _figure(3)
     known = [row for row in rows if row["hour"] is not None]
-    axes.bar([row["hour"] for row in known], [row["messages"] for row in known], width=1 / 26)
+    hours, counts = [row["hour"] for row in known], [row["messages"] for row in known]
+    axes.bar(hours, counts, width=1 / 26, align="edge")  # an hour is what follows its name
     axes.set_ylabel("messages")
     figure.autofmt_xdate()
     return _svg(figure)

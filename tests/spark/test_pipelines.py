@@ -316,6 +316,12 @@ def test_a_failed_run_leaves_a_record_that_says_why(tmp_path: Path) -> None:
     assert "where the result goes" in record["error"]
 
 
+def test_a_run_that_was_killed_is_found_as_running(tmp_path: Path) -> None:
+    with pipelines.Run("bronze", Request([]), str(tmp_path)) as record:
+        assert json.loads(record.path.read_text())["outcome"] == "running"
+    assert json.loads(record.path.read_text())["outcome"] == "done"
+
+
 def test_a_page_shows_strange_tags_as_text() -> None:
     page = report.html(FACTS | {"tags": [{"tag": "<script>$x", "messages": 1, "bytes": 2}]})
     assert "<script>" not in page

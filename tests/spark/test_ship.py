@@ -109,6 +109,11 @@ def test_an_interrupted_run_goes_on_where_it_was(
     with pytest.raises(KeyboardInterrupt):
         ship(path, url, on_progress=until_the_sixth)
     assert batch(url, columns="offset")[0] == {"offset": 0}
+    here = f"file://{tmp_path}/far"
+    with pytest.raises(ZeroDivisionError):
+        ship(path, here, on_progress=lambda said: 1 / 0)  # type: ignore[arg-type]
+    assert batch(here) == []
+    assert ship(path, here)["segments"] == wanted
     again = ship(path, url)
     assert (again["already"], again["already"] + again["segments"]) == (6, wanted)
     assert len(batch(url, columns="offset")) == len(sealed(path))
@@ -134,6 +139,17 @@ def test_what_was_removed_before_it_was_shipped_is_said_and_never_passed_over(
         drain(stream(url, columns="offset"), at)
     lenient = stream(url, columns="offset", failOnDataLoss="false")
     assert drain(lenient, at)[0][0][0] == {"offset": head}
+
+
+@pytest.mark.parametrize("place", ["q", "other"])
+def test_no_copy_goes_over_the_files_of_a_queue(tmp_path: Path, place: str) -> None:
+    path = rolled(tmp_path / "q")
+    rolled(tmp_path / "other", 5)
+    before = scanned(path)
+    with pytest.raises(OptionError, match="a queue is there"):
+        ship(path, f"file://{tmp_path}/{place}", whole=True)
+    assert scanned(path) == before
+    assert not (tmp_path / place / MANIFEST).exists()
 
 
 def test_a_queue_of_one_file_is_shipped_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock import _core
-from penstock.errors import FormatError, RefusedError
+from penstock.errors import FormatError, OptionError, PenstockError, RefusedError
+from penstock.formats import registry
 from penstock.formats.base import SegmentInfo, Store
 from penstock.options import MIB
 from penstock.spark import queues, shipped
@@ -76,7 +77,9 @@ def _ship(
                            f"and never full: ship it whole (--whole)")  # fmt: skip
     end = queues.durable_end(store)
     known = Manifest.load(url)
-    if known is not None and known.identity != store.identity:
+    if known is None:
+        _refuse_queue(url)
+    elif known.identity != store.identity:
         found = f"holds queue {known.identity}, not {store.identity}"
         raise FormatError(url, found, "ship each queue to a place of its own")
     have = {segment.base: segment for segment in known.segments} if known is not None else {}
@@ -93,6 +96,8 @@ def _ship(
     if dry_run:
         return facts
     place = _Place(store, url, have)
+    if known is None:
+        place.publish()  # Of nothing yet: from now on this is a place of copies.
     full = {info.base for info in store.segments() if info.end is not None and info.end <= end}
     for info in wanted:
         one = place.add(info, is_full=info.base in full)
@@ -101,6 +106,18 @@ def _ship(
     place.publish()
     _sweep(place.system, place.root, have, place.segments)
     return facts | {"shipped": max([facts["shipped"], *(s.end for s in place.segments.values())])}
+
+
+def _refuse_queue(url: str) -> None:
+    """Copies never go over the files of a queue, the one that is shipped or another."""
+    system, path = shipped.file_system(url)
+    if not _is_local(system):
+        return
+    try:
+        registry.sniff(Path(path))
+    except PenstockError:
+        return
+    raise OptionError("url", url, "a place of its own: a queue is there, and no copy of one")
 
 
 def _missing(store: Store, have: dict[int, ShippedSegment]) -> int:
@@ -212,9 +229,13 @@ def _copy(system: Any, raw: bytes, to: str) -> None:
     system.mv(f"{to}.part", to)
 
 
+def _is_local(system: Any) -> bool:
+    return getattr(system, "protocol", "") in ("file", ("file", "local"))
+
+
 def _replace(system: Any, path: str, data: bytes) -> None:
     """As one step, where the file system has a rename; object stores replace whole objects."""
-    if getattr(system, "protocol", "") in ("file", ("file", "local")):
+    if _is_local(system):
         _core.replace_file(Path(path), data)
     else:
         system.pipe_file(path, data)

@@ -235,7 +235,8 @@ class Run:
                 watch.look()
 
     def __enter__(self) -> Self:
-        """For `with`."""
+        """Writes the record: whoever dies before the end is found as `running`."""
+        self._write()
         return self
 
     def __exit__(
@@ -250,6 +251,9 @@ class Run:
             self.outcome = "interrupted"
         if error is None and self.facts.get("ok") is False:
             self.outcome = "found faults"
+        self._write()
+
+    def _write(self) -> None:
         files.make_folder(self.path.parent)
         text = json.dumps(self.as_dict(), indent=1, default=str)
         _core.replace_file(self.path, text.encode() + b"\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ ORIGIN = [
     Message(b"keyed", key="customer-9"),
     Message(b"with headers", headers={"trace": "7", "kind": "test"}),
     Message(b"late", due_ns=WHEN + 10**18),
+    Message(b"soon", due_ns=time.time_ns() + 50 * 10**9),
     Message(b"all", tag="us.x", id="o-2", key="k", headers={"a": "b"}, timestamp_ns=WHEN),
     Message(bytes(range(256)), timestamp_ns=WHEN + 5_000_000_000),
     Message(b"\xee" * 238),

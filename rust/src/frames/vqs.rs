@@ -98,23 +98,23 @@ fn parts<'a>(draft: &Draft<'a>) -> Result<Parts<'a>, String> {
     if !draft.tag.is_empty() {
         return Err("format vqs keeps no tags; use an attribute, or format penstock".into());
     }
-    let mut delay_s = 0;
+    let mut delay_s = None;
     let mut attributes = Vec::new();
     for (key, value) in headers::iterate(draft.headers) {
         if key == DELAY {
             let text = std::str::from_utf8(value).ok().and_then(|text| text.parse::<u16>().ok());
-            delay_s = text.ok_or("header vqs.delay: not a number of seconds up to 65535")?.into();
+            delay_s = Some(text.ok_or("header vqs.delay: not a number of seconds up to 65535")?);
         }
         attributes.extend(attribute(draft.headers, key, value)?);
     }
     if attributes.len() > gob::MAX_ATTRIBUTES {
         return Err(format!("format vqs holds at most {} headers", gob::MAX_ATTRIBUTES));
     }
-    let delay_ns = draft.due_ns.saturating_sub(draft.timestamp_ns);
-    if draft.due_ns != 0 && delay_ns > 0 {
-        let seconds = delay_ns.unsigned_abs().div_ceil(1_000_000_000);
-        delay_s = seconds.min(u64::from(u16::MAX));
-    }
+    // A message that was delayed before, in another queue, says by how much.
+    let delay_ns =
+        if draft.due_ns == 0 { 0 } else { draft.due_ns.saturating_sub(draft.timestamp_ns) };
+    let seconds = u64::try_from(delay_ns).unwrap_or(0).div_ceil(1_000_000_000);
+    let delay_s = delay_s.map_or(seconds.min(u64::from(u16::MAX)), u64::from);
     Ok(Parts { id: draft.id, body: draft.body, attributes, delay_s })
 }
 

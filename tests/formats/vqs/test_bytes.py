@@ -62,6 +62,7 @@ def test_records_are_those_of_an_encoder_written_from_the_description(tmp_path: 
         ),
         (b"d", {"delay": 4.2}, gob.record(b"d", delay=5)),
         (b"w", {"headers": {"vqs.delay": "300"}}, gob.record(b"w", delay=300)),
+        (b"v", {"headers": {"vqs.delay": "300"}, "delay": 4.2}, gob.record(b"v", delay=300)),
     ]
     with Queue(path, format="vqs", max_bytes=1 << 18) as queue:
         for body, options, _ in cases:

@@ -92,5 +92,7 @@ def test_names_of_fields_to_drop_are_checked(run: Run, orders: Path, tmp_path: P
     for command in (("import", tmp_path / "f.jsonl"), ("convert", orders)):
         error = run(*command, tmp_path / "q", "--drop", "colour", code=2).err
         assert "some of tag, id, key" in error
-    run("import", tmp_path / "f.jsonl", tmp_path / "q", "--drop", "tag")
-    assert {line["tag"] for line in run("cat", tmp_path / "q").lines} == {None}
+    target = (tmp_path / "f.jsonl", tmp_path / "ring.bin", "--format", "vqs", "--drop", "tag")
+    assert "drop=timestamp" in run("import", *target, code=2).err
+    assert " lost tag" in run("import", *target, "--drop", "timestamp").err
+    assert {line["tag"] for line in run("cat", tmp_path / "ring.bin").lines} == {None}

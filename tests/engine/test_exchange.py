@@ -166,8 +166,45 @@ def test_a_file_without_a_known_suffix_needs_its_kind(tmp_path: Path, source: Qu
         exchange.export_messages(source, tmp_path / "file.csv")
 
 
-def test_fields_can_be_left_out_on_import(tmp_path: Path, source: Queue) -> None:
+@pytest.mark.parametrize("kind", exchange.KINDS)
+def test_what_the_queue_can_t_hold_is_refused_before_anything_is_put(
+    tmp_path: Path, source: Queue, kind: str
+) -> None:
+    source.put_many([b"more"] * 2000)
+    source.put(b"", tag="last")
+    file = tmp_path / f"file.{kind}"
+    exchange.export_messages(source, file)
+    with Queue(tmp_path / "target", format="mfq", segment_bytes=1 << 20) as target:
+        with pytest.raises(RefusedError, match=r"tag \(3 messages.*drop=tag,id") as refusal:
+            exchange.import_messages(file, target, drop=["timestamp"])
+        assert "body (2 messages, first at message 1)" in str(refusal.value)
+        assert target.end().tail == 0
+        done = exchange.import_messages(file, target, drop=FIELDS)
+        assert done.lost == {"timestamp": 2005, "tag": 3, "id": 1, "headers": 1, "body": 2}
+        assert (done.messages, done.left_out) == (2003, 2)
+        found = list(target.scan())
+        assert [m.body for m in found] == [m.body for m in source.scan() if m.body]
+        assert [found[0].key, found[1].due_ns] == ["k", MESSAGES[2].due_ns]
+
+
+def test_a_stream_that_can_t_be_read_twice_is_checked_as_it_comes(
+    tmp_path: Path, source: Queue
+) -> None:
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+    file = tmp_path / "f.jsonl"
+    exchange.export_messages(source, file)
+    with Queue(tmp_path / "target", format="mfq", segment_bytes=1 << 20) as target:
+        with pytest.raises(RefusedError, match="timestamp"):
+            exchange.import_messages(Pipe(file.read_bytes()), target, kind="jsonl")
+        stream = Pipe(file.read_bytes())
+        assert exchange.import_messages(stream, target, kind="jsonl", drop=FIELDS).messages == 3
+
+
+def test_fields_that_fit_are_kept_whatever_may_be_left_out(tmp_path: Path, source: Queue) -> None:
     exchange.export_messages(source, tmp_path / "f.jsonl")
     with Queue(tmp_path / "target") as target:
-        exchange.import_messages(tmp_path / "f.jsonl", target, drop=["tag", "headers"])
-        assert [(m.tag, m.headers) for m in target.scan()] == [(None, {})] * len(MESSAGES)
+        assert exchange.import_messages(tmp_path / "f.jsonl", target, drop=FIELDS).lost == {}
+        assert [fields(m) for m in target.scan()] == [fields(m) for m in source.scan()]

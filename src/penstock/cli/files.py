@@ -96,6 +96,9 @@ def import_file(
             on_progress=_shown(advance),
         )  # fmt: skip
     show.note(f"{done.messages} messages, {show.size(done.bytes)} of bodies")
+    if done.lost:
+        lost = ", ".join(f"{count} lost {name}" for name, count in done.lost.items())
+        show.note(f"{lost}; {done.left_out} left out")
 
 
 def convert(

@@ -166,6 +166,45 @@ def only(
     return _core.Message(message.body if body is None else body, **arguments)
 
 
+def kept(message: _core.Message, lost: Collection[str]) -> _core.Message | None:
+    """`message` without what is lost; none when it goes not at all."""
+    if not lost:
+        return message
+    return None if "body" in lost else only(message, set(FIELDS) - set(lost))
+
+
+class Losses:
+    """What a queue has no place for, counted per field; refused unless it was named."""
+
+    def __init__(self, target: Queue, drop: frozenset[str], word: str) -> None:
+        """`word` says what the places are that `of` is told."""
+        self.counts: Counter[str] = Counter()
+        self._target, self._drop, self._word = target, drop, word
+        self._examples: dict[str, int] = {}
+
+    def of(self, message: _core.Message, place: int) -> tuple[str, ...]:
+        """The fields that `message` loses."""
+        names = lost_fields(message, self._target)
+        self.counts.update(names)
+        for name in names:
+            self._examples.setdefault(name, place)
+        return names
+
+    def refuse(self) -> None:
+        """An error that names and counts what is lost, unless all of it may be."""
+        refused = [name for name in FIELDS if name in self.counts and name not in self._drop]
+        if refused:
+            counts = ", ".join(
+                f"{name} ({self.counts[name]} messages, first at "
+                f"{self._word} {self._examples[name]})"
+                for name in refused
+            )
+            raise RefusedError(
+                f"{self._target.path}: format {self._target.store.format} can't hold: {counts}. "
+                f"Leave them out with drop={','.join(refused)}, or choose format penstock"
+            )
+
+
 class _Work:
     """One conversion."""
 
@@ -214,38 +253,20 @@ class _Work:
 
     def check(self) -> None:
         """Asks the target about every message; refuses what was not named in `drop`."""
-        lost: Counter[str] = Counter()
-        examples: dict[str, int] = {}
+        losses = Losses(self.target, self.drop, "offset")
         for batch in self.batches("check"):
             for message in batch:
-                names = lost_fields(message, self.target)
-                lost.update(names)
                 assert message.offset is not None
-                for name in names:
-                    examples.setdefault(name, message.offset)
+                names = losses.of(message, message.offset)
                 if names:
                     self._lossy[message.offset] = names
-        refused = [name for name in FIELDS if name in lost and name not in self.drop]
-        if refused:
-            counts = ", ".join(
-                f"{name} ({lost[name]} messages, first at offset {examples[name]})"
-                for name in refused
-            )
-            raise RefusedError(
-                f"{self.target.path}: format {self.target.store.format} can't hold: {counts}. "
-                f"Leave them out with drop={','.join(refused)}, or choose format penstock"
-            )
-        self.report.lost = dict(lost)
+        losses.refuse()
+        self.report.lost = dict(losses.counts)
 
     def kept(self, message: _core.Message) -> _core.Message | None:
         """As it goes to the target; none when it goes not at all."""
         assert message.offset is not None
-        names = self._lossy.get(message.offset)
-        if names is None:
-            return message
-        if "body" in names:
-            return None
-        return only(message, set(FIELDS) - set(names))
+        return kept(message, self._lossy.get(message.offset, ()))
 
     def copy(self) -> None:
         """Appends; every batch becomes visible together."""

@@ -24,11 +24,11 @@ from penstock import _core
 from penstock.engine import positions
 from penstock.engine.convert import (
     BATCH_MESSAGES,
-    FIELDS,
+    Losses,
     OnProgress,
     Progress,
     checked_drop,
-    only,
+    kept,
 )
 from penstock.engine.queue import Queue
 from penstock.engine.table import Scan
@@ -57,6 +57,10 @@ class Exchanged:
     messages: int = 0
     bytes: int = 0
     """Of bodies."""
+    lost: dict[str, int] = field(default_factory=dict)
+    """Field → how many messages lost it (`drop`)."""
+    left_out: int = 0
+    """Messages that the queue can't hold at all (`drop=body`)."""
     damage: list[Damage] = field(default_factory=list)
     """What was passed over in the queue (`tolerant`)."""
 
@@ -192,27 +196,47 @@ def import_messages(
 ) -> Exchanged:
     """Puts what a file or a binary stream holds, in order.
 
-    Offsets and numbers are the queue's to give; `drop` names fields of `convert.FIELDS` to leave
-    out. What the queue can't hold is refused.
+    Offsets and numbers are the queue's to give. What the queue has no place for is refused, with a
+    count per field, before anything is put; `drop` names fields (`convert.FIELDS`) that may be left
+    out where they do not fit. A stream that can't be read twice is checked as it comes.
     """
-    dropped = checked_drop(drop)
+    losses = Losses(queue, checked_drop(drop), "message")
     wanted = kind_of("" if _is_stream(source) else str(source), kind)
     done = Exchanged()
     with _readable(source) as stream:
-        batches = _lines(stream) if wanted == "jsonl" else _rows(stream, wanted)
-        for batch in batches:
-            going = [_without(message, dropped) for message in batch] if dropped else batch
+        if stream.seekable():
+            start = stream.tell()
+            for _ in _fitting(_batches(stream, wanted), losses):
+                pass
+            losses.refuse()
+            losses.counts.clear()
+            stream.seek(start)
+        for batch in _fitting(_batches(stream, wanted), losses):
+            losses.refuse()
+            going = [message for message in batch if message is not None]
             queue.put_many(going)
             done.messages += len(going)
+            done.left_out += len(batch) - len(going)
             done.bytes += sum(map(len, going))
             _tell(on_progress, done, 0, 0)
+    done.lost = dict(losses.counts)
     return done
 
 
-def _without(message: _core.Message, dropped: frozenset[str]) -> _core.Message:
-    kept = only(message, set(FIELDS) - dropped)
-    assert kept is not None
-    return kept
+def _fitting(
+    batches: Iterable[list[_core.Message]], losses: Losses
+) -> Iterator[list[_core.Message | None]]:
+    """As they fit into the queue; none for what does not go at all."""
+    number = 0
+    for batch in batches:
+        yield [
+            kept(message, losses.of(message, place)) for place, message in enumerate(batch, number)
+        ]
+        number += len(batch)
+
+
+def _batches(stream: IO[bytes], kind: Kind) -> Iterator[list[_core.Message]]:
+    return _lines(stream) if kind == "jsonl" else _rows(stream, kind)
 
 
 def _lines(stream: IO[bytes]) -> Iterator[list[_core.Message]]:

@@ -104,7 +104,8 @@ class QueueOptions:
         _check("max_unsynced", self.max_unsynced, self.max_unsynced >= 0, "0 or more")
         _check("delay_s", self.delay_s, 0 <= self.delay_s <= 4e9, "0 to 4e9 seconds")
         _check("retention_bytes", self.retention_bytes, self.retention_bytes >= 0, "0 or more")
-        _check("retention_age_s", self.retention_age_s, self.retention_age_s >= 0, "0 or more")
+        age = self.retention_age_s
+        _check("retention_age_s", age, 0 <= age <= 4e9, "0 to 4e9 seconds")
         _check("compression", self.compression, self.compression in ("none", "lz4"), "none or lz4")
         modes = ("block", "reject", "drop-oldest")
         _check("when_full", self.when_full, self.when_full in modes, " or ".join(modes))

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import Empty, ManualClock, OptionError, Queue, RefusedError, _core
 from penstock.formats.vqs import header, settings
-from penstock.formats.vqs.layouts import STAGES
+from penstock.formats.vqs.layouts import SETTINGS, STAGES
 from tests.formats.checks import Checks
 from tests.formats.vqs import files, gob
 from tests.formats.vqs.files import START
@@ -51,6 +51,25 @@ def test_the_headers_settings_are_honoured(tmp_path: Path) -> None:
         clock.advance(8)
         assert queue.get(0).body == b"late"
         assert queue.group("other").options.visibility_s == 99
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("is_most", [False, True])
+def test_a_header_may_say_anything_from_nought_to_all_bits(
+    tmp_path: Path, name: str, is_most: bool
+) -> None:
+    """Another program need not keep to the limits; no retention means that all is kept."""
+    bits = 32 if name in ("max_message_size", "retention_period") else 16
+    value = (1 << bits) - 1 if is_most else 0
+    path = files.make(tmp_path / "q.bin", [gob.record(b"0")], 8192, **{name: value})
+    with Queue(path, durability="process") as queue:
+        message = queue.get(0)
+        queue.put(b"1")
+        queue.retain()
+        message.ack()
+        assert queue.meta[name] == value
+        queue.sync()
+        assert [message.body for message in queue.scan()] == [b"1"]
 
 
 def test_changing_a_setting_changes_the_file_and_the_queue(tmp_path: Path, layout: str) -> None:

@@ -28,6 +28,8 @@ MAKING = "making"
 FIXED_AT = layouts.WORDS_AT + 4 * len(layouts.WORDS)
 """From here on the header holds settings and labels."""
 COPY_BYTES = 1 << 20
+LONGEST_S = 4e9
+"""No option is a longer time; the header has room for a little more."""
 LABELS = ("labels", "set_labels", "remove_labels")
 """All of them anew, some more or others in their place, fewer."""
 
@@ -65,7 +67,7 @@ def effective(options: QueueOptions, found: Header, ring_bytes: int) -> QueueOpt
         max_bytes=min(limit, ring_bytes),
         max_message_bytes=max(1, min(options.max_message_bytes, found.values["max_message_size"])),
         delay_s=float(found.values["delay_seconds"]),
-        retention_age_s=float(found.values["retention_period"]),
+        retention_age_s=min(float(found.values["retention_period"]), LONGEST_S),
         hold_for_groups=False,
     )
 

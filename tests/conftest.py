@@ -29,7 +29,10 @@ WITHOUT_SESSION = tuple(
 """Long tests that have no use for the session that the others share."""
 LONG = ("tests/crash/", "tests/model/", SPARK)
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
-ON_DISK = ("tests/disk/", "tests/engine/test_syncing.py", "tests/formats/penstock/")
+ON_DISK = (
+    "tests/cli/test_transcripts.py", "tests/disk/", "tests/engine/test_syncing.py",
+    "tests/formats/penstock/",
+)  # fmt: skip
 """What a real file system answers is worth waiting for here."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,27 @@ def test_set_changes_options_of_a_group(run: Run, orders: Path) -> None:
     run("set", orders, "--group", "billing", "nonsense=1", code=2)
     run("set", orders, "nonsense=1", code=2)
     run("set", orders, "nothing", code=2)
+
+
+def test_get_waits_as_long_as_the_queue_says(run: Run, tmp_path: Path) -> None:
+    with Queue(tmp_path / "ring.bin", format="vqs", max_bytes=1 << 16) as queue:
+        run("get", queue.path, code=3)
+        run("set", queue.path, "wait_seconds=20")
+        run("get", queue.path, "--timeout", 0, code=3)
+        done = threading.Event()
+
+        def put_once_it_waits() -> None:
+            while not (done.is_set() or queue.store.need_shared().words()["waiters"]):
+                pass
+            queue.put(b"awaited")
+
+        thread = threading.Thread(target=put_once_it_waits)
+        thread.start()
+        try:
+            assert base64.b64decode(run("get", queue.path).one["body"]) == b"awaited"
+        finally:
+            done.set()
+            thread.join()
 
 
 def test_labels_are_listed_set_and_removed(run: Run, tmp_path: Path, orders: Path) -> None:

@@ -37,7 +37,10 @@ def get(
     group: GroupName = "default",
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many at most.")] = 1,
     all: Annotated[bool, typer.Option("--all", help="Everything that is there.")] = False,
-    timeout: Annotated[float, typer.Option(help="Wait this many seconds for the first.")] = 0.0,
+    timeout: Annotated[
+        float | None,
+        typer.Option(help="Wait this many seconds for the first; else as the queue says (vqs)."),
+    ] = None,
     ack: Annotated[bool, typer.Option(help="Done with it; --no-ack gives it back.")] = True,
     tags: Tags = "",
     raw: Annotated[bool, typer.Option("--raw", help="Bodies only, each with a newline.")] = False,
@@ -47,9 +50,10 @@ def get(
     with at.writing() as queue:
         options: dict[str, Any] = {"tags": tags} if tags else {}
         members, held, got = queue.group(group, **options), [], 0
+        patience = queue.meta.get("wait_seconds", 0) if timeout is None else timeout
         while all or got < count:
             wanted = 100 if all else min(100, count - got)
-            found = members.get_many(wanted, timeout if got == 0 else 0)
+            found = members.get_many(wanted, patience if got == 0 else 0)
             if not found:
                 break
             for message in found:

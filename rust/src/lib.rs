@@ -37,6 +37,7 @@ mod spot;
 mod sync;
 mod sys;
 mod tags;
+mod waiters;
 mod walk;
 mod words;
 

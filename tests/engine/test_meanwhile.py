@@ -6,6 +6,7 @@ import asyncio
 import os
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from penstock.disk.control import CONTROL
 from penstock.disk.groups import TABLE
 from penstock.engine import deadletter, group
 from penstock.engine.handles import Handles
+from penstock.formats.penstock import segments
 from penstock.options import GroupOptions
 from tests.waiting import LONG_S
 
@@ -88,6 +90,24 @@ def test_a_dead_appender_s_message_counts(tmp_path: Path) -> None:
         assert (queue.lag, len(queue)) == (1, 1)
 
 
+def test_a_segment_that_is_trimmed_while_a_queue_is_opened_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_queue(tmp_path / "q") as queue:
+        for _ in range(20):
+            queue.put(bytes(3000))
+        usual = segments.read_page
+
+        def read_late(path: Path) -> bytes:
+            monkeypatch.setattr(segments, "read_page", usual)
+            queue.trim(queue.store.segments()[2].first)
+            return usual(path)
+
+        monkeypatch.setattr(segments, "read_page", read_late)
+        with open_queue(tmp_path / "q", read_only=True) as other:
+            assert next(iter(other.scan())).offset == queue.end().head
+
+
 # ── what a group's options are ─────────────────────────────────────────────────────────────────
 
 
@@ -102,39 +122,98 @@ def test_a_change_of_one_option_keeps_what_others_changed(tmp_path: Path) -> Non
         assert queue.group(window=7).options.window == 7
 
 
+def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> threading.Thread:
+    """Another thread begins to work in the middle of the next opening of a group."""
+    usual, thread = group.load_options, threading.Thread(target=work)
+
+    def load_slowly(folder: Path) -> GroupOptions | None:
+        found = usual(folder)
+        monkeypatch.setattr(group, "load_options", usual)
+        thread.start()
+        thread.join(0.2)  # A chance to run ahead, which it must not use.
+        return found
+
+    monkeypatch.setattr(group, "load_options", load_slowly)
+    return thread
+
+
 def test_what_is_changed_while_a_group_is_opened_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_queue(tmp_path / "q") as queue, open_queue(tmp_path / "q") as other:
-        others, usual = other.group(), group.load_options
-        changes = iter([7])
-
-        def load_early(folder: Path) -> GroupOptions | None:
-            found = usual(folder)
-            for window in changes:
-                others.configure(window=window)
-            return found
-
-        monkeypatch.setattr(group, "load_options", load_early)
-        assert queue.group().options.window == 7
-        assert queue.group("default", visibility_s=9.0).options.window == 7
+        others = other.group()
+        thread = meanwhile(monkeypatch, lambda: others.configure(window=7))
+        queue.group(visibility_s=9.0)
+        thread.join()
+        found = queue.group(visibility_s=9.0).options
+        assert (found.window, found.visibility_s) == (7, 9.0)
+        others.refresh()
+        assert others.options == found
 
 
 def test_of_two_that_make_a_group_at_once_the_first_says_how_it_acks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_queue(tmp_path / "q") as queue, open_queue(tmp_path / "q") as other:
-        usual, turns = group.load_options, iter(["auto"])
+        refused: list[str] = []
 
-        def load_early(folder: Path) -> GroupOptions | None:
-            found = usual(folder)
-            for ack in turns:
-                other.group(ack=ack)
-            return found
+        def make_too() -> None:
+            try:
+                other.group(ack="auto")
+            except GroupError as error:
+                refused.append(str(error))
 
-        monkeypatch.setattr(group, "load_options", load_early)
-        with pytest.raises(GroupError, match="ack='auto'"):
-            queue.group(ack="lease")
+        thread = meanwhile(monkeypatch, make_too)
+        queue.group(ack="lease")
+        thread.join()
+        assert "was made with ack='lease'" in refused[0]
+
+
+def test_a_group_that_is_deleted_while_it_is_opened_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_queue(tmp_path / "q") as queue, open_queue(tmp_path / "q") as other:
+        queue.put(b"1")
+        others = other.group()
+        thread = meanwhile(monkeypatch, others.delete)
+        queue.group()
+        thread.join()
+        assert queue.group().get(0).body == b"1"
+        others.delete()  # It is gone already: the new one stays.
+        assert queue.groups() == ["default"]
+        with pytest.raises(GroupError):
+            others.configure(window=7)
+
+
+def test_who_died_before_a_group_was_deleted_has_not_deleted_it(tmp_path: Path) -> None:
+    with open_queue(tmp_path / "q") as queue, open_queue(tmp_path / "q") as other:
+        queue.put_many([b"1", b"2"])
+        queue.get(0).ack()
+        queue.group().core.retire()
+        assert other.group().get(0).body == b"2"
+
+
+def test_the_format_s_own_file_of_a_group_goes_before_another_one_is_made(tmp_path: Path) -> None:
+    with open_queue(tmp_path / "q", format="zbus") as queue:
+        with open_queue(tmp_path / "q") as other:
+            others = other.group("some")
+            queue.group("some").delete()
+            made = queue.group("some")
+            others.delete()
+            assert "some" in queue.store.own_groups()
+        queue.put(b"1")
+        assert made.get(0).body == b"1"
+
+
+@pytest.mark.parametrize("ack", ["lease", "auto"])
+def test_a_renamed_group_reads_on_where_it_was(tmp_path: Path, ack: str) -> None:
+    with open_queue(tmp_path / "q") as queue:
+        queue.put_many([b"1", b"2", b"3"])
+        readers = queue.group("readers", ack=ack)
+        for message in readers.get_many(2):
+            message.settle(True)
+        readers.rename("others")
+        assert readers.get(0).body == b"3"
 
 
 # ── who waits, and who ends ────────────────────────────────────────────────────────────────────

@@ -10,7 +10,6 @@ use pyo3::types::PyList;
 
 use super::claim::Claimed;
 use super::journal::{Journal, Kind, Record};
-use super::opening::Opening;
 use super::reader::Reader;
 use super::table::{Entry, MAX_ENTRIES, NEVER, NONE, State, Table, at};
 use super::{GONE, Group, MAGIC, PAUSED, PyMirror, Receipt, Settings};
@@ -138,7 +137,7 @@ impl PyGroup {
 
 #[pymethods]
 impl PyGroup {
-    /// Opens the group whose files are in `folder`; a new one reads from `start` on, after the
+    /// Opens the group whose files are in `folder`, with the queue's opening lock held; a new one reads from `start` on, after the
     /// `(offset, receives)` in `entered`. `host` has
     /// `segment_at(offset)` and `dead_letter(message)`.
     #[new]
@@ -166,8 +165,6 @@ impl PyGroup {
         let boot_id = clock.get().boot_id_now();
         let table = Table::open(&folder.join("table")).map_err(|e| errors::os(e, &folder))?;
         let is_same_boot = table.wide(at::MAGIC) == MAGIC && table.wide(at::BOOT) == boot_id;
-        let control = Arc::clone(&shared.control);
-        let alone = if is_same_boot { None } else { Some(Opening::begin(py, &control)?) };
         let found = Journal::open_newest(&folder).map_err(|e| errors::os(e, &folder))?;
         let is_new = found.is_none();
         let opened = match found {
@@ -218,11 +215,10 @@ impl PyGroup {
             looked_for_dead: AtomicI64::new(0),
             codec: OnceLock::new(),
         };
-        if alone.is_some() {
+        if !is_same_boot {
             let done = py.detach(|| group.prepare(is_new, boot_id));
             done.map_err(|error| errors::os(error, &group.folder))?;
         }
-        drop(alone);
         if is_new {
             group.mirror()?;
         }

@@ -192,6 +192,9 @@ impl Group {
     /// Makes the table anew if nobody knows what is in it, and opens the journal it belongs to.
     #[cold]
     fn mend(&self, got: Got) -> PyResult<()> {
+        if self.is_gone() {
+            return Ok(()); // In its folder there may be another group by now.
+        }
         if got == Got::Inherited || self.table.small(at::BROKEN) != 0 {
             self.table.distrust(); // Until it is whole: this may fail, and the lock is given back.
             self.rebuild(true).map_err(|error| errors::os(error, &self.folder))?;
@@ -304,6 +307,9 @@ impl Group {
 
     /// Begins a new journal. When that fails nobody knows which of the two counts: the newest.
     fn checkpoint(&self) -> std::io::Result<()> {
+        if self.is_gone() {
+            return Ok(());
+        }
         self.begin_journal().inspect_err(|_| self.table.distrust())
     }
 

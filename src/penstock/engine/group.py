@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,11 +74,25 @@ class Group:
         self._wanted = {key: value for key, value in options.items() if value is not None}
         self._create, self._is_look = create, look
         self._seat: int | None = None
-        self._version = -1
+        self._version, self._is_new = -1, False
         self.options = GroupOptions()
         self._open()
 
     def _open(self) -> None:
+        # Whoever deletes, renames or changes it is done, or has not begun: or the table of one
+        # group would go with the journal of another of its name.
+        with openings.alone(self.queue.store.need_shared()):
+            self._open_alone()
+        moved = self.queue.store.moved_group(self.name) if self.options.mirrored else None
+        if moved is not None and not self._is_new:
+            self.core.seek(moved)
+        self._check_cursor()
+        if self.queue.store.was_first:
+            self.core.release_dead()
+        self.get = self.core.get  # type: ignore[method-assign]
+        self.get_many = self.core.get_many  # type: ignore[method-assign]
+
+    def _open_alone(self) -> None:
         stored = load_options(self.folder)
         is_mirrored = self._wanted.get("mirrored", stored is None or stored.mirrored)
         own = self.queue.store.own_groups().get(self.name) if is_mirrored else None
@@ -89,65 +104,58 @@ class Group:
             self.options = replace(base, **self._wanted)
         except TypeError as error:
             raise GroupError(f"group {self.name!r}: {error}") from error
-        self._check_ack(stored)
-        start = own if own is not None else 0
+        if stored is not None and stored.ack != self.options.ack:
+            raise GroupError(
+                f"group {self.name!r} was made with ack={stored.ack!r}; delete it, or use another"
+            )
+        start, self._is_new = own if own is not None else 0, stored is None
         if stored is None:
             start = self._starting_offset(own)
             files.make_folder(self.folder)
-        options = self.options
-        if options.exclusive and not self._is_look:
+        if self.options.exclusive and not self._is_look:
             self._sit_down()
         entered = self.queue.store.own_leases(self.name) if own is not None else []
-        if options.mirrored:
-            self.queue.store.note_group(self.name, options)
-        # By a weak reference: the collector does not see into native objects, and a closed group
-        # would keep its files open for ever.
-        with openings.one_thread():
-            self.core = _core.Group(
-                self.queue.store.need_shared(), self.folder, self.queue.store.clock,
-                weakref.proxy(self),
-                start=start, lease=options.ack == "lease",
-                always=self.queue.options.durability is Durability.ALWAYS,
-                bound=options.bound,
-                visibility_s=options.visibility_s, window=options.window,
-                max_receives=options.max_receives, tags=options.tags, dialect=options.dialect,
-                mirror=self.queue.store.mirror(self.name) if options.mirrored else None,
-                publish=self.queue.store.publish, entered=entered,
-            )  # fmt: skip
+        if self.options.mirrored:
+            self.queue.store.note_group(self.name, self.options)
+        self.core = self._open_core(start, entered)
+        if self.core.is_gone:
+            # Whoever was about to delete or rename it died. The sign is for those who were there.
+            _core.unlink_file(self.folder / "table")
+            self.core = self._open_core(start, entered)
         if stored is None and isinstance(self._start, Group):
             self.core.copy_from(self._start.core)
         if self.queue.codec is not None:
             self.core.set_codec(self.queue.codec)
         if self.queue.options.retention_age_s:
             self.core.configure(expire_s=self.queue.options.retention_age_s)
-        if stored != options:
-            self._save(self._wanted)
-        self._version = -1  # Others may have changed the file since it was read.
-        self.refresh()
-        moved = self.queue.store.moved_group(self.name) if options.mirrored else None
-        if moved is not None and stored is not None:
-            self.core.seek(moved)
-        self._check_cursor()
-        if self.queue.store.was_first:
-            self.core.release_dead()
-        self.get = self.core.get  # type: ignore[method-assign]
-        self.get_many = self.core.get_many  # type: ignore[method-assign]
+        if stored != self.options:
+            files.write_json(self.folder / "group.json", self.options.as_dict())
+            self.core.bump_version()
+        self._version = self.core.version
 
-    def _check_ack(self, stored: GroupOptions | None) -> None:
-        if stored is not None and stored.ack != self.options.ack:
-            raise GroupError(
-                f"group {self.name!r} was made with ack={stored.ack!r}; delete it, or use another"
-            )
+    def _open_core(self, start: int, entered: list[tuple[int, int]]) -> _core.Group:
+        options = self.options
+        # By a weak reference: the collector does not see into native objects, and a closed group
+        # would keep its files open for ever.
+        return _core.Group(
+            self.queue.store.need_shared(), self.folder, self.queue.store.clock,
+            weakref.proxy(self),
+            start=start, lease=options.ack == "lease",
+            always=self.queue.options.durability is Durability.ALWAYS,
+            bound=options.bound,
+            visibility_s=options.visibility_s, window=options.window,
+            max_receives=options.max_receives, tags=options.tags, dialect=options.dialect,
+            mirror=self.queue.store.mirror(self.name) if options.mirrored else None,
+            publish=self.queue.store.publish, entered=entered,
+        )  # fmt: skip
 
-    def _save(self, changes: dict[str, Any]) -> None:
-        """Changes the group's file, where others may be changing something else."""
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else opens, changes, deletes or renames it."""
         with openings.alone(self.queue.store.need_shared()):
-            stored = load_options(self.folder)
-            self._check_ack(stored)
-            options = replace(stored or self.options, **changes)
-            if options != stored:
-                files.write_json(self.folder / "group.json", options.as_dict())
-                self.core.bump_version()
+            if self.core.is_gone:
+                raise GroupError(f"group {self.name!r} was deleted or renamed; open it again")
+            yield
 
     def _sit_down(self) -> None:
         """Keeps everyone else out for as long as this process has the group open."""
@@ -322,7 +330,11 @@ class Group:
             raise GroupError(f"group {self.name!r}: {error}") from error
         if options.mirrored:
             self.queue.store.note_group(self.name, options)
-        self._save(changes)
+        with self._alone():
+            # From what the file says: another process may have changed something else.
+            options = replace(load_options(self.folder) or options, **changes)
+            files.write_json(self.folder / "group.json", options.as_dict())
+            self.core.bump_version()
         self.refresh()
 
     def refresh(self) -> None:
@@ -369,23 +381,26 @@ class Group:
         """Removes the group and its progress. Consumers in other processes get `GroupError`."""
         self.core.close()
         self.queue.forget_group(self.name)
-        # The name first: whoever comes now makes a new group, whoever is here is told below.
-        exclusive.remove(self.folder)
-        self.core.retire()
+        with suppress(GroupError), self._alone():
+            # First the sign: whoever is here does nothing more where a new group may be.
+            self.core.retire()
+            exclusive.remove(self.folder)
+            if self.options.mirrored:
+                self.queue.store.drop_group(self.name)
         self._stand_up()
-        if self.options.mirrored:
-            self.queue.store.drop_group(self.name)
 
     def rename(self, name: str) -> None:
         """Gives the group another name. Leases end; other handles on it get `GroupError`."""
         folder = folder_of(self.queue, name)
         if self.queue.store.mirror(self.name) is not None:
             raise GroupError(f"format {self.queue.store.format} itself keeps group {self.name!r}")
-        if name in names(self.queue):
-            raise GroupError(f"{self.queue.path}: there is a group {name!r} already")
-        _core.rename_file(self.folder, folder)
-        self.core.retire()
-        _core.unlink_file(folder / "table")  # A cache with the old handles' sign in it.
+        with self._alone():
+            if name in names(self.queue):
+                raise GroupError(f"{self.queue.path}: there is a group {name!r} already")
+            self.core.checkpoint()  # What a group that acks by getting has read is in no record.
+            self.core.retire()
+            _core.rename_file(self.folder, folder)
+            _core.unlink_file(folder / "table")  # A cache with the old handles' sign in it.
         self.queue.forget_group(self.name)
         self.name, self.folder = name, folder
         self._open()

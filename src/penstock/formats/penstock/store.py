@@ -89,6 +89,8 @@ class PenstockStore(Store):
                 error = error or found
                 if isinstance(found, FormatError) and "version" in found.found:
                     raise
+            except FileNotFoundError:
+                continue  # Trimmed since they were listed.
         else:
             raise error or FormatError(self.path, "no segment", "is no penstock queue")
         key = self.options.key

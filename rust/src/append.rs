@@ -120,21 +120,30 @@ impl Writer {
 
     /// Clears what a dead holder left half done. With the lock held.
     pub(crate) fn settle(&self, segment: &Segment) -> std::io::Result<()> {
-        let (reserved, _) = self.control.unfinished();
-        let (tail, next_number) = self.control.settled();
-        if reserved == ROLLING && tail < segment.first() {
-            // The roll has got as far as `segment`: only the tail is missing.
-            self.control.advance(segment.first(), next_number);
-            self.control.reserve(segment.first(), next_number);
-            return Ok(());
+        let control = &*self.control;
+        let (reserved, _) = control.unfinished();
+        let (mut tail, next_number) = control.settled();
+        let is_rolled = reserved == ROLLING && !self.is_mid_roll();
+        if is_rolled {
+            // All but the tail was done, where it does not begin where the old one ends.
+            tail = tail.max(control.segment_base());
         }
-        self.control.advance(tail, next_number);
-        if reserved != ROLLING {
+        control.advance(tail, next_number);
+        if !is_rolled {
+            let reserved = if reserved == ROLLING { tail } else { reserved };
             let batch = Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: 0 };
             self.publish.settle(segment, &batch, reserved)?;
-            self.control.reserve(tail, next_number);
+        }
+        if !self.is_mid_roll() && !self.is_sealing {
+            control.reserve(tail, next_number); // Else a roll follows, and whoever dies in it too.
         }
         Ok(())
+    }
+
+    /// Whether a holder died while it named a segment that nobody was told of. Before that nothing
+    /// has happened, after it everything: then the base that it noted is not the last one's.
+    fn is_mid_roll(&self) -> bool {
+        self.control.unfinished() == (ROLLING, self.control.segment_base())
     }
 
     fn append(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<u64> {
@@ -228,20 +237,21 @@ impl Writer {
         if control.segment_base() != segment.base() || has_ended {
             return Err(Obstacle::Moved(control.segment_base()));
         }
-        let tail = control.tail();
+        let mut tail = control.tail();
         if self.publish.foreign_end().is_some_and(|end| end > tail) {
             return Err(Obstacle::Moved(segment.base())); // Another program has appended.
         }
         let most = self.max_message_bytes.load(Ordering::Relaxed);
         let total = measure(segment, drafts, sizes, most).map_err(Obstacle::Refused)?;
         if control.is_unfinished() {
-            if self.is_sealing || control.unfinished().0 == ROLLING {
+            if self.is_sealing || self.is_mid_roll() {
                 // Ciphertext of a dead appender may be on the disk: its offsets must not be used
                 // again under this segment's key. Or a segment that begins at the tail has its
                 // name already: it is made anew.
                 return Err(Obstacle::SegmentFull(segment.base(), total));
             }
             self.settle(segment).map_err(Obstacle::Io)?;
+            tail = control.tail();
             if segment.is_stale() {
                 return Err(Obstacle::Moved(segment.base()));
             }

@@ -274,6 +274,16 @@ pub trait Publish: Send + Sync {
         false
     }
 
+    /// The same for a word, by a sync, when there is more behind it already: frames, an end that was
+    /// published further on, another segment. None of that may be undone.
+    fn publish_behind(
+        &self,
+        _segment: &crate::segment::Segment,
+        _batch: &Batch,
+    ) -> std::io::Result<()> {
+        Ok(())
+    }
+
     /// Syncs what `publish` stored, where that is another file than the segment.
     fn sync(&self) -> std::io::Result<()> {
         Ok(())

@@ -86,9 +86,7 @@ impl Writer {
         if let (true, Some(last)) = (self.publish.is_word(), segments.last()) {
             let now_ns = self.now();
             let batch = Batch { first: tail, end: tail, first_word: 0, next_number, now_ns };
-            if self.is_always {
-                self.publish.publish(last, &batch)?;
-            }
+            self.reveal(last, &batch)?;
             self.publish.synced(last, &batch)?;
         }
         control.set_durable(tail);
@@ -96,6 +94,24 @@ impl Writer {
         futex::wake(control.map().word32(at::DURABLE), i32::MAX);
         control.wake();
         Ok(true)
+    }
+
+    /// Publishes what was synced, where the put has left that to its sync: one in another opening,
+    /// too, which has nothing left to sync now. Others may have appended behind it meanwhile,
+    /// published that, or begun another segment: under the append lock it is known how far they are.
+    fn reveal(&self, last: &Segment, batch: &Batch) -> std::io::Result<()> {
+        let control = &*self.control;
+        control.life().take_patiently(control.lock_word());
+        let is_tail = control.segment_base() == last.base() && control.tail() == batch.end;
+        let revealed = if last.is_stale() {
+            Ok(()) // Whoever replaced the file has stored its end there.
+        } else if is_tail && !control.is_unfinished() {
+            self.publish.publish(last, batch)
+        } else {
+            self.publish.publish_behind(last, batch)
+        };
+        control.life().give(control.lock_word());
+        revealed
     }
 
     /// The newest segments between `durable` and the tail. There may be thousands, and no process

@@ -414,14 +414,16 @@ class Writer:
         *,
         old_base: int,
         tail: int,
+        number: int,
         path: Path,
         prepared: Path,
         base: int,
         first: int,
         closing: bytes,
     ) -> bool:
-        """Begins a new segment at `base`, if the tail is still `tail` and the segment still
-        `old_base`. False: things have moved on, prepare again or use what is there.
+        """Begins a new segment at `base`, if the tail is still `tail`, the next number `number` and
+        the segment still `old_base`. False: things have moved on, prepare again or use what is
+        there.
 
         `prepared` is renamed to `path`; `first` is the offset of its first message; `closing` is
         stored where the old one ends, if there is room.
@@ -1101,8 +1103,11 @@ def beats_is_stream(plain: bytes) -> bool:
 def beats_crypt(key: bytes, iv: bytes, data: bytes, *, at: int = 0) -> bytes:
     """Encrypts or decrypts `data`, which stands `at` bytes behind the first encrypted one."""
 
-def beats_publish(folder: Path | None = None, *, seal: bytes | None = None) -> Publish:
-    """How an end is published; with `folder`, for segments that are written as a stream.
+def beats_publish(
+    stream: tuple[Path, Path, int] | None = None, *, seal: bytes | None = None
+) -> Publish:
+    """How an end is published; with `stream`, for segments that are written as one: the queue's
+    folder, that of their plain copies, and where frames begin in these.
 
     With `seal`, the queue's key, every frame gets a tag beside its segment.
     """

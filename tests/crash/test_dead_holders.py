@@ -182,7 +182,7 @@ def test_a_roll_that_died_after_the_rename_is_done_again(path: Path, queue: Queu
     tail = queue.end().tail
     prepared, new = queue.store.prepare_segment(tail, 1, 100)
     prepared.rename(new.path)
-    set_control(path, reserved_end=2**64 - 1, lock=1 << 12 | 77)
+    set_control(path, reserved_end=2**64 - 1, reserved_number=0, lock=1 << 12 | 77)
     queue.put(b"two")
     assert queue.end().segment_base == tail
     assert bodies(queue) == [b"one", b"two"]

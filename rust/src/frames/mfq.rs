@@ -200,6 +200,10 @@ fn clear_next(segment: &Segment, end: u64) {
 impl Publish for ProducerOffset {
     fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
         clear_next(segment, batch.end);
+        self.publish_behind(segment, batch)
+    }
+
+    fn publish_behind(&self, _segment: &Segment, batch: &Batch) -> std::io::Result<()> {
         if self.0.get() < batch.end {
             self.0.set(batch.end);
         }

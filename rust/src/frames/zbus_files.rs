@@ -138,6 +138,14 @@ impl Publish for EndWord {
         self.0.set_end(block, batch.end - segment.base(), batch)
     }
 
+    fn publish_behind(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+        let (index, end) = (&self.0, batch.end.saturating_sub(segment.base()));
+        match index.last(segment.base()) {
+            Ok(block) if index.end(block) < end => index.set_end(block, end, batch),
+            _ => Ok(()), // Whoever began the next block has ended this one.
+        }
+    }
+
     fn is_word(&self) -> bool {
         true
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock import _core
 from penstock.disk import files
@@ -21,8 +22,8 @@ CONTROL = Layout(
     Field("sync_lock", "I", "the same for the one who syncs"),
     Field("poison", "I", "1 after a failed sync: every put raises"),
     Field("clean", "I", "CRC-32C of tail … durable, set by the last closer; 0 while open"),
-    Field("reserved_end", "Q", "what an append in progress will occupy"),
-    Field("reserved_number", "Q", "the next number once it is done"),
+    Field("reserved_end", "Q", "what an append in progress will occupy; all ones: a roll is"),
+    Field("reserved_number", "Q", "the next number once it is done; in a roll the old base"),
     Field("pad0", "16x", ""),
     Field("tail", "Q", "offset of the next append"),
     Field("next_number", "Q", "number of the next message"),
@@ -96,18 +97,32 @@ def peek(sidecar: Path) -> Words | None:
 
     A block that says it is clean and whose words say otherwise is damaged: none of them counts.
     """
+    raw = _read(sidecar)
+    while raw is not None:
+        word = CONTROL.unpack(raw)
+        found = (word["tail"], word["next_number"], word["segment_base"])
+        rest = (word["head"], word["head_number"], word["durable"])
+        is_clean = word["clean"] == clean_check(*found, *rest)
+        if word["clean"] == 0 or is_clean:
+            return _words(word, is_clean)
+        # Or someone opens the queue just now, and some words are from before that.
+        before, raw = raw, _read(sidecar)
+        if raw == before:
+            return None
+    return None
+
+
+def _read(sidecar: Path) -> bytes | None:
     try:
         raw = files.read_start(f"{sidecar}/control", CONTROL.size)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if len(raw) < CONTROL.size or raw[:8] != b"PENSTCTL":
-        return None
-    word = CONTROL.unpack(raw)
+    return raw if len(raw) == CONTROL.size and raw[:8] == b"PENSTCTL" else None
+
+
+def _words(word: dict[str, Any], is_clean: bool) -> Words:
     found = (word["tail"], word["next_number"], word["segment_base"])
     rest = (word["head"], word["head_number"], word["durable"])
-    is_clean = word["clean"] == clean_check(*found, *rest)
-    if word["clean"] != 0 and not is_clean:
-        return None
     # An orderly close vouches for `next_number` itself; what was reserved it does not cover.
     is_reserved = not is_clean and word["reserved_end"] == word["tail"]
     return Words(

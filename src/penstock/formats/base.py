@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import control, files, sides
-from penstock.errors import ClosedError, RefusedError
+from penstock.errors import ClosedError, NoQueueError, RefusedError
 from penstock.formats import known_damage, verifying
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.own_groups import OwnGroups
@@ -56,6 +56,8 @@ class Store(StoreSegments, OwnGroups, ABC):
         self.on_verified: Callable[[int, int], None] = lambda done, total: None
         """Told by `verify` how many of how many bytes it has looked at."""
         self._end: End | None = None
+        self._end_as_of: object = None
+        """What was seen of the files when the end was looked for."""
         self._opened = OpenSegments()
         self._known = SegmentList()
         self._has_trimmed = False
@@ -185,8 +187,7 @@ class Store(StoreSegments, OwnGroups, ABC):
             self.was_first = shared.is_first or shared.is_new
             if self.was_first:
                 self._open_first(shared, boot)
-            base = shared.segment_base
-            segment = self._open_writable(base)
+            segment = self._open_last(shared.segment_base)
         finally:
             shared.opened()
         options = self.options
@@ -223,20 +224,24 @@ class Store(StoreSegments, OwnGroups, ABC):
     def close(self) -> None:
         """Syncs, and leaves the queue clean if nobody else has it open."""
         shared, writer = self.shared, self.writer
-        self.shared = self.writer = None
+        self.writer = None
         if shared is None:
             return
         if writer is not None:
             writer.close()
-        shared.reopen()
+        with self._turn:  # Or a thread that rolls would still close the old segment.
+            shared.reopen()
         try:
             if writer is not None and not shared.is_poisoned:
                 writer.sync()
             if shared.is_alone() and not shared.is_poisoned:
+                if not self.sidecar.exists():
+                    raise NoQueueError(self.path)  # Someone has deleted it meanwhile.
                 self.leave(shared)
                 shared.set_clean(True)
                 _core.sync_file(self.sidecar / "control")
         finally:
+            self.shared = None
             shared.close()
             shared.opened()
             self._opened.clear()
@@ -273,8 +278,8 @@ class Store(StoreSegments, OwnGroups, ABC):
         w = control.peek(self.sidecar)
         if w is not None and (w.is_clean or w.boot == self.clock.boot_id()):
             return End(w.tail, w.next_number, w.segment_base, w.head, w.head_number, w.durable)
-        if self._end is None:
-            self._end = self.find_end(w)
+        if self._end is None or self._end_as_of != w:
+            self._end, self._end_as_of = self.find_end(w), w
             self.dropped = self._end.dropped
         return self._end
 
@@ -297,10 +302,15 @@ class Store(StoreSegments, OwnGroups, ABC):
         with self._turn:  # A prepared file is one thread's alone until it has its name.
             while shared.segment_base == base:
                 tail, number = shared.tail, shared.next_number
-                prepared, new = self.prepare_segment(tail, number, needed)
+                try:
+                    prepared, new = self.prepare_segment(tail, number, needed)
+                except FileNotFoundError:
+                    if shared.segment_base == base:
+                        raise
+                    break  # Others have filled the last segment, and trimmed it, since.
                 done = shared.segment_base == base and writer.switch(
-                    old_base=base, tail=tail, path=new.path, prepared=prepared, base=new.base,
-                    first=new.first, closing=new.closing,
+                    old_base=base, tail=tail, number=number, path=new.path, prepared=prepared,
+                    base=new.base, first=new.first, closing=new.closing,
                 )  # fmt: skip
                 if done:
                     self.began(new, base, tail, number, needed)

@@ -86,7 +86,10 @@ class StoreSegments(ABC):
 
     def is_trimmed(self, info: SegmentInfo) -> bool:
         """Whether the segment went because nobody needs it any more, since it was listed."""
-        return info.end is not None and info.end <= self.end().head
+        end = self.end()
+        if info.end is None:  # It was the last one then.
+            return end.segment_base != info.base < end.head
+        return info.end <= end.head
 
     def live_segment(self, base: int) -> SegmentInfo:
         """The last segment, which begins at `base`: its name tells all."""
@@ -151,35 +154,38 @@ class StoreSegments(ABC):
     def _open_writable(self, base: int) -> _core.Segment:
         return self._keep(self.open_whole(self.live_segment(base), writable=True))
 
+    def _open_last(self, base: int) -> _core.Segment:
+        """The segment that is appended to: the one at `base`, which others may fill and trim before
+        it is open; then the one that it is by now."""
+        while True:
+            try:
+                return self._open_writable(base)
+            except FileNotFoundError:
+                before, base = base, self.end().segment_base
+                if base == before:
+                    raise
+
     def writable_segment(self, base: int) -> _core.Segment:
         """The segment that is appended to, after someone else began it."""
         found = self._opened.get(base)
-        if found is not None and found.end is None:
-            return found
-        return self._open_writable(base)
+        return found if found is not None and found.end is None else self._open_last(base)
 
     def segment_at(self, offset: int) -> _core.Segment:
         """The segment that holds `offset`, or the next one when `offset` is in none."""
         while True:
             live_base = self.end().segment_base
+            segment = self._opened.holding(offset, live_base)
+            if segment is not None:
+                return segment
+            info = self._known.holding(offset) or self.reaching(offset)
+            if info is None:
+                raise OffsetError(f"{self.path}: the queue has no segment any more")
             try:
-                return self._segment_at(offset, live_base)
-            except FileNotFoundError as error:
-                # The last segment may have ended, and its working copy gone, just now; or another
-                # process has trimmed one that was still listed.
-                before = {str(info.path) for info in self._known}
-                gone = before - {str(info.path) for info in self.segments(fresh=True)}
-                if self.end().segment_base == live_base and str(error.filename) not in gone:
+                return self._open(info, live_base)
+            except FileNotFoundError:
+                # Another process may have trimmed one that was still listed: it is listed no more.
+                if self.segments(fresh=True).at(info.base) is not None:
                     raise
-
-    def _segment_at(self, offset: int, live_base: int) -> _core.Segment:
-        segment = self._opened.holding(offset, live_base)
-        if segment is not None:
-            return segment
-        info = self._known.holding(offset) or self.reaching(offset)
-        if info is None:
-            raise OffsetError(f"{self.path}: the queue has no segment any more")
-        return self._open(info, live_base)
 
     def reaching(self, offset: int) -> SegmentInfo | None:
         """The first segment that ends above `offset`, else the last one."""
@@ -193,7 +199,10 @@ class StoreSegments(ABC):
             found.set_end(info.end)
         if found is not None:
             return found
-        return self._keep(self.open_whole(info, writable=False))
+        segment = self.open_whole(info, writable=False)
+        # One that begins just now is kept by whoever opens it to append: all threads share it.
+        is_ours = info.end is not None or info.base == live_base
+        return self._keep(segment) if is_ours else segment
 
     def unsynced_segments(self, durable: int) -> Iterator[_core.Segment]:
         """Those that hold anything at or above `durable`, oldest first, each opened when asked."""

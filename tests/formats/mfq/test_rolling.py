@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock import ManualClock, Queue
+from penstock.formats.values import SegmentInfo
 from tests.formats.mfq.twin import Twin
 
 SIZE = 64
@@ -103,3 +105,43 @@ def test_what_is_noted_for_one_message_is_not_taken_for_its_neighbours(tmp_path:
         assert (late.body, late.key) == (b"late", None)
         found = list(queue.scan())
         assert [m.key for m in found] == [None, "k", None, None]
+
+
+def test_what_was_put_trimmed_and_passed_meanwhile_is_no_foreign_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One looks between the two stores of another's put, and lists what came long after it."""
+    path = tmp_path / "q"
+    options: dict[str, Any] = {"segment_bytes": 16384, "durability": "process"}
+    with Queue(path, format="mfq", **options) as one, Queue(path, **options) as other:
+        one.put(b"first")
+        store, usual = one.store, one.store.list_segments
+        offset = path / "offset" / "producer.offset"
+        ahead = one.end().tail + 14
+        offset.write_bytes(ahead.to_bytes(8, "little"))  # The tail is about to follow.
+
+        def list_late() -> list[SegmentInfo]:
+            offset.write_bytes((ahead - 14).to_bytes(8, "little"))
+            for number in range(20):
+                other.put(b"later %d" % number + bytes(3000))
+            other.store.trim(other.end().tail)
+            return usual()
+
+        monkeypatch.setattr(store, "list_segments", list_late)
+        store.follow()
+        assert one.end().tail == other.end().tail
+        monkeypatch.undo()
+        assert one.verify().is_ok
+
+
+def test_a_queue_is_opened_while_its_offset_waits_for_a_sync(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    options: dict[str, Any] = {"segment_bytes": 16384, "durability": "process"}
+    with Queue(path, format="mfq", **options) as queue:
+        for number in range(20):
+            queue.put(b"message %d" % number + bytes(3000))
+        queue.store.trim(queue.end().tail)
+        offset = path / "offset" / "producer.offset"
+        offset.write_bytes(bytes(8))  # Of a put at `always`, which stores it when it is synced.
+        with Queue(path, **options) as other, Queue(path, read_only=True) as reader:
+            assert other.end().tail == reader.end().tail == queue.end().tail

@@ -10,7 +10,7 @@ import pytest
 
 from penstock import ManualClock, Queue
 from penstock.formats.penstock import index, segments
-from penstock.formats.penstock.layouts import INDEX_ENTRY
+from penstock.formats.penstock.layouts import INDEX_ENTRY, SUMMARY, SUMMARY_AT
 
 SMALL: dict[str, Any] = {"segment_bytes": 16384, "durability": "process"}
 
@@ -130,3 +130,20 @@ def test_the_newest_are_found_without_reading_all_of_it(
         assert queue.store.describe(full[0]).first_number == 0
         assert sum(read) == len(full)
         assert len(read) < len(full) / 2
+
+
+def test_a_summary_that_someone_else_just_writes_is_not_taken_for_one(path: Path) -> None:
+    """Its first bytes are there: an entry made of the rest would say that all is long expired."""
+    with Queue(path, **SMALL) as queue:
+        store = queue.store
+        info = store.segments()[-3]
+        expected = store.describe(info)
+        (store.sidecar / index.NAME).unlink()
+        with info.path.open("r+b") as file:
+            file.seek(SUMMARY_AT + 8)
+            file.write(bytes(SUMMARY.size - 8))
+    with Queue(path, **SMALL) as queue:
+        queue.store.tend()
+        assert queue.store.describe(info) == expected
+        assert expected.messages
+        assert expected.last_ns

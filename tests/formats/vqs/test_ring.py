@@ -392,3 +392,13 @@ def test_truncation_below_what_is_there_is_refused_or_reported(path: Path) -> No
         path.write_bytes(whole[:size])
         with pytest.raises((CorruptError, ValueError)):
             files.read(path)
+
+
+def test_who_only_reads_follows_a_ring_to_another_size(path: Path) -> None:
+    with open_queue(path) as queue, Queue(path, read_only=True) as reader:
+        queue.put_many(numbered(0, 5))
+        assert [message.body for message in reader.scan()] == numbered(0, 5)
+        queue.store.resize(START + 2 * SIZE)
+        queue.put_many(numbered(5, 60))
+        assert [message.body for message in reader.scan()] == numbered(0, 60)
+        assert reader.meta["ring_bytes"] == 2 * SIZE

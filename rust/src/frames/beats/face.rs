@@ -154,14 +154,20 @@ pub fn beats_crypt<'py>(
     PyBytes::new(py, &out)
 }
 
-/// How an end is published; with `folder`, for segments that are written as a stream; with
-/// `seal`, the queue's key, every frame gets a tag beside its segment.
+/// How an end is published; with `stream`, for segments that are written as one: the queue's folder,
+/// that of their plain copies, and where frames begin in these; with `seal`, the queue's key, every
+/// frame gets a tag beside its segment.
 #[pyfunction]
-#[pyo3(signature = (folder=None, *, seal=None))]
-pub fn beats_publish(folder: Option<PathBuf>, seal: Option<[u8; KEY_BYTES]>) -> PyPublish {
-    match folder {
+#[pyo3(signature = (stream=None, *, seal=None))]
+pub fn beats_publish(
+    stream: Option<(PathBuf, PathBuf, u64)>,
+    seal: Option<[u8; KEY_BYTES]>,
+) -> PyPublish {
+    match stream {
         None => PyPublish(Arc::new(FileEnd::new(seal))),
-        Some(folder) => PyPublish(Arc::new(StreamEnd::new(folder))),
+        Some((folder, copies, header_bytes)) => {
+            PyPublish(Arc::new(StreamEnd::new(folder, copies, header_bytes)))
+        }
     }
 }
 

@@ -85,16 +85,19 @@ struct Open {
 /// also added as a block to the segment's own file.
 pub struct StreamEnd {
     folder: PathBuf,
+    copies: PathBuf,
+    header_bytes: u64,
     open: Mutex<Option<Open>>,
 }
 
 impl StreamEnd {
-    /// For the queue in `folder`.
-    pub fn new(folder: PathBuf) -> Self {
-        Self { folder, open: Mutex::new(None) }
+    /// For the queue in `folder`, with its plain copies in `copies`; their frames begin at
+    /// `header_bytes`.
+    pub fn new(folder: PathBuf, copies: PathBuf, header_bytes: u64) -> Self {
+        Self { folder, copies, header_bytes, open: Mutex::new(None) }
     }
 
-    fn begin(&self, base: u64) -> std::io::Result<Open> {
+    fn open(&self, base: u64) -> std::io::Result<Open> {
         let name = format!("{}.seg", base >> POSITION_BITS);
         let file = region::open(&self.folder.join(name), true)?;
         let end = file.metadata()?.len();
@@ -106,7 +109,7 @@ impl Publish for StreamEnd {
     fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
         let mut open = self.open.lock().unwrap_or_else(|e| e.into_inner());
         if open.as_ref().is_none_or(|open| open.base != segment.base()) {
-            *open = Some(self.begin(segment.base())?);
+            *open = Some(self.open(segment.base())?);
         }
         let Some(open) = open.as_mut() else { return Ok(()) };
         let len = crate::words::size(batch.end.saturating_sub(batch.first));
@@ -119,5 +122,11 @@ impl Publish for StreamEnd {
 
     fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<()> {
         cut(segment, batch.end)
+    }
+    /// Makes the plain copy, empty: whoever made it later could hide a segment that was filled and
+    /// closed by then. One that is there is a dead holder's, of a segment that never was.
+    fn begin(&self, _: &Segment, _: &Batch, base: u64, _synced: bool) -> std::io::Result<()> {
+        let copy = self.copies.join(format!("{}.plain", base >> POSITION_BITS));
+        region::set_len(&region::open_or_create(&copy)?, self.header_bytes)
     }
 }

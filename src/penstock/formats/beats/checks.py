@@ -64,6 +64,8 @@ def verify(store: BeatsFiles) -> Verdict:
     for info in infos:
         store.on_verified(done, total)
         done += info.size
+        if info.first > end.tail:
+            break  # It began after we did.
         last = end.tail if info.end is None else info.end
         with contextlib.suppress(FileNotFoundError):  # Read and freed meanwhile.
             _verify_segment(store, info, last, end.segment_base, verdict)
@@ -120,6 +122,10 @@ def _verify_seal(
     if tags is None and not store.options.seal:
         return
     segment = store._open(info, store.end().segment_base)
+    if info.end is None and tags is not None:
+        # Others append to it, and may be closing it: what is behind `last` is not looked at.
+        count = len(_core.beats_whole_frames(segment, info.first, last))
+        tags = closing.open_seal(tags, count)
     for offset, found in _core.beats_check_seal(segment, tags or b"", key, header.iv, last):
         at = segment.position(offset)
         verdict.corrupt.append(Damage(info.path, at, 0, found, "what was sealed"))

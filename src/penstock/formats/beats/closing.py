@@ -10,17 +10,24 @@ from penstock import _core
 from penstock.disk import files
 from penstock.formats.base import Damage, SegmentInfo
 from penstock.formats.beats import segments, state
-from penstock.formats.beats.layouts import POSITION_BITS, Kind
+from penstock.formats.beats.layouts import POSITION_BITS, SEAL, Kind
 
 if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles
 
 COUNT_AT = 4
+TAG_BYTES = 32
+"""Of each frame of a sealed segment."""
+
+
+def plain_folder(store: BeatsFiles) -> Path:
+    """Where plain copies are."""
+    return store.sidecar / "plain"
 
 
 def plain_path(store: BeatsFiles, number: int) -> Path:
     """The plain copy of a stream while it is written: mapped by all, gone once it is closed."""
-    return store.sidecar / "plain" / f"{number}.plain"
+    return plain_folder(store) / f"{number}.plain"
 
 
 def seal_path(path: Path) -> Path:
@@ -28,38 +35,45 @@ def seal_path(path: Path) -> Path:
     return path.with_name(path.name + ".mac")
 
 
-def begin_plain(store: BeatsFiles, path: Path, kind: Kind) -> None:
-    """An empty plain copy of the segment `path`, unless there is one.
+def open_seal(tags: bytes, count: int) -> bytes:
+    """The tags of a sealed segment as they were when it had `count` frames, and was open."""
+    kept = SEAL.size + count * TAG_BYTES
+    at = SEAL.offset_of("frames")
+    return tags[:at] + bytes(SEAL.size - at) + tags[SEAL.size : kept]
 
-    What is synced later is the copy: its name, and the segment that it is for, must be there.
-    """
-    copy = plain_path(store, int(path.stem))
-    if copy.exists() or _is_closed(path):
-        return
+
+def begin_plain(store: BeatsFiles, number: int, kind: Kind) -> None:
+    """An empty plain copy of a new segment. Alone; in a roll the core makes it."""
+    copy = plain_path(store, number)
     files.make_folder(copy.parent)
-    with suppress(FileExistsError):  # Another process was first.
-        _core.create_file(copy, kind.header_bytes, head=bytes(kind.header_bytes))
-        if _is_closed(path):
-            _core.unlink_file(copy)  # Filled and closed meanwhile: an empty copy would hide it.
-            return
-        _core.sync_file(path)
-        for folder in (copy.parent, store.sidecar, store.path):
-            _core.sync_folder(folder)
+    _core.replace_file(copy, bytes(kind.header_bytes), synced=False)
 
 
-def _is_closed(path: Path) -> bool:
-    """Whether the header of a stream has its count: its copy went after that."""
-    with path.open("rb") as file:
-        file.seek(COUNT_AT)
-        return file.read(4) != bytes(4)
+def name_plain(store: BeatsFiles, number: int) -> None:
+    """What is synced later is the copy: its name, and the segment that it is for, must be there."""
+    with suppress(FileNotFoundError):  # Others may have filled and deleted it.
+        _core.sync_file(segments.path_of(store.path, number))
+    for folder in (plain_folder(store), store.sidecar, store.path):
+        _core.sync_folder(folder)
 
 
 def close_segment(store: BeatsFiles, base: int, tail: int, next_number: int) -> None:
-    """Nobody appends any more: the file ends at `tail`, and its header says how many frames."""
-    number, tail = base >> POSITION_BITS, max(base, tail)  # Who began it may not have got there.
-    path = segments.path_of(store.path, number)
-    if not path.exists():
-        return
+    """Nobody appends any more: the file ends at `tail`, and its header says how many frames.
+
+    Who began it may not have got there; another process may be done with it, and delete it.
+    """
+    path, tail = segments.path_of(store.path, base >> POSITION_BITS), max(base, tail)
+    try:
+        _close(store, path, base, tail, next_number)
+    except FileNotFoundError:
+        if path.exists():
+            raise
+    if store.shared is not None and store.shared.head > tail:
+        _core.unlink_file(path)  # Or what was written anew would bring it back.
+        _core.unlink_file(seal_path(path))
+
+
+def _close(store: BeatsFiles, path: Path, base: int, tail: int, next_number: int) -> None:
     header = store.header(path)
     assert isinstance(header, segments.Header)
     kind = header.kind
@@ -126,7 +140,7 @@ def close_after_crash(store: BeatsFiles, number: int) -> list[Damage]:
     Bytes of a frame that was never whole are set aside and cut off.
     """
     dropped = []
-    folder = store.sidecar / "plain"
+    folder = plain_folder(store)
     for copy in sorted(folder.glob("*.plain")) if folder.is_dir() else []:
         path = store.path / f"{copy.stem}.seg"
         header = store.header(path) if path.exists() else None

@@ -70,9 +70,9 @@ class BeatsFiles(Store, ABC):
         self._is_recovering = False
         self._doubt: doubt.Doubt | None = None
         self.first_numbers: dict[int, int] = {}
-        newest = next(self.readable(newest_first=True), None)
-        if newest is None:
-            raise FormatError(self.path, "no readable segment", "is no beats queue")
+        while (newest := next(self.readable(newest_first=True), None)) is None:
+            if segments.sniff(self.path) is None:  # Else others have deleted what was listed.
+                raise FormatError(self.path, "no readable segment", "is no beats queue")
         checks.check_key(self)
         if self.layout == segments.sniff(self.path):
             self.layout = newest[2].kind.name
@@ -118,12 +118,34 @@ class BeatsFiles(Store, ABC):
         None once a Beat has begun a segment since: it goes on from the newest there is, and
         deletes the oldest first.
         """
-        words = control.peek(self.sidecar)
-        if words is None or words.is_clean or words.boot != self.clock.boot_id():
-            return None
-        number = words.segment_base >> POSITION_BITS
-        last, next = (segments.path_of(self.path, n) for n in (number, number + 1))
-        return words if last.exists() and not next.exists() else None
+        while True:
+            words = control.peek(self.sidecar)
+            is_current = words is not None and words.boot == self.clock.boot_id()
+            if words is not None and (words.is_clean or is_current):
+                self._settle_doubt()
+            if words is None or words.is_clean or not is_current:
+                return None
+            number = words.segment_base >> POSITION_BITS
+            last, next = (segments.path_of(self.path, n) for n in (number, number + 1))
+            if last.exists() and not next.exists():
+                return words
+            if control.peek(self.sidecar) == words:  # Else someone of ours has just begun it.
+                is_unborn = words.reserved_end == control.ROLLING and last.exists()
+                return words if is_unborn and self._has_no_frame(next) else None
+
+    def _has_no_frame(self, path: Path) -> bool:
+        try:
+            header = self.header(path)
+        except FileNotFoundError:
+            return True
+        return isinstance(header, Header) and segments.size_of(path) == header.kind.data_at
+
+    def _settle_doubt(self) -> None:
+        """A writer has made the files end where a power cut had left the queue."""
+        if self._doubt is not None:
+            self._doubt = None
+            self._ended.clear()
+            self._opened.clear()
 
     def path_of(self, base: int) -> Path:
         """Named by its id."""
@@ -134,8 +156,9 @@ class BeatsFiles(Store, ABC):
         found = self._list(0)
         oldest = found[0].base >> POSITION_BITS if found else 0
         for known in (self._headers, self._ended):  # Others delete segments, too.
-            for number in [number for number in known if number < oldest]:
-                known.pop(number, None)
+            for number in list(known):  # At once: other threads look, too.
+                if number < oldest:
+                    known.pop(number, None)
         return found
 
     def _list(self, first: int) -> list[SegmentInfo]:
@@ -171,6 +194,8 @@ class BeatsFiles(Store, ABC):
         self, live: int | None, first: int = 0, *, newest_first: bool = False
     ) -> Iterator[SegmentInfo]:
         listed = segments.listed(self.path)
+        if live is not None:  # One behind it has its name, and nobody was told yet.
+            del listed[bisect_left(listed, ((live >> POSITION_BITS) + 1, 0)) :]
         # Whoever began the last one may still be closing the one before it.
         settled = 0 if self._is_recovering else len(listed) - OPEN_AT_MOST
         places = range(bisect_left(listed, (first, 0)), len(listed))
@@ -266,12 +291,9 @@ class BeatsFiles(Store, ABC):
             raise FormatError(info.path, header.found, "`penstock repair` sets it aside")
         kind, path, number = header.kind, info.path, info.base >> POSITION_BITS
         if kind.is_stream:
-            copy = closing.plain_path(self, number)
-            if info.end is None and self.is_live:
-                closing.begin_plain(self, path, kind)
             if not self._goes_by_copy(number):
                 return self.open_stream(info.base, path, header)[0]
-            path, shift = copy, kind.header_bytes
+            path, shift = closing.plain_path(self, number), kind.header_bytes
         else:
             shift = kind.data_at
         known = {} if kind.is_stream else self.secrets_of(header)
@@ -314,7 +336,7 @@ class BeatsFiles(Store, ABC):
 
     def is_trimmed(self, info: SegmentInfo) -> bool:
         """Whether it went, by whoever: what is missing in the middle was deleted, as read."""
-        return info.end is not None and not info.path.exists()
+        return not info.path.exists() and info.base != self.end().segment_base
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
@@ -330,8 +352,9 @@ class BeatsFiles(Store, ABC):
             )  # fmt: skip
         if self._is_recovering:
             return self._find_end()
-        if self._end is None:
-            self._end = self._find_end()
+        seen = control.peek(self.sidecar), self.path.stat().st_mtime_ns
+        if self._end is None or self._end_as_of != seen:
+            self._end, self._end_as_of = self._find_end(), seen
         return self._end
 
     def find_end(self, known: control.Words | None) -> End:

@@ -10,6 +10,7 @@ import hmac
 import os
 import re
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -192,17 +193,23 @@ def sniff(path: Path) -> str | None:
 
     None when nothing here looks like a segment.
     """
-    for number, _ in reversed(listed(path)):
-        found = path_of(path, number)
-        try:
-            header = identify(found, None)
-        except KeyNeededError:
-            return _encrypted_name(found)
-        except FileNotFoundError:
-            continue
-        if isinstance(header, Header):
-            return header.kind.name
+    while found := listed(path):
+        for number, _ in reversed(found):
+            with suppress(FileNotFoundError):  # Others delete what was read.
+                name = _name_of(path_of(path, number))
+                if name is not None:
+                    return name
+        if listed(path) == found:
+            break
     return None
+
+
+def _name_of(path: Path) -> str | None:
+    try:
+        header = identify(path, None)
+    except KeyNeededError:
+        return _encrypted_name(path)
+    return header.kind.name if isinstance(header, Header) else None
 
 
 def _encrypted_name(path: Path) -> str:

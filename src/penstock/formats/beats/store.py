@@ -90,9 +90,13 @@ class BeatsStore(BeatsFiles):
             number = max(number, known.segment + 1 if known is not None else 0)
         prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.seg"
         begin_file(prepared, self.kind, synced=True)
+        if self.kind.is_stream:
+            closing.begin_plain(self, number, self.kind)
         # A segment without frames is replaced, not gone on with: its IV may have been used.
         _core.rename_file(prepared, self.path / f"{number}.seg")
         _core.sync_folder(self.path)
+        if self.kind.is_stream:
+            closing.name_plain(self, number)
         base = self.kind.base(number)
         self._own[base] = self._limit(0)
         self.first_numbers = {base: 0}
@@ -104,7 +108,11 @@ class BeatsStore(BeatsFiles):
     def publisher(self) -> _core.Publish:
         """Frames are whole when they are written; streams get a block per batch."""
         seal = self.options.key if self.options.seal else None
-        return _core.beats_publish(self.path if self.kind.is_stream else None, seal=seal)
+        if not self.kind.is_stream:
+            return _core.beats_publish(seal=seal)
+        copies = closing.plain_folder(self)
+        files.make_folder(copies)
+        return _core.beats_publish((self.path, copies, self.kind.header_bytes), seal=seal)
 
     @property
     def is_sealing(self) -> bool:
@@ -130,12 +138,11 @@ class BeatsStore(BeatsFiles):
         with self._turn:  # A thread of ours that began it has noted so by then.
             is_own, is_switching = base in self._own, self._is_switching
         if is_own:
-            found = self._opened.get(base)
-            return found if found is not None and found.end is None else self._open_writable(base)
+            return super().writable_segment(base)
         if self._seen_base == base and not is_switching:
             self.roll(base, 0)
             base = self.need_shared().segment_base
-        return self._open_writable(base)
+        return self._open_last(base)
 
     def roll(self, base: int, needed: int) -> None:
         """Begins a new segment unless another process just did, and closes the old one."""
@@ -162,6 +169,8 @@ class BeatsStore(BeatsFiles):
         """It is ours; the old one is closed."""
         self._own[new.base] = max(self.options.segment_bytes, needed + self.kind.data_at)
         self.first_numbers[new.base] = number
+        if self.kind.is_stream:
+            closing.name_plain(self, new.base >> POSITION_BITS)
         closing.close_segment(self, old_base, tail, number)
         super().began(new, old_base, tail, number, needed)
         self._own[new.base] = self._limit(needed)

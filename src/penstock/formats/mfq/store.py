@@ -81,6 +81,7 @@ class MfqStore(Store):
     def load(self) -> None:
         """Checks names, sizes and that the offsets can be."""
         self.segment_bytes = self.options.segment_bytes
+        before = control.peek(self.sidecar)
         infos = self.segments(fresh=True)
         if infos:
             self.segment_bytes = infos[0].size
@@ -94,11 +95,12 @@ class MfqStore(Store):
         if producer > 0 and not infos:
             path = segments.offset_path(self.path, PRODUCER)
             raise CorruptError(path, 0, f"offset {producer}", "0: there is no segment")
-        if infos and producer < infos[0].base:
+        words = control.peek(self.sidecar)
+        # While we have it open, offsets lag behind: that of a put is stored by its sync.
+        is_ours = any(w is not None and not w.is_clean for w in (before, words))
+        if infos and producer < infos[0].base and not is_ours:
             path = segments.offset_path(self.path, PRODUCER)
             raise CorruptError(path, 0, f"offset {producer}", f"at least {infos[0].base}, the head")
-        words = control.peek(self.sidecar)
-        is_ours = words is not None and not words.is_clean
         if consumer > producer and not is_ours:
             path = segments.offset_path(self.path, CONSUMER)
             raise CorruptError(path, 0, f"offset {consumer}", f"at most the producer's, {producer}")
@@ -162,8 +164,8 @@ class MfqStore(Store):
         if self.shared is not None:
             self.follow()
             return super().end()
-        words = control.peek(self.sidecar)
-        producer = read_offset(self.path, PRODUCER)
+        # In this order: a put of ours moves `producer.offset` before the tail.
+        producer, words = read_offset(self.path, PRODUCER), control.peek(self.sidecar)
         if words is not None and words.tail >= producer and not words.is_poisoned:
             is_current = words.boot == self.clock.boot_id()
             if is_current or (words.is_clean and words.tail == producer):
@@ -180,6 +182,8 @@ class MfqStore(Store):
             return
         end = publish.foreign_end or 0
         infos = [info for info in self.list_segments() if info.base <= end]
+        if shared.tail >= end:
+            return  # It was a put of ours; others may have trimmed since.
         if not infos or end - infos[-1].base > infos[-1].size:
             path = segments.offset_path(self.path, PRODUCER)
             raise CorruptError(path, 0, f"offset {end}", "one inside the newest segment")
@@ -216,6 +220,9 @@ class MfqStore(Store):
             return End(0, 0, 0, 0, 0, 0)
         durable = min(known.durable, producer) if known is not None else 0
         held = [info for info in infos if info.base <= producer]
+        if not held:
+            path = segments.offset_path(self.path, PRODUCER)
+            raise CorruptError(path, 0, f"offset {producer}", f"at least {infos[0].base}, the head")
         dropped = [
             Damage(info.path, 0, info.size, "a segment behind producer.offset", "none")
             for info in infos[len(held) :]

@@ -79,20 +79,10 @@ class PenstockStore(Store):
 
     def load(self) -> None:
         """Reads the oldest good header; the key must fit it."""
-        infos = self.segments(fresh=True)
-        error: Exception | None = None
-        for info in infos:
-            try:
-                self.header = Header.unpack(segments.read_page(info.path), info.path)
+        while True:
+            with suppress(FileNotFoundError):  # Others trim: list what is left.
+                self.header = self._oldest_header()
                 break
-            except (CorruptError, FormatError) as found:
-                error = error or found
-                if isinstance(found, FormatError) and "version" in found.found:
-                    raise
-            except FileNotFoundError:
-                continue  # Trimmed since they were listed.
-        else:
-            raise error or FormatError(self.path, "no segment", "is no penstock queue")
         key = self.options.key
         if self.is_encrypted and key is not None and len(key) != 32:
             raise KeyNeededError(f"{self.path}: the key of a penstock queue has 32 bytes")
@@ -100,6 +90,17 @@ class PenstockStore(Store):
             raise KeyNeededError(f"{self.path}: the queue is encrypted; open it with key=")
         if not self.is_encrypted and key is not None:
             raise KeyNeededError(f"{self.path}: the queue is not encrypted; open it without key")
+
+    def _oldest_header(self) -> Header:
+        error: Exception | None = None
+        for info in self.segments(fresh=True):
+            try:
+                return Header.unpack(segments.read_page(info.path), info.path)
+            except (CorruptError, FormatError) as found:
+                error = error or found
+                if isinstance(found, FormatError) and "version" in found.found:
+                    raise
+        raise error or FormatError(self.path, "no segment", "is no penstock queue")
 
     @property
     def is_encrypted(self) -> bool:
@@ -315,7 +316,8 @@ class PenstockStore(Store):
             page = segments.read_page(info.path)
             if len(page) < HEADER_BYTES:
                 continue  # Cut short: `verify` reports it, and it has no place for a summary.
-            if page[layouts.SUMMARY_AT : layouts.SUMMARY_AT + 8] != b"SEALED01":
+            # One that does not check is written by someone else just now, or was never whole.
+            if segments.read_summary(page) is None:
                 assert info.end is not None
                 segment = self.open_whole(info, writable=True)
                 seen = _core.walk(segment, info.first, info.end, past_damage=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -236,8 +237,9 @@ class ZbusStore(Store):
     def _cut(self, base: int) -> None:
         """A block's file is as long as the index says: growth while open was ours."""
         block, path = self._head().find(base), segment_path(self.path, base)
-        if block is not None and _size(path) > block.end:
-            _core.resize_file(path, block.end)
+        with suppress(FileNotFoundError):  # Another process may trim it.
+            if block is not None and path.stat().st_size > block.end:
+                _core.resize_file(path, block.end)
 
     def leave(self, shared: _core.Shared) -> None:
         """Cuts the last block to what was written, and drops what was only prepared."""
@@ -371,13 +373,6 @@ class ZbusStore(Store):
         self.need_shared()
         for field, raw in changes.items():
             found.write(field, raw)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _record(sidecar: Path, found: Found, identity: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock import Queue, StorageError
 from penstock.cli import main
@@ -80,6 +81,27 @@ def test_a_run_says_what_it_did_and_leaves_a_record(shared: None, cli: Cli, tmp_
     cli("pipeline", "cursor", path, "--checkpoint", checkpoint, "--group", "bronze")
     with Queue(path) as queue:
         assert queue.group("bronze", create=False).lag == 0
+
+
+def test_a_cursor_of_another_queue_or_one_without_its_key_is_refused(
+    cli: Cli, tmp_path: Path
+) -> None:
+    path, key = fill(tmp_path / "q", 5, key=bytes(32)), tmp_path / "key"
+    key.write_bytes(bytes(32))
+    reader = stream(path, group="g", keyFile=key)
+    at = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    reader.stop()
+    checkpoint = tmp_path / "checkpoint"
+    for name, text in (("offsets", json.dumps(at)), ("commits", "")):
+        (checkpoint / name).mkdir(parents=True)
+        (checkpoint / name / "0").write_text(f"v1\n{text}")
+    words = ("--checkpoint", checkpoint, "--group", "g")
+    other = fill(tmp_path / "other", 1)
+    assert "it knows q" in cli("pipeline", "cursor", other, *words, code=2)
+    assert "encrypted" in cli("pipeline", "cursor", path, *words, code=2)
+    cli("pipeline", "cursor", path, *words, "--option", f"keyFile={key}")
+    with Queue(path, key=bytes(32)) as queue:
+        assert queue.group("g", create=False).lag == 0
 
 
 @pytest.mark.spark

@@ -118,12 +118,14 @@ def cursor(
     source: Annotated[str, typer.Argument(help="The queue.")],
     checkpoint: Annotated[Path, typer.Option(help="The checkpoint of the stream.")],
     group: Annotated[str, typer.Option(help="The group that follows it.")],
+    option: Annotated[list[str] | None, typer.Option(help="k=v, for the source.")] = None,
 ) -> None:
     """Move a group's cursor to what a stream's checkpoint has committed."""
     _need_spark()
     from penstock.spark import cursors
 
-    for queue, offset in cursors.sync(source, checkpoint, group).items():
+    given = _pairs("option", option)
+    for queue, offset in cursors.sync(source, checkpoint, group, **given).items():
         show.line(f"{queue}: {offset}")
 
 

@@ -30,11 +30,14 @@ def committed(checkpoint: Path, default: Offsets | None = None) -> Offsets:
     raise FormatError(checkpoint, "no offsets of penstock in it", "give the stream's checkpoint")
 
 
-def sync(source: str, checkpoint: Path, group: str) -> dict[str, int]:
-    """Moves the cursor of every queue of the stream; answers where they are now."""
-    options = SourceOptions.of({"path": source, "group": group})
+def sync(source: str, checkpoint: Path, group: str, **given: str) -> dict[str, int]:
+    """Moves the cursor of every queue of the stream; answers where they are now.
+
+    `given` are options of the source (`keyFile`, `queueFormat`…).
+    """
+    options = SourceOptions.of({"path": source, "group": group, **given})
     done, found = committed(checkpoint), {}
-    for name, where in queues.find(options).items():
+    for name, where in queues.find_some(options).items():
         queue = queues.open_queue(name, where, options)
         if name not in done or done[name].identity != queue.identity:
             continue
@@ -44,4 +47,10 @@ def sync(source: str, checkpoint: Path, group: str) -> dict[str, int]:
             found[name] = done[name].next
         finally:
             follower.close()
+    if not found:
+        known = ", ".join(sorted(done)) or "none"
+        raise FormatError(
+            checkpoint, f"nothing of {source} in it, or of a queue made anew; it knows {known}",
+            "give the checkpoint of a stream that reads this queue",
+        )  # fmt: skip
     return found

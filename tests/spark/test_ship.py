@@ -178,13 +178,24 @@ def test_two_queues_do_not_share_a_place(tmp_path: Path) -> None:
         ship(rolled(tmp_path / "b"), url)
 
 
-def test_a_changed_segment_is_noticed(tmp_path: Path) -> None:
-    path = rolled(tmp_path / "q")
-    ship(path, f"file://{tmp_path}/far/q")
-    segment = next((tmp_path / "far" / "q" / "log").iterdir())
-    segment.write_bytes(segment.read_bytes()[:-1] + b"\1")
-    with pytest.raises(FormatError, match="ship the queue again"):
-        batch(f"local://{tmp_path}/far/q")
+def test_a_changed_segment_is_noticed_and_what_is_whole_in_it_is_read_if_asked_for(
+    tmp_path: Path,
+) -> None:
+    path, far = rolled(tmp_path / "q"), tmp_path / "far" / "q"
+    ship(path, f"file://{far}", whole=True)
+    segment = min((far / "log").iterdir())
+    raw = bytearray(segment.read_bytes())
+    raw[raw.index(b"100" + bytes(1000))] ^= 1
+    segment.write_bytes(raw)
+    with pytest.raises(DataLoss, match=rf"queue q: .*{segment.name}: found .* again"):
+        batch(f"local://{far}")
+    rows = batch(far, columns="body,error", failOnDataLoss="false")
+    assert [row["error"] is None for row in rows].count(True) == len(scanned(path)) - 1
+    segment.unlink()
+    with pytest.raises(DataLoss, match=rf"queue q: .*{segment.name} is gone"):
+        batch(far)
+    rows = batch(far, columns="body", failOnDataLoss="false")
+    assert 0 < len(rows) < len(scanned(path)) - 1
 
 
 def test_times_and_numbers_are_as_exact_as_in_the_queue_itself(tmp_path: Path) -> None:

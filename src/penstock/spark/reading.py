@@ -105,7 +105,9 @@ def _open(options: SourceOptions, span: Span, stack: ExitStack) -> tuple[Store, 
     end: int | None = None
     if span.is_shipped:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))
-        path, manifest = shipped.fetch(span.where, span.base, Path(folder))
+        path, manifest = shipped.fetch(
+            span.queue, span.where, span.base, Path(folder), fails=options.fail_on_data_loss
+        )
         opening = options.for_shipped(manifest.format, manifest.layout)
         end = manifest.segment(span.where, span.base).end
     try:

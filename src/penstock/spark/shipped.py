@@ -238,7 +238,7 @@ class ShippedQueue:
             if number is not None and one.is_before(number):
                 continue
             with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
-                path, manifest = fetch(self.where, one.base, Path(folder))
+                path, manifest = fetch(self.name, self.where, one.base, Path(folder))
                 store = open_store(
                     path, self._options.for_shipped(manifest.format, manifest.layout)
                 )
@@ -268,8 +268,13 @@ def matches(pattern: str) -> Iterator[tuple[str, str]]:
         yield where.removeprefix(fixed).lstrip("/"), f"{scheme}://{where}"
 
 
-def fetch(url: str, base: int, to: Path) -> tuple[Path, Manifest]:
-    """Fetches one segment and what is needed to read it; answers where the queue now is."""
+def fetch(
+    queue: str, url: str, base: int, to: Path, *, fails: bool = True
+) -> tuple[Path, Manifest]:
+    """Fetches one segment and what is needed to read it; answers where the queue now is.
+
+    A copy that was changed is lost; unless that `fails`, its frames tell what of it is whole.
+    """
     from penstock import _core
 
     manifest = Manifest.load(url)
@@ -287,13 +292,17 @@ def fetch(url: str, base: int, to: Path) -> tuple[Path, Manifest]:
         _inside(url, name)
         target = root / file
         target.parent.mkdir(parents=True, exist_ok=True)
-        system.get_file(f"{path}/{name}", str(target))
+        try:
+            system.get_file(f"{path}/{name}", str(target))
+        except FileNotFoundError:
+            raise DataLoss(f"queue {queue}: {url}/{name} is gone; ship the queue again") from None
     raw = (root / one.file).read_bytes()
     if len(raw) != one.size or _core.crc32c(raw) != one.crc32c:
-        found = f"{one.file}: {len(raw)} bytes that check as {_core.crc32c(raw):08x}"
-        raise FormatError(
-            url, found, f"expected {one.size}, {one.crc32c:08x}; ship the queue again"
-        )
+        lost(
+            f"queue {queue}: {url}/{one.at or one.file}: found {len(raw)} bytes that check as "
+            f"{_core.crc32c(raw):08x}, expected {one.size} and {one.crc32c:08x}: it was changed "
+            f"after it was shipped; ship the queue again to another place", fails=fails,
+        )  # fmt: skip
     return root / manifest.file, manifest
 
 

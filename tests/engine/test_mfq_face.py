@@ -23,6 +23,7 @@ from penstock.engine.mfq import (
 from penstock.errors import CodecError
 from tests.formats.checks import alarm
 from tests.formats.mfq.twin import Twin
+from tests.waiting import LONG_S
 
 
 @dataclass
@@ -165,8 +166,8 @@ def test_ctrl_c_ends_a_waiting_consume(tmp_path: Path) -> None:
         options = {"consumer_spin_wait_duration": spin, "consumer_retry_interval": 60.0}
         with (
             MappedFileQueue(tmp_path / f"store{spin}", segment_size=16384, **options) as queue,
-            alarm(0.05),
             pytest.raises(KeyboardInterrupt),
+            alarm(0.05),
         ):
             queue.consumer.consume()
 
@@ -180,7 +181,7 @@ def test_a_producer_of_ours_ends_the_sleep_at_once(tmp_path: Path) -> None:
         while not queue.queue.store.need_shared().words()["waiters"]:
             assert thread.is_alive()
         queue.producer.produce(b"awake")
-        thread.join(30)
+        thread.join(LONG_S)
         assert seen == [b"awake"]
 
 
@@ -200,7 +201,7 @@ def test_an_original_producer_is_seen_at_the_next_look(tmp_path: Path) -> None:
         put = [bytes([n]) * (1 + n % 40) for n in range(50)]
         for body in put:
             twin.produce(body)
-        thread.join(30)
+        thread.join(LONG_S)
         assert seen == put
         assert twin.get("consumer.offset") == twin.get("producer.offset")
         assert len(twin.bases()) > 5

@@ -13,7 +13,7 @@ import pytest
 
 from penstock import ClosedError, Queue
 from penstock.engine.mfq import MappedFileQueue
-from tests.formats.checks import alarm
+from tests.formats.checks import ALARM, alarm
 
 
 @contextmanager
@@ -22,12 +22,12 @@ def unnoticed_alarm() -> Iterator[None]:
     over = threading.Event()
     other = threading.Thread(target=over.wait)
     other.start()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {ALARM})
     try:
         with alarm(0.05):
             yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {ALARM})
         over.set()
         other.join()
 
@@ -54,7 +54,7 @@ def consume(path: Path) -> None:
 def test_a_signal_that_interrupts_nothing_is_noticed(
     tmp_path: Path, wait: Callable[[Path], None]
 ) -> None:
-    with unnoticed_alarm(), pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), unnoticed_alarm():
         wait(tmp_path / "queue")
 
 

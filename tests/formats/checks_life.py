@@ -24,7 +24,7 @@ from tests.formats.checks import (
     take_and_ack,
     take_and_wait,
 )
-from tests.waiting import often_switching
+from tests.waiting import LONG_S, often_switching
 
 
 class Life(Checks):
@@ -104,7 +104,7 @@ class Life(Checks):
         while not queue.store.need_shared().words()["waiters"]:
             assert thread.is_alive()
         queue.close()
-        thread.join(30)
+        thread.join(LONG_S)
         assert isinstance(ended[0], ClosedError)
         assert list(group) == []
 
@@ -140,7 +140,7 @@ class Life(Checks):
 
     def test_ctrl_c_ends_a_blocked_get(self, path: Path) -> None:
         with self.make(path) as queue:
-            with alarm(0.05), pytest.raises(KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt), alarm(0.05):
                 queue.get()
             queue.put(b"still here")
             assert queue.get(0).body == b"still here"

@@ -112,3 +112,22 @@ def test_the_last_one_closes_and_the_next_finds_everything(
         again.put(b"two")
         assert bodies(again) == [b"zero", b"one", b"two"]
         assert again.verify().is_ok
+
+
+def test_a_segment_that_was_sealed_in_a_roll_that_never_ended_is_sealed_anew(
+    tmp_path: Path,
+) -> None:
+    options: dict[str, Any] = {"segment_bytes": 16384, "durability": "process"}
+    dying = Queue(tmp_path / "q", **options)
+    dying.put(b"one")
+    die_in_a_roll(dying, "named")
+    other = Queue(tmp_path / "q", **options)
+    other.store.seal_quietly(other.store.segments())  # type: ignore[attr-defined]
+    assert other.store.describe(other.store.segments()[0]).messages == 1
+    for queue in (dying, other):
+        queue.store.need_shared().abandon()
+    with Queue(tmp_path / "q", **options) as queue:
+        queue.put(b"two")
+        queue.store.roll(0, 0)
+        queue.store.tend()
+        assert queue.store.describe(queue.store.segments()[0]).messages == 2

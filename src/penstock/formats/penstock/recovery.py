@@ -167,9 +167,12 @@ def is_same_run(store: PenstockStore, end: End, words: control.Words) -> bool:
 def go_on(store: PenstockStore, end: End, words: control.Words) -> End:
     """After the death of a process: no page is lost, and only what an appender had announced can
     be half written. What was not synced is synced as ever, by the next sync."""
-    reserved = end.tail + 8 if words.reserved_end == control.ROLLING else words.reserved_end
+    is_roll = words.reserved_end == control.ROLLING
+    reserved = end.tail + 8 if is_roll else words.reserved_end
     if reserved > end.tail:
         live_segment(store, end).zero(end.tail, reserved)
+    if is_roll:  # Others may have taken it for full, and sealed it.
+        live_segment(store, end).store(layouts.SUMMARY_AT, bytes(layouts.SUMMARY.size))
     return end
 
 

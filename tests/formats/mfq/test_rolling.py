@@ -71,6 +71,25 @@ def test_a_batch_larger_than_a_segment_goes_in_pieces(tmp_path: Path) -> None:
     assert [body for _, body in Twin(tmp_path / "q").messages()] == put
 
 
+def test_a_segment_that_another_process_has_just_begun_is_room_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Twin(tmp_path / "q", SIZE)
+    with Queue(tmp_path / "q", create=False) as queue, Queue(tmp_path / "q") as other:
+        queue.put(b"a" * 40)
+        prepare = queue.store.prepare_segment
+
+        def after_the_other(tail: int, number: int, needed: int) -> Any:
+            monkeypatch.setattr(queue.store, "prepare_segment", prepare)
+            other.store.roll(0, needed)
+            return prepare(tail, number, needed)
+
+        monkeypatch.setattr(queue.store, "prepare_segment", after_the_other)
+        assert queue.put(b"b" * 40) == 45
+        assert [message.body for message in other.scan()] == [b"a" * 40, b"b" * 40]
+    assert Twin(tmp_path / "q").bases() == [0, 45]
+
+
 def test_trim_deletes_whole_segments_and_waits_for_the_consumer(tmp_path: Path) -> None:
     twin = Twin(tmp_path / "q", SIZE)
     with Queue(tmp_path / "q", create=False) as queue:

@@ -352,14 +352,19 @@ class MfqStore(Store):
 
     # ── rolling and keeping ────────────────────────────────────────────────────────────────
 
-    def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
-        """The next file, named by the tail; 0xEE ends the old one if six bytes are left."""
-        base = self.need_shared().segment_base
-        if needed > self.segment_bytes or tail == base:
+    def roll(self, base: int, needed: int) -> None:
+        """Begins a new segment; refused for what none can hold, not even an empty one."""
+        # By the base that was asked for: what another process has begun since is empty, too.
+        if needed > self.segment_bytes or self.need_shared().tail == base:
             raise RefusedError(
                 f"{needed} bytes do not fit into a segment of {self.segment_bytes}; "
                 f"a batch in one segment is as much as format mfq can hold, penstock holds more"
             )
+        super().roll(base, needed)
+
+    def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
+        """The next file, named by the tail; 0xEE ends the old one if six bytes are left."""
+        base = self.need_shared().segment_base
         prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.seg"
         _core.unlink_file(prepared)
         ready = self.sidecar / "next.seg"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import CorruptError, PoisonedError, Queue, _core
+from penstock.disk.control import CONTROL
 from penstock.formats.zbus.index import slot_at
 from penstock.formats.zbus.layouts import TABLE
 
@@ -102,6 +103,29 @@ def test_an_end_word_behind_the_data_hides_what_was_not_published(
         queue.put(b"new")
         assert bodies(queue) == [b"one", b"new"]
     assert (path / BLOCK_0).stat().st_size == 414
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_readers_were_shown_before_a_kill_stays(layout: str, tmp_path: Path) -> None:
+    """At `always` the index's words come after the sync: someone may be killed in between."""
+    path, cut = tmp_path / "mq", tmp_path / "cut"
+    with Queue(path, format="zbus", layout=layout, durability="always") as queue:
+        queue.put(b"synced", id="id-0", tag="t")
+        synced = queue.end().tail
+        index = (path / "mq.idx").read_bytes()
+        queue.put(b"shown", id="id-1", tag="t")
+        shutil.copytree(path, cut)
+    (cut / "mq.idx").rename(cut / "cut.idx").write_bytes(index)
+    poke(cut / ".penstock" / "control", CONTROL.offset_of("durable"), synced.to_bytes(8, "little"))
+    with Queue(cut, read_only=True) as queue:
+        assert bodies(queue) == [b"synced", b"shown"]
+    with Queue(cut, create=False) as queue:
+        assert queue.store.dropped == ()
+        assert queue.meta["message_count"] == 2
+        queue.put(b"after")
+        numbers = [message.number for message in queue.scan()]
+        assert bodies(queue) == [b"synced", b"shown", b"after"]
+    assert numbers == [TABLE[layout].first_number + n for n in range(3)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

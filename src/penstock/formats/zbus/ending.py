@@ -55,6 +55,9 @@ def find_end(store: ZbusStore, known: control.Words | None) -> End:
     """What the index says, as far as frames bear it out. Changes nothing."""
     found = store.index()
     blocks = born(found)
+    is_shown = _is_shown(store, known, blocks[-1])
+    if is_shown and known is not None:
+        blocks = (*blocks[:-1], replace(blocks[-1], end=known.tail - blocks[-1].base))
     last, head = blocks[-1], blocks[0].base
     path = segment_path(store.path, last.base)
     said = last.base + last.end
@@ -87,7 +90,7 @@ def find_end(store: ZbusStore, known: control.Words | None) -> End:
     if tail == last.base:
         number = _number_before(store, blocks[:-1], number)
     count = number - store.found.first_number
-    if count != found.message_count:
+    if count != found.message_count and not is_shown:
         at = store.table.index.offset_of("message_count")
         text = f"{count}, by the last frame"
         dropped.append(Damage(found.path, at, 8, f"message count {found.message_count}", text))
@@ -123,6 +126,14 @@ def _walk(
 def _is_in_doubt(store: ZbusStore, known: control.Words | None) -> bool:
     """Whether the machine stopped while we had it open: what was not synced may be anything."""
     return known is not None and not known.is_clean and known.boot != store.clock.boot_id()
+
+
+def _is_shown(store: ZbusStore, known: control.Words | None, last: Block) -> bool:
+    """Whether readers were shown more than the index says: at `always` its words come after the
+    sync, and who is killed before that has lost nothing."""
+    if known is None or known.is_clean or known.is_poisoned or _is_in_doubt(store, known):
+        return False
+    return known.segment_base == last.base and known.tail > last.base + last.end
 
 
 def _has_checksums(store: ZbusStore, block: Block) -> bool:

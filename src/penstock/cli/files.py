@@ -9,13 +9,7 @@ from typing import IO, Annotated
 import typer
 
 from penstock.cli import show
-from penstock.cli.opening import (
-    DryRun,
-    Json,
-    QueueAt,
-    Tags,
-    command,
-)
+from penstock.cli.opening import DryRun, Json, QueueAt, Tags, command
 from penstock.cli.read import From, Until
 from penstock.engine import convert as converts
 from penstock.engine import exchange

@@ -9,13 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import about, opening, show
-from penstock.cli.opening import (
-    DryRun,
-    GroupName,
-    Json,
-    QueueAt,
-    command,
-)
+from penstock.cli.opening import DryRun, GroupName, Json, QueueAt, command
 from penstock.engine import glance, positions
 from penstock.engine.group import Group
 from penstock.errors import GroupError
@@ -25,12 +19,7 @@ Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    groups = typer.Typer(
-        help="List, make, delete, pause and resume groups.",
-        no_args_is_help=True,
-        epilog=opening.EXIT_CODES,
-    )
-    app.add_typer(groups, name="groups")
+    groups = opening.family(app, "groups", "List, make, delete, pause and resume groups.")
     command(groups, "list", "penstock groups list orders", "penstock groups list orders --json")(
         list_groups
     )

@@ -7,12 +7,7 @@ from typing import Any
 import typer
 
 from penstock.cli import show
-from penstock.cli.opening import (
-    DryRun,
-    Json,
-    QueueAt,
-    command,
-)
+from penstock.cli.opening import DryRun, Json, QueueAt, command
 from penstock.engine import repair as repairs
 from penstock.errors import CorruptError, PenstockError
 from penstock.formats.base import Damage

@@ -14,21 +14,14 @@ from penstock.errors import RefusedError
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    labels = typer.Typer(
-        help="List, set and remove labels of a queue whose format has them (vqs).",
-        no_args_is_help=True,
-        epilog=opening.EXIT_CODES,
-    )
-    app.add_typer(labels, name="labels")
+    about = "List, set and remove labels of a queue whose format has them (vqs)."
+    labels = opening.family(app, "labels", about)
     command(labels, "list", "penstock labels list jobs.bin")(list_labels)
     command(labels, "set", "penstock labels set jobs.bin team=images cost-center=17")(set_labels)
     command(labels, "remove", "penstock labels remove jobs.bin cost-center")(remove)
 
 
-def list_labels(
-    at: QueueAt,
-    json: Json = None,
-) -> None:
+def list_labels(at: QueueAt, json: Json = None) -> None:
     """Show the labels; changes nothing."""
     with at.reading() as queue:
         labels = _labels(queue)

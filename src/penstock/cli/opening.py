@@ -92,14 +92,21 @@ class QueueAt:
         return Queue(self.path, format=self.format, layout=self.layout, key=self.key, **options)
 
 
-def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
-    """Texts like `name=value`."""
+def pairs(option: str, texts: Iterable[str] | None) -> dict[str, str]:
+    """Texts like `name=value`; none where the option was not given."""
     found = {}
-    for text in texts:
+    for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise OptionError(option, text, "a name, =, and a value")
+            raise OptionError(option, text, "a name, =, and a value: k=v")
         found[name] = value
+    return found
+
+
+def family(app: typer.Typer, name: str, about: str) -> typer.Typer:
+    """Commands under a common name."""
+    found = typer.Typer(help=about, no_args_is_help=True, epilog=EXIT_CODES)
+    app.add_typer(found, name=name)
     return found
 
 

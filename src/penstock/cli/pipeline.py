@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import show
-from penstock.cli.opening import Json, command
+from penstock.cli.opening import Json, command, pairs
 from penstock.errors import OptionError
 
 MISSING = "pipelines run on Spark, which is not installed: pip install 'penstock[spark]'"
@@ -71,16 +71,16 @@ def run(
     from penstock.spark.pipelines import ending
     from penstock.spark.session import session
 
-    reading = _pairs("source-option", source_option) | ({"group": group} if group else {})
+    reading = pairs("source-option", source_option) | ({"group": group} if group else {})
     request = pipelines.Request(
-        source, to=to, format=format, options=_pairs("option", option), source_options=reading,
+        source, to=to, format=format, options=pairs("option", option), source_options=reading,
         checkpoint=checkpoint, schema=schema, decode=decode, watermark=watermark,
         dead_letters=dead_letters, window=window, follow=follow, trim=trim, dry_run=dry_run,
     )  # fmt: skip
     pipelines.pipeline(name)
     # Spark's own bar tells how far a query is; in a log it would be noise.
     bar: dict[str, str | int | bool] = {"spark.ui.showConsoleProgress": sys.stderr.isatty()}
-    spark = session(f"penstock {name}", **(bar | _pairs("conf", conf)))
+    spark = session(f"penstock {name}", **(bar | pairs("conf", conf)))
     ending.be_brief(spark)
     record = pipelines.Run(name, request, runs)
     record.on_progress = lambda rows: show.note(f"{name}: {rows:,} rows")
@@ -124,7 +124,7 @@ def cursor(
     _need_spark()
     from penstock.spark import cursors
 
-    given = _pairs("option", option)
+    given = pairs("option", option)
     for queue, offset in cursors.sync(source, checkpoint, group, **given).items():
         show.line(f"{queue}: {offset}")
 
@@ -142,7 +142,7 @@ def ship(
     _need_spark()
     from penstock.spark.ship import ship as do_ship
 
-    given = _pairs("option", option)
+    given = pairs("option", option)
     facts = do_ship(
         queue, url, whole=whole, dry_run=dry_run, group=group, on_progress=show.note, **given
     )
@@ -157,16 +157,6 @@ def _need_spark() -> None:
 
     if find_spec("pyspark") is None:
         raise OptionError("pipeline", "pyspark", MISSING)
-
-
-def _pairs(name: str, given: list[str] | None) -> dict[str, str]:
-    found = {}
-    for text in given or []:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise OptionError(name, text, "k=v")
-        found[key] = value
-    return found
 
 
 def _tell(record: dict[str, Any], json: bool | None) -> None:

@@ -50,7 +50,7 @@ def put(
 ) -> None:
     """Put messages: arguments, files or stdin. Prints each one's offset."""
     with at.writing(create=create, durability=durability, compression=compression) as queue:
-        headers = opening.pairs("--header", header or []) or None
+        headers = opening.pairs("--header", header) or None
         common = {"tag": tag, "id": id, "key": key, "headers": headers}
         if lines:
             found = (item for source in bodies or ["-"] for item in _lines(source))

@@ -12,12 +12,7 @@ import typer
 
 from penstock import _core
 from penstock.cli import opening, show
-from penstock.cli.opening import (
-    Json,
-    QueueAt,
-    Tags,
-    command,
-)
+from penstock.cli.opening import Json, QueueAt, Tags, command
 from penstock.cli.take import print_message
 from penstock.engine import glance, positions
 from penstock.engine.queue import Queue

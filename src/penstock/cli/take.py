@@ -9,13 +9,7 @@ import typer
 
 from penstock import _core
 from penstock.cli import show
-from penstock.cli.opening import (
-    GroupName,
-    Json,
-    QueueAt,
-    Tags,
-    command,
-)
+from penstock.cli.opening import GroupName, Json, QueueAt, Tags, command
 from penstock.engine.exchange import as_object
 from penstock.errors import Empty
 

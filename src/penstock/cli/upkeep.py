@@ -9,12 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import opening, show
-from penstock.cli.opening import (
-    DryRun,
-    Json,
-    QueueAt,
-    command,
-)
+from penstock.cli.opening import DryRun, Json, QueueAt, command
 from penstock.engine import deadletter, glance, positions, retention
 from penstock.engine.queue import Queue
 from penstock.errors import GroupError, OptionError

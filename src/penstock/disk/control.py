@@ -70,6 +70,11 @@ class Words:
     is_clean: bool
     is_poisoned: bool
 
+    def is_killed(self, boot: int) -> bool:
+        """Whether all who had the queue open were killed, in this boot, and no sync had failed:
+        then everything below the tail is there, whether its sync was done or not."""
+        return not self.is_clean and not self.is_poisoned and self.boot == boot
+
 
 @dataclass(frozen=True, slots=True)
 class Look:

@@ -271,9 +271,8 @@ class MfqStore(Store):
         producer = read_offset(self.path, PRODUCER)
         if known is None:
             return producer
-        is_killed = not known.is_clean and known.boot == self.clock.boot_id()
-        is_shown = is_killed and not known.is_poisoned
-        return max(producer, known.tail if is_shown else known.durable)
+        is_killed = known.is_killed(self.clock.boot_id())
+        return max(producer, known.tail if is_killed else known.durable)
 
     def recover(self, end: End, *, clean: bool) -> End:
         """Sets both offsets to what is there, syncs what may not be on the disk."""

@@ -131,7 +131,7 @@ def _is_in_doubt(store: ZbusStore, known: control.Words | None) -> bool:
 def _is_shown(store: ZbusStore, known: control.Words | None, last: Block) -> bool:
     """Whether readers were shown more than the index says: at `always` its words come after the
     sync, and who is killed before that has lost nothing."""
-    if known is None or known.is_clean or known.is_poisoned or _is_in_doubt(store, known):
+    if known is None or not known.is_killed(store.clock.boot_id()):
         return False
     return known.segment_base == last.base and known.tail > last.base + last.end
 

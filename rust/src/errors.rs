@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::frame::Fault;
+use crate::formats::frame::Fault;
 use crate::segment::Segment;
 
 fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {

@@ -6,11 +6,11 @@ use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
+use crate::bytes::headers;
 use crate::errors;
-use crate::frame::{Draft, FrameView, NO_NUMBER, NO_TIME, Span};
+use crate::formats::frame::{Draft, FrameView, NO_NUMBER, NO_TIME, Span};
 use crate::group::Receipt;
-use crate::headers;
-use crate::spot::Spot;
+use crate::read::spot::Spot;
 
 /// One message. Bodies and texts are copies and yours for ever.
 #[pyclass(frozen, module = "penstock")]

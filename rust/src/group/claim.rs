@@ -10,12 +10,12 @@ use super::reader::{Found, Reader};
 use super::receipt::Receipt;
 use super::table::{Entry, NEVER, State, at};
 use super::{GONE, Group, PAUSED};
-use crate::checksum::key_hash;
+use crate::bytes::checksum::key_hash;
 use crate::errors;
-use crate::frame::{Fault, FrameView, NO_TIME};
+use crate::formats::frame::{Fault, FrameView, NO_TIME};
 use crate::message::Message;
+use crate::read::spot::Spot;
 use crate::segment::Segment;
-use crate::spot::Spot;
 use crate::sys::sigbus;
 
 /// A message that was just given to this consumer.

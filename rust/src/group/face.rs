@@ -14,12 +14,12 @@ use super::reader::Reader;
 use super::table::{Entry, MAX_ENTRIES, NEVER, NONE, State, Table, at};
 use super::{GONE, Group, MAGIC, PAUSED, PyMirror, Receipt, Settings};
 use crate::append::seconds_to_ns;
+use crate::bytes::tags::{self, Filter};
 use crate::clock::Clock;
-use crate::control::Shared;
 use crate::errors;
 use crate::message::Message;
 use crate::segment::PyPublish;
-use crate::tags::{self, Filter};
+use crate::shared::control::Shared;
 
 /// A blocked get sleeps so long at most, then Python is asked for signals.
 const LONGEST_SLEEP_NS: i64 = 1_000_000_000;

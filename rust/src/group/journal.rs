@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 
-use crate::checksum::{crc32c_seeded, crc32c_words};
+use crate::bytes::checksum::{crc32c_seeded, crc32c_words};
+use crate::bytes::words;
+use crate::files::region;
 use crate::group::table::{Entry, NONE, State};
-use crate::region;
 use crate::sys::mapping::Mapping;
-use crate::words;
 
 const RESERVED_BYTES: usize = 1 << 30;
 const GROW_BYTES: u64 = 256 << 10;

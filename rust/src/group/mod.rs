@@ -26,11 +26,11 @@ pub use face::PyGroup;
 pub use receipt::Receipt;
 
 use crate::clock::Clock;
-use crate::control::Control;
 use crate::errors;
-use crate::frame::Publish;
-use crate::gate;
-use crate::lock::Got;
+use crate::formats::frame::Publish;
+use crate::shared::control::Control;
+use crate::shared::gate;
+use crate::shared::lock::Got;
 use crate::sys::futex;
 use journal::{Journal, Kind, Record};
 use reader::Reader;

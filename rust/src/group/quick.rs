@@ -12,7 +12,7 @@ use super::table::{Entry, at};
 use super::{GONE, Group, PAUSED};
 use crate::clock::Clock;
 use crate::message::Message;
-use crate::spot::Spot;
+use crate::read::spot::Spot;
 use crate::sys::sigbus;
 
 /// Of a lease of this length nobody minds if it lasts a tenth of a second longer.

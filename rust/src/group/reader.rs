@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::claim::{Claimed, tag_of};
-use crate::control::Control;
-use crate::frame::{Fault, FrameView, Step};
+use crate::bytes::tags::Filter;
+use crate::formats::frame::{Fault, FrameView, Step};
 use crate::segment::{LIVE, Segment};
-use crate::tags::Filter;
+use crate::shared::control::Control;
 
 /// What stands at an offset.
 pub enum Found {
@@ -179,7 +179,7 @@ impl Reader {
                 Err(fault) => return Found::Damaged { fault, next: frame + view.size as u64 },
             }
         }
-        let index = crate::words::size(offset - frame);
+        let index = crate::bytes::words::size(offset - frame);
         let found = self
             .batch
             .as_ref()

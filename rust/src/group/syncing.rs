@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::table::at;
 use super::{Group, journal};
-use crate::lock::Got;
+use crate::shared::lock::Got;
 
 impl Group {
     /// At `always`, a get that is its own ack returns after its sync.
@@ -70,15 +70,15 @@ impl Group {
         let (name, end, next) = self.begin_sync();
         let ours = Some(self.journal()).filter(|open| open.name() == name).map(|open| open.file());
         // Another process began a new one, and we have not taken the lock since.
-        let open = || crate::region::open(&journal::path(&self.folder, name), true);
+        let open = || crate::files::region::open(&journal::path(&self.folder, name), true);
         let file = ours.unwrap_or_else(open);
         match file {
-            Ok(file) => crate::region::sync(&file)?,
+            Ok(file) => crate::files::region::sync(&file)?,
             Err(_) if self.table.wide(at::JOURNAL_NAME) != name => return self.sync_now(),
             Err(error) => return Err(error),
         }
         if !self.is_lease {
-            crate::region::sync(self.table.map().file())?;
+            crate::files::region::sync(self.table.map().file())?;
             self.table.set_wide(at::SYNCED_NEXT, next);
         }
         // Under the lock: of a journal that is begun just now this much is not synced.

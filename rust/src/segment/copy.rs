@@ -6,8 +6,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::{Backing, PySegment, Segment};
+use crate::bytes::words;
 use crate::sys::memory;
-use crate::words;
 
 impl Segment {
     /// The offsets `[start, end)` read by calls into memory: no page of a mapping is touched, so a

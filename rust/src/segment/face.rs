@@ -8,12 +8,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::{Backing, LIVE, Plain, PyFrames, Ring, Segment};
+use crate::bytes::words;
 use crate::errors;
-use crate::region;
-use crate::ring::Watch;
-use crate::sides::Sides;
+use crate::files::region;
+use crate::segment::ring::Watch;
+use crate::segment::sides::Sides;
 use crate::sys::mapping::Mapping;
-use crate::words;
 
 /// A segment, as Python hands it around.
 #[pyclass(frozen, module = "penstock._core", name = "Segment")]

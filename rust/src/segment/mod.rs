@@ -1,6 +1,11 @@
 //! One data file, open: where its bytes are and how its frames read.
 
 mod copy;
+pub mod extras;
+pub mod integrity;
+pub mod place;
+pub mod ring;
+pub mod sides;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,13 +15,13 @@ use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 
-use crate::frame::{Fault, FrameView, Frames, Step};
-use crate::frames::penstock::PenstockFrames;
-use crate::region;
-use crate::ring::Ring;
-use crate::sides::Sides;
+use crate::bytes::words;
+use crate::files::region;
+use crate::formats::frame::{Fault, FrameView, Frames, Step};
+use crate::formats::penstock::PenstockFrames;
+use crate::segment::ring::Ring;
+use crate::segment::sides::Sides;
 use crate::sys::mapping::Mapping;
-use crate::words;
 
 mod face;
 
@@ -40,7 +45,7 @@ pub struct PyFrames(pub Arc<dyn Frames>);
 
 /// How an end is published, as Python hands it around.
 #[pyclass(frozen, module = "penstock._core", name = "Publish")]
-pub struct PyPublish(pub Arc<dyn crate::frame::Publish>);
+pub struct PyPublish(pub Arc<dyn crate::formats::frame::Publish>);
 
 #[pymethods]
 impl PyPublish {

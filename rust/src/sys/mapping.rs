@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::sigbus;
-use crate::region;
+use crate::files::region;
 
 /// A multiple of every page size there is.
 pub const PAGES_BYTES: usize = 64 << 10;

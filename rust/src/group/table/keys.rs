@@ -11,7 +11,7 @@ impl Table {
 
     pub(super) fn key_slot(&self, key: u64) -> (usize, bool) {
         let slots = self.key_slots().max(1);
-        let mut slot = crate::words::size(key) % slots;
+        let mut slot = crate::bytes::words::size(key) % slots;
         loop {
             match self.map.word64(KEYS_AT + slot * 16).load(Ordering::Relaxed) {
                 0 => return (slot, false),
@@ -46,7 +46,7 @@ impl Table {
             if key == 0 {
                 break;
             }
-            let home = crate::words::size(key) % slots;
+            let home = crate::bytes::words::size(key) % slots;
             let is_between = if hole <= next {
                 hole < home && home <= next
             } else {

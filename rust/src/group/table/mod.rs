@@ -18,7 +18,7 @@ mod ready;
 
 use std::sync::atomic::Ordering;
 
-use crate::region;
+use crate::files::region;
 use crate::sys::mapping::Mapping;
 
 /// Entries at most.
@@ -383,7 +383,7 @@ impl Table {
     /// Where an index of the ring is. A table has room for a power of two.
     #[inline]
     fn order_at(index: u64, capacity: u32) -> usize {
-        ORDER_AT + crate::words::size(index & u64::from(capacity.max(1) - 1)) * 8
+        ORDER_AT + crate::bytes::words::size(index & u64::from(capacity.max(1) - 1)) * 8
     }
 
     #[inline(always)]

@@ -1,0 +1,231 @@
+//! Appending what another library holds as Arrow: an array of bodies, or a table of messages.
+
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, LargeBinaryArray, LargeStringArray, MapArray, RecordBatch,
+    StringArray, StructArray, make_array,
+};
+use arrow_schema::{DataType, TimeUnit};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyString, PyTuple};
+
+use crate::append::Writer;
+use crate::bytes::headers;
+use crate::errors;
+use crate::formats::frame::Draft;
+use crate::sys::capsule;
+
+/// Bytes in an Arrow column, whatever its width.
+enum Bytes<'a> {
+    Binary(&'a BinaryArray),
+    LargeBinary(&'a LargeBinaryArray),
+    Text(&'a StringArray),
+    LargeText(&'a LargeStringArray),
+}
+
+impl<'a> Bytes<'a> {
+    fn of(array: &'a ArrayRef) -> Option<Self> {
+        let any = array.as_any();
+        any.downcast_ref()
+            .map(Self::Binary)
+            .or_else(|| any.downcast_ref().map(Self::LargeBinary))
+            .or_else(|| any.downcast_ref().map(Self::Text))
+            .or_else(|| any.downcast_ref().map(Self::LargeText))
+    }
+
+    #[inline]
+    fn get(&self, row: usize) -> &'a [u8] {
+        match self {
+            Self::Binary(array) if array.is_valid(row) => array.value(row),
+            Self::LargeBinary(array) if array.is_valid(row) => array.value(row),
+            Self::Text(array) if array.is_valid(row) => array.value(row).as_bytes(),
+            Self::LargeText(array) if array.is_valid(row) => array.value(row).as_bytes(),
+            _ => &[],
+        }
+    }
+}
+
+fn column<'a>(py: Python<'_>, batch: &'a RecordBatch, name: &str) -> PyResult<Option<Bytes<'a>>> {
+    let Some(array) = batch.column_by_name(name) else { return Ok(None) };
+    let wrong = || {
+        errors::refused(py, &format!("column {name} is {}, not bytes or text", array.data_type()))
+    };
+    Bytes::of(array).map(Some).ok_or_else(wrong)
+}
+
+/// A column of times in ns, 0 where there is none; `name` with or without `_ns`.
+fn times(py: Python<'_>, batch: &RecordBatch, name: &str) -> PyResult<Vec<i64>> {
+    let array = batch.column_by_name(&format!("{name}_ns")).or_else(|| batch.column_by_name(name));
+    let Some(array) = array else { return Ok(vec![0; batch.num_rows()]) };
+    let scale = match array.data_type() {
+        DataType::Int64 | DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
+        DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,
+        DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000_000,
+        DataType::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
+        other => {
+            return Err(errors::refused(py, &format!("column {name} is {other}, not a timestamp")));
+        }
+    };
+    let data = array.to_data();
+    let values =
+        data.buffers().first().map(|buffer| buffer.typed_data::<i64>()).unwrap_or_default();
+    let value =
+        |row: usize| values.get(data.offset() + row).copied().unwrap_or(0).saturating_mul(scale);
+    Ok((0..batch.num_rows()).map(|row| if array.is_valid(row) { value(row) } else { 0 }).collect())
+}
+
+/// Each row's headers in wire form.
+fn header_column(py: Python<'_>, batch: &RecordBatch) -> PyResult<Vec<Vec<u8>>> {
+    let Some(array) = batch.column_by_name("headers") else { return Ok(Vec::new()) };
+    let wrong = || errors::refused(py, "column headers is no map of text to text");
+    let map = array.as_any().downcast_ref::<MapArray>().ok_or_else(wrong)?;
+    let (keys, values) = (map.keys().clone(), map.values().clone());
+    let (keys, values) =
+        (Bytes::of(&keys).ok_or_else(wrong)?, Bytes::of(&values).ok_or_else(wrong)?);
+    let offsets = map.value_offsets();
+    let row = |row: usize| {
+        let mut out = Vec::new();
+        let bound = |index: usize| {
+            offsets.get(index).copied().and_then(|at| usize::try_from(at).ok()).unwrap_or(0)
+        };
+        if map.is_valid(row) {
+            for index in bound(row)..bound(row + 1) {
+                headers::push(&mut out, keys.get(index), values.get(index));
+            }
+        }
+        out
+    };
+    Ok((0..map.len()).map(row).collect())
+}
+
+/// The columns of a table of messages.
+pub struct Columns<'a> {
+    body: Bytes<'a>,
+    tags: Option<Bytes<'a>>,
+    ids: Option<Bytes<'a>>,
+    keys: Option<Bytes<'a>>,
+    times: Vec<i64>,
+    due: Vec<i64>,
+    headers: Vec<Vec<u8>>,
+}
+
+impl<'a> Columns<'a> {
+    /// Finds them by name.
+    pub fn of(py: Python<'_>, batch: &'a RecordBatch) -> PyResult<Self> {
+        let missing = || errors::refused(py, "the table has no column `body`");
+        Ok(Self {
+            body: column(py, batch, "body")?.ok_or_else(missing)?,
+            tags: column(py, batch, "tag")?,
+            ids: column(py, batch, "id")?,
+            keys: column(py, batch, "key")?,
+            times: times(py, batch, "timestamp")?,
+            due: times(py, batch, "due")?,
+            headers: header_column(py, batch)?,
+        })
+    }
+
+    /// Its rows; `tag` where the table has no column of tags.
+    pub fn drafts<'b>(&'b self, tag: &'b [u8]) -> impl Iterator<Item = Draft<'b>> {
+        self.times.iter().enumerate().map(move |(row, time)| Draft {
+            body: self.body.get(row),
+            tag: self.tags.as_ref().map_or(tag, |tags| tags.get(row)),
+            id: self.ids.as_ref().map_or(&[], |ids| ids.get(row)),
+            key: self.keys.as_ref().map_or(&[], |keys| keys.get(row)),
+            headers: self.headers.get(row).map_or(&[], Vec::as_slice),
+            timestamp_ns: *time,
+            due_ns: self.due.get(row).copied().unwrap_or(0),
+        })
+    }
+}
+
+impl Writer {
+    fn put_batch(
+        &self,
+        py: Python<'_>,
+        batch: &RecordBatch,
+        tag: &[u8],
+        delay: Option<f64>,
+    ) -> PyResult<Option<u64>> {
+        let columns = Columns::of(py, batch)?;
+        let mut drafts: Vec<Draft<'_>> = columns.drafts(tag).collect();
+        self.stamp_all(&mut drafts, delay)?;
+        self.append_many(py, &drafts)
+    }
+
+    fn put_array(
+        &self,
+        py: Python<'_>,
+        array: &ArrayRef,
+        tag: &[u8],
+        delay: Option<f64>,
+    ) -> PyResult<Option<u64>> {
+        if let Some(rows) = array.as_any().downcast_ref::<StructArray>() {
+            return self.put_batch(py, &RecordBatch::from(rows), tag, delay);
+        }
+        let wrong = || {
+            errors::refused(py, &format!("an array of {} is not bytes or text", array.data_type()))
+        };
+        let bodies = Bytes::of(array).ok_or_else(wrong)?;
+        let mut drafts: Vec<Draft<'_>> = (0..array.len())
+            .map(|row| Draft { body: bodies.get(row), tag, ..Draft::default() })
+            .collect();
+        self.stamp_all(&mut drafts, delay)?;
+        self.append_many(py, &drafts)
+    }
+
+    fn put_stream(
+        &self,
+        py: Python<'_>,
+        stream: FFI_ArrowArrayStream,
+        tag: &[u8],
+        delay: Option<f64>,
+    ) -> PyResult<Option<u64>> {
+        let failed = |error: arrow_schema::ArrowError| {
+            pyo3::exceptions::PyValueError::new_err(error.to_string())
+        };
+        let mut first = None;
+        for batch in RecordBatchStreamReader::try_new(stream).map_err(failed)? {
+            let batch = batch.map_err(failed)?;
+            let offset = if batch.schema().fields().is_empty() {
+                None
+            } else if batch.column_by_name("body").is_none() && batch.num_columns() == 1 {
+                self.put_array(py, batch.column(0), tag, delay)?
+            } else {
+                self.put_batch(py, &batch, tag, delay)?
+            };
+            first = first.or(offset);
+        }
+        Ok(first)
+    }
+}
+
+#[pymethods]
+impl Writer {
+    /// Puts an Arrow array of bodies or a table with a column `body` (and `tag`, `id`, `key`,
+    /// `headers`, `timestamp`, `due` where there are any); returns the first offset.
+    #[pyo3(signature = (data, *, tag=None, delay=None))]
+    fn put_arrow<'py>(
+        &self,
+        py: Python<'py>,
+        data: &Bound<'py, PyAny>,
+        tag: Option<&Bound<'py, PyString>>,
+        delay: Option<f64>,
+    ) -> PyResult<Option<u64>> {
+        let tag = tag.map_or(Ok(&[][..]), |tag| tag.to_str().map(str::as_bytes))?;
+        if data.hasattr("__arrow_c_array__")? {
+            let pair = data.call_method0("__arrow_c_array__")?;
+            let pair = pair.cast::<PyTuple>()?;
+            let schema: FFI_ArrowSchema =
+                capsule::take(pair.get_item(0)?.cast::<PyCapsule>()?, c"arrow_schema")?;
+            let array: FFI_ArrowArray =
+                capsule::take(pair.get_item(1)?.cast::<PyCapsule>()?, c"arrow_array")?;
+            let data = capsule::import(array, &schema)?;
+            return self.put_array(py, &make_array(data), tag, delay);
+        }
+        let stream = data.call_method0("__arrow_c_stream__")?;
+        let stream: FFI_ArrowArrayStream =
+            capsule::take(stream.cast::<PyCapsule>()?, c"arrow_array_stream")?;
+        self.put_stream(py, stream, tag, delay)
+    }
+}

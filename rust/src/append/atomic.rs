@@ -1,0 +1,93 @@
+//! A batch that lands whole or not at all, and that can be recognised afterwards.
+//!
+//! Used by sinks whose commit may be asked for twice: the note says where the batch was put and
+//! how its bytes check, and is on the disk before the batch is visible. Whoever comes back after a
+//! crash compares: frames below the tail that check as the note says are the batch.
+
+use std::path::PathBuf;
+
+use arrow_array::RecordBatch;
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::append::Writer;
+use crate::append::arrow_in::Columns;
+use crate::bytes::words;
+use crate::files::region;
+use crate::formats::frame::{Batch, Draft};
+use crate::segment::{PySegment, Segment};
+use crate::sys::capsule;
+
+/// Where the note goes, and what else stands in it.
+pub struct Journal {
+    path: PathBuf,
+    text: String,
+}
+
+/// The bytes behind the first frame's held word, which alone differs before and after.
+fn check(segment: &Segment, first: u64, end: u64) -> u32 {
+    let bytes = segment.frame_bytes(first, words::size(end.saturating_sub(first)));
+    crate::bytes::checksum::crc32c(bytes.get(4..).unwrap_or_default())
+}
+
+impl Journal {
+    /// Syncs the frames, then writes the note.
+    pub fn note(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+        if let Some(map) = segment.map() {
+            region::sync(map.file())?;
+        }
+        let (first, end) = (batch.first, batch.end);
+        let check = check(segment, first, end);
+        let text =
+            format!("{}\n{{\"first\": {first}, \"end\": {end}, \"check\": {check}}}\n", self.text);
+        region::replace(&self.path, text.as_bytes(), true)
+    }
+}
+
+/// The check of the frames in `[first, end)`, as a note has it; none if they are not all there.
+#[pyfunction]
+pub fn check_range(py: Python<'_>, segment: &PySegment, first: u64, end: u64) -> Option<u32> {
+    let segment = &*segment.0;
+    let len = words::size(end.saturating_sub(first));
+    py.detach(|| (segment.frame_bytes(first, len).len() == len).then(|| check(segment, first, end)))
+}
+
+#[pymethods]
+impl Writer {
+    /// Appends a whole Arrow table (as `put_arrow` takes it) with one publication, however large
+    /// it is, and syncs it. The file `note` is written before: `text`, which is one line, and a
+    /// line with `first`, `end` and `check`. Answers `(first offset, offset behind, rows)`, none
+    /// for an empty table.
+    #[pyo3(signature = (data, *, note, text))]
+    fn append_atomic(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        note: PathBuf,
+        text: String,
+    ) -> PyResult<Option<(u64, u64, usize)>> {
+        let stream = data.call_method0("__arrow_c_stream__")?;
+        let stream: FFI_ArrowArrayStream =
+            capsule::take(stream.cast::<PyCapsule>()?, c"arrow_array_stream")?;
+        let failed = |error: arrow_schema::ArrowError| {
+            pyo3::exceptions::PyValueError::new_err(error.to_string())
+        };
+        let batches: Vec<RecordBatch> = RecordBatchStreamReader::try_new(stream)
+            .map_err(failed)?
+            .collect::<Result<_, _>>()
+            .map_err(failed)?;
+        let columns: Vec<Columns<'_>> =
+            batches.iter().map(|batch| Columns::of(py, batch)).collect::<PyResult<_>>()?;
+        let mut drafts: Vec<Draft<'_>> =
+            columns.iter().flat_map(|columns| columns.drafts(&[])).collect();
+        if drafts.is_empty() {
+            return Ok(None);
+        }
+        self.stamp_all(&mut drafts, None)?;
+        let journal = Journal { path: note, text };
+        let (first, end) = self.append_noted(py, &drafts, Some(&journal))?;
+        self.sync_up_to(py, end)?;
+        Ok(Some((first, end, drafts.len())))
+    }
+}

@@ -1,0 +1,556 @@
+//! The append: one native call from `Queue.put` to bytes in the segment.
+//!
+//! Order, under the append lock: announce what will be occupied; copy the frames; publish them
+//! (the first size word, or the format's own end); move the tail; give the lock back; wake. A
+//! holder that dies anywhere leaves either the old tail and bytes that its successor clears, or
+//! the new tail with everything below it in place.
+
+mod ahead;
+pub mod arrow_in;
+pub mod atomic;
+mod limits;
+mod pack;
+mod roll;
+mod sync;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+
+use crate::append::ahead::Ahead;
+use crate::append::atomic::Journal;
+pub use crate::append::limits::seconds_to_ns;
+use crate::append::limits::{batch_limit, mark_of, measure, rough_size};
+use crate::append::pack::{copy_packed, encode_all, pack};
+use crate::append::sync::Pace;
+use crate::clock::Clock;
+use crate::errors;
+use crate::formats::frame::{Batch, Draft, Place, Publish};
+use crate::message::{Body, Message, encode_headers};
+use crate::segment::place::Way;
+use crate::segment::{PyPublish, PySegment, Segment};
+use crate::shared::control::{Control, Shared};
+use crate::shared::gate;
+use crate::sys::sigbus;
+
+/// Reserved while a new segment is named: until that is done nothing may be appended to the old.
+pub(crate) const ROLLING: u64 = u64::MAX;
+
+pub(crate) struct State {
+    pub(crate) segment: Arc<Segment>,
+    /// Once the tail is here, the next segment should be prepared.
+    mark: u64,
+    /// Once the tail is here, pages ahead should be made.
+    step: u64,
+    sizes: Vec<usize>,
+    scratch: Vec<u8>,
+}
+
+impl State {
+    fn new(segment: &Arc<Segment>) -> Self {
+        let (mark, segment) = (mark_of(segment), Arc::clone(segment));
+        Self { mark, step: 0, segment, sizes: Vec::new(), scratch: Vec::new() }
+    }
+
+    /// From now on appends go to `segment`.
+    fn turn_to(&mut self, segment: &Arc<Segment>) {
+        (self.mark, self.step, self.segment) = (mark_of(segment), 0, Arc::clone(segment));
+    }
+}
+
+/// Why an append did not happen.
+pub(crate) enum Obstacle {
+    /// Someone else began another segment: get it.
+    Moved(u64),
+    /// The frames do not fit into what is left of the segment.
+    SegmentFull(u64, usize),
+    /// The queue has as many bytes as it may.
+    QueueFull(usize),
+    Refused(String),
+    Poisoned,
+    Io(std::io::Error),
+}
+
+/// Appends to one queue. One per open queue, shared by its threads.
+#[pyclass(frozen, module = "penstock._core")]
+pub struct Writer {
+    pub(crate) control: Arc<Control>,
+    pub(crate) publish: Arc<dyn Publish>,
+    clock: Py<Clock>,
+    pub(crate) host: Py<PyAny>,
+    state: Mutex<State>,
+    pub(crate) is_always: bool,
+    wants_sync: bool,
+    is_sealing: bool,
+    pub(crate) max_message_bytes: AtomicUsize,
+    max_bytes: AtomicU64,
+    delay_ns: AtomicI64,
+    pub(crate) pace: Pace,
+    ahead: Ahead,
+    is_closed: AtomicBool,
+}
+
+/// Gives the append lock back, whatever happens.
+pub(crate) struct Held<'a>(&'a Control);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.life().give(self.0.lock_word());
+    }
+}
+
+impl Writer {
+    fn state<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, State> {
+        gate::enter(py, &self.state)
+    }
+
+    /// The state and the append lock: a try under the interpreter lock, a wait without it. Signals
+    /// are looked at while neither is held: a handler may put, or close the queue.
+    pub(crate) fn enter<'a>(
+        &'a self,
+        py: Python<'_>,
+    ) -> PyResult<(MutexGuard<'a, State>, Held<'a>)> {
+        let (life, word) = (self.control.life(), self.control.lock_word());
+        loop {
+            let state = self.state(py);
+            if self.is_closed.load(Ordering::Relaxed) {
+                return Err(errors::plain(py, "ClosedError"));
+            }
+            if life.try_take(word).is_some() || py.detach(|| life.take(word)).is_some() {
+                return Ok((state, Held(&self.control)));
+            }
+            drop(state);
+            py.check_signals()?;
+        }
+    }
+
+    /// Clears what a dead holder left half done. With the lock held.
+    pub(crate) fn settle(&self, segment: &Segment) -> std::io::Result<()> {
+        let control = &*self.control;
+        let (reserved, _) = control.unfinished();
+        let (mut tail, next_number) = control.settled();
+        let is_rolled = reserved == ROLLING && !self.is_mid_roll();
+        if is_rolled {
+            // All but the tail was done, where it does not begin where the old one ends.
+            tail = tail.max(control.segment_base());
+        }
+        control.advance(tail, next_number);
+        if !is_rolled {
+            let reserved = if reserved == ROLLING { tail } else { reserved };
+            let batch = Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: 0 };
+            self.publish.settle(segment, &batch, reserved)?;
+        }
+        if !self.is_mid_roll() && !self.is_sealing {
+            control.reserve(tail, next_number); // Else a roll follows, and whoever dies in it too.
+        }
+        Ok(())
+    }
+
+    /// Whether a holder died while it named a segment that nobody was told of. Before that nothing
+    /// has happened, after it everything: then the base that it noted is not the last one's.
+    fn is_mid_roll(&self) -> bool {
+        self.control.unfinished() == (ROLLING, self.control.segment_base())
+    }
+
+    fn append(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<u64> {
+        let (first, end) = self.append_unsynced(py, drafts)?;
+        if self.is_always {
+            self.sync_up_to(py, end)?;
+        }
+        Ok(first)
+    }
+
+    /// Appends a body alone, for a format that keeps no times.
+    pub fn append_body(&self, py: Python<'_>, body: &[u8]) -> PyResult<u64> {
+        self.append(py, &[Draft { body, ..Draft::default() }])
+    }
+
+    /// Whether the queue was closed, or this process is a fork of the one that opened it.
+    pub fn is_over(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed) || self.control.life().is_over()
+    }
+
+    /// Appends all of `drafts` or nothing; answers the first offset and the new tail.
+    #[inline]
+    pub fn append_unsynced(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<(u64, u64)> {
+        self.append_noted(py, drafts, None)
+    }
+
+    /// The same, noted in `journal` before anyone sees them.
+    pub fn append_noted(
+        &self,
+        py: Python<'_>,
+        drafts: &[Draft<'_>],
+        journal: Option<&Journal>,
+    ) -> PyResult<(u64, u64)> {
+        loop {
+            let (mut state, held) = self.enter(py)?;
+            let hits = sigbus::hits();
+            let obstacle = match self.append_locked(&mut state, drafts, journal) {
+                Ok(_) if sigbus::hits() != hits => {
+                    // Someone cut the file under us: the frames went nowhere.
+                    self.control.poison();
+                    return Err(errors::vanished(py, state.segment.path()));
+                }
+                Ok(done) => {
+                    drop(held);
+                    drop(state);
+                    self.control.wake();
+                    return Ok(done);
+                }
+                Err(obstacle) => obstacle,
+            };
+            drop(held);
+            drop(state);
+            self.overcome(py, obstacle)?;
+        }
+    }
+
+    /// The rare decisions, which are Python's.
+    #[cold]
+    pub(crate) fn overcome(&self, py: Python<'_>, obstacle: Obstacle) -> PyResult<()> {
+        match obstacle {
+            Obstacle::Moved(base) => {
+                let segment = self.host.call_method1(py, "writable_segment", (base,))?;
+                let segment = segment.bind(py).cast::<PySegment>()?.get();
+                self.state(py).turn_to(&segment.0);
+                Ok(())
+            }
+            Obstacle::SegmentFull(base, needed) => {
+                self.host.call_method1(py, "roll", (base, needed)).map(drop)
+            }
+            Obstacle::QueueFull(needed) => {
+                self.host.call_method1(py, "make_room", (needed,)).map(drop)
+            }
+            Obstacle::Refused(why) => Err(errors::refused(py, &why)),
+            Obstacle::Poisoned => Err(errors::plain(py, "PoisonedError")),
+            Obstacle::Io(error) => Err(errors::os(error, self.current(py).path())),
+        }
+    }
+
+    fn append_locked(
+        &self,
+        state: &mut State,
+        drafts: &[Draft<'_>],
+        journal: Option<&Journal>,
+    ) -> Result<(u64, u64), Obstacle> {
+        let control = &*self.control;
+        if control.is_poisoned() {
+            return Err(Obstacle::Poisoned);
+        }
+        let State { segment, mark, step, sizes, scratch } = state;
+        let has_ended = segment.end() != crate::segment::LIVE || segment.is_stale();
+        if control.segment_base() != segment.base() || has_ended {
+            return Err(Obstacle::Moved(control.segment_base()));
+        }
+        let mut tail = control.tail();
+        if self.publish.foreign_end().is_some_and(|end| end > tail) {
+            return Err(Obstacle::Moved(segment.base())); // Another program has appended.
+        }
+        let most = self.max_message_bytes.load(Ordering::Relaxed);
+        let total = measure(segment, drafts, sizes, most).map_err(Obstacle::Refused)?;
+        if control.is_unfinished() {
+            if self.is_sealing || self.is_mid_roll() {
+                // Ciphertext of a dead appender may be on the disk: its offsets must not be used
+                // again under this segment's key. Or a segment that begins at the tail has its
+                // name already: it is made anew.
+                return Err(Obstacle::SegmentFull(segment.base(), total));
+            }
+            self.settle(segment).map_err(Obstacle::Io)?;
+            tail = control.tail();
+            if segment.is_stale() {
+                return Err(Obstacle::Moved(segment.base()));
+            }
+        }
+        if segment.is_spoiled() {
+            return Err(Obstacle::SegmentFull(segment.base(), total));
+        }
+        let max_bytes = self.max_bytes.load(Ordering::Relaxed);
+        if max_bytes != 0
+            && tail.saturating_sub(control.head()).saturating_add(total as u64) > max_bytes
+        {
+            return Err(Obstacle::QueueFull(total));
+        }
+        let trailing = segment.frames().trailing_zeros();
+        if total.saturating_add(trailing) > segment.room(tail) {
+            return Err(full(segment, total));
+        }
+        let position = segment.position(tail);
+        segment.ensure(position + total + trailing).map_err(Obstacle::Io)?;
+        let number = control.next_number();
+        let first = Place { offset: tail, number };
+        let packed = pack(segment, drafts, sizes, first);
+        let total = packed.as_ref().map_or(total, |(bytes, _)| bytes.len());
+        let batch = Batch {
+            first: tail,
+            end: tail + total as u64,
+            first_word: 0,
+            next_number: number + drafts.len() as u64,
+            now_ns: drafts.iter().map(|draft| draft.timestamp_ns).max().unwrap_or(0),
+        };
+        control.reserve(batch.end, batch.next_number);
+        let fill = |out: &mut [u8]| match &packed {
+            Some((bytes, word)) => copy_packed(bytes, *word, out),
+            None => encode_all(segment, drafts, sizes, first, out),
+        };
+        if let Some(sides) = segment.sides() {
+            // What a frame can't hold is noted before anyone can meet the frame.
+            sides.note_extras(drafts, sizes, first, self.is_always).map_err(Obstacle::Io)?;
+        }
+        let way = Way { is_always: self.is_always, is_sealing: self.is_sealing };
+        let first_word = way.place(segment, scratch, position, total + trailing, fill)?;
+        if let Some(sides) = segment.sides() {
+            sides.note_checksums(segment, sizes, tail).map_err(Obstacle::Io)?;
+        }
+        let batch = Batch { first_word, ..batch };
+        if let Some(journal) = journal {
+            // Frames, then the note, then the word: whoever finds the note can tell from the
+            // frames' check whether the word was stored, and a torn batch is never seen.
+            journal.note(segment, &batch).map_err(Obstacle::Io)?;
+        }
+        if !(self.is_always && self.publish.is_word()) {
+            self.publish.publish(segment, &batch).map_err(Obstacle::Io)?;
+        }
+        control.advance(batch.end, batch.next_number);
+        if self.wants_sync {
+            control.ask_for_sync();
+        }
+        if batch.end >= *mark {
+            *mark = u64::MAX;
+            control.announce_dirty();
+        }
+        if batch.end >= *step {
+            let is_first = std::mem::replace(step, u64::MAX) == 0;
+            if way.is_stored(segment, total) {
+                *step = self.ahead.step(segment, batch.end, is_first);
+            } else if !self.is_always {
+                *step = batch.end;
+            }
+        }
+        Ok((tail, batch.end))
+    }
+
+    /// How long a message is held back.
+    fn delay(&self, delay_s: Option<f64>) -> PyResult<i64> {
+        match delay_s {
+            None => Ok(self.delay_ns.load(Ordering::Relaxed)),
+            Some(seconds) => seconds_to_ns(seconds),
+        }
+    }
+
+    /// Appends a list too long for one segment in pieces, in order.
+    pub fn append_many(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<Option<u64>> {
+        let segment = self.current(py);
+        let limit = batch_limit(&segment);
+        let mut first = None;
+        let mut rest = drafts;
+        while !rest.is_empty() {
+            let mut bytes = 0usize;
+            let fits = rest.iter().take_while(|draft| {
+                bytes = bytes.saturating_add(rough_size(draft));
+                bytes <= limit
+            });
+            let count = fits.count().max(1);
+            let (now, later) = rest.split_at(count);
+            let offset = self.append(py, now)?;
+            first.get_or_insert(offset);
+            rest = later;
+        }
+        Ok(first)
+    }
+
+    /// The segment that is appended to, as this process knows it.
+    pub fn current(&self, py: Python<'_>) -> Arc<Segment> {
+        Arc::clone(&self.state(py).segment)
+    }
+
+    /// The clock's wall time.
+    pub fn now(&self) -> i64 {
+        self.clock.get().wall()
+    }
+
+    /// Sets the times of drafts that came from elsewhere.
+    pub fn stamp_all(&self, drafts: &mut [Draft<'_>], delay_s: Option<f64>) -> PyResult<()> {
+        let (now_ns, delay_ns) = (self.now(), self.delay(delay_s)?);
+        for draft in drafts {
+            *draft = stamp(*draft, now_ns, delay_ns);
+        }
+        Ok(())
+    }
+}
+
+/// A draft with its times set.
+#[inline]
+fn stamp(draft: Draft<'_>, now_ns: i64, delay_ns: i64) -> Draft<'_> {
+    let due_ns = if delay_ns > 0 { now_ns.saturating_add(delay_ns) } else { draft.due_ns };
+    let timestamp_ns = if draft.timestamp_ns == 0 { now_ns } else { draft.timestamp_ns };
+    Draft { timestamp_ns, due_ns, ..draft }
+}
+
+/// Why `needed` bytes do not fit: a ring waits for its consumers, other segments are followed by
+/// a new one.
+fn full(segment: &Segment, needed: usize) -> Obstacle {
+    match segment.ring() {
+        None => Obstacle::SegmentFull(segment.base(), needed),
+        Some(ring) if needed as u64 > ring.len() => Obstacle::Refused(format!(
+            "{needed} bytes never fit into the ring of {} bytes; resize the queue",
+            ring.len()
+        )),
+        Some(_) => Obstacle::QueueFull(needed),
+    }
+}
+
+#[pymethods]
+impl Writer {
+    /// `host` has `writable_segment(base)`, `roll(base, needed)`, `make_room(needed)`,
+    /// `unsynced_segments(durable)`.
+    #[new]
+    #[pyo3(signature = (shared, segment, publish, clock, host, *, always, wants_sync, sealing, max_message_bytes, max_bytes, delay_ns))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        shared: &Shared,
+        segment: &PySegment,
+        publish: &PyPublish,
+        clock: Py<Clock>,
+        host: Py<PyAny>,
+        always: bool,
+        wants_sync: bool,
+        sealing: bool,
+        max_message_bytes: usize,
+        max_bytes: u64,
+        delay_ns: i64,
+    ) -> Self {
+        Self {
+            control: Arc::clone(&shared.control),
+            publish: Arc::clone(&publish.0),
+            clock,
+            host,
+            state: Mutex::new(State::new(&segment.0)),
+            is_always: always,
+            wants_sync,
+            is_sealing: sealing,
+            max_message_bytes: max_message_bytes.into(),
+            max_bytes: max_bytes.into(),
+            delay_ns: delay_ns.into(),
+            pace: Pace::default(),
+            ahead: Ahead::default(),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Puts one message and returns its offset.
+    ///
+    /// `tag` is what groups filter on, `id` your own name for it, `key` orders it among messages
+    /// with the same key, `headers` are text, `delay` keeps it back for that many seconds.
+    #[pyo3(signature = (body, *, tag=None, id=None, key=None, headers=None, delay=None, timestamp_ns=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn put<'py>(
+        &self,
+        py: Python<'py>,
+        body: &Bound<'py, PyAny>,
+        tag: Option<&Bound<'py, PyString>>,
+        id: Option<&Bound<'py, PyString>>,
+        key: Option<&Bound<'py, PyString>>,
+        headers: Option<&Bound<'py, PyDict>>,
+        delay: Option<f64>,
+        timestamp_ns: Option<i64>,
+    ) -> PyResult<u64> {
+        fn text<'a>(value: Option<&'a Bound<'_, PyString>>) -> PyResult<&'a [u8]> {
+            value.map_or(Ok(&[][..]), |value| Ok(value.to_str()?.as_bytes()))
+        }
+        let body = Body::of(body)?;
+        let headers = if headers.is_some() { encode_headers(headers)? } else { Vec::new() };
+        let draft = Draft {
+            body: body.bytes(),
+            tag: text(tag)?,
+            id: text(id)?,
+            key: text(key)?,
+            headers: &headers,
+            timestamp_ns: timestamp_ns.unwrap_or(0),
+            due_ns: 0,
+        };
+        let draft = stamp(draft, self.clock.get().wall(), self.delay(delay)?);
+        self.append(py, &[draft])
+    }
+
+    /// Puts a list of bodies or messages; returns the first one's offset, none for an empty list.
+    ///
+    /// They become visible together; only a list of more than half a segment goes in pieces.
+    #[pyo3(signature = (items, *, tag=None, delay=None))]
+    fn put_list<'py>(
+        &self,
+        py: Python<'py>,
+        items: &Bound<'py, PyAny>,
+        tag: Option<&Bound<'py, PyString>>,
+        delay: Option<f64>,
+    ) -> PyResult<Option<u64>> {
+        let tag = tag.map_or(Ok(&[][..]), |tag| tag.to_str().map(str::as_bytes))?;
+        // Own references: rolling calls back into Python, where the list may be changed.
+        let items: Vec<Bound<'py, PyAny>> = match items.cast::<PyList>() {
+            Ok(list) => list.iter().collect(),
+            Err(_) => items.try_iter()?.collect::<PyResult<_>>()?,
+        };
+        let (now_ns, delay_ns) = (self.now(), self.delay(delay)?);
+        let mut copies = Vec::new();
+        for item in &items {
+            if !item.is_instance_of::<PyBytes>() && !item.is_instance_of::<Message>() {
+                copies.push(Body::of(item)?);
+            }
+        }
+        let mut copied = copies.iter();
+        let drafts = items.iter().map(|item| {
+            let draft = if let Ok(bytes) = item.cast::<PyBytes>() {
+                Draft { body: bytes.as_bytes(), tag, ..Draft::default() }
+            } else if let Ok(message) = item.cast::<Message>() {
+                message.get().draft()
+            } else {
+                let body = copied.next().map_or(&[][..], Body::bytes);
+                Draft { body, tag, ..Draft::default() }
+            };
+            stamp(draft, now_ns, delay_ns)
+        });
+        let drafts: Vec<Draft<'_>> = drafts.collect();
+        self.append_many(py, &drafts)
+    }
+
+    /// The segment that is appended to, as this process knows it.
+    #[getter]
+    fn segment(&self, py: Python<'_>) -> PySegment {
+        PySegment(self.current(py))
+    }
+
+    /// New limits, at once.
+    #[pyo3(signature = (*, max_bytes=None, delay_ns=None, max_message_bytes=None))]
+    fn set_limits(
+        &self,
+        max_bytes: Option<u64>,
+        delay_ns: Option<i64>,
+        max_message_bytes: Option<usize>,
+    ) {
+        if let Some(bytes) = max_message_bytes {
+            self.max_message_bytes.store(bytes, Ordering::Relaxed);
+        }
+        if let Some(bytes) = max_bytes {
+            self.max_bytes.store(bytes, Ordering::Relaxed);
+        }
+        if let Some(delay) = delay_ns {
+            self.delay_ns.store(delay, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether puts fill pages faster than they are well made one by one: the next segment need
+    /// not be zeroed by hand.
+    #[getter]
+    fn is_quick(&self) -> bool {
+        self.ahead.is_quick()
+    }
+
+    /// Every later put raises; whoever is in the middle of one finishes it first.
+    fn close(&self, py: Python<'_>) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        drop(self.state(py));
+        self.ahead.end();
+    }
+}

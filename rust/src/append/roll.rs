@@ -1,0 +1,70 @@
+//! Rolling: the next segment gets its name while nobody appends.
+
+use pyo3::prelude::*;
+
+use crate::append::{Obstacle, ROLLING, Writer};
+use crate::files::region;
+use crate::formats::frame::Batch;
+
+#[pymethods]
+impl Writer {
+    /// Begins a new segment at `base`, if the tail is still `tail`, the next number `number` and the
+    /// segment still `old_base`. False: things have moved on, prepare again or use what is there.
+    ///
+    /// `prepared` is renamed to `path`; `first` is the offset of its first message; `closing` is
+    /// stored where the old one ends, if there is room.
+    #[pyo3(signature = (*, old_base, tail, number, path, prepared, base, first, closing))]
+    #[allow(clippy::too_many_arguments)]
+    fn switch(
+        &self,
+        py: Python<'_>,
+        old_base: u64,
+        tail: u64,
+        number: u64,
+        path: std::path::PathBuf,
+        prepared: std::path::PathBuf,
+        base: u64,
+        first: u64,
+        closing: &[u8],
+    ) -> PyResult<bool> {
+        if self.current(py).base() != old_base {
+            self.overcome(py, Obstacle::Moved(old_base))?;
+        }
+        let (state, held) = self.enter(py)?;
+        let control = &*self.control;
+        if control.segment_base() != old_base || state.segment.base() != old_base {
+            return Ok(false);
+        }
+        if control.is_unfinished() {
+            self.settle(&state.segment)?;
+        }
+        if control.tail() != tail || control.next_number() != number {
+            return Ok(false);
+        }
+        // The name first: a tail in a segment that nobody finds would be lost. Until it is told,
+        // whoever comes after us knows by the old base how far we got.
+        control.reserve(ROLLING, old_base);
+        if let Err(error) = region::rename(&prepared, &path) {
+            control.reserve(tail, control.next_number());
+            return Err(error.into());
+        }
+        if let Some(map) = state.segment.map().filter(|_| !closing.is_empty()) {
+            if closing.len() <= state.segment.room(tail) {
+                map.store(state.segment.position(tail), closing);
+            }
+        }
+        let next_number = control.next_number();
+        let batch =
+            Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: self.now() };
+        self.publish.begin(&state.segment, &batch, base, self.is_always)?;
+        // Before the tail: a reader never looks for what is in the new one in the old.
+        control.map().publish64(crate::shared::control::at::SEGMENT_BASE, base);
+        if first != tail {
+            control.advance(first, next_number);
+        }
+        control.reserve(first, control.next_number());
+        drop(held);
+        self.control.wake();
+        Ok(true)
+    }
+}

@@ -1,0 +1,219 @@
+//! Making things durable: one sync for everyone who waits for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+
+use crate::append::Writer;
+use crate::errors;
+use crate::files::region;
+use crate::formats::frame::Batch;
+use crate::segment::{PySegment, Segment};
+use crate::shared::control::{Control, at};
+use crate::sys::futex;
+
+/// Segments that a sync holds open.
+const OPEN_AT_ONCE: usize = 8;
+
+/// How syncs went: whoever syncs for others waits a moment for those that the last sync had let
+/// go, since they are on their way back.
+#[derive(Default)]
+pub struct Pace {
+    took_ns: AtomicU64,
+    batch: AtomicU64,
+    synced_number: AtomicU64,
+}
+
+impl Pace {
+    fn note(&self, took: Duration, next_number: u64) {
+        let before = self.synced_number.swap(next_number, Ordering::Relaxed);
+        self.batch.store(next_number.saturating_sub(before), Ordering::Relaxed);
+        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.took_ns.store(took_ns, Ordering::Relaxed);
+    }
+
+    /// Waits until as many have come as the last time, for at most half a sync. Alone, nobody
+    /// waits.
+    fn gather(&self, control: &Control) {
+        let (expected, begun) = (self.batch.load(Ordering::Relaxed), Instant::now());
+        let patience = Duration::from_nanos(self.took_ns.load(Ordering::Relaxed) / 2);
+        let synced = self.synced_number.load(Ordering::Relaxed);
+        while expected > 1
+            && control.next_number().saturating_sub(synced) < expected
+            && begun.elapsed() < patience
+        {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Writer {
+    /// Syncs `segments`, which hold everything from `durable` to the tail as it is now. With the
+    /// sync lock held and without the interpreter lock. False: someone has begun another segment
+    /// since the list was made, and the tail is in that one.
+    fn sync_segments(&self, segments: &[Arc<Segment>]) -> std::io::Result<bool> {
+        let control = &*self.control;
+        // One consistent pair: under the append lock nobody is between tail and number.
+        control.life().take_patiently(control.lock_word());
+        let (tail, next_number) = control.settled();
+        let is_last = segments
+            .last()
+            .is_some_and(|last| last.base() == control.segment_base() && !last.is_stale());
+        if is_last {
+            control.begin_sync();
+        }
+        control.life().give(control.lock_word());
+        if !is_last {
+            return Ok(false);
+        }
+        let begun = Instant::now();
+        for segment in segments {
+            if segment.map().is_none() {
+                continue;
+            }
+            segment.sync(false)?;
+            // A synced segment that no folder names is lost all the same.
+            if segment.base() > control.map().word64(at::NAMED_BASE).load(Ordering::Acquire) {
+                if let Some(folder) = segment.path().parent() {
+                    region::sync_folder(folder)?;
+                }
+                control.map().publish64(at::NAMED_BASE, segment.base());
+            }
+        }
+        if let (true, Some(last)) = (self.publish.is_word(), segments.last()) {
+            let now_ns = self.now();
+            let batch = Batch { first: tail, end: tail, first_word: 0, next_number, now_ns };
+            self.reveal(last, &batch)?;
+            self.publish.synced(last, &batch)?;
+        }
+        control.set_durable(tail);
+        self.pace.note(begun.elapsed(), next_number);
+        futex::wake(control.map().word32(at::DURABLE), i32::MAX);
+        control.wake();
+        Ok(true)
+    }
+
+    /// Publishes what was synced, where the put has left that to its sync: one in another opening,
+    /// too, which has nothing left to sync now. Others may have appended behind it meanwhile,
+    /// published that, or begun another segment: under the append lock it is known how far they are.
+    fn reveal(&self, last: &Segment, batch: &Batch) -> std::io::Result<()> {
+        let control = &*self.control;
+        control.life().take_patiently(control.lock_word());
+        let is_tail = control.segment_base() == last.base() && control.tail() == batch.end;
+        let revealed = if last.is_stale() {
+            Ok(()) // Whoever replaced the file has stored its end there.
+        } else if is_tail && !control.is_unfinished() {
+            self.publish.publish(last, batch)
+        } else {
+            self.publish.publish_behind(last, batch)
+        };
+        control.life().give(control.lock_word());
+        revealed
+    }
+
+    /// The newest segments between `durable` and the tail. There may be thousands, and no process
+    /// may open as many files: the older ones, which are full, are synced as they come, and need
+    /// no other sync below `reached`.
+    fn unsynced(
+        &self,
+        py: Python<'_>,
+        reached: &mut u64,
+    ) -> PyResult<std::io::Result<Vec<Arc<Segment>>>> {
+        let current = self.current(py);
+        let control = &*self.control;
+        let is_only = control.durable() >= current.first() && !current.is_stale();
+        if current.base() == control.segment_base() && is_only {
+            return Ok(Ok(vec![current]));
+        }
+        let start = control.durable().max(*reached);
+        let segments = self.host.call_method1(py, "unsynced_segments", (start,))?;
+        let mut newest = VecDeque::<Arc<Segment>>::new();
+        for one in segments.bind(py).try_iter()? {
+            newest.push_back(Arc::clone(&one?.cast::<PySegment>()?.get().0));
+            let oldest = if newest.len() > OPEN_AT_ONCE { newest.pop_front() } else { None };
+            let (Some(oldest), Some(after)) = (oldest, newest.front()) else { continue };
+            if oldest.map().is_some() {
+                if let Err(error) = py.detach(|| oldest.sync(false)) {
+                    return Ok(Err(error));
+                }
+            }
+            *reached = after.base();
+        }
+        Ok(Ok(newest.into()))
+    }
+
+    /// Returns once everything below `offset` is on the disk. Whoever comes first syncs for all
+    /// who are waiting by then.
+    pub fn sync_up_to(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
+        let control = &*self.control;
+        let word = control.sync_word();
+        let mut reached = 0;
+        loop {
+            let seen = control.map().word32(at::DURABLE).load(Ordering::Acquire);
+            if control.durable() >= offset {
+                return Ok(());
+            }
+            if control.is_poisoned() {
+                return Err(errors::plain(py, "PoisonedError"));
+            }
+            if control.life().try_take(word).is_none() {
+                // The leader wakes everyone when `durable` has moved; the nap is for a dead leader.
+                py.detach(|| {
+                    futex::wait(
+                        control.map().word32(at::DURABLE),
+                        seen,
+                        Some(Duration::from_millis(20)),
+                    );
+                    let holder = word.load(Ordering::Relaxed) & (u32::MAX >> 1);
+                    if holder != 0 && !control.life().is_alive(holder) {
+                        let _ = control.life().take(word).map(|_| control.life().give(word));
+                    }
+                });
+                py.check_signals()?;
+                continue;
+            }
+            if self.is_always {
+                py.detach(|| self.pace.gather(control));
+            }
+            let segments =
+                self.unsynced(py, &mut reached).inspect_err(|_| control.life().give(word))?;
+            let synced = segments.and_then(|some| py.detach(|| self.sync_segments(&some)));
+            if let Err(error) = synced {
+                // What the kernel failed to write it may have forgotten: nobody may rely on a
+                // later sync that succeeds.
+                control.poison();
+                control.life().give(word);
+                futex::wake(control.map().word32(at::DURABLE), i32::MAX);
+                let poisoned = errors::plain(py, "PoisonedError");
+                poisoned.set_cause(py, Some(error.into()));
+                return Err(poisoned);
+            }
+            control.life().give(word);
+        }
+    }
+}
+
+#[pymethods]
+impl Writer {
+    /// Syncs everything put so far.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        self.sync_up_to(py, self.control.tail())
+    }
+
+    /// Sleeps until something is unsynced that was not before, or `seconds` are over. Answers a
+    /// count to be given back as `seen`.
+    fn wait_dirty(&self, py: Python<'_>, seen: u32, seconds: f64) -> u32 {
+        let word = self.control.map().word32(at::DIRTY);
+        let timeout = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        py.detach(|| futex::wait(word, seen, Some(timeout)));
+        word.load(Ordering::Acquire)
+    }
+
+    /// Wakes whoever waits in `wait_dirty`.
+    fn poke(&self) {
+        self.control.announce_dirty();
+    }
+}

@@ -1,0 +1,164 @@
+//! File effects for Python, so that its own file operations are in the effect log too.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use crate::errors;
+use crate::files::region::{self, Effect};
+use crate::sys::files;
+
+const ZEROS_BYTES: usize = 64 << 10;
+
+/// Replaces a file: temporary file, sync, rename, sync of the folder.
+#[pyfunction]
+#[pyo3(signature = (path, data, *, synced=true))]
+pub fn replace_file(py: Python<'_>, path: PathBuf, data: &[u8], synced: bool) -> PyResult<()> {
+    py.detach(|| region::replace(&path, data, synced)).map_err(|error| errors::os(error, &path))
+}
+
+/// Creates a file of `size` bytes that really exist; with `zeroed` they are written, so that the
+/// first store to a page later costs no allocation. Answers nothing; the file is synced.
+#[pyfunction]
+#[pyo3(signature = (path, size, *, head=None, zeroed=false, synced=false))]
+pub fn create_file(
+    py: Python<'_>,
+    path: PathBuf,
+    size: u64,
+    head: Option<&[u8]>,
+    zeroed: bool,
+    synced: bool,
+) -> PyResult<()> {
+    py.detach(|| -> std::io::Result<()> {
+        let file = region::create(&path)?;
+        region::allocate(&file, size)?;
+        if zeroed {
+            let zeros = vec![0u8; ZEROS_BYTES]; // Small enough to stay in the cache.
+            let mut at = 0u64;
+            while at < size {
+                let len = (size - at).min(ZEROS_BYTES as u64);
+                let part = zeros.get(..crate::bytes::words::size(len)).unwrap_or_default();
+                std::os::unix::fs::FileExt::write_all_at(&file, part, at)?;
+                at += len;
+            }
+        }
+        if let Some(head) = head {
+            region::write_at(&file, 0, head)?;
+        }
+        if synced {
+            region::sync(&file)?;
+        }
+        Ok(())
+    })
+    .map_err(|error| errors::os(error, &path))
+}
+
+/// Writes bytes into an existing file.
+#[pyfunction]
+#[pyo3(signature = (path, at, data, *, synced=false))]
+pub fn write_file(
+    py: Python<'_>,
+    path: PathBuf,
+    at: u64,
+    data: &[u8],
+    synced: bool,
+) -> PyResult<()> {
+    py.detach(|| -> std::io::Result<()> {
+        let file = region::open(&path, true)?;
+        region::write_at(&file, at, data)?;
+        if synced { region::sync(&file) } else { Ok(()) }
+    })
+    .map_err(|error| errors::os(error, &path))
+}
+
+/// Cuts or extends a file.
+#[pyfunction]
+pub fn resize_file(py: Python<'_>, path: PathBuf, size: u64) -> PyResult<()> {
+    py.detach(|| region::set_len(&region::open(&path, true)?, size))
+        .map_err(|error| errors::os(error, &path))
+}
+
+/// Moves a name.
+#[pyfunction]
+pub fn rename_file(source: PathBuf, target: PathBuf) -> PyResult<()> {
+    region::rename(&source, &target).map_err(|error| errors::os(error, &target))
+}
+
+/// Removes a name; a missing one is no error.
+#[pyfunction]
+pub fn unlink_file(path: PathBuf) -> PyResult<bool> {
+    match region::unlink(&path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(errors::os(error, &path)),
+    }
+}
+
+/// Syncs a file.
+#[pyfunction]
+pub fn sync_file(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    py.detach(|| region::sync(&region::open(&path, true)?))
+        .map_err(|error| errors::os(error, &path))
+}
+
+/// Syncs a folder's names.
+#[pyfunction]
+pub fn sync_folder(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    py.detach(|| region::sync_folder(&path)).map_err(|error| errors::os(error, &path))
+}
+
+/// The magic number of the file system that holds `path`.
+#[pyfunction]
+pub fn file_system(path: PathBuf) -> PyResult<i64> {
+    Ok(files::file_system(&std::fs::File::open(path)?)?)
+}
+
+/// Starts or stops recording every effect of this process on files.
+#[pyfunction]
+pub fn record_effects(on: bool) {
+    region::set_recording(on);
+}
+
+/// Puts a mark of the test's own into the log.
+#[pyfunction]
+pub fn mark_effect(label: String) {
+    region::record(Effect::Mark(label));
+}
+
+/// Takes the log: tuples that begin with the kind of the effect.
+#[pyfunction]
+pub fn take_effects(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for effect in region::take_log() {
+        let tuple = match effect {
+            Effect::Create(path, inode) => ("create", path, inode).into_pyobject(py)?,
+            Effect::Store(inode, at, bytes) => ("store", inode, at, PyBytes::new(py, &bytes))
+                .into_pyobject(py)?
+                .into_any()
+                .cast_into::<PyTuple>()?,
+            Effect::Grow(inode, size) => ("grow", inode, size).into_pyobject(py)?,
+            Effect::Rename(from, to) => ("rename", from, to).into_pyobject(py)?,
+            Effect::Unlink(path) => {
+                ("unlink", path).into_pyobject(py)?.into_any().cast_into::<PyTuple>()?
+            }
+            Effect::Sync(inode) => ("sync", inode).into_pyobject(py)?,
+            Effect::SyncFolder(path) => ("sync_folder", path).into_pyobject(py)?,
+            Effect::Mark(label) => ("mark", label).into_pyobject(py)?,
+        };
+        list.append(tuple)?;
+    }
+    Ok(list)
+}
+
+/// Lets every later sync fail with this error number; 0 ends it.
+#[pyfunction]
+pub fn fail_syncs(errno: i32) {
+    region::set_sync_fault(errno);
+}
+
+/// How often a mapping was found cut short.
+#[pyfunction]
+pub fn bus_errors() -> u64 {
+    crate::sys::sigbus::hits()
+}

@@ -1,0 +1,252 @@
+//! What Python uses of the Beats format.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::cipher::{KEY_BYTES, Keystream};
+use super::encode::Encoding;
+use super::publish::{FileEnd, StreamEnd};
+use super::seal::{self, Chain};
+use super::state::StateFile;
+use super::{BeatsFrames, Ready, lz4};
+use crate::files::region;
+use crate::formats::frame::{Fault, Step};
+use crate::group::PyMirror;
+use crate::segment::sides::Sides;
+use crate::segment::{PyFrames, PyPublish, PySegment, Segment};
+
+/// Damage: byte of the file, bytes concerned, found, expected.
+type Note = (usize, usize, String, String);
+
+fn codec(encoding: &str, wide_flags: bool) -> BeatsFrames {
+    BeatsFrames {
+        name: BeatsFrames::new_name(),
+        encoding: if encoding == "json" { Encoding::Json } else { Encoding::Cbor },
+        keystream: None,
+        is_packed: false,
+        max_flags: if wide_flags { u64::from(u32::MAX) } else { u64::from(u8::MAX) },
+        broken: None,
+        ready: Mutex::new(Ready::default()),
+    }
+}
+
+/// The codec of a segment: `encoding` is json or cbor, `packed` says that each event is an LZ4
+/// block. With `key`, frames are encrypted from byte `data_at` of the file on.
+#[pyfunction]
+#[pyo3(signature = (encoding, *, packed=false, wide_flags=false, key=None, iv=None, data_at=0))]
+pub fn beats_frames(
+    encoding: &str,
+    packed: bool,
+    wide_flags: bool,
+    key: Option<[u8; KEY_BYTES]>,
+    iv: Option<[u8; KEY_BYTES]>,
+    data_at: usize,
+) -> PyFrames {
+    let mut frames = codec(encoding, wide_flags);
+    frames.is_packed = packed;
+    frames.keystream = key.map(|key| Keystream::new(&key, iv.unwrap_or_default(), data_at));
+    PyFrames(Arc::new(frames))
+}
+
+fn read_stream(
+    path: &Path,
+    data_at: usize,
+    key: Option<[u8; KEY_BYTES]>,
+    iv: Option<[u8; KEY_BYTES]>,
+) -> std::io::Result<Vec<u8>> {
+    let mut file = region::open(path, false)?;
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut file, &mut bytes)?;
+    let mut data = bytes.split_off(data_at.min(bytes.len()));
+    if let Some(key) = key {
+        Keystream::new(&key, iv.unwrap_or_default(), 0).from(0).apply(&mut data);
+    }
+    Ok(data)
+}
+
+/// Opens a segment that is one compressed stream: unpacked, with its first frame at logical
+/// position `first`. Also answers damage that did not stop the unpacking.
+#[pyfunction]
+#[pyo3(signature = (path, base, first, *, data_at, key=None, iv=None, extras=None))]
+#[allow(clippy::too_many_arguments)]
+pub fn beats_stream(
+    py: Python<'_>,
+    path: PathBuf,
+    base: u64,
+    first: usize,
+    data_at: usize,
+    key: Option<[u8; KEY_BYTES]>,
+    iv: Option<[u8; KEY_BYTES]>,
+    extras: Option<PathBuf>,
+) -> PyResult<(PySegment, Vec<Note>)> {
+    let found = py.detach(|| -> std::io::Result<_> {
+        let data = read_stream(&path, data_at, key, iv)?;
+        Ok(lz4::unpack_stream(&data, false))
+    })?;
+    let mut frames = codec("cbor", true);
+    let len = found.plain.len() as u64;
+    frames.broken =
+        found.broken.map(|(at, _, found, expected)| Fault::new(data_at + at, found, expected));
+    // One byte more than there is: whoever reads up to the end meets the fault, not silence.
+    let end = base + len + u64::from(frames.broken.is_some());
+    let mut bytes = vec![0; first];
+    bytes.extend_from_slice(&found.plain);
+    let sides =
+        extras.map(|folder| Sides::new(Some(folder), None, base, 0, false, false)).transpose()?;
+    let (place, sides) = ((path, base, first), sides.map(Arc::new));
+    let segment = Segment::owned(place, bytes, 0, base..end, Arc::new(frames), sides);
+    let notes = found.notes.into_iter().map(|(at, len, a, b)| (data_at + at, len, a, b)).collect();
+    Ok((PySegment(Arc::new(segment)), notes))
+}
+
+/// What a broken block of a compressed stream still gave, and the plain bytes of the blocks that
+/// stand behind it.
+#[pyfunction]
+#[pyo3(signature = (path, *, data_at, key=None, iv=None))]
+pub fn beats_stream_rest<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    data_at: usize,
+    key: Option<[u8; KEY_BYTES]>,
+    iv: Option<[u8; KEY_BYTES]>,
+) -> PyResult<(Bound<'py, PyBytes>, Vec<Bound<'py, PyBytes>>)> {
+    let found = py.detach(|| -> std::io::Result<_> {
+        let data = read_stream(&path, data_at, key, iv)?;
+        Ok(lz4::unpack_stream(&data, true))
+    })?;
+    let saved = PyBytes::new(py, found.plain.get(found.saved_at..).unwrap_or_default());
+    Ok((saved, found.behind.iter().map(|piece| PyBytes::new(py, piece)).collect()))
+}
+
+/// `plain` as a closed stream.
+#[pyfunction]
+pub fn beats_pack_stream<'py>(py: Python<'py>, plain: &[u8]) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &py.detach(|| lz4::pack_stream(plain)))
+}
+
+/// What ends an open stream that holds `plain`.
+#[pyfunction]
+pub fn beats_stream_end<'py>(py: Python<'py>, plain: &[u8]) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &py.detach(|| lz4::ending(plain)))
+}
+
+/// Whether `plain` begins like a compressed stream.
+#[pyfunction]
+pub fn beats_is_stream(plain: &[u8]) -> bool {
+    lz4::is_stream(plain)
+}
+
+/// Encrypts or decrypts `data`, which stands `at` bytes behind the first encrypted one.
+#[pyfunction]
+#[pyo3(signature = (key, iv, data, *, at=0))]
+pub fn beats_crypt<'py>(
+    py: Python<'py>,
+    key: [u8; KEY_BYTES],
+    iv: [u8; KEY_BYTES],
+    data: &[u8],
+    at: usize,
+) -> Bound<'py, PyBytes> {
+    let mut out = data.to_vec();
+    Keystream::new(&key, iv, 0).from(at).apply(&mut out);
+    PyBytes::new(py, &out)
+}
+
+/// How an end is published; with `stream`, for segments that are written as one: the queue's folder,
+/// that of their plain copies, and where frames begin in these; with `seal`, the queue's key, every
+/// frame gets a tag beside its segment.
+#[pyfunction]
+#[pyo3(signature = (stream=None, *, seal=None))]
+pub fn beats_publish(
+    stream: Option<(PathBuf, PathBuf, u64)>,
+    seal: Option<[u8; KEY_BYTES]>,
+) -> PyPublish {
+    match stream {
+        None => PyPublish(Arc::new(FileEnd::new(seal))),
+        Some((folder, copies, header_bytes)) => {
+            PyPublish(Arc::new(StreamEnd::new(folder, copies, header_bytes)))
+        }
+    }
+}
+
+/// `state.dat` at `path` as a group's own file; `host` has `segment_of(offset)`.
+#[pyfunction]
+pub fn beats_state(path: PathBuf, version: u32, host: Py<PyAny>) -> PyResult<PyMirror> {
+    Ok(PyMirror(Arc::new(StateFile::open(&path, version, host)?)))
+}
+
+/// Closes the seal of a segment that ends at `end`.
+#[pyfunction]
+pub fn beats_close_seal(
+    py: Python<'_>,
+    segment: &PySegment,
+    path: PathBuf,
+    key: [u8; KEY_BYTES],
+    iv: [u8; KEY_BYTES],
+    end: u64,
+) -> PyResult<()> {
+    let chain = Chain::new(&key, seal::id(segment.0.base()), iv);
+    Ok(py.detach(|| seal::close(&path, chain, &segment.0, end))?)
+}
+
+/// What a seal says about the frames up to `end`: `(offset, found)` for each fault.
+#[pyfunction]
+pub fn beats_check_seal(
+    py: Python<'_>,
+    segment: &PySegment,
+    tags: &[u8],
+    key: [u8; KEY_BYTES],
+    iv: [u8; KEY_BYTES],
+    end: u64,
+) -> Vec<(u64, String)> {
+    let chain = Chain::new(&key, seal::id(segment.0.base()), iv);
+    py.detach(|| seal::check(tags, chain, &segment.0, end))
+}
+
+/// Every whole frame of `[start, limit)`, also behind damage: `(offset, size, crc)`.
+#[pyfunction]
+pub fn beats_whole_frames(
+    py: Python<'_>,
+    segment: &PySegment,
+    start: u64,
+    limit: u64,
+) -> Vec<(u64, usize, u32)> {
+    py.detach(|| {
+        let segment = &*segment.0;
+        let (mut offset, mut spans) = (start, Vec::new());
+        while offset < limit {
+            if let Step::Frame(view) = segment.step(offset, limit, true) {
+                let crc = crate::bytes::words::u32_le(
+                    &plain_frame(segment, offset, view.size),
+                    view.size - 8,
+                );
+                spans.push((offset, view.size, crc.unwrap_or(0)));
+                offset += view.size as u64;
+                continue;
+            }
+            match segment.resync(offset, limit) {
+                Some(next) => offset = next,
+                None => break,
+            }
+        }
+        spans
+    })
+}
+
+fn plain_frame(segment: &Segment, offset: u64, size: usize) -> Vec<u8> {
+    let (bytes, at) = segment.window(offset, offset.saturating_add(size as u64));
+    segment.frames().plain_bytes(bytes, at).into_owned()
+}
+
+/// The bytes of a frame before encryption.
+#[pyfunction]
+pub fn beats_plain_frame<'py>(
+    py: Python<'py>,
+    segment: &PySegment,
+    offset: u64,
+    size: usize,
+) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &plain_frame(&segment.0, offset, size))
+}

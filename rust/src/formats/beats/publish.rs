@@ -1,0 +1,132 @@
+//! How appended frames become part of a Beats queue: they are whole when they are written, so
+//! there is nothing more to publish, except in segments that are one compressed stream.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use zeroize::Zeroizing;
+
+use super::cipher::KEY_BYTES;
+use super::lz4;
+use super::seal::{self, Chain};
+use crate::files::region;
+use crate::formats::frame::{Batch, Publish};
+use crate::segment::Segment;
+
+/// Bits of an offset that are the position inside its segment.
+pub const POSITION_BITS: u32 = 40;
+
+struct Sealing {
+    base: u64,
+    chain: Chain,
+    file: File,
+}
+
+/// The file's length is the end. With `seal`, every frame gets a tag beside the segment.
+#[derive(Default)]
+pub struct FileEnd {
+    /// The queue's key, where segments are sealed.
+    pub seal: Option<Zeroizing<[u8; KEY_BYTES]>>,
+    sealing: Mutex<Option<Sealing>>,
+}
+
+impl FileEnd {
+    /// With the queue's key, where segments are sealed.
+    pub fn new(seal: Option<[u8; KEY_BYTES]>) -> Self {
+        Self { seal: seal.map(Zeroizing::new), sealing: Mutex::new(None) }
+    }
+
+    fn note(&self, key: &[u8; KEY_BYTES], segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+        let mut sealing = self.sealing.lock().unwrap_or_else(|e| e.into_inner());
+        if sealing.as_ref().is_none_or(|sealing| sealing.base != segment.base()) {
+            // A segment is appended to by one opening only: this is its first frame.
+            let mut iv = [0; KEY_BYTES];
+            iv.copy_from_slice(segment.bytes().get(4..20).ok_or(std::io::ErrorKind::InvalidData)?);
+            let chain = Chain::new(key, seal::id(segment.base()), iv);
+            let mut path = segment.path().as_os_str().to_os_string();
+            path.push(".mac");
+            let file = seal::begin(Path::new(&path), &chain)?;
+            *sealing = Some(Sealing { base: segment.base(), chain, file });
+        }
+        let Some(sealing) = sealing.as_mut() else { return Ok(()) };
+        let tags = seal::tags(&mut sealing.chain, segment, batch.first, batch.end);
+        region::write_at(&sealing.file, sealing.file.metadata()?.len(), &tags)
+    }
+}
+
+fn cut(segment: &Segment, end: u64) -> std::io::Result<()> {
+    let Some(map) = segment.map() else { return Ok(()) };
+    let position = segment.position(end) as u64;
+    match map.file().metadata()?.len() > position {
+        true => region::set_len(map.file(), position),
+        false => Ok(()),
+    }
+}
+
+impl Publish for FileEnd {
+    fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+        self.seal.as_ref().map_or(Ok(()), |key| self.note(key, segment, batch))
+    }
+
+    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<()> {
+        cut(segment, batch.end)
+    }
+}
+
+struct Open {
+    base: u64,
+    file: File,
+    end: u64,
+    is_begun: bool,
+}
+
+/// Frames are appended to a plain copy beside the queue, which all processes map; every batch is
+/// also added as a block to the segment's own file.
+pub struct StreamEnd {
+    folder: PathBuf,
+    copies: PathBuf,
+    header_bytes: u64,
+    open: Mutex<Option<Open>>,
+}
+
+impl StreamEnd {
+    /// For the queue in `folder`, with its plain copies in `copies`; their frames begin at
+    /// `header_bytes`.
+    pub fn new(folder: PathBuf, copies: PathBuf, header_bytes: u64) -> Self {
+        Self { folder, copies, header_bytes, open: Mutex::new(None) }
+    }
+
+    fn open(&self, base: u64) -> std::io::Result<Open> {
+        let name = format!("{}.seg", base >> POSITION_BITS);
+        let file = region::open(&self.folder.join(name), true)?;
+        let end = file.metadata()?.len();
+        Ok(Open { base, file, end, is_begun: false })
+    }
+}
+
+impl Publish for StreamEnd {
+    fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+        let mut open = self.open.lock().unwrap_or_else(|e| e.into_inner());
+        if open.as_ref().is_none_or(|open| open.base != segment.base()) {
+            *open = Some(self.open(segment.base())?);
+        }
+        let Some(open) = open.as_mut() else { return Ok(()) };
+        let len = crate::bytes::words::size(batch.end.saturating_sub(batch.first));
+        let block = lz4::carry_on(segment.frame_bytes(batch.first, len), open.is_begun);
+        region::write_at(&open.file, open.end, &block)?;
+        open.end += block.len() as u64;
+        open.is_begun = true;
+        Ok(())
+    }
+
+    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<()> {
+        cut(segment, batch.end)
+    }
+    /// Makes the plain copy, empty: whoever made it later could hide a segment that was filled and
+    /// closed by then. One that is there is a dead holder's, of a segment that never was.
+    fn begin(&self, _: &Segment, _: &Batch, base: u64, _synced: bool) -> std::io::Result<()> {
+        let copy = self.copies.join(format!("{}.plain", base >> POSITION_BITS));
+        region::set_len(&region::open_or_create(&copy)?, self.header_bytes)
+    }
+}

@@ -1,0 +1,167 @@
+//! `<id>.seg.mac`: what makes an encrypted segment tamper-evident. The segment itself stays as it
+//! is.
+//!
+//! ```text
+//! magic "BEATSMAC" | version u32 | 0 u32 | segment u64 | frames u64 | closing tag 32 | tag 32 …
+//! tag i     = HMAC-SHA256(key, tag i-1 | segment | i | IV | the frame as it is on the disk)
+//! closing   = HMAC-SHA256(key, "closed" | last tag | segment | frames)
+//! ```
+//!
+//! The key is derived from the queue's. `frames` and the closing tag are zero while the segment is
+//! open. An edited, moved, exchanged or missing frame breaks the chain from there on; a cut is
+//! noticed by the closing tag.
+
+use std::path::Path;
+
+use hkdf::Hkdf;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use zeroize::Zeroizing;
+
+use super::cipher::KEY_BYTES;
+use super::publish::POSITION_BITS;
+use crate::bytes::words;
+use crate::files::region;
+use crate::segment::Segment;
+
+const MAGIC: &[u8; 8] = b"BEATSMAC";
+const HEADER_BYTES: usize = 64;
+const FRAMES_AT: usize = 24;
+const CLOSING_AT: usize = 32;
+const TAG_BYTES: usize = 32;
+
+type Tag = [u8; TAG_BYTES];
+
+/// The chain of one segment, up to some frame.
+pub struct Chain {
+    key: Zeroizing<Tag>,
+    segment: u64,
+    iv: [u8; KEY_BYTES],
+    last: Tag,
+    count: u64,
+}
+
+impl Chain {
+    /// The beginning of a segment's chain.
+    pub fn new(key: &[u8; KEY_BYTES], segment: u64, iv: [u8; KEY_BYTES]) -> Self {
+        let mut derived = Zeroizing::new([0; TAG_BYTES]);
+        // The output is as long as a hash: expanding can't fail.
+        let _ = Hkdf::<Sha256>::new(None, key).expand(b"penstock beats seal 1", &mut *derived);
+        Self { key: derived, segment, iv, last: [0; TAG_BYTES], count: 0 }
+    }
+
+    fn tag(&self, parts: &[&[u8]]) -> Tag {
+        let Ok(mut mac) = <Hmac<Sha256> as KeyInit>::new_from_slice(&*self.key) else {
+            return [0; TAG_BYTES];
+        };
+        parts.iter().for_each(|part| mac.update(part));
+        mac.finalize().into_bytes().into()
+    }
+
+    /// The next frame's tag.
+    pub fn next(&mut self, frame: &[u8]) -> Tag {
+        let (segment, index) = (self.segment.to_le_bytes(), self.count.to_le_bytes());
+        self.last = self.tag(&[&self.last, &segment, &index, &self.iv, frame]);
+        self.count += 1;
+        self.last
+    }
+
+    fn closing(&self) -> Tag {
+        let (segment, count) = (self.segment.to_le_bytes(), self.count.to_le_bytes());
+        self.tag(&[b"closed", &self.last, &segment, &count])
+    }
+
+    fn header(&self, is_closed: bool) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&1u64.to_le_bytes());
+        out.extend_from_slice(&self.segment.to_le_bytes());
+        out.extend_from_slice(&if is_closed { self.count } else { 0 }.to_le_bytes());
+        out.extend_from_slice(&if is_closed { self.closing() } else { [0; TAG_BYTES] });
+        out
+    }
+}
+
+/// Tags for the frames of `[first, end)`.
+pub fn tags(chain: &mut Chain, segment: &Segment, first: u64, end: u64) -> Vec<u8> {
+    let (mut offset, mut out) = (first, Vec::new());
+    while let Some(size) = segment.size_at(offset, end).filter(|_| offset < end) {
+        out.extend_from_slice(&chain.next(segment.frame_bytes(offset, size)));
+        offset += size as u64;
+    }
+    out
+}
+
+/// Begins the file of a segment without frames.
+pub fn begin(path: &Path, chain: &Chain) -> std::io::Result<std::fs::File> {
+    let file = region::open_or_create(path)?;
+    region::set_len(&file, 0)?;
+    region::write_at(&file, 0, &chain.header(false))?;
+    Ok(file)
+}
+
+fn stored(bytes: &[u8], index: u64) -> Option<&[u8]> {
+    let at = HEADER_BYTES.checked_add(words::size(index).checked_mul(TAG_BYTES)?)?;
+    bytes.get(at..at + TAG_BYTES)
+}
+
+/// Closes the file of a segment whose frames end at `end`: frames that a crash left without a tag
+/// get theirs, and the count is sealed.
+pub fn close(path: &Path, mut chain: Chain, segment: &Segment, end: u64) -> std::io::Result<()> {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let mut offset = segment.first();
+    let mut more = Vec::new();
+    while let Some(size) = segment.size_at(offset, end).filter(|_| offset < end) {
+        let tag = match stored(&bytes, chain.count) {
+            // Zeros are a tag that a power cut kept from the disk.
+            Some(tag) if more.is_empty() && tag.iter().any(|byte| *byte != 0) => {
+                chain.last.copy_from_slice(tag); // What was sealed stays sealed as it was.
+                chain.count += 1;
+                offset += size as u64;
+                continue;
+            }
+            _ => chain.next(segment.frame_bytes(offset, size)),
+        };
+        more.extend_from_slice(&tag);
+        offset += size as u64;
+    }
+    let file = region::open_or_create(path)?;
+    let known = words::size(chain.count) * TAG_BYTES - more.len();
+    region::write_at(&file, (HEADER_BYTES + known) as u64, &more)?;
+    region::set_len(&file, (HEADER_BYTES + words::size(chain.count) * TAG_BYTES) as u64)?;
+    region::write_at(&file, 0, &chain.header(true))?;
+    region::sync(&file)
+}
+
+/// What the seal says about the frames of `[first, end)`: `(offset, found)` for each fault.
+pub fn check(bytes: &[u8], mut chain: Chain, segment: &Segment, end: u64) -> Vec<(u64, String)> {
+    let mut offset = segment.first();
+    if bytes.get(..8) != Some(MAGIC.as_slice()) || words::u64_le(bytes, 8) != Some(1) {
+        return vec![(offset, "no seal".into())];
+    }
+    while offset < end {
+        let Some(size) = segment.size_at(offset, end) else {
+            return vec![(offset, "damage inside a sealed segment".into())];
+        };
+        let index = chain.count;
+        let tag = chain.next(segment.frame_bytes(offset, size));
+        match stored(bytes, index) {
+            Some(known) if known == tag => offset += size as u64,
+            Some(_) => return vec![(offset, format!("frame {index} that is not the sealed one"))],
+            None => return vec![(offset, format!("frame {index} behind the last sealed one"))],
+        }
+    }
+    let count = words::u64_le(bytes, FRAMES_AT).unwrap_or(0);
+    let closing = bytes.get(CLOSING_AT..HEADER_BYTES).unwrap_or_default();
+    if stored(bytes, chain.count).is_some() || (count != 0 && count != chain.count) {
+        return vec![(offset, format!("{} frames, fewer than were sealed", chain.count))];
+    }
+    if count != 0 && closing != chain.closing() {
+        return vec![(offset, "a closing tag that is not ours".into())];
+    }
+    Vec::new()
+}
+
+/// The id of the segment that begins at `base`.
+pub fn id(base: u64) -> u64 {
+    base >> POSITION_BITS
+}

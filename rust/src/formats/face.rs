@@ -1,0 +1,95 @@
+//! What Python uses to make codecs and ends, and the checksums it needs itself.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use crate::bytes::cipher::SegmentCipher;
+use crate::formats::mfq::{ConsumerOffset, MfqFrames, OffsetFile, ProducerOffset};
+use crate::formats::penstock::{PenstockFrames, SizeWord};
+use crate::formats::vqs::VqsFrames;
+use crate::formats::zbus::ZbusFrames;
+use crate::group::PyMirror;
+use crate::segment::{PyFrames, PyPublish};
+
+/// The codec of a `penstock` segment; with `key` (32 bytes) and `salt` an encrypted one.
+#[pyfunction]
+#[pyo3(signature = (queue_id, base, *, compress=false, encrypted=false, key=None, salt=None))]
+pub fn penstock_frames(
+    queue_id: [u8; 16],
+    base: u64,
+    compress: bool,
+    encrypted: bool,
+    key: Option<&[u8]>,
+    salt: Option<&[u8]>,
+) -> PyResult<PyFrames> {
+    let wrong = || pyo3::exceptions::PyValueError::new_err("a queue's key has 32 bytes");
+    let cipher = match (encrypted, key) {
+        (true, Some(key)) => Some(
+            SegmentCipher::new(key, &queue_id, base, salt.unwrap_or_default()).ok_or_else(wrong)?,
+        ),
+        _ => None,
+    };
+    Ok(PyFrames(Arc::new(PenstockFrames { cipher, compress })))
+}
+
+/// The end of a `penstock` segment: the first frame's size word.
+#[pyfunction]
+pub fn publish_size_word() -> PyPublish {
+    PyPublish(Arc::new(SizeWord))
+}
+
+/// The codec of a VQS ring; `gzip` for the stages that pack their records.
+#[pyfunction]
+#[pyo3(signature = (*, gzip=false))]
+pub fn vqs_frames(gzip: bool) -> PyFrames {
+    PyFrames(Arc::new(VqsFrames { is_gzip: gzip }))
+}
+
+/// The codec of a `zbus` segment that begins at `base`.
+#[pyfunction]
+#[pyo3(signature = (base, *, absolute, crc))]
+pub fn zbus_frames(base: u64, absolute: bool, crc: bool) -> PyFrames {
+    PyFrames(Arc::new(ZbusFrames { base, is_absolute: absolute, has_crc: crc }))
+}
+
+/// The codec of an mfq segment.
+#[pyfunction]
+pub fn mfq_frames(segment_bytes: usize) -> PyFrames {
+    PyFrames(Arc::new(MfqFrames { segment_bytes }))
+}
+
+/// The end of an mfq queue: its file `producer.offset`.
+#[pyfunction]
+pub fn producer_offset(path: PathBuf) -> PyResult<PyPublish> {
+    Ok(PyPublish(Arc::new(ProducerOffset(OffsetFile::open(&path)?))))
+}
+
+/// Where an mfq queue keeps its default group's progress: its file `consumer.offset`.
+#[pyfunction]
+pub fn consumer_offset(path: PathBuf) -> PyResult<PyMirror> {
+    Ok(PyMirror(Arc::new(ConsumerOffset(OffsetFile::open(&path)?))))
+}
+
+/// CRC-32C of `data`.
+#[pyfunction]
+pub fn crc32c(data: &[u8]) -> u32 {
+    crate::bytes::checksum::crc32c(data)
+}
+
+/// CRC-32 (IEEE) of `data`.
+#[pyfunction]
+pub fn crc32(data: &[u8]) -> u32 {
+    crate::bytes::checksum::crc32(data)
+}
+
+/// Whether `tag` passes the filter.
+#[pyfunction]
+#[pyo3(signature = (tags, tag, dialect = "modern"))]
+pub fn tag_matches(tags: &str, tag: &str, dialect: &str) -> PyResult<bool> {
+    let unknown =
+        || pyo3::exceptions::PyValueError::new_err(format!("no tag dialect is called {dialect}"));
+    let dialect = crate::bytes::tags::dialect(dialect).ok_or_else(unknown)?;
+    Ok(crate::bytes::tags::Filter::new(tags, dialect).matches(tag.as_bytes()))
+}

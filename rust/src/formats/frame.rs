@@ -1,0 +1,339 @@
+//! What every format's codec speaks: a draft goes in, a frame comes out, and back.
+//!
+//! `Frames` is made once per segment, when it is opened: layout, version, keys are decided there,
+//! and the loops then run on plain values. It finds bytes and judges nothing else.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A message on its way in. Empty means absent, except for the body.
+#[derive(Default, Clone, Copy)]
+pub struct Draft<'a> {
+    /// The user's bytes.
+    pub body: &'a [u8],
+    /// Label for filters.
+    pub tag: &'a [u8],
+    /// The user's name for the message.
+    pub id: &'a [u8],
+    /// Messages with one key are handed out one at a time, in order.
+    pub key: &'a [u8],
+    /// Headers in wire form (`headers.rs`).
+    pub headers: &'a [u8],
+    /// Wall time, ns since 1970.
+    pub timestamp_ns: i64,
+    /// Wall time before which nobody gets it; 0: at once.
+    pub due_ns: i64,
+}
+
+/// Where a frame goes.
+#[derive(Default, Clone, Copy)]
+pub struct Place {
+    /// The message's offset.
+    pub offset: u64,
+    /// The message's number.
+    pub number: u64,
+}
+
+/// Bytes inside a frame (or inside what was unsealed from it).
+#[derive(Default, Clone, Copy, Debug)]
+pub struct Span {
+    /// First byte.
+    pub at: u32,
+    /// How many.
+    pub len: u32,
+}
+
+impl Span {
+    /// A span from positions that were already checked against the frame.
+    pub fn new(at: usize, len: usize) -> Self {
+        Self { at: crate::bytes::words::small(at), len: crate::bytes::words::small(len) }
+    }
+
+    /// The bytes it names, none outside.
+    #[inline]
+    pub fn of<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let at = self.at as usize;
+        bytes.get(at..at + self.len as usize).unwrap_or_default()
+    }
+}
+
+/// No number: the format keeps none.
+pub const NO_NUMBER: i64 = -1;
+/// No timestamp: the format keeps none.
+pub const NO_TIME: i64 = i64::MIN;
+
+/// One frame, found.
+#[derive(Clone, Debug)]
+pub struct FrameView {
+    /// Bytes from this frame's first to the next frame's first.
+    pub size: usize,
+    /// Messages inside: 1, or more in a compressed frame.
+    pub count: u32,
+    /// The (first) message's number.
+    pub number: i64,
+    /// The (first) message's time.
+    pub timestamp_ns: i64,
+    /// Not before this wall time; 0: at once.
+    pub due_ns: i64,
+    /// Spans below are into `owned`, or, without it, into the frame's own bytes.
+    pub id: Span,
+    /// See `id`.
+    pub tag: Span,
+    /// See `id`.
+    pub key: Span,
+    /// See `id`.
+    pub headers: Span,
+    /// See `id`.
+    pub body: Span,
+    /// The bytes inside the frame as they are on disk, always into the frame itself.
+    pub payload: Span,
+    /// Compressed or encrypted: the spans say nothing until `Frames::unseal`.
+    pub sealed: bool,
+    /// What the spans point into when it is not the frame itself.
+    pub owned: Option<Arc<[u8]>>,
+}
+
+impl Default for FrameView {
+    fn default() -> Self {
+        let none = Span::default();
+        Self {
+            size: 0,
+            count: 1,
+            number: NO_NUMBER,
+            timestamp_ns: NO_TIME,
+            due_ns: 0,
+            id: none,
+            tag: none,
+            key: none,
+            headers: none,
+            body: none,
+            payload: none,
+            sealed: false,
+            owned: None,
+        }
+    }
+}
+
+/// Bytes that are not what a writer of this format writes.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    /// The byte in the segment file.
+    pub at: usize,
+    /// What is there.
+    pub found: String,
+    /// What should be.
+    pub expected: String,
+}
+
+impl Fault {
+    /// A fault at a byte.
+    pub fn new(at: usize, found: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self { at, found: found.into(), expected: expected.into() }
+    }
+}
+
+/// What stands at a position.
+pub enum Step {
+    /// A whole frame.
+    Frame(FrameView),
+    /// Nothing was written here yet.
+    End,
+    /// A frame that runs past the bytes there are.
+    CutShort(Fault),
+    /// Neither a frame nor an end.
+    Bad(Fault),
+    /// Known damage that a repair has set aside: reading goes on at this offset. The segment says
+    /// so, never a codec.
+    Hole(u64),
+}
+
+/// The codec of one segment.
+pub trait Frames: Send + Sync {
+    /// Whether these are frames of our own format, whose plain ones are found without a call.
+    fn is_own(&self) -> bool {
+        false
+    }
+
+    /// Whether `find_plain` finds frames.
+    fn has_plain(&self) -> bool {
+        false
+    }
+
+    /// Finds a plain, whole frame at `at` of `bytes`: what `step` finds, written to `view` in
+    /// place. False: look with `step`.
+    fn find_plain(&self, _bytes: &[u8], _at: usize, _view: &mut FrameView) -> bool {
+        false
+    }
+
+    /// A batch is about to be measured and then, in the same order, encoded: what a codec that
+    /// must encode to measure kept from the batch before it is stale.
+    fn begin(&self) {}
+
+    /// Bytes the draft will take, padding included, or why this format can't hold it.
+    fn measure(&self, draft: &Draft<'_>) -> Result<usize, String>;
+
+    /// Writes the frame to `out`, which is as long as `measure` said. When `held` is set, the
+    /// bytes that publish the frame stay zero, and the answer is the word that `Publish` stores.
+    fn encode(
+        &self,
+        draft: &Draft<'_>,
+        place: Place,
+        held: bool,
+        out: &mut [u8],
+    ) -> Result<u32, String>;
+
+    /// What stands at `at` of `bytes`; `offset` is where the message is in the queue.
+    /// With `verify`, checksums count.
+    fn step(&self, bytes: &[u8], at: usize, offset: u64, verify: bool) -> Step;
+
+    /// The bytes inside the frame that `step` found at `at`, for those who ask for them raw.
+    fn payload<'a>(&self, bytes: &'a [u8], at: usize, frame: &FrameView) -> Cow<'a, [u8]> {
+        Cow::Borrowed(frame.payload.of(bytes.get(at..).unwrap_or_default()))
+    }
+
+    /// The bytes from `at` on as they were before encryption, where that is done by position.
+    fn plain_bytes<'a>(&self, bytes: &'a [u8], at: usize) -> Cow<'a, [u8]> {
+        Cow::Borrowed(bytes.get(at..).unwrap_or_default())
+    }
+
+    /// How long the frame at `at` is, without looking inside; none when there is no frame.
+    fn size_at(&self, bytes: &[u8], at: usize, offset: u64) -> Option<usize> {
+        match self.step(bytes, at, offset, false) {
+            Step::Frame(view) => Some(view.size),
+            _ => None,
+        }
+    }
+
+    /// The messages of a sealed frame, each with its spans into `owned`.
+    fn unseal(
+        &self,
+        _bytes: &[u8],
+        at: usize,
+        _offset: u64,
+        _frame: &FrameView,
+    ) -> Result<Vec<FrameView>, Fault> {
+        Err(Fault::new(at, "a sealed frame", "a plain one"))
+    }
+
+    /// Whether `pack` is worth asking.
+    fn is_packing(&self) -> bool {
+        false
+    }
+
+    /// Packs several drafts into one frame, where the format can (compression). None: it can't,
+    /// or it would not pay.
+    fn pack(&self, _drafts: &[Draft<'_>], _first: Place) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Zero bytes that must follow the last frame, so that a reader of the file alone sees an end.
+    fn trailing_zeros(&self) -> usize {
+        0
+    }
+
+    /// Whether the frame itself has a checksum over all of it, which `step` verifies. Where not,
+    /// the integrity sidecar keeps one.
+    fn is_checked(&self) -> bool {
+        false
+    }
+
+    /// Bytes of frames that one append may hold, of a segment with this many.
+    fn most_at_once(&self, segment_bytes: usize) -> usize {
+        (segment_bytes / 2).max(1 << 16)
+    }
+
+    /// Whether a frame must begin at a multiple of this many bytes.
+    fn alignment(&self) -> usize {
+        1
+    }
+
+    /// The next position after `at` where a whole, checked frame stands: how a reader gets past
+    /// damage.
+    fn resync(&self, bytes: &[u8], at: usize, base: u64, shift: usize) -> Option<usize> {
+        let step = self.alignment().max(1);
+        let mut next = at.checked_add(step)? / step * step;
+        while next < bytes.len() {
+            let offset = base.wrapping_add(next as u64).wrapping_sub(shift as u64);
+            if let Step::Frame(_) = self.step(bytes, next, offset, true) {
+                return Some(next);
+            }
+            next = next.checked_add(step)?;
+        }
+        None
+    }
+}
+
+/// How a format's end becomes visible to those who read its own files.
+pub trait Publish: Send + Sync {
+    /// The frames of `[first, end)` are in place; make them part of the queue.
+    fn publish(&self, segment: &crate::segment::Segment, batch: &Batch) -> std::io::Result<()>;
+
+    /// Whether the format's end is a word of its own that must not reach the disk before the
+    /// frames: at durability `always` it is then published by the sync, between two syncs.
+    fn is_word(&self) -> bool {
+        false
+    }
+
+    /// The same for a word, by a sync, when there is more behind it already: frames, an end that was
+    /// published further on, another segment. None of that may be undone.
+    fn publish_behind(
+        &self,
+        _segment: &crate::segment::Segment,
+        _batch: &Batch,
+    ) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    /// Syncs what `publish` stored, where that is another file than the segment.
+    fn sync(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    /// A new segment begins at `base`, and `old` has ended at `batch.end`. Its name is in place and
+    /// nobody was told yet. With `synced`, nothing stored here may be ahead of the frames.
+    fn begin(
+        &self,
+        _old: &crate::segment::Segment,
+        _batch: &Batch,
+        _base: u64,
+        _synced: bool,
+    ) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    /// The end as the format's own file has it, where other programs may move it too: whoever
+    /// appends or waits looks here, and the store follows (`Store.follow`).
+    fn foreign_end(&self) -> Option<u64> {
+        None
+    }
+
+    /// The frames below `batch.end` are on the disk: makes the format's own end durable too. Under
+    /// the sync lock.
+    fn synced(&self, _segment: &crate::segment::Segment, _batch: &Batch) -> std::io::Result<()> {
+        self.sync()
+    }
+
+    /// An appender died: nothing at or above `batch.end` counts. Bytes up to `reserved` may have
+    /// been touched.
+    fn settle(
+        &self,
+        segment: &crate::segment::Segment,
+        batch: &Batch,
+        reserved: u64,
+    ) -> std::io::Result<()>;
+}
+
+/// What one append added.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    /// Offset of the first message.
+    pub first: u64,
+    /// Offset after the last frame.
+    pub end: u64,
+    /// The first frame's size word, held back until now.
+    pub first_word: u32,
+    /// Number of the message after the last one.
+    pub next_number: u64,
+    /// The largest timestamp in it.
+    pub now_ns: i64,
+}

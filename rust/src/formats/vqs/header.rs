@@ -1,0 +1,364 @@
+//! The end of a VQS ring: capacity left, count, read and write offset in the file's header.
+//!
+//! The four words follow from the control block (head, tail, numbers), so whoever inherits a lock
+//! writes them anew. After a power loss neither counts: the intent record in the sidecar does,
+//! which is written and synced after the frames and before anyone relies on them, and before ring
+//! space that it gives up is used again. Two slots, written in turn, each with its checksum
+//! (`penstock.formats.vqs.layouts` declares the table).
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use pyo3::prelude::*;
+
+use crate::bytes::checksum::crc32c;
+use crate::bytes::words;
+use crate::files::region;
+use crate::formats::frame::{Batch, Publish};
+use crate::segment::{PyPublish, PySegment, Segment};
+use crate::shared::control::{Control, Shared, at};
+use crate::sys::mapping::Mapping;
+
+/// Capacity, count, read and write offset, in the header of every stage.
+const WORDS_AT: usize = 4;
+const INTENT_BYTES: usize = 8192;
+const SLOT_BYTES: usize = 4096;
+const RECORD_BYTES: usize = 80;
+const CRC_AT: usize = 76;
+const MAGIC: &[u8; 8] = b"VQSINTNT";
+/// How far ahead of the tail pages are made ready at a time.
+const READY_BYTES: usize = 2 << 20;
+/// Words of the format's own in the control block: a head that is being moved.
+const MOVING: usize = at::USER;
+const MOVING_HEAD: usize = at::USER + 8;
+const MOVING_NUMBER: usize = at::USER + 16;
+
+/// Where a ring begins and ends.
+#[derive(Clone, Copy)]
+struct Extent {
+    head: u64,
+    tail: u64,
+    head_number: u64,
+    next_number: u64,
+}
+
+impl Extent {
+    /// The four words of the header.
+    fn words(&self, segment: &Segment) -> Option<[u8; 16]> {
+        let ring = segment.ring()?;
+        let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let position = |offset: u64| words::small(segment.position(offset));
+        let mut out = [0; 16];
+        words::put_u32_le(&mut out, 0, small(ring.len().saturating_sub(self.tail - self.head)))?;
+        words::put_u32_le(&mut out, 4, small(self.next_number.saturating_sub(self.head_number)))?;
+        words::put_u32_le(&mut out, 8, position(self.head))?;
+        words::put_u32_le(&mut out, 12, position(self.tail))?;
+        Some(out)
+    }
+}
+
+/// Publishes the end of a ring and gives its space back.
+pub struct RingHeader {
+    control: Arc<Control>,
+    /// The file with the header, where that is not the segment itself.
+    meta: Option<Mapping>,
+    intent: Mapping,
+    is_always: bool,
+    /// Pages before this offset were made ready for the tail to come; of this process alone.
+    ready: AtomicU64,
+}
+
+/// A lock word of the control block, held.
+struct Held<'a>(&'a Control, &'a AtomicU32);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.life().give(self.1);
+    }
+}
+
+fn missing() -> io::Error {
+    io::Error::other("the segment is no ring that is open for writing")
+}
+
+impl RingHeader {
+    fn word(&self, at: usize) -> u64 {
+        self.control.map().word64(at).load(Ordering::Acquire)
+    }
+
+    /// Whoever asks holds the append or the sync lock; a head that is being moved then belongs to
+    /// a mover that died, who held both.
+    fn extent(&self, tail: u64, next_number: u64) -> Extent {
+        if self.word(MOVING) != 0 {
+            self.move_head(self.word(MOVING_HEAD), self.word(MOVING_NUMBER));
+        }
+        let (head, head_number) = (self.control.head(), self.word(at::HEAD_NUMBER));
+        Extent { head: head.min(tail), tail, head_number, next_number }
+    }
+
+    /// Takes the append lock; a dead holder's work is put right first.
+    fn lock(&self, segment: &Segment) -> io::Result<Held<'_>> {
+        let control = &*self.control;
+        control.life().take_patiently(control.lock_word());
+        let held = Held(control, control.lock_word());
+        if control.is_unfinished() {
+            let (tail, number) = control.settled();
+            control.advance(tail, number);
+            self.put_right(segment, tail, number)?;
+            control.reserve(tail, number);
+        }
+        Ok(held)
+    }
+
+    fn sync_lock(&self) -> Held<'_> {
+        self.control.life().take_patiently(self.control.sync_word());
+        Held(&self.control, self.control.sync_word())
+    }
+
+    /// Under the append lock, after its holder died.
+    fn put_right(&self, segment: &Segment, tail: u64, number: u64) -> io::Result<()> {
+        let file = segment.map().ok_or_else(missing)?.file();
+        if region::inode(file)? != region::inode(&region::open(segment.path(), false)?)? {
+            // It died between the rename of a resized file and telling the others.
+            self.control.map().word64(at::GENERATION).fetch_add(1, Ordering::AcqRel);
+            return Ok(());
+        }
+        self.store(segment, &self.extent(tail, number))
+    }
+
+    fn store(&self, segment: &Segment, extent: &Extent) -> io::Result<()> {
+        let raw = extent.words(segment).ok_or_else(missing)?;
+        let map = self.meta.as_ref().or(segment.map()).ok_or_else(missing)?;
+        map.store(WORDS_AT, &raw).ok_or_else(missing)
+    }
+
+    /// Both words of the head, so that a successor can finish what was begun.
+    fn move_head(&self, head: u64, number: u64) {
+        let map = self.control.map();
+        map.publish64(MOVING_HEAD, head);
+        map.publish64(MOVING_NUMBER, number);
+        map.publish64(MOVING, 1);
+        map.publish64(at::HEAD_NUMBER, number);
+        map.publish64(at::HEAD, head);
+        map.publish64(MOVING, 0);
+    }
+
+    /// What a slot of the intent says: its sequence and the extent. None: it is not whole.
+    fn noted(&self, slot: usize) -> Option<(u64, Extent)> {
+        let raw = self.intent.get(slot, RECORD_BYTES)?;
+        if words::u32_le(raw, CRC_AT) != raw.get(..CRC_AT).map(crc32c) {
+            return None;
+        }
+        let wide = |at| words::u64_le(raw, at);
+        let (head, tail) = (wide(16)?, wide(24)?);
+        Some((wide(8)?, Extent { head, tail, head_number: wide(32)?, next_number: wide(40)? }))
+    }
+
+    /// Writes the intent into the slot that is not the newest. Under the sync lock.
+    fn note(&self, segment: &Segment, extent: &Extent) -> io::Result<()> {
+        let sequence = |slot| self.noted(slot).map_or(0, |(sequence, _)| sequence);
+        let (first, second) = (sequence(0), sequence(SLOT_BYTES));
+        let slot = if first > second { SLOT_BYTES } else { 0 };
+        let mut raw = [0; RECORD_BYTES];
+        let file_bytes = segment.ring().map_or(0, |ring| ring.len() + ring.start() as u64);
+        let wide = [first.max(second) + 1, extent.head, extent.tail, extent.head_number];
+        words::put(&mut raw, 0, MAGIC);
+        for (at, value) in (8..).step_by(8).zip(wide) {
+            words::put_u64_le(&mut raw, at, value);
+        }
+        words::put_u64_le(&mut raw, 40, extent.next_number);
+        words::put(&mut raw, 48, &extent.words(segment).ok_or_else(missing)?);
+        words::put_u64_le(&mut raw, 64, file_bytes);
+        let crc = crc32c(raw.get(..CRC_AT).unwrap_or_default());
+        words::put_u32_le(&mut raw, CRC_AT, crc);
+        self.intent.store(slot, &raw).ok_or_else(missing)?;
+        region::sync(self.intent.file())
+    }
+
+    /// What the newest intent claims from `head` on, if it claims anything before it: that space
+    /// must not be used again as long as a power loss would bring the claim back.
+    fn claimed(&self, head: u64, number: u64) -> Option<Extent> {
+        let slots = [self.noted(0), self.noted(SLOT_BYTES)];
+        let (_, claim) = slots.into_iter().flatten().max_by_key(|(sequence, _)| *sequence)?;
+        if claim.head == claim.tail || head <= claim.head {
+            return None;
+        }
+        let is_over = head >= claim.tail;
+        let (tail, next_number) =
+            if is_over { (head, number) } else { (claim.tail, claim.next_number) };
+        Some(Extent { head, tail, head_number: number, next_number })
+    }
+
+    /// Moves the head to `head`, which every group has passed; answers how many messages went.
+    fn free(
+        &self,
+        segment: &Segment,
+        head: u64,
+        since: Option<u64>,
+        is_synced: bool,
+    ) -> io::Result<u64> {
+        let control = &*self.control;
+        let _syncing = self.sync_lock();
+        let (old, old_number) = (control.head(), self.word(at::HEAD_NUMBER));
+        if head <= old || head > control.tail() || segment.is_stale() {
+            return Ok(0);
+        }
+        if since.is_some_and(|since| since != old) {
+            return Ok(0); // What `head` was read from may have been overwritten meanwhile.
+        }
+        let freed = count(segment, old, head);
+        let number = old_number + freed;
+        if is_synced {
+            // Space may be used again only when a power loss can't bring its messages back.
+            let held = self.lock(segment)?;
+            let (tail, next_number) = (control.tail(), control.next_number());
+            drop(held);
+            let extent = Extent { head, tail, head_number: number, next_number };
+            let synced = segment.sync(false).and_then(|()| self.note(segment, &extent));
+            synced.inspect_err(|_| control.poison())?;
+            control.set_durable(tail);
+        } else if let Some(left) = self.claimed(head, number) {
+            self.note(segment, &left).inspect_err(|_| control.poison())?;
+        }
+        let held = self.lock(segment)?;
+        self.move_head(head, number);
+        let extent = self.extent(control.tail(), control.next_number());
+        self.store(segment, &extent)?;
+        drop(held);
+        control.signal();
+        Ok(freed)
+    }
+}
+
+/// Messages in `[first, last)`; damage that every group has passed over counts for none.
+fn count(segment: &Segment, first: u64, last: u64) -> u64 {
+    let (mut at, mut found) = (first, 0);
+    while at < last {
+        match segment.size_at(at, last) {
+            Some(size) => {
+                at += size as u64;
+                found += 1;
+            }
+            None => at = segment.resync(at, last).unwrap_or(last),
+        }
+    }
+    found
+}
+
+impl RingHeader {
+    /// The tail comes to pages that were synced a lap ago: forgotten ahead of it, they are mapped
+    /// again with far fewer faults.
+    #[inline]
+    fn make_ready(&self, segment: &Segment, end: u64) {
+        if end < self.ready.load(Ordering::Relaxed) {
+            return;
+        }
+        let (Some(map), Some(ring)) = (segment.map(), segment.ring()) else { return };
+        let at = segment.position(end);
+        let len = ring.straight(at, READY_BYTES);
+        if end >= ring.len() && self.control.durable() > end - ring.len() {
+            map.forget(at, len);
+        }
+        self.ready.store(end + len as u64, Ordering::Relaxed);
+    }
+}
+
+impl Publish for RingHeader {
+    fn publish(&self, segment: &Segment, batch: &Batch) -> io::Result<()> {
+        self.make_ready(segment, batch.end);
+        self.store(segment, &self.extent(batch.end, batch.next_number))
+    }
+
+    fn is_word(&self) -> bool {
+        true
+    }
+
+    fn synced(&self, segment: &Segment, batch: &Batch) -> io::Result<()> {
+        let own = segment.map().filter(|_| self.is_always);
+        if let Some(map) = self.meta.as_ref().or(own) {
+            region::sync(map.file())?;
+        }
+        self.note(segment, &self.extent(batch.end, batch.next_number))
+    }
+
+    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> io::Result<()> {
+        self.put_right(segment, batch.end, batch.next_number)
+    }
+}
+
+/// The header of a VQS queue that is open for writing.
+#[pyclass(frozen, module = "penstock._core", name = "VqsHeader")]
+pub struct PyRingHeader(Arc<RingHeader>);
+
+#[pymethods]
+impl PyRingHeader {
+    /// `intent` is the file of the intent record; `meta` the one with the header, where that is
+    /// not the segment itself.
+    #[new]
+    #[pyo3(signature = (shared, intent, *, always, meta=None))]
+    fn new(
+        shared: &Shared,
+        intent: PathBuf,
+        always: bool,
+        meta: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let file = region::open_or_create(&intent)?;
+        region::allocate(&file, INTENT_BYTES as u64)?;
+        let intent = Mapping::new(file, INTENT_BYTES, true)?;
+        let meta = match meta {
+            None => None,
+            Some(path) => Some(Mapping::new(region::open(&path, true)?, SLOT_BYTES, true)?),
+        };
+        let control = Arc::clone(&shared.control);
+        Ok(Self(Arc::new(RingHeader {
+            control,
+            meta,
+            intent,
+            is_always: always,
+            ready: AtomicU64::new(0),
+        })))
+    }
+
+    /// How the end becomes visible.
+    fn publish(&self) -> PyPublish {
+        PyPublish(Arc::clone(&self.0) as Arc<dyn Publish>)
+    }
+
+    /// Gives everything before `head` back; answers how many messages that were. With `synced`
+    /// this survives a power loss before the space is used again. Nothing when the head is not
+    /// `since` any more, if that is given.
+    #[pyo3(signature = (segment, head, synced, since=None))]
+    fn free(
+        &self,
+        py: Python<'_>,
+        segment: &PySegment,
+        head: u64,
+        synced: bool,
+        since: Option<u64>,
+    ) -> PyResult<u64> {
+        Ok(py.detach(|| self.0.free(&segment.0, head, since, synced))?)
+    }
+
+    /// Calls `action` while nobody appends, frees or syncs.
+    fn exclusively(
+        &self,
+        py: Python<'_>,
+        segment: &PySegment,
+        action: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        let held = py.detach(|| -> io::Result<_> {
+            let syncing = self.0.sync_lock();
+            Ok((self.0.lock(&segment.0)?, syncing))
+        })?;
+        let (tail, number) = self.0.control.settled();
+        // Should we die: whoever appends next looks whether the file is still the same.
+        self.0.control.reserve(tail + 1, number);
+        let answer = action.call0();
+        self.0.control.reserve(tail, number);
+        drop(held);
+        self.0.control.signal();
+        answer.map(Bound::unbind)
+    }
+}

@@ -1,0 +1,303 @@
+//! Messages as Arrow record batches, handed over through the C stream capsule.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{
+    BinaryBuilder, Int64Builder, MapBuilder, MapFieldNames, StringBuilder,
+    TimestampMicrosecondBuilder, TimestampNanosecondBuilder,
+};
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::bytes::headers;
+use crate::errors;
+use crate::formats::frame::{NO_NUMBER, NO_TIME};
+use crate::read::scan::{Row, Scan};
+use crate::segment::Segment;
+use crate::sys::sigbus;
+
+const BATCH_BYTES: usize = 2 << 20;
+const BATCH_ROWS: usize = 64 << 10;
+/// A short message with its frame.
+const LIKELY_ROW_BYTES: usize = 100;
+
+/// A column of the table that a queue is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Offset,
+    Number,
+    Timestamp,
+    TimestampNs,
+    /// Before which a message is held back.
+    Due,
+    Id,
+    Key,
+    Tag,
+    Headers,
+    Body,
+    Payload,
+    /// The same as `Timestamp`, in the microseconds that Spark has.
+    TimestampUs,
+    Segment,
+    Position,
+    Length,
+    CorrOffset,
+}
+
+/// The columns a scan has unless others are asked for.
+const DEFAULT: [&str; 8] = ["offset", "number", "timestamp", "id", "key", "tag", "headers", "body"];
+
+fn column(name: &str) -> Option<Column> {
+    Some(match name {
+        "offset" => Column::Offset,
+        "number" => Column::Number,
+        "timestamp" => Column::Timestamp,
+        "timestamp_ns" => Column::TimestampNs,
+        "due" => Column::Due,
+        "id" => Column::Id,
+        "key" => Column::Key,
+        "tag" => Column::Tag,
+        "headers" => Column::Headers,
+        "body" => Column::Body,
+        "payload" => Column::Payload,
+        "timestamp_us" => Column::TimestampUs,
+        "segment" => Column::Segment,
+        "position" => Column::Position,
+        "length" => Column::Length,
+        "corr_offset" => Column::CorrOffset,
+        _ => return None,
+    })
+}
+
+fn headers_type() -> DataType {
+    let entries = Fields::from(vec![
+        Field::new("key", DataType::Utf8, false),
+        Field::new("value", DataType::Utf8, true),
+    ]);
+    DataType::Map(Arc::new(Field::new("entries", DataType::Struct(entries), false)), false)
+}
+
+fn field(name: &str, kind: Column) -> Field {
+    let data_type = match kind {
+        Column::Timestamp | Column::Due => {
+            DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
+        }
+        Column::TimestampUs => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        Column::Id | Column::Key | Column::Tag | Column::Segment => DataType::Utf8,
+        Column::Headers => headers_type(),
+        Column::Body | Column::Payload => DataType::Binary,
+        _ => DataType::Int64,
+    };
+    Field::new(name, data_type, kind != Column::Offset)
+}
+
+#[allow(clippy::large_enum_variant, reason = "a handful per scan, never moved in a loop")]
+enum Builder {
+    Int(Int64Builder),
+    Time(TimestampNanosecondBuilder),
+    TimeUs(TimestampMicrosecondBuilder),
+    Text(StringBuilder),
+    Bytes(BinaryBuilder),
+    Map(MapBuilder<StringBuilder, StringBuilder>),
+}
+
+impl Builder {
+    /// Room for `rows` with `bytes` of bodies: growing step by step would copy everything again.
+    fn new(kind: Column, rows: usize, bytes: usize) -> Self {
+        match kind {
+            Column::TimestampUs => {
+                Self::TimeUs(TimestampMicrosecondBuilder::with_capacity(rows).with_timezone("UTC"))
+            }
+            Column::Timestamp | Column::Due => {
+                Self::Time(TimestampNanosecondBuilder::with_capacity(rows).with_timezone("UTC"))
+            }
+            Column::Id | Column::Key | Column::Tag | Column::Segment => {
+                Self::Text(StringBuilder::with_capacity(rows, rows.saturating_mul(8)))
+            }
+            Column::Body | Column::Payload => {
+                Self::Bytes(BinaryBuilder::with_capacity(rows, bytes))
+            }
+            Column::Headers => {
+                let names = MapFieldNames {
+                    entry: "entries".into(),
+                    key: "key".into(),
+                    value: "value".into(),
+                };
+                Self::Map(MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new()))
+            }
+            _ => Self::Int(Int64Builder::with_capacity(rows)),
+        }
+    }
+
+    #[inline]
+    fn push(
+        &mut self,
+        kind: Column,
+        segment: &Segment,
+        row: &Row,
+        bytes: &[u8],
+    ) -> Result<(), ArrowError> {
+        let view = &row.view;
+        let time = Some(view.timestamp_ns).filter(|time| *time != NO_TIME);
+        match self {
+            Self::Int(ints) => ints.append_option(match kind {
+                Column::Offset => Some(row.offset.cast_signed()),
+                Column::Number => Some(view.number).filter(|number| *number != NO_NUMBER),
+                Column::Position => i64::try_from(segment.position(row.frame)).ok(),
+                Column::Length => i64::try_from(view.size).ok(),
+                Column::CorrOffset => corr_offset(view.headers.of(bytes)),
+                _ => time,
+            }),
+            Self::Time(times) if kind == Column::Due => {
+                times.append_option(Some(view.due_ns).filter(|due| *due != 0));
+            }
+            Self::Time(times) => times.append_option(time),
+            Self::TimeUs(times) => times.append_option(time.map(|ns| ns.div_euclid(1000))),
+            Self::Text(texts) if kind == Column::Segment => {
+                let name = segment.path().file_name().unwrap_or_default();
+                texts.append_value(name.to_string_lossy());
+            }
+            Self::Text(texts) => {
+                let span = match kind {
+                    Column::Id => view.id,
+                    Column::Key => view.key,
+                    _ => view.tag,
+                };
+                match span.len {
+                    0 => texts.append_null(),
+                    _ => texts.append_value(String::from_utf8_lossy(span.of(bytes))),
+                }
+            }
+            Self::Bytes(values) => match kind {
+                Column::Body => values.append_value(view.body.of(bytes)),
+                _ => values.append_value(segment.payload(row.frame, view)),
+            },
+            Self::Map(map) => {
+                for (key, value) in headers::iterate(view.headers.of(bytes)) {
+                    map.keys().append_value(String::from_utf8_lossy(key));
+                    map.values().append_value(String::from_utf8_lossy(value));
+                }
+                map.append(true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        match self {
+            Self::Int(builder) => Arc::new(builder.finish()),
+            Self::Time(builder) => Arc::new(builder.finish()),
+            Self::TimeUs(builder) => Arc::new(builder.finish()),
+            Self::Text(builder) => Arc::new(builder.finish()),
+            Self::Bytes(builder) => Arc::new(builder.finish()),
+            Self::Map(builder) => Arc::new(builder.finish()),
+        }
+    }
+}
+
+/// The message that this one answers, where a format has a place for it.
+fn corr_offset(raw: &[u8]) -> Option<i64> {
+    let (_, value) = headers::iterate(raw).find(|(key, _)| *key == b"zbus.corr_offset")?;
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// The batches of one scan.
+struct Batches {
+    scan: Py<Scan>,
+    kinds: Vec<Column>,
+    schema: SchemaRef,
+    is_over: bool,
+}
+
+impl Batches {
+    fn next_batch(&mut self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+        let room = self.scan.get().lock(py).left().min(BATCH_BYTES);
+        let likely = (room / LIKELY_ROW_BYTES).clamp(1, BATCH_ROWS);
+        let mut builders: Vec<Builder> =
+            self.kinds.iter().map(|kind| Builder::new(*kind, likely, room)).collect();
+        let (mut rows, mut bytes) = (0usize, 0usize);
+        let hits = sigbus::hits();
+        while !self.is_over && rows < BATCH_ROWS && bytes < BATCH_BYTES {
+            let kinds = &self.kinds;
+            let scan = self.scan.get();
+            let filled = py.detach(|| {
+                let mut place = scan.place.lock().unwrap_or_else(|e| e.into_inner());
+                let mut row = Row::default();
+                while rows < BATCH_ROWS && bytes < BATCH_BYTES {
+                    if let Err(halt) = place.next(&mut row) {
+                        return Ok(Some(halt));
+                    }
+                    let Some(segment) = &place.segment else { continue };
+                    let source = row.bytes(segment);
+                    for (builder, kind) in builders.iter_mut().zip(kinds) {
+                        builder.push(*kind, segment, &row, source)?;
+                    }
+                    rows += 1;
+                    bytes += row.view.body.len as usize + 32;
+                }
+                Ok::<_, ArrowError>(None)
+            });
+            match filled
+                .map_err(|error| pyo3::exceptions::PyRuntimeError::new_err(error.to_string()))?
+            {
+                None => break,
+                Some(_) if sigbus::hits() != hits => break,
+                Some(halt) => self.is_over = !scan.resume(py, halt)?,
+            }
+        }
+        if sigbus::hits() != hits {
+            return Err(errors::vanished(py, std::path::Path::new("a segment of this scan")));
+        }
+        if rows == 0 {
+            return Ok(None);
+        }
+        let columns = builders.iter_mut().map(Builder::finish).collect();
+        let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options);
+        batch
+            .map(Some)
+            .map_err(|error| pyo3::exceptions::PyRuntimeError::new_err(error.to_string()))
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = Python::attach(|py| self.next_batch(py));
+        batch.map_err(|error| ArrowError::ExternalError(error.to_string().into())).transpose()
+    }
+}
+
+impl RecordBatchReader for Batches {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+/// An Arrow C stream over `scan` with these columns, in a capsule.
+#[pyfunction]
+#[pyo3(signature = (scan, columns=None))]
+pub fn arrow_stream<'py>(
+    py: Python<'py>,
+    scan: Py<Scan>,
+    columns: Option<Vec<String>>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let names = columns.unwrap_or_else(|| DEFAULT.map(str::to_owned).to_vec());
+    let mut kinds = Vec::new();
+    let mut fields = Vec::new();
+    for name in &names {
+        let known = "offset, number, timestamp, timestamp_ns, timestamp_us, due, id, key, tag, \
+                     headers, body, payload, segment, position, length, corr_offset";
+        let unknown = || errors::error(py, "OptionError", ("columns", name.clone(), known));
+        let kind = column(name).ok_or_else(unknown)?;
+        kinds.push(kind);
+        fields.push(field(name, kind));
+    }
+    let batches = Batches { scan, kinds, schema: Arc::new(Schema::new(fields)), is_over: false };
+    let stream = FFI_ArrowArrayStream::new(Box::new(batches));
+    PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+}

@@ -1,0 +1,69 @@
+//! Where a message's bytes are: in a mapped frame, or in bytes of its own.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::formats::frame::{FrameView, Span};
+use crate::segment::Segment;
+
+/// A message that was found. Of a plain frame only the body's place is kept, since most
+/// users ask for nothing else: the rest is read from the frame again when it is asked for.
+pub struct Spot {
+    segment: Option<Arc<Segment>>,
+    frame: u64,
+    size: u32,
+    body: Span,
+    full: Option<Box<FrameView>>,
+}
+
+impl Spot {
+    /// What was found in `frame` of `segment`. Takes from `view` what can't be found again.
+    #[inline]
+    pub fn found(segment: &Arc<Segment>, frame: u64, view: &mut FrameView) -> Self {
+        let is_plain = segment.has_plain() && view.owned.is_none() && view.due_ns == 0;
+        let full = (!is_plain).then(|| Box::new(std::mem::take(view)));
+        let seen = full.as_deref().unwrap_or(view);
+        let (size, body) = (crate::bytes::words::small(seen.size), seen.body);
+        Self { segment: Some(Arc::clone(segment)), frame, size, body, full }
+    }
+
+    /// A message that is in no queue yet: its spans are into the view's own bytes.
+    pub fn new(view: FrameView) -> Self {
+        let (body, full) = (view.body, Some(Box::new(view)));
+        Self { segment: None, frame: 0, size: 0, body, full }
+    }
+
+    /// Everything that is known about it.
+    pub fn view(&self) -> Cow<'_, FrameView> {
+        match (&self.full, &self.segment) {
+            (Some(view), _) => Cow::Borrowed(view),
+            (None, Some(segment)) => Cow::Owned(segment.plain_again(self.frame, self.size)),
+            (None, None) => Cow::Owned(FrameView::default()),
+        }
+    }
+
+    /// The bytes of a span of its view.
+    #[inline]
+    pub fn bytes(&self, span: Span) -> &[u8] {
+        let owned = self.full.as_deref().and_then(|view| view.owned.as_deref());
+        match (owned, &self.segment) {
+            (Some(owned), _) => span.of(owned),
+            (None, Some(segment)) => span.of(segment.frame_bytes(self.frame, self.size as usize)),
+            (None, None) => &[],
+        }
+    }
+
+    /// Where the body is.
+    #[inline]
+    pub fn body(&self) -> Span {
+        self.body
+    }
+
+    /// The bytes inside the frame, still encoded, compressed or encrypted.
+    pub fn payload(&self) -> Cow<'_, [u8]> {
+        match &self.segment {
+            Some(segment) => Cow::Owned(segment.payload(self.frame, &self.view()).into_owned()),
+            None => Cow::Borrowed(self.bytes(self.body)),
+        }
+    }
+}

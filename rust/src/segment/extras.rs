@@ -1,0 +1,253 @@
+//! Key and due time of messages whose format has no place for them: one file per segment (or per
+//! lap of a ring), append-only, in frames of our own format.
+//!
+//! ```text
+//!  0 magic "PENSTEXT" | 8 version u32 | 12 generation u32 | 16 base u64 | 24 end u64
+//! 32 next u64 | … 64, then frames: key and due time in their extension, the message's number and
+//! timestamp in theirs, its offset u64 as body
+//! ```
+//! A record is stored (at `always`: synced) before its frame is published, so no reader meets the
+//! frame without it. A record at or above the tail belongs to an append that never happened: the
+//! next append takes it back, and one that survives anyway (the file was restored, a foreign
+//! program wrote on) does not apply, because number and time are compared with the frame's.
+//! `end` and `next` are hints: recovery reads the frames. See `penstock.disk.sides`.
+
+use std::path::Path;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::bytes::words;
+use crate::files::region;
+use crate::formats::frame::{Draft, FrameView, Frames, NO_NUMBER, NO_TIME, Place, Span, Step};
+use crate::formats::penstock::PenstockFrames;
+use crate::segment::sides::{self, Opened};
+use crate::sys::mapping::Mapping;
+
+const FRAMES: PenstockFrames = PenstockFrames { cipher: None, compress: false };
+const MAGIC: &[u8; 8] = b"PENSTEXT";
+const GENERATION_AT: usize = 12;
+const END_AT: usize = 24;
+const NEXT_AT: usize = 32;
+const HEADER_BYTES: usize = 64;
+const RESERVED_BYTES: usize = 1 << 31;
+const GROW_BYTES: u64 = 64 << 10;
+const MILLISECOND: i64 = 1_000_000;
+
+/// Where each record is, as far as this process has read.
+#[derive(Default)]
+struct Index {
+    generation: u32,
+    read_end: usize,
+    /// `(offset, byte)`, in order.
+    records: Vec<(u64, u32)>,
+}
+
+/// The records of one segment.
+pub struct Extras {
+    map: Mapping,
+    allocated: AtomicU64,
+    index: RwLock<Index>,
+}
+
+impl Extras {
+    /// Opens the file at `path`; a missing one is made when `make` says so, else there is none.
+    pub fn open(
+        path: &Path,
+        base: u64,
+        writable: bool,
+        make: bool,
+    ) -> std::io::Result<Option<Self>> {
+        let Some(Opened { map, allocated, is_ours }) =
+            sides::open_side(path, (MAGIC, base), RESERVED_BYTES, writable, make)?
+        else {
+            return Ok(None);
+        };
+        if !is_ours {
+            return Err(std::io::Error::other(format!(
+                "{}: no file of extras of version 1; keys and due times are in it",
+                path.display()
+            )));
+        }
+        Ok(Some(Self { map, allocated: allocated.into(), index: RwLock::default() }))
+    }
+
+    /// Bytes in use; 0 or 64: no record.
+    #[inline]
+    fn end(&self) -> usize {
+        words::size(self.map.word64(END_AT).load(Ordering::Acquire))
+    }
+
+    /// Whether there is nothing to look for.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.end() <= HEADER_BYTES
+    }
+
+    /// The mapped bytes that the file really has, up to `end`.
+    fn bytes(&self, end: usize) -> &[u8] {
+        if end as u64 > self.allocated.load(Ordering::Relaxed) {
+            let len = self.map.file().metadata().map_or(0, |data| data.len());
+            self.allocated.store(len, Ordering::Relaxed);
+        }
+        let len = end.min(words::size(self.allocated.load(Ordering::Relaxed)));
+        self.map.get(0, len.min(self.map.len())).unwrap_or_default()
+    }
+
+    fn read_on(&self, end: usize) {
+        let mut index = self.index.write().unwrap_or_else(|e| e.into_inner());
+        let generation = self.map.word32(GENERATION_AT).load(Ordering::Acquire);
+        if index.generation != generation || index.read_end < HEADER_BYTES {
+            *index = Index { generation, read_end: HEADER_BYTES, records: Vec::new() };
+        }
+        let bytes = self.bytes(end);
+        let mut at = index.read_end;
+        while let Some((offset, view)) = record(bytes, at) {
+            index.records.push((offset, words::small(at)));
+            at += view.size;
+        }
+        index.read_end = at;
+    }
+
+    /// The record of `offset`: its byte in the file.
+    fn find(&self, offset: u64) -> Option<usize> {
+        let end = self.end();
+        if end <= HEADER_BYTES {
+            return None;
+        }
+        let generation = self.map.word32(GENERATION_AT).load(Ordering::Acquire);
+        let is_known = |index: &Index| index.generation == generation && index.read_end >= end;
+        if !is_known(&self.index.read().unwrap_or_else(|e| e.into_inner())) {
+            self.read_on(end);
+        }
+        let index = self.index.read().unwrap_or_else(|e| e.into_inner());
+        let place = index.records.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
+        index.records.get(place).map(|(_, at)| *at as usize)
+    }
+
+    /// Gives `view`, found at `offset` in the bytes `frame`, what was noted for it.
+    #[cold]
+    pub fn apply(&self, offset: u64, frame: &[u8], view: &mut FrameView) {
+        let Some(at) = self.find(offset) else { return };
+        let bytes = self.bytes(self.end());
+        let Some((_, found)) = record(bytes, at) else { return };
+        let is_other = (view.number != NO_NUMBER && view.number != found.number)
+            || (view.timestamp_ns != NO_TIME
+                && view.timestamp_ns.div_euclid(MILLISECOND)
+                    != found.timestamp_ns.div_euclid(MILLISECOND));
+        if is_other {
+            return;
+        }
+        view.due_ns = found.due_ns;
+        let key = found.key.of(bytes.get(at..).unwrap_or_default());
+        if key.is_empty() {
+            return;
+        }
+        // Spans are into the frame or into bytes of the view's own: the key goes behind those.
+        let mut owned = view.owned.as_deref().unwrap_or(frame).to_vec();
+        view.key = Span::new(owned.len(), key.len());
+        owned.extend_from_slice(key);
+        view.owned = Some(owned.into());
+    }
+
+    /// Whether no record is of an append at or above `tail`, which never happened.
+    #[inline]
+    pub fn is_settled(&self, tail: u64) -> bool {
+        self.map.word64(NEXT_AT).load(Ordering::Relaxed) <= tail
+    }
+
+    /// Notes key and due time of the drafts that have one; answers whether any had. Under the
+    /// append lock.
+    pub fn append<'a>(
+        &self,
+        tail: u64,
+        drafts: impl Iterator<Item = (&'a Draft<'a>, Place)>,
+    ) -> std::io::Result<bool> {
+        if !self.is_settled(tail) {
+            self.rewind(tail);
+        }
+        let mut at = self.end().max(HEADER_BYTES);
+        let start = at;
+        let mut next = 0;
+        for (draft, place) in drafts {
+            if draft.key.is_empty() && draft.due_ns == 0 {
+                continue;
+            }
+            let body = place.offset.to_le_bytes();
+            let note = Draft {
+                body: &body,
+                key: draft.key,
+                due_ns: draft.due_ns,
+                timestamp_ns: draft.timestamp_ns,
+                ..Draft::default()
+            };
+            let size = FRAMES.measure(&note).map_err(std::io::Error::other)?;
+            self.ensure((at + size) as u64)?;
+            let filled =
+                self.map.write_with(at, size, |out| FRAMES.encode(&note, place, false, out));
+            let full = || Err("the segment's file of extras is full".into());
+            filled.unwrap_or_else(full).map_err(std::io::Error::other)?;
+            at += size;
+            next = place.offset + 1;
+        }
+        if at == start {
+            return Ok(false);
+        }
+        self.map.publish64(NEXT_AT, next);
+        self.map.publish64(END_AT, at as u64);
+        Ok(true)
+    }
+
+    fn ensure(&self, needed: u64) -> std::io::Result<()> {
+        if needed <= self.allocated.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let target = needed.div_ceil(GROW_BYTES).saturating_mul(GROW_BYTES);
+        let target = target.min(self.map.len() as u64);
+        region::extend(self.map.file(), target)?;
+        self.allocated.store(target, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes back every record at or above `tail`, and what does not check. Under the append
+    /// lock, or alone.
+    pub fn rewind(&self, tail: u64) {
+        let len = self.map.file().metadata().map_or(0, |data| words::size(data.len()));
+        let bytes = self.bytes(len);
+        let (mut at, mut next) = (HEADER_BYTES, 0);
+        while let Some((offset, view)) = record(bytes, at).filter(|(offset, _)| *offset < tail) {
+            next = offset + 1;
+            at += view.size;
+        }
+        self.map.publish32(
+            GENERATION_AT,
+            self.map.word32(GENERATION_AT).load(Ordering::Relaxed).wrapping_add(1),
+        );
+        self.map.publish64(NEXT_AT, next);
+        self.map.publish64(END_AT, at as u64);
+        self.map.write_with(at, 8.min(len.saturating_sub(at)), |out| out.fill(0));
+    }
+
+    /// The byte below `end` from which on the records do not check; none when they all do.
+    pub fn fault(&self) -> Option<usize> {
+        let end = self.end();
+        let bytes = self.bytes(end);
+        let mut at = HEADER_BYTES;
+        while let Some((_, view)) = record(bytes, at) {
+            at += view.size;
+        }
+        (at < end).then_some(at)
+    }
+
+    /// Syncs the file.
+    pub fn sync(&self) -> std::io::Result<()> {
+        region::sync(self.map.file())
+    }
+}
+
+/// The record at `at`: the message's offset, and the frame that holds the rest.
+fn record(bytes: &[u8], at: usize) -> Option<(u64, FrameView)> {
+    let Step::Frame(view) = FRAMES.step(bytes, at, 0, true) else { return None };
+    let frame = bytes.get(at..)?;
+    let offset = words::u64_le(view.body.of(frame), 0).filter(|_| !view.sealed)?;
+    Some((offset, view))
+}

@@ -1,0 +1,95 @@
+//! How frames get to their place: through memory, or by a write call.
+
+use crate::append::Obstacle;
+use crate::files::region;
+use crate::segment::Segment;
+use crate::segment::ring::Ring;
+
+/// A list of this many bytes goes into a ring by a write call.
+const RING_WRITE_BYTES: usize = 64 << 10;
+/// A list of this many bytes goes into any segment by a write call: pages that it fills are not
+/// zeroed first, and nobody waits for them one by one.
+const WRITE_BYTES: usize = 256 << 10;
+/// A longer one would need as much memory beside its own.
+const MOST_WRITE_BYTES: usize = 4 << 20;
+/// What others may look at before they look at the end.
+const FIRST_WORD_BYTES: usize = 4;
+
+/// What decides between the two.
+pub(crate) struct Way {
+    /// Every append is synced before it returns.
+    pub is_always: bool,
+    /// Frames are encrypted: no byte may be written twice.
+    pub is_sealing: bool,
+}
+
+impl Way {
+    /// Puts the frames where they belong: through memory, or by one write of the whole batch
+    /// where the level or the format asks for it.
+    pub(crate) fn place(
+        &self,
+        segment: &Segment,
+        scratch: &mut Vec<u8>,
+        position: usize,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<u32, String>,
+    ) -> Result<u32, Obstacle> {
+        let Some(map) = segment.map() else {
+            return Err(Obstacle::Refused("the segment is read-only".into()));
+        };
+        let ring = segment.ring();
+        let straight = ring.map_or(len, |ring| ring.straight(position, len));
+        let is_stored = self.is_stored(segment, len);
+        if is_stored && straight == len {
+            // The word is taken out of its result right here: moved around as a whole, the result
+            // would be loaded wider than it was stored, and such a load waits until every frame
+            // before it has left the processor's store buffer.
+            let (mut word, mut refused) = (0, None);
+            let filled = map.write_with(position, len, |out| match fill(out) {
+                Ok(first) => word = first,
+                Err(why) => refused = Some(why),
+            });
+            return match (filled, refused) {
+                (Some(()), None) => Ok(word),
+                (_, why) => {
+                    Err(Obstacle::Refused(why.unwrap_or_else(|| "the segment is read-only".into())))
+                }
+            };
+        }
+        scratch.clear();
+        scratch.resize(len, 0);
+        let word = fill(scratch).map_err(Obstacle::Refused)?;
+        let is_long = !is_stored && !self.is_always && !segment.is_by_write() && ring.is_none();
+        let mut held_back = [0; FIRST_WORD_BYTES];
+        if let Some(first) = scratch.first_chunk_mut().filter(|_| is_long) {
+            std::mem::swap(first, &mut held_back);
+        }
+        let (before, behind) = scratch.split_at(straight);
+        for (at, part) in [(position, before), (ring.map_or(0, Ring::start), behind)] {
+            if is_stored {
+                map.store(at, part);
+            } else if !part.is_empty() {
+                region::write_at(map.file(), at as u64, part).map_err(|error| {
+                    if self.is_sealing {
+                        segment.spoil();
+                    }
+                    Obstacle::Io(error)
+                })?;
+            }
+        }
+        if is_long {
+            map.store(position, &held_back);
+        }
+        Ok(word)
+    }
+
+    /// Whether `len` bytes of frames go into `segment` through memory.
+    pub(crate) fn is_stored(&self, segment: &Segment, len: usize) -> bool {
+        let is_long = match segment.ring() {
+            // Its pages were synced a lap ago and fault at the first store.
+            Some(_) => len >= RING_WRITE_BYTES,
+            None => (WRITE_BYTES..=MOST_WRITE_BYTES).contains(&len),
+        };
+        !self.is_always && !segment.is_by_write() && !is_long
+    }
+}

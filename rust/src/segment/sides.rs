@@ -1,0 +1,393 @@
+//! What lies beside a segment: extras and checksums, where its format has no place for them.
+//!
+//! Files are named by the offset where the segment, or in a ring the lap, begins.
+
+use std::io;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+
+use crate::bytes::words;
+use crate::files::region;
+use crate::formats::frame::{Draft, Fault, FrameView, Place, Step};
+use crate::segment::Segment;
+use crate::segment::extras::Extras;
+use crate::segment::integrity::{Cover, Entry, Integrity};
+use crate::sys::mapping::Mapping;
+
+/// Laps that stay open.
+const OPEN_LAPS: usize = 4;
+
+const VERSION: u32 = 1;
+const HEADER_BYTES: u64 = 64;
+
+/// A file beside a segment, mapped.
+pub struct Opened {
+    /// Its bytes, with room to grow.
+    pub map: Mapping,
+    /// Bytes the file has.
+    pub allocated: u64,
+    /// Whether its magic and its version are those that were asked for.
+    pub is_ours: bool,
+}
+
+/// Opens the file at `path`; a missing one is made when `make` says so, else there is none. Its
+/// header begins with the magic and has the base behind it.
+pub fn open_side(
+    path: &Path,
+    (magic, base): (&[u8; 8], u64),
+    reserved_bytes: usize,
+    writable: bool,
+    make: bool,
+) -> io::Result<Option<Opened>> {
+    let file = match region::open(path, writable) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
+            let file = region::open_or_create(path)?;
+            // A name that a power cut takes would take what is noted with it.
+            path.parent().map_or(Ok(()), region::sync_folder)?;
+            file
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    if file.metadata()?.len() < HEADER_BYTES {
+        if !make {
+            return Ok(None);
+        }
+        region::allocate(&file, 4096)?;
+    }
+    let allocated = file.metadata()?.len();
+    let map = Mapping::new(file, reserved_bytes, writable)?;
+    let head = map.get(0, 12).unwrap_or_default();
+    let is_blank = head.iter().all(|byte| *byte == 0);
+    if is_blank && !writable {
+        return Ok(None); // It was made, and nothing of it reached the disk.
+    }
+    let is_ours = head.get(..8) == Some(magic) && words::u32_le(head, 8) == Some(VERSION);
+    if is_blank {
+        // Whoever else is here writes the same bytes; nobody has noted anything yet.
+        map.store(16, &base.to_le_bytes());
+        // With one store: half a header is no header.
+        let mut head = [0u8; 12];
+        words::put(&mut head, 0, magic);
+        words::put_u32_le(&mut head, 8, VERSION);
+        map.store(0, &head);
+    }
+    Ok(Some(Opened { map, allocated, is_ours: is_ours || is_blank }))
+}
+
+/// A file beside a segment.
+trait Side: Sized {
+    const SUFFIX: &'static str;
+    /// Whether a file that was not there once may be taken for missing from then on.
+    const IS_OPTIONAL: bool;
+    fn open(path: &Path, base: u64, writable: bool, make: bool) -> io::Result<Option<Self>>;
+}
+
+impl Side for Extras {
+    const SUFFIX: &'static str = "ext";
+    const IS_OPTIONAL: bool = false;
+    fn open(path: &Path, base: u64, writable: bool, make: bool) -> io::Result<Option<Self>> {
+        Self::open(path, base, writable, make)
+    }
+}
+
+impl Side for Integrity {
+    const SUFFIX: &'static str = "crc";
+    const IS_OPTIONAL: bool = true;
+    fn open(path: &Path, base: u64, writable: bool, make: bool) -> io::Result<Option<Self>> {
+        Self::open(path, base, writable, make)
+    }
+}
+
+/// A file of those below: the only one as it is, or a lap's for as long as it is in use.
+enum Held<'a, F> {
+    Only(&'a F),
+    Lap(Arc<F>),
+}
+
+impl<F> Deref for Held<'_, F> {
+    type Target = F;
+    #[inline]
+    fn deref(&self) -> &F {
+        match self {
+            Self::Only(file) => file,
+            Self::Lap(file) => file,
+        }
+    }
+}
+
+/// The files of one kind: one for a plain segment, one per lap of a ring.
+struct Laps<F> {
+    folder: PathBuf,
+    base: u64,
+    /// Bytes of a lap; 0: no ring.
+    span: u64,
+    writable: bool,
+    /// Whether missing files are made.
+    makes: bool,
+    only: Option<F>,
+    open: RwLock<Vec<(u64, Arc<F>)>>,
+    /// The lap that was looked for last and has no file.
+    absent: AtomicU64,
+}
+
+impl<F: Side> Laps<F> {
+    fn new(folder: PathBuf, base: u64, span: u64, writable: bool, makes: bool) -> io::Result<Self> {
+        let open = RwLock::new(Vec::new());
+        let mut laps =
+            Self { folder, base, span, writable, makes, only: None, open, absent: u64::MAX.into() };
+        if span == 0 {
+            laps.only = laps.file(base)?;
+        }
+        Ok(laps)
+    }
+
+    fn file(&self, base: u64) -> io::Result<Option<F>> {
+        let path = self.folder.join(format!("{base:020}.{}", F::SUFFIX));
+        F::open(&path, base, self.writable, self.makes)
+    }
+
+    /// The file that `offset` belongs to, made when missing if `make` says so.
+    #[inline]
+    fn at(&self, offset: u64, make: bool) -> io::Result<Option<Held<'_, F>>> {
+        if self.span == 0 {
+            return Ok(self.only.as_ref().map(Held::Only));
+        }
+        Ok(self.lap_at(offset, make)?.map(Held::Lap))
+    }
+
+    fn lap_at(&self, offset: u64, make: bool) -> io::Result<Option<Arc<F>>> {
+        let lap = self.base + offset.saturating_sub(self.base) / self.span * self.span;
+        let open = self.open.read().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, file)) = open.iter().find(|(base, _)| *base == lap) {
+            return Ok(Some(Arc::clone(file)));
+        }
+        drop(open);
+        let is_known_absent = F::IS_OPTIONAL && self.absent.load(Ordering::Relaxed) == lap;
+        if is_known_absent && !(make && self.makes) {
+            return Ok(None);
+        }
+        let missing = !self.folder.join(format!("{lap:020}.{}", F::SUFFIX)).exists();
+        if missing && !(make && self.makes) {
+            self.absent.store(lap, Ordering::Relaxed);
+            return Ok(None);
+        }
+        let Some(file) = self.file(lap)?.map(Arc::new) else { return Ok(None) };
+        let mut open = self.open.write().unwrap_or_else(|e| e.into_inner());
+        open.insert(0, (lap, Arc::clone(&file)));
+        open.truncate(OPEN_LAPS);
+        Ok(Some(file))
+    }
+
+    /// Where the file ends that `offset` belongs to.
+    fn end_of(&self, offset: u64) -> u64 {
+        match offset.saturating_sub(self.base).checked_div(self.span) {
+            None => u64::MAX,
+            Some(lap) => self.base.saturating_add((lap + 1).saturating_mul(self.span)),
+        }
+    }
+
+    fn each(&self, mut act: impl FnMut(&F) -> io::Result<()>) -> io::Result<()> {
+        if let Some(only) = &self.only {
+            act(only)?;
+        }
+        let open = self.open.read().unwrap_or_else(|e| e.into_inner());
+        open.iter().try_for_each(|(_, file)| act(file))
+    }
+}
+
+/// Extras and checksums of one segment.
+pub struct Sides {
+    extras: Option<Laps<Extras>>,
+    integrity: Option<Laps<Integrity>>,
+    /// Whether frames that are appended get checksums.
+    covers: bool,
+}
+
+impl Sides {
+    /// The files in these folders for the segment that begins at `base`. `covers` says whether
+    /// appended frames get checksums; those that have one are checked in any case.
+    pub fn new(
+        extras: Option<PathBuf>,
+        integrity: Option<PathBuf>,
+        base: u64,
+        span: u64,
+        writable: bool,
+        covers: bool,
+    ) -> io::Result<Self> {
+        let extras =
+            extras.map(|folder| Laps::new(folder, base, span, writable, writable)).transpose()?;
+        let makes = writable && covers;
+        let integrity =
+            integrity.map(|folder| Laps::new(folder, base, span, writable, makes)).transpose()?;
+        Ok(Self { extras, integrity, covers: makes })
+    }
+
+    #[inline]
+    fn extras_at(&self, offset: u64) -> Option<Held<'_, Extras>> {
+        self.extras.as_ref()?.at(offset, false).ok().flatten()
+    }
+
+    #[inline]
+    fn integrity_at(&self, offset: u64) -> Option<Held<'_, Integrity>> {
+        self.integrity.as_ref()?.at(offset, false).ok().flatten()
+    }
+
+    /// Judges a frame that was found, and gives it what was noted for it.
+    #[inline]
+    pub fn judge(&self, segment: &Segment, offset: u64, view: &mut FrameView) -> Result<(), Fault> {
+        let frame = segment.frame_bytes(offset, view.size);
+        if let Some(integrity) = self.integrity_at(offset) {
+            integrity.check(offset, segment.position(offset), frame)?;
+        }
+        if let Some(extras) = self.extras_at(offset).filter(|extras| !extras.is_empty()) {
+            extras.apply(offset, frame, view);
+        }
+        Ok(())
+    }
+
+    /// Whether a checksum covers the frame at `offset`.
+    pub fn is_covered(&self, offset: u64) -> bool {
+        self.integrity_at(offset)
+            .is_some_and(|integrity| !matches!(integrity.cover(offset), Cover::None))
+    }
+
+    /// Where the next covered frame after `offset` begins.
+    pub fn next_after(&self, offset: u64) -> Option<u64> {
+        self.integrity_at(offset)?.next_after(offset)
+    }
+
+    /// Before the frames are copied: notes what they can't hold. With `synced` it is on the disk
+    /// when this returns.
+    #[inline]
+    pub fn note_extras(
+        &self,
+        drafts: &[Draft<'_>],
+        sizes: &[usize],
+        first: Place,
+        synced: bool,
+    ) -> io::Result<()> {
+        let Some(laps) = &self.extras else { return Ok(()) };
+        let has_nothing = |draft: &Draft<'_>| draft.key.is_empty() && draft.due_ns == 0;
+        let is_settled = |only: &Extras| only.is_settled(first.offset);
+        if laps.only.as_ref().is_some_and(is_settled) && drafts.iter().all(has_nothing) {
+            return Ok(());
+        }
+        let mut place = first;
+        let mut placed = drafts
+            .iter()
+            .zip(sizes)
+            .map(|(draft, size)| {
+                let here = place;
+                place = Place { offset: here.offset + *size as u64, number: here.number + 1 };
+                (draft, here)
+            })
+            .peekable();
+        // A list may go on in the next lap: each lap's file has what is in it.
+        while let Some(start) = placed.peek().map(|(_, place)| place.offset) {
+            let end = laps.end_of(start);
+            let lap = std::iter::from_fn(|| placed.next_if(|(_, place)| place.offset < end));
+            // A lap always has its file: readers then need no look at the folder.
+            let Some(extras) = laps.at(start, true)? else { return Ok(()) };
+            if extras.append(start, lap)? && synced {
+                extras.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After the frames are in place and before they are published: notes their checksums.
+    #[inline]
+    pub fn note_checksums(&self, segment: &Segment, sizes: &[usize], first: u64) -> io::Result<()> {
+        let Some(laps) = &self.integrity else { return Ok(()) };
+        if !self.covers {
+            // What an append that never happened had noted must not judge the one that does.
+            if let Some(integrity) = laps.at(first, false)? {
+                integrity.append(first, std::iter::empty())?;
+            }
+            return Ok(());
+        }
+        let mut offset = first;
+        let mut rest = sizes;
+        while !rest.is_empty() {
+            let (start, end) = (offset, laps.end_of(offset));
+            let mut at = start;
+            let inside = rest.iter().take_while(|size| {
+                let is_inside = at < end;
+                at += **size as u64;
+                is_inside
+            });
+            let (lap, later) = rest.split_at(inside.count().max(1));
+            rest = later;
+            let Some(integrity) = laps.at(start, true)? else { return Ok(()) };
+            let entries = lap.iter().map(|size| {
+                let entry = Entry::of(offset, segment.frame_bytes(offset, *size));
+                offset += *size as u64;
+                entry
+            });
+            integrity.append(start, entries)?;
+        }
+        Ok(())
+    }
+
+    /// After an unclean end: nothing at or above `tail` counts, and frames below `vouched` that
+    /// lost their checksum get it anew.
+    pub fn recover(&self, segment: &Segment, tail: u64, vouched: u64) -> io::Result<()> {
+        self.forget(tail)?;
+        let Some(mut at) = self.integrity_at(tail).and_then(|integrity| integrity.end()) else {
+            return Ok(());
+        };
+        while at < vouched.min(tail) {
+            let Step::Frame(view) = segment.step(at, tail, false) else { break };
+            self.note_checksums(segment, &[view.size], at)?;
+            at += view.size as u64;
+        }
+        self.sync(false)
+    }
+
+    fn forget(&self, tail: u64) -> io::Result<()> {
+        if let Some(extras) = &self.extras {
+            extras.at(tail, false)?;
+            extras.each(|file| {
+                file.rewind(tail);
+                file.sync()
+            })?;
+        }
+        if let Some(integrity) = &self.integrity {
+            integrity.at(tail, false)?;
+            integrity.each(|file| {
+                file.recover(tail);
+                file.sync(false)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The byte of the extras file from which on records do not check.
+    pub fn extras_fault(&self) -> Option<(PathBuf, usize)> {
+        let laps = self.extras.as_ref()?;
+        let mut found = None;
+        let name = |base: u64| laps.folder.join(format!("{base:020}.{}", Extras::SUFFIX));
+        if let Some(at) = laps.only.as_ref().and_then(|only| only.fault()) {
+            found = Some((name(laps.base), at));
+        }
+        let open = laps.open.read().unwrap_or_else(|e| e.into_inner());
+        for (base, file) in open.iter() {
+            found = found.or_else(|| file.fault().map(|at| (name(*base), at)));
+        }
+        found
+    }
+
+    /// Syncs what is beside the segment; checksums lazily where every put waits for its sync.
+    pub fn sync(&self, lazily: bool) -> io::Result<()> {
+        if let Some(extras) = self.extras.as_ref().filter(|_| !lazily) {
+            extras.each(|file| if file.is_empty() { Ok(()) } else { file.sync() })?;
+        }
+        if let Some(integrity) = &self.integrity {
+            integrity.each(|file| file.sync(lazily))?;
+        }
+        Ok(())
+    }
+}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -181,6 +183,42 @@ def test_planning_costs_the_same_for_few_segments_and_for_many(tmp_path: Path, f
     (few_calls, few_bytes), (many_calls, many_bytes) = costs
     assert many_calls <= 2 * few_calls
     assert many_bytes <= 2 * few_bytes
+
+
+def test_a_small_micro_batch_takes_few_steps_of_ours(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 1000)
+    reader = stream(path, group="g")
+    start, calls = reader.initialOffset(), 0
+    for first in (1000, 1010, 1020):  # The first one also opens what the later ones find open.
+        calls = 0
+        fill(path, 10, first=first)
+
+        def count(frame: FrameType, event: str, _: object) -> None:
+            nonlocal calls
+            calls += event == "call" and "penstock" in frame.f_code.co_filename
+
+        sys.setprofile(count)
+        try:
+            end = reader.latestOffset(start, ReadAllAvailable())
+            for partition in reader.partitions(start, end):
+                list(reader.read(partition))
+            reader.commit(end)
+        finally:
+            sys.setprofile(None)
+        start = end
+    reader.stop()
+    assert calls <= 400
+
+
+def test_a_queue_made_anew_between_two_micro_batches_is_noticed(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    reader = stream(path)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    shutil.rmtree(path)
+    fill(path, 10)
+    with pytest.raises(DataLoss, match="made anew"):
+        reader.latestOffset(end, ReadAllAvailable())
 
 
 def own_reads() -> tuple[int, int]:

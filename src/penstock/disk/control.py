@@ -6,6 +6,7 @@ sync and so is a safe lower bound whatever the disk kept.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,8 +94,7 @@ def clean_check(
     tail: int, number: int, base: int, head: int, head_number: int, durable: int
 ) -> int:
     """What `clean` holds after an orderly close."""
-    words = (tail, number, base, head, head_number, durable)
-    return _core.crc32c(b"".join(word.to_bytes(8, "little") for word in words)) or 1
+    return _core.crc32c(struct.pack("<6Q", tail, number, base, head, head_number, durable)) or 1
 
 
 def peek(sidecar: Path) -> Words | None:

@@ -24,12 +24,13 @@ from pyspark.sql.datasource import (
 
 from penstock.engine import positions
 from penstock.errors import OptionError
-from penstock.spark import queues, reading, spans, tables
+from penstock.spark import queues, reading, tables
 from penstock.spark.options import SourceOptions
 from penstock.spark.queues import Source
 from penstock.spark.reading import TagFilter
 from penstock.spark.schema import Shape
-from penstock.spark.spans import Span, Task
+from penstock.spark.spans import Span
+from penstock.spark.tasks import Task, tasks
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -73,9 +74,9 @@ class BatchReader(DataSourceReader):
         for name, where in queues.find_some(self.options).items():
             queue = queues.open_queue(name, where, self.options)
             start, end = limits(queue, self.options)
-            whole = spans.whole_spans(queue, start, end)
+            whole = queue.spans(start, end)
             found.append((queue, [span for span in whole if self.bounds.leaves(span)]))
-        return list(spans.tasks(self.options, found))
+        return list(tasks(self.options, found))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""

@@ -7,8 +7,8 @@ facts (names, offsets, identities); tasks open the queues again where they run.
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock import _core
@@ -21,35 +21,20 @@ from penstock.formats.base import Store
 from penstock.options import QueueOptions
 from penstock.spark import shipped
 from penstock.spark.options import SourceOptions, timestamp_ns
+from penstock.spark.spans import Span
 
 KEY_ADVICE = "say where its key is, on every machine, by the option keyFile or keyEnv"
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What lies in one segment."""
-
-    base: int
-    first: int
-    last: int
-    read_from: int
-    """Where the frame of `first` begins; the same, but for messages inside a compressed frame."""
-    first_ns: int | None
-    last_ns: int | None
-    file: str
-
-    @property
-    def bytes(self) -> int:
-        """About as many as a task reads."""
-        return self.last - self.read_from
-
-
 def open_store(
-    path: str | Path, options: SourceOptions, opening: QueueOptions | None = None
+    path: str | Path,
+    options: SourceOptions,
+    opening: QueueOptions | None = None,
+    format: str | None = None,
 ) -> Store:
-    """Opens for reading only: nothing on disk changes."""
+    """Opens for reading only: nothing on disk changes. A plan that knows the `format` says it."""
     return registry.open_store(
-        Path(path), format=options.queue_format, layout=options.queue_layout,
+        Path(path), format=options.queue_format or format, layout=options.queue_layout,
         options=opening or options.queue_options(), clock=clocks.native(None), create=False,
         live=False,
     )  # fmt: skip
@@ -64,21 +49,28 @@ def need_key(store: Store, name: str) -> None:
 class LocalQueue:
     """A queue folder (or file), as it is at the moment."""
 
-    is_shipped = False
-
     def __init__(self, name: str, path: str, options: SourceOptions) -> None:
         """Opens it for reading."""
         self.name, self.where = name, path
+        self._made = _made(path)
         self.store = open_store(path, options)
         self.identity = self.store.identity
-        end = self.store.end()
-        self.head, self.end = end.head, durable_end(self.store)
+        self.look()
 
-    def pieces(self, start: int, end: int) -> list[Piece]:
-        """The range, segment by segment."""
-        return list(self._pieces(start, end))
+    def look(self) -> None:
+        """Takes over where the queue begins and ends now."""
+        self.head, self.end = durable_range(self.store)
 
-    def _pieces(self, start: int, end: int) -> Iterator[Piece]:
+    def is_there(self) -> bool:
+        """Whether the path still names what was opened. The folder's own time of change tells a
+        queue made anew from the old one, also where the file system uses its inode again."""
+        return _made(self.where) == self._made
+
+    def spans(self, start: int, end: int) -> list[Span]:
+        """The range, one span per segment."""
+        return list(self._spans(start, end))
+
+    def _spans(self, start: int, end: int) -> Iterator[Span]:
         if start < end:
             need_key(self.store, self.name)
         for info, first, last in self.store.ranges(start, end):
@@ -87,16 +79,18 @@ class LocalQueue:
             if first == start and first != info.first:
                 limit = info.end if info.end is not None else self.end
                 read_from = _core.frame_start(self.store.segment_at(first), first, limit)
-            yield Piece(
-                info.base, first, last, read_from, known.first_ns, known.last_ns, info.path.name
-            )
+            yield Span(
+                self.name, self.where, self.identity, info.base, read_from, first, last,
+                info.path.name, format=self.store.format,
+                first_ns=known.first_ns, last_ns=known.last_ns,
+            )  # fmt: skip
 
-    def cuts(self, piece: Piece, every: int) -> list[int]:
-        """Where a piece may be cut; nowhere if its bytes only exist decoded in memory."""
-        segment = self.store.segment_at(piece.first)
-        if segment.copy_range(piece.first, piece.first) is segment:
+    def cuts(self, span: Span, every: int) -> list[int]:
+        """Where a span may be cut; nowhere if its bytes only exist decoded in memory."""
+        segment = self.store.segment_at(span.start)
+        if segment.copy_range(span.start, span.start) is segment:
             return []
-        return _core.frame_cuts(segment, piece.read_from, piece.last, every)
+        return _core.frame_cuts(segment, span.read_from, span.end, every)
 
     def limited(self, start: int, end: int, rows: int, most_bytes: int) -> tuple[int, int]:
         """The offset behind at most that many rows and bytes (but one frame), and the rows."""
@@ -140,17 +134,24 @@ class LocalQueue:
 Source = LocalQueue | shipped.ShippedQueue
 
 
-def durable_end(store: Store) -> int:
-    """The end of what is on the disk for good.
+def _made(path: str) -> tuple[int, int, int] | None:
+    try:
+        stat = os.stat(path)  # noqa: PTH116  (asked for every micro-batch)
+    except FileNotFoundError:
+        return None
+    return stat.st_dev, stat.st_ino, stat.st_ctime_ns
+
+
+def durable_range(store: Store) -> tuple[int, int]:
+    """Where the queue begins, and the end of what is on the disk for good.
 
     Without our control block nobody of ours writes there, and after an orderly close or in a
     later boot all that is found is on the disk; only words of this boot tell them apart.
     """
-    end = store.end()
-    words = control.peek(store.sidecar)
+    end, words = store.end(), control.peek(store.sidecar)
     if words is None or words.is_clean or words.boot != store.clock.boot_id():
-        return end.tail
-    return min(end.durable, end.tail)
+        return end.head, end.tail
+    return end.head, min(end.durable, end.tail)
 
 
 def open_queue(name: str, where: str, options: SourceOptions) -> Source:

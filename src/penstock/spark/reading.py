@@ -111,7 +111,7 @@ def _open(options: SourceOptions, span: Span, stack: ExitStack) -> tuple[Store, 
         opening = options.for_shipped(manifest.format, manifest.layout)
         end = manifest.segment(span.where, span.base).end
     try:
-        store = queues.open_store(path, opening)
+        store = queues.open_store(path, opening, format=span.format)
     except FileNotFoundError as error:
         raise DataLoss(f"queue {span.queue}: {span.where} is gone: {error}") from error
     queues.need_key(store, span.queue)
@@ -153,7 +153,7 @@ def _still_there(options: SourceOptions, store: Store, span: Span) -> None:
     """In a ring the bytes may have been overwritten while they were read."""
     if not store.capabilities.deletes_consumed or span.is_shipped:
         return
-    now = queues.open_store(span.where, options)
+    now = queues.open_store(span.where, options, format=span.format)
     if now.identity != span.identity or now.end().head > span.start:
         raise DataLoss(
             f"queue {span.queue}: offsets from {span.start} on were freed while they were read; "

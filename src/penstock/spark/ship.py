@@ -75,7 +75,7 @@ def _ship(
     if store.path.is_file() and not whole:
         raise RefusedError(f"{queue}: a {store.format} queue is one file that is always written to "
                            f"and never full: ship it whole (--whole)")  # fmt: skip
-    end = queues.durable_end(store)
+    _, end = queues.durable_range(store)
     known = Manifest.load(url)
     if known is None:
         _refuse_queue(url)

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import FormatError, NoQueueError, OptionError, PenstockError
 from penstock.formats import registry
 from penstock.spark.loss import DataLoss, lost
+from penstock.spark.spans import Span
 
 if TYPE_CHECKING:
     from penstock.spark.options import SourceOptions
-    from penstock.spark.queues import Piece
 
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -147,8 +147,6 @@ class NotShippedError(NoQueueError):
 class ShippedQueue:
     """A shipped queue, as its manifest says."""
 
-    is_shipped = True
-
     def __init__(self, name: str, url: str, options: SourceOptions) -> None:
         """Reads the manifest."""
         self._options = options
@@ -161,10 +159,8 @@ class ShippedQueue:
         self.head = manifest.segments[0].first if manifest.segments else 0
         self.end = manifest.segments[-1].end if manifest.segments else 0
 
-    def pieces(self, start: int, end: int) -> list[Piece]:
-        """The range, segment by segment."""
-        from penstock.spark.queues import Piece
-
+    def spans(self, start: int, end: int) -> list[Span]:
+        """The range, one span per segment."""
         found = []
         before = start
         for one in self.manifest.segments:
@@ -173,9 +169,10 @@ class ShippedQueue:
                 self._check_gap(before, one)
                 before = one.end
                 # The task has the whole segment: it finds the frame around `first` itself.
-                found.append(
-                    Piece(one.base, first, last, one.first, one.first_ns, one.last_ns, one.file)
-                )
+                found.append(Span(
+                    self.name, self.where, self.identity, one.base, one.first, first, last,
+                    one.file, is_shipped=True, first_ns=one.first_ns, last_ns=one.last_ns,
+                ))  # fmt: skip
         return found
 
     def _check_gap(self, before: int, one: ShippedSegment) -> None:
@@ -187,20 +184,20 @@ class ShippedQueue:
                 f"wait)", fails=self._options.fail_on_data_loss,
             )  # fmt: skip
 
-    def cuts(self, piece: Piece, every: int) -> list[int]:
+    def cuts(self, span: Span, every: int) -> list[int]:
         """Nowhere: a task fetches whole segments."""
         return []
 
     def limited(self, start: int, end: int, rows: int, most_bytes: int) -> tuple[int, int]:
         """Whole segments, at least one."""
         at, seen, taken = start, 0, 0
-        for piece in self.pieces(start, end):
-            one = self.manifest.segment(self.where, piece.base)
+        for span in self.spans(start, end):
+            one = self.manifest.segment(self.where, span.base)
             if at > start and (
-                seen + (one.messages or 0) > rows or taken + piece.bytes > most_bytes
+                seen + (one.messages or 0) > rows or taken + span.bytes > most_bytes
             ):
                 break
-            at, seen, taken = piece.last, seen + (one.messages or 1), taken + piece.bytes
+            at, seen, taken = span.end, seen + (one.messages or 1), taken + span.bytes
         return at, seen
 
     def resolve(self, where: str) -> int:

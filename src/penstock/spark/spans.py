@@ -1,19 +1,14 @@
 """What a task reads: facts, no handles.
 
-Every span has absolute offsets, so that a task that runs again reads the same rows. Segments are
-cut or put together until each task has about `targetPartitionBytes`.
+Every span has absolute offsets, so that a task that runs again reads the same rows. Nothing here
+needs PySpark: shipping a queue plans in the same words.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-from pyspark.sql.datasource import InputPartition
-
-from penstock.spark.options import SourceOptions
-from penstock.spark.queues import Source
+from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -25,10 +20,14 @@ class Span:
     identity: str
     base: int
     read_from: int
+    """Where the frame of `start` begins; before it for a message inside a compressed frame."""
     start: int
     end: int
     file: str
+    """The segment's name."""
     is_shipped: bool = False
+    format: str | None = None
+    """What the planner found, so that a task need not try them all."""
     first_ns: int | None = None
     last_ns: int | None = None
 
@@ -38,22 +37,14 @@ class Span:
         return self.end - self.read_from
 
 
-@dataclass(frozen=True)
-class Task(InputPartition):
-    """Spans that one task reads, in order."""
+class Source(Protocol):
+    """A queue as the planner sees it, wherever it lies."""
 
-    spans: tuple[Span, ...]
+    def spans(self, start: int, end: int) -> list[Span]:
+        """The range, one span per segment."""
 
-
-def whole_spans(queue: Source, start: int, end: int) -> list[Span]:
-    """One span per segment."""
-    return [
-        Span(
-            queue.name, queue.where, queue.identity, piece.base, piece.read_from, piece.first,
-            piece.last, piece.file, queue.is_shipped, piece.first_ns, piece.last_ns,
-        )
-        for piece in queue.pieces(start, end)
-    ]  # fmt: skip
+    def cuts(self, span: Span, every: int) -> list[int]:
+        """Where a span may be cut into parts of about `every` bytes."""
 
 
 def cut(queue: Source, span: Span, most: int) -> Iterator[Span]:
@@ -61,32 +52,9 @@ def cut(queue: Source, span: Span, most: int) -> Iterator[Span]:
     if span.bytes <= most:
         yield span
         return
-    piece = next(iter(queue.pieces(span.start, span.end)))
     start, read_from = span.start, span.read_from
-    for at in queue.cuts(piece, most):
+    for at in queue.cuts(span, most):
         if at > start:
             yield replace(span, start=start, read_from=read_from, end=at)
             start = read_from = at
     yield replace(span, start=start, read_from=read_from)
-
-
-def tasks(options: SourceOptions, ranges: Iterable[tuple[Source, list[Span]]]) -> list[Task]:
-    """All spans, cut and put together."""
-    ranges = list(ranges)
-    total = sum(span.bytes for _, spans in ranges for span in spans)
-    most = max(1, options.partition_bytes)
-    if options.min_partitions > 1:
-        most = max(1, min(most, math.ceil(total / options.min_partitions)))
-    found: list[Task] = []
-    together: list[Span] = []
-    size = 0
-    for queue, spans in ranges:
-        for span in (part for whole in spans for part in cut(queue, whole, most)):
-            if together and size + span.bytes > most:
-                found.append(Task(tuple(together)))
-                together, size = [], 0
-            together.append(span)
-            size += span.bytes
-    if together:
-        found.append(Task(tuple(together)))
-    return found

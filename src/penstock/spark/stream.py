@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.engine import retention
 from penstock.errors import OptionError, RefusedError
-from penstock.spark import batch, queues, reading, spans
+from penstock.spark import batch, queues, reading
 from penstock.spark.follow import Follower
 from penstock.spark.loss import lost
 from penstock.spark.offsets import Offsets, Position
@@ -30,7 +30,8 @@ from penstock.spark.options import SourceOptions
 from penstock.spark.queues import LocalQueue, Source
 from penstock.spark.reading import TagFilter
 from penstock.spark.schema import Shape
-from penstock.spark.spans import Span, Task
+from penstock.spark.spans import Span
+from penstock.spark.tasks import Task, tasks
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -54,10 +55,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._waiting_since: float | None = None
         self._followers: dict[str, Follower] = {}
+        self._open: dict[str, LocalQueue] = {}
+        """Queues of this host that an earlier call has opened."""
 
     def __getstate__(self) -> dict[str, Any]:
         """What a task needs: no open queue."""
-        return {**self.__dict__, "_followers": {}, "_target": None}
+        return {**self.__dict__, "_followers": {}, "_open": {}, "_target": None}
 
     # ── where it begins ────────────────────────────────────────────────────────────────────
 
@@ -90,12 +93,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(queue.identity, start)
 
     def _queues(self) -> list[Source]:
-        found = []
+        found: list[Source] = []
         for name, where in queues.find(self.options).items():
-            queue = queues.open_queue(name, where, self.options)
-            refuse_what_frees(queue, self.options)
-            found.append(queue)
+            known = self._open.get(name)
+            if known is None or known.where != where or not known.is_there():
+                found.append(self._open_anew(name, where))
+            else:
+                known.look()
+                found.append(known)
         return found
+
+    def _open_anew(self, name: str, where: str) -> Source:
+        queue = queues.open_queue(name, where, self.options)
+        refuse_what_frees(queue, self.options)
+        self._open.pop(name, None)
+        if isinstance(queue, LocalQueue):
+            self._open[name] = queue
+        return queue
 
     def _follower(self, queue: Source) -> Follower | None:
         if not self.options.group:
@@ -258,8 +272,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if last.next > queue.end:
                 self._checked(queue, last)
             begin = max(next_offset, queue.head)
-            ranges.append((queue, spans.whole_spans(queue, begin, min(last.next, queue.end))))
-        return list(spans.tasks(self.options, ranges))
+            ranges.append((queue, queue.spans(begin, min(last.next, queue.end))))
+        return list(tasks(self.options, ranges))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
@@ -287,6 +301,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for follower in self._followers.values():
             follower.close()
         self._followers = {}
+        self._open = {}
 
 
 def removed(queue: Source, next_offset: int) -> str:

@@ -156,10 +156,10 @@ class Request(_Defaults):
                 start, end = queue.head, queue.end
             else:
                 start, end = limits(queue, options)
-            pieces = queue.pieces(start, end)
+            spans = queue.spans(start, end)
             found.append({
                 "queue": name, "path": where, "first": start, "last": end,
-                "segments": len(pieces), "bytes": sum(piece.bytes for piece in pieces),
+                "segments": len(spans), "bytes": sum(span.bytes for span in spans),
             })  # fmt: skip
         return {"queues": found, "to": self.to, "format": self.format}
 

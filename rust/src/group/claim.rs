@@ -66,7 +66,9 @@ pub(super) struct Wish {
 }
 
 impl Group {
-    /// Claims up to `count` messages into `out`.
+    /// Claims up to `count` messages into `out`. An error is raised only by a call that has nothing
+    /// to hand out: what was claimed before it was met is not lost, and whatever is wrong stays where
+    /// it is and is met first by the next call.
     pub(super) fn claim(
         &self,
         py: Python<'_>,
@@ -80,16 +82,34 @@ impl Group {
             if sigbus::hits() != hits {
                 return Err(self.vanished(py));
             }
-            match stop {
+            let met = match stop {
                 Stop::Enough => return Ok(()),
-                Stop::NeedSegment(offset) => self.fetch_segment(py, offset)?,
-                Stop::Damaged(segment, fault) if out.is_empty() => {
-                    return Err(errors::corrupt(py, &segment, &fault));
-                }
-                Stop::Damaged(..) => return Ok(()), // Met again, and then reported, at the next call.
-                Stop::Io(error) => return Err(errors::os(error, &self.folder)),
-            }
+                Stop::NeedSegment(offset) => match self.fetch_segment(py, offset) {
+                    Ok(()) => continue,
+                    // It may be a signal handler's: then nothing but this call ever meets it.
+                    Err(error) if !out.is_empty() => return self.owe(error),
+                    Err(error) => error,
+                },
+                Stop::Damaged(segment, fault) => errors::corrupt(py, &segment, &fault),
+                Stop::Io(error) => errors::os(error, &self.folder),
+            };
+            return if out.is_empty() { Err(met) } else { Ok(()) };
         }
+    }
+
+    /// An error that came with something to hand out: the next call raises it.
+    #[cold]
+    pub(super) fn owe(&self, error: PyErr) -> PyResult<()> {
+        *self.owed.lock().unwrap_or_else(|e| e.into_inner()) = Some(error);
+        self.owes.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// What a call before this one kept back.
+    #[cold]
+    pub(super) fn take_owed(&self) -> PyResult<()> {
+        self.owes.store(false, Ordering::Release);
+        self.owed.lock().unwrap_or_else(|e| e.into_inner()).take().map_or(Ok(()), Err)
     }
 
     /// A file was cut short under a mapping: what was claimed may be zeros.
@@ -185,8 +205,7 @@ impl Group {
                         }
                     },
                     Found::Damaged { fault, next: after } => {
-                        if let (true, Some(segment)) = (out.len() == kept, reader.segment.as_ref())
-                        {
+                        if let (true, Some(segment)) = (out.is_empty(), reader.segment.as_ref()) {
                             stop = Stop::Damaged(Arc::clone(segment), fault);
                             next = after;
                         }
@@ -211,27 +230,34 @@ impl Group {
         wish: &Wish,
         out: &mut Vec<Claimed>,
     ) -> Result<Stop, Stop> {
-        let limit = self.control.tail();
         if self.table.small(at::FLAGS) & (PAUSED | GONE) != 0 {
             return Ok(Stop::Enough);
         }
+        let stop = self.hand_out(reader, wish, out);
+        self.mirror()?; // However it ended: something may have been handed out before.
+        self.checkpoint_if_long()?;
+        stop
+    }
+
+    fn hand_out(
+        &self,
+        reader: &mut Reader,
+        wish: &Wish,
+        out: &mut Vec<Claimed>,
+    ) -> Result<Stop, Stop> {
+        let limit = self.control.tail();
         let now = self.clock().boot();
+        if self.is_time_for_dead(now) {
+            self.release_dead(now)?;
+        }
         self.expire(now)?;
         while out.len() < wish.count {
             if let Some(entry) = self.table.first_ready() {
                 self.lease_again(reader, wish, entry, now, out)?;
-            } else if self.is_window_full() || !self.read_on(reader, wish, limit, now, out)? {
+            } else if self.is_window_full() || !self.read_on(reader, wish, limit, out)? {
                 break;
             }
         }
-        if out.is_empty() && self.table.small(at::LEASED) > 0 {
-            let since = now.saturating_sub(self.looked_for_dead.load(Ordering::Relaxed));
-            if since > 200_000_000 && self.release_dead(now)? > 0 {
-                return self.claim_locked(reader, wish, out);
-            }
-        }
-        self.mirror()?;
-        self.checkpoint_if_long()?;
         Ok(Stop::Enough)
     }
 
@@ -272,6 +298,8 @@ impl Group {
             Found::NeedSegment if first_of(reader, found.offset).is_none() => {
                 return Err(Stop::NeedSegment(found.offset));
             }
+            // Reported first, by a call that has nothing else to say; then given up.
+            Found::Damaged { .. } if !out.is_empty() => return Err(Stop::Enough),
             other => {
                 // Retention took it, or its bytes are damaged: it can't be handed out any more.
                 self.lease_table(entry, &mut found, 0, now, wish)?;
@@ -358,7 +386,6 @@ impl Group {
         reader: &mut Reader,
         wish: &Wish,
         limit: u64,
-        now: i64,
         out: &mut Vec<Claimed>,
     ) -> Result<bool, Stop> {
         let word = self.table.map().word64(at::NEXT);
@@ -406,6 +433,8 @@ impl Group {
         let mut entry = Entry { key, ..Entry::read(offset, frame, wish.owner) };
         let due_in = self.due_in(&reader.view);
         if due_in > 0 {
+            // From now, not from when the claim began: a million others may lie in between.
+            let now = self.clock().boot();
             (entry.deadline, entry.timeout) = (now.saturating_add(due_in), due_in);
         }
         if self.table.is_key_busy(key) {
@@ -416,13 +445,13 @@ impl Group {
         if entry.state != State::Ready {
             // Journaled before the word moves: whoever dies in between must not take a message
             // with him that nobody was given. Without the lock nobody passes over such a one.
-            self.write_next(Kind::Enter, &entry, next, now)?;
+            self.write_next(Kind::Enter, &entry, next, self.clock().boot())?;
             self.table.enter(&entry)?;
             move_on();
             return Ok(true);
         }
         let lease = match self.is_lease {
-            true => Some(self.lease_new(&mut entry, wish, next, now)?),
+            true => Some(self.lease_new(&mut entry, wish, next)?),
             false if move_on() => None,
             false => return Ok(true),
         };
@@ -438,13 +467,12 @@ impl Group {
         entry: &mut Entry,
         wish: &Wish,
         next: u64,
-        now: i64,
     ) -> std::io::Result<(u32, u64, u32)> {
+        let (now, visibility_ns) = self.lease_times(wish.visibility_ns);
         entry.state = State::Leased;
         entry.token = self.next_token();
         entry.receives = 1;
-        (entry.deadline, entry.timeout) =
-            (now.saturating_add(wish.visibility_ns), wish.visibility_ns);
+        (entry.deadline, entry.timeout) = (now.saturating_add(visibility_ns), visibility_ns);
         self.write_next(Kind::Enter, entry, next, now)?;
         let place = self.table.enter(entry)?;
         self.table.set_wide(at::NEXT, next);

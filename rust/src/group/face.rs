@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use pyo3::prelude::*;
@@ -44,12 +44,17 @@ impl PyGroup {
         one.into_message(&self.0, codec)
     }
 
-    /// Gives dead letters away; the rest stays in `claimed`.
+    /// Gives dead letters away; the rest stays in `claimed`, also when that fails.
     fn bury(&self, py: Python<'_>, claimed: &mut Vec<Claimed>) -> PyResult<()> {
-        while let Some(index) = claimed.iter().position(|one| one.is_dead) {
-            let message = self.message(py, claimed.remove(index));
-            self.0.table.count_among_others(at::DEAD, 1);
-            self.0.host.call_method1(py, "dead_letter", (message,))?;
+        let is_dead = |one: &mut Claimed| one.is_dead;
+        let dead: Vec<Claimed> = claimed.extract_if(.., is_dead).collect();
+        for one in dead {
+            let buried = self.0.host.call_method1(py, "dead_letter", (self.message(py, one),));
+            match buried {
+                Ok(_) => self.0.table.count_among_others(at::DEAD, 1),
+                Err(error) if claimed.is_empty() => return Err(error),
+                Err(error) => self.0.owe(error)?,
+            }
         }
         Ok(())
     }
@@ -122,9 +127,11 @@ impl PyGroup {
         }
     }
 
-    /// Another process changed the group's settings, or removed it.
+    /// Another process changed the group's settings, or removed it; or a call before this one has
+    /// kept an error back.
     #[cold]
     fn take_news(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.take_owed()?;
         if self.0.is_gone() {
             let text = "the group was deleted or renamed; open it again with queue.group(name)";
             return Err(errors::error(py, "GroupError", (text,)));
@@ -212,7 +219,8 @@ impl PyGroup {
             is_always: always,
             owner,
             is_closed: AtomicBool::new(false),
-            looked_for_dead: AtomicI64::new(0),
+            owed: Mutex::new(None),
+            owes: AtomicBool::new(false),
             codec: OnceLock::new(),
         };
         if !is_same_boot {

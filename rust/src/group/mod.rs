@@ -37,6 +37,10 @@ use reader::Reader;
 use table::{Entry, NEVER, NONE, State, Table, at};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PENSTGRP");
+/// So often, at most, one of all consumers looks whether another has died; one that sleeps wakes up
+/// for it a little later.
+const LOOK_FOR_DEAD_NS: u64 = 200_000_000;
+const SLEEP_FOR_DEAD_NS: i64 = 250_000_000;
 /// The group hands nothing out.
 const PAUSED: u32 = 1;
 /// The group was deleted or renamed: every handle on it is done.
@@ -85,7 +89,9 @@ pub struct Group {
     is_always: bool,
     owner: u32,
     is_closed: AtomicBool,
-    looked_for_dead: AtomicI64,
+    /// An error that the next call raises, and whether there is one.
+    owed: Mutex<Option<PyErr>>,
+    owes: AtomicBool,
     codec: OnceLock<Py<PyAny>>,
 }
 
@@ -373,14 +379,22 @@ impl Group {
         Ok(())
     }
 
-    /// Gives back what dead openers had. Under the lock; at most a few times a second.
+    /// Gives back what dead openers had. Under the lock.
     fn release_dead(&self, now: i64) -> std::io::Result<u32> {
         let mut verdicts = std::collections::BTreeMap::new();
         let released = self.release_leases(|owner| {
             owner != NONE && !*verdicts.entry(owner).or_insert_with(|| self.control.is_alive(owner))
         })?;
-        self.looked_for_dead.store(now, Ordering::Relaxed);
+        self.table.set_wide(at::LOOKED_FOR_DEAD, now.cast_unsigned());
         Ok(released)
+    }
+
+    /// Whether nobody has looked for dead consumers lately, and someone has something out. Also
+    /// while there is a backlog: or what a dead one had would wait for its whole visibility time.
+    #[inline(always)]
+    fn is_time_for_dead(&self, now: i64) -> bool {
+        let looked = self.table.wide(at::LOOKED_FOR_DEAD).cast_signed();
+        self.table.small(at::LEASED) > 0 && now.abs_diff(looked) > LOOK_FOR_DEAD_NS
     }
 
     /// Gives back what these owners have. Under the lock.
@@ -403,7 +417,7 @@ impl Group {
     /// for dead consumers.
     fn wake_at(&self, now: i64) -> i64 {
         let attention = self.table.attention();
-        let look = if self.table.small(at::LEASED) > 0 { now + 250_000_000 } else { NEVER };
+        let look = if self.table.small(at::LEASED) > 0 { now + SLEEP_FOR_DEAD_NS } else { NEVER };
         attention.min(look)
     }
 
@@ -436,10 +450,12 @@ impl Group {
         self.table.small(at::FLAGS) & GONE != 0
     }
 
-    /// Whether its settings were changed, or it is gone.
+    /// Whether its settings were changed, it is gone, or an error was kept back.
     #[inline(always)]
     fn has_news(&self) -> bool {
-        self.table.small(at::VERSION) != self.settings.noticed_version.load(Ordering::Relaxed)
+        self.owes.load(Ordering::Relaxed)
+            || self.table.small(at::VERSION)
+                != self.settings.noticed_version.load(Ordering::Relaxed)
             || self.is_gone()
     }
 

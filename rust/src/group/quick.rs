@@ -108,9 +108,10 @@ impl Group {
     ) -> PyResult<Option<Bound<'py, Message>>> {
         let hits = sigbus::hits();
         let (mut reader, held) = self.take_both(py)?;
-        let (now, visibility_ns) = self.lease_times(visibility_ns);
+        let visibility_ns =
+            visibility_ns.unwrap_or_else(|| self.settings.visibility_ns.load(Ordering::Relaxed));
         let offset = self.table.wide(at::NEXT);
-        if self.is_encumbered(now) {
+        if self.is_encumbered(self.lease_times(visibility_ns).0) {
             return Ok(None);
         }
         let found = reader.find_on(&self.control, offset, || self.control.tail());
@@ -125,7 +126,7 @@ impl Group {
         }
         let wish = Wish { count: 1, visibility_ns, owner: self.owner };
         let mut entry = Entry::read(offset, frame, wish.owner);
-        let (entry, token, receives) = self.lease_new(&mut entry, &wish, next, now)?;
+        let (entry, token, receives) = self.lease_new(&mut entry, &wish, next)?;
         self.table.count(at::DELIVERED, 1);
         self.checkpoint_if_long()?;
         drop(held);
@@ -142,9 +143,7 @@ impl Group {
     /// that is done to the table: a long lease counts from a time that is a little in the past, and
     /// is made so much longer.
     #[inline(always)]
-    fn lease_times(&self, visibility_ns: Option<i64>) -> (i64, i64) {
-        let visibility_ns =
-            visibility_ns.unwrap_or_else(|| self.settings.visibility_ns.load(Ordering::Relaxed));
+    pub(super) fn lease_times(&self, visibility_ns: i64) -> (i64, i64) {
         match visibility_ns < LONG_NS || self.clock().is_manual() {
             true => (self.clock().boot(), visibility_ns),
             false => (self.clock().boot_lately(), visibility_ns.saturating_add(Clock::LATE_NS)),
@@ -157,6 +156,7 @@ impl Group {
         self.table.small(at::FLAGS) & (PAUSED | GONE) != 0
             || self.table.small(at::READY_LEN) != 0
             || self.table.attention() <= now
+            || self.is_time_for_dead(now)
             || self.is_window_full()
             || self.mirror.is_some()
             || self.settings.expire_ns.load(Ordering::Relaxed) != 0

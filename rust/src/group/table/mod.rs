@@ -58,6 +58,7 @@ pub mod at {
     pub const SYNCED_NEXT: usize = 96;
     pub const BROKEN: usize = 104;
     pub const SYNC_ASKED: usize = 108;
+    pub const LOOKED_FOR_DEAD: usize = 112;
     pub const CAPACITY: usize = 128;
     pub const USED: usize = 132;
     pub const FREE: usize = 136;

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import _core
+from penstock.logs import logger
 
 if TYPE_CHECKING:
     from penstock.engine.group import Group
@@ -45,35 +46,47 @@ def bury(group: Group, message: _core.Message) -> None:
 def redrive(dead: Queue, target: Queue | None = None, *, limit: int | None = None) -> int:
     """Moves dead letters back to where they came from, or to `target`; answers how many.
 
-    Each is put there first and acked here afterwards.
+    Each is put there first and acked here afterwards. Without `target`, those that name no source
+    stay here, and a warning says how many.
     """
     group = dead.group("redrive")
     moved = 0
     opened: dict[str, Queue] = {}
+    found: list[_core.Message] = []
+    homeless: list[_core.Message] = []
     try:
         while limit is None or moved < limit:
-            found = group.get_many(min(100, (limit or moved + 100) - moved), 0)
+            found = group.get_many(100 if limit is None else min(100, limit - moved), 0)
             if not found:
                 break
-            for message in found:
-                headers = message.headers
-                goal = target
+            while found:
+                goal = target or _source(found[0], type(dead), opened)
                 if goal is None:
-                    source = headers.get(SOURCE)
-                    if source is None:
-                        message.nack()
-                        continue
-                    if source not in opened:
-                        opened[source] = type(dead)(source, create=False)
-                    goal = opened[source]
-                kept = {name: value for name, value in headers.items() if name not in OURS}
-                goal.put(
-                    message.body, tag=message.tag, id=message.id, key=message.key,
-                    headers=kept or None,
-                )  # fmt: skip
-                message.ack()
+                    homeless.append(found.pop(0))  # Kept on its lease: or it would come again.
+                    continue
+                _put_back(found[0], goal)
+                found.pop(0).ack()
                 moved += 1
     finally:
+        for message in [*homeless, *found]:
+            message.settle(False)
         for queue in opened.values():
             queue.close()
+    if homeless:
+        text = "%s: %d dead letters name no source and stay here; redrive them to a queue"
+        logger("deadletter").warning(text, dead.path, len(homeless))
     return moved
+
+
+def _source(message: _core.Message, kind: type[Queue], opened: dict[str, Queue]) -> Queue | None:
+    source = message.headers.get(SOURCE)
+    if source is not None and source not in opened:
+        opened[source] = kind(source, create=False)
+    return None if source is None else opened[source]
+
+
+def _put_back(message: _core.Message, goal: Queue) -> None:
+    kept = {name: value for name, value in message.headers.items() if name not in OURS}
+    goal.put(
+        message.body, tag=message.tag, id=message.id, key=message.key, headers=kept or None,
+    )  # fmt: skip

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import _core
 from penstock.disk import files
 from penstock.engine import deadletter, exclusive, openings, positions
-from penstock.errors import ClosedError, Empty, GroupError
+from penstock.errors import ClosedError, Empty, GroupError, PenstockError
 from penstock.options import Durability, GroupOptions
 
 if TYPE_CHECKING:
@@ -43,12 +43,41 @@ def names(queue: Queue) -> list[str]:
 
 
 def load_options(folder: Path) -> GroupOptions | None:
-    """What the group's file says; none for a new group."""
-    found = files.read_json(folder / "group.json")
-    if found is None:
+    """What the group's file says; none for a new group.
+
+    It is only ever replaced as a whole: whatever else is found there, nobody of ours has written,
+    and to go on with other options than were asked for would deliver in another way.
+    """
+    import json
+
+    path = folder / "group.json"
+    try:
+        raw = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    known = {field.name for field in fields(GroupOptions)}
-    return GroupOptions(**{name: value for name, value in found.items() if name in known})
+    try:
+        found = json.loads(raw)
+        check = found.pop("check", None)
+        if check not in (None, _check_of(found)):
+            raise ValueError("its check does not fit (after an edit by hand, remove `check`)")
+        known = {field.name for field in fields(GroupOptions)}
+        return GroupOptions(**{name: value for name, value in found.items() if name in known})
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        advice = "delete this file to go on with the usual options, or the folder for a new group"
+        raise GroupError(f"{path}: no options of a group: {error}; {advice}") from error
+
+
+def store_options(folder: Path, options: GroupOptions) -> None:
+    """Writes the group's file."""
+    given = options.as_dict()
+    files.write_json(folder / "group.json", given | {"check": _check_of(given)})
+
+
+def _check_of(options: dict[str, Any]) -> int:
+    import json
+    import zlib
+
+    return zlib.crc32(json.dumps(options, sort_keys=True).encode())
 
 
 class Group:
@@ -112,6 +141,21 @@ class Group:
         if stored is None:
             start = self._starting_offset(own)
             files.make_folder(self.folder)
+        try:
+            self._open_files(stored, own, start)
+        except BaseException:
+            if stored is None and own is None:
+                self._unmake()  # Or the next one finds half a group, with options nobody chose.
+            raise
+
+    def _unmake(self) -> None:
+        self._stand_up()
+        with suppress(OSError, PenstockError):
+            exclusive.remove(self.folder)
+            if self.options.mirrored:
+                self.queue.store.drop_group(self.name)
+
+    def _open_files(self, stored: GroupOptions | None, own: int | None, start: int) -> None:
         if self.options.exclusive and not self._is_look:
             self._sit_down()
         entered = self.queue.store.own_leases(self.name) if own is not None else []
@@ -129,7 +173,7 @@ class Group:
         if self.queue.options.retention_age_s:
             self.core.configure(expire_s=self.queue.options.retention_age_s)
         if stored != self.options:
-            files.write_json(self.folder / "group.json", self.options.as_dict())
+            store_options(self.folder, self.options)
             self.core.bump_version()
         self._version = self.core.version
 
@@ -333,7 +377,7 @@ class Group:
         with self._alone():
             # From what the file says: another process may have changed something else.
             options = replace(load_options(self.folder) or options, **changes)
-            files.write_json(self.folder / "group.json", options.as_dict())
+            store_options(self.folder, options)
             self.core.bump_version()
         self.refresh()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.disk import files
 from penstock.engine import exclusive, glance, intents
+from penstock.engine.group import DEFAULT
 from penstock.formats.base import SegmentInfo, Store
 from penstock.logs import logger
 
@@ -97,9 +98,13 @@ def apply(queue: Queue, planned: Plan) -> list[SegmentInfo]:
 
 
 def purge(queue: Queue) -> int:
-    """Every group is done with everything; how many messages the default group had not read."""
+    """Every group is done with everything; how many messages the default group had not read.
+
+    Where there is no default group, nobody has read anything for it; none is made.
+    """
     store = queue.store
-    unread = queue.group().lag
+    default = queue.look(DEFAULT)
+    unread = len(queue) if default is None else default.lag
     if store.end().tail > store.segments()[-1].first:
         store.roll(store.need_shared().segment_base, 0)
     # Up to here and no further: what others put meanwhile is not what was asked to go.

@@ -12,10 +12,10 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow check bench docs
+.PHONY: help setup demo test test-slow spark-versions check bench docs
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.built ## create .venv, install what developers need, build the native core
 
@@ -27,6 +27,9 @@ test: setup ## run the fast tests
 
 test-slow: setup ## run the slow tests: long crash, model and soak runs
 	$(BIN)/python -m pytest -m slow
+
+spark-versions: setup ## run queues through the oldest, a middle and the newest PySpark
+	$(BIN)/python -m tools.spark_versions
 
 check: setup ## run every check that is not a test: format, lint, types, stubs, clippy
 	$(BIN)/ruff format --check .

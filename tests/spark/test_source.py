@@ -264,7 +264,7 @@ def test_sizes_and_lists_are_read_as_people_write_them() -> None:
 
 
 def filtered(path: Path, *filters: object) -> tuple[list[dict[str, Any]], list[Any]]:
-    from penstock.spark.batch import PushdownReader
+    from penstock.spark.pushdown import PushdownReader
 
     given = options_of(path, columns="offset,tag,timestamp", targetPartitionBytes=1)
     reader = PushdownReader(SourceOptions.of(given), source.schema(given))

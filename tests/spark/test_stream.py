@@ -11,9 +11,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock import GroupError, OptionError, Queue
-from penstock.spark import follow
+from penstock.spark import follow, source
 from penstock.spark.loss import DataLoss
 from penstock.spark.offsets import Offsets, Position
+from penstock.spark.options import SourceOptions
+from penstock.spark.stream import UnlimitedReader
 from tests.spark.helpers import batch, drain, fill, scanned, stream
 
 TWO = ReadMaxRows(2)
@@ -219,6 +221,48 @@ def test_a_queue_made_anew_between_two_micro_batches_is_noticed(tmp_path: Path) 
     fill(path, 10)
     with pytest.raises(DataLoss, match="made anew"):
         reader.latestOffset(end, ReadAllAvailable())
+
+
+# PySpark before 4.2
+
+
+def unlimited(path: Path, **options: object) -> UnlimitedReader:
+    texts = {name: str(value) for name, value in options.items()}
+    given = SourceOptions.of({"path": str(path), **texts})
+    return UnlimitedReader(given, source.schema({"path": str(path)}))
+
+
+def test_an_older_spark_gets_all_there_is_once(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    reader = unlimited(path, group="g")
+    start, rows = reader.initialOffset(), []
+    for first in (10, 15):
+        end = reader.latestOffset()
+        rows += [b for p in reader.partitions(start, end) for b in reader.read(p)]
+        reader.commit(end)
+        start = end
+        fill(path, 5, first=first)
+    reader.stop()
+    assert sum(batch.num_rows for batch in rows) == 15
+
+
+def test_an_older_spark_hears_of_a_queue_that_is_gone_or_made_anew(tmp_path: Path) -> None:
+    path, other = fill(tmp_path / "q1", 10), fill(tmp_path / "q2", 10)
+    reader = unlimited(tmp_path / "q*")
+    start = reader.latestOffset()
+    shutil.rmtree(other)
+    with pytest.raises(DataLoss, match="q2: it is gone"):
+        reader.partitions(start, reader.latestOffset())
+    fill(other, 10)
+    with pytest.raises(DataLoss, match="was made anew"):
+        reader.partitions(start, reader.latestOffset())
+    assert path.exists()
+
+
+def test_limits_are_refused_where_spark_has_none(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    with pytest.raises(OptionError, match=r"maxOffsetsPerTrigger.*PySpark 4\.2"):
+        unlimited(path, maxOffsetsPerTrigger=10)
 
 
 def own_reads() -> tuple[int, int]:

@@ -21,7 +21,16 @@ __all__ = ["register", "session"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format "penstock" known to a session that does not look for it by itself."""
+    """Makes the format "penstock" known to a session that does not look for it by itself.
+
+    Any number of times: a notebook's cell is run again, and PySpark 4.0 refuses a second time.
+    """
+    from pyspark.errors import AnalysisException
+
     from pyspark_penstock import DefaultSource
 
-    spark.dataSource.register(DefaultSource)
+    try:
+        spark.dataSource.register(DefaultSource)
+    except AnalysisException as error:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise

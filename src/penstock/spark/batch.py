@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from penstock.engine import positions
 from penstock.errors import OptionError
 from penstock.spark import queues, reading, tables
 from penstock.spark.options import SourceOptions
@@ -86,57 +73,6 @@ class BatchReader(DataSourceReader):
             return iter(())
         shape = Shape(self.options, self.schema)
         return reading.read(self.options, shape, partition.spans, self.bounds.tags)
-
-
-class PushdownReader(BatchReader):
-    """The same with filters taken over, for those who ask for it (option `pushdown`).
-
-    Spark fails a reader that takes filters in a session that gives none, so there are two. And
-    Spark keeps what was planned with filters for the next query on the same DataFrame, even for
-    one without filters: nobody gets this who does not ask for it.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Takes what it can; what it does not take over completely Spark checks again."""
-        return [one for one in filters if not self._take(one)]
-
-    def _take(self, one: Filter) -> bool:
-        """Whether no row that fails the filter will be given out."""
-        column = getattr(one, "attribute", ())
-        value = getattr(one, "value", None)
-        bounds = self.bounds
-        if self.options.layout == "kafka":
-            return False
-        if column == ("tag",):
-            return self._take_tag(one)
-        if column == ("offset",) and isinstance(value, int):
-            if isinstance(one, GreaterThan | GreaterThanOrEqual | EqualTo):
-                bounds.first_offset = max(bounds.first_offset, value)
-            if isinstance(one, LessThan | LessThanOrEqual | EqualTo):
-                bounds.last_offset = min(bounds.last_offset, value)
-        if column == ("timestamp",) and isinstance(value, datetime):
-            ns = positions.datetime_ns(value)
-            if isinstance(one, GreaterThan | GreaterThanOrEqual | EqualTo):
-                bounds.first_ns = max(bounds.first_ns, ns)
-            if isinstance(one, LessThan | LessThanOrEqual | EqualTo):
-                bounds.last_ns = min(bounds.last_ns, ns + 999)
-        return False
-
-    def _take_tag(self, one: Filter) -> bool:
-        """One filter on tags goes to the core, where a rejected message is never built."""
-        if self.bounds.tags != EVERY_TAG:
-            return False
-        if isinstance(one, EqualTo | In):
-            wanted = one.value if isinstance(one, In) else (one.value,)
-            texts, dialect = [text for text in wanted if text], "exact"
-        elif isinstance(one, StringStartsWith) and one.value:
-            texts, dialect = [one.value], "prefix"
-        else:
-            return False
-        if not texts or any(";" in text or text.strip() != text for text in texts):
-            return False
-        self.bounds.tags = TagFilter(";".join(texts), dialect)
-        return True
 
 
 def limits(queue: Source, options: SourceOptions) -> tuple[int, int]:

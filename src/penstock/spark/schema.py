@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -26,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import OptionError
+from penstock.spark.versions import arrow_schema
 
 if TYPE_CHECKING:
     from penstock.spark.options import SourceOptions
@@ -152,7 +152,7 @@ class Shape:
         self._known = known_columns(options)
         self._is_kafka = options.layout == "kafka"
         self._names = schema.fieldNames()
-        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self.schema: pa.Schema = arrow_schema(schema)
         needed = dict.fromkeys(self._known[name].core for name in self._names)
         self.core_columns = [name for name in needed if name] or ["offset"]
         self.wants_errors = bool({"error", "checksum_ok"} & set(self._names))

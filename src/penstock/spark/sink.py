@@ -18,11 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from penstock.disk import files
 from penstock.engine.intents import Ledger, file_name
@@ -31,6 +27,7 @@ from penstock.errors import OptionError, RefusedError
 from penstock.options import key_from
 from penstock.spark import shipped, staging
 from penstock.spark.options import parsed, plain
+from penstock.spark.versions import DataSourceStreamArrowWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import OptionError
 from penstock.spark import schema as schemas
-from penstock.spark.batch import BatchReader, PushdownReader
+from penstock.spark.batch import BatchReader
 from penstock.spark.options import SourceOptions
-from penstock.spark.stream import StreamReader
+from penstock.spark.stream import StreamReader, UnlimitedReader
+from penstock.spark.versions import HAS_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -26,8 +27,11 @@ def reader(options: Mapping[str, str], wanted: StructType) -> BatchReader:
     parsed = SourceOptions.of(options)
     schemas.check(parsed, wanted)
     is_taken = parsed.pushdown and parsed.table == "messages"
-    takes_filters = is_taken and _caller_hands_filters_over()
-    return (PushdownReader if takes_filters else BatchReader)(parsed, wanted)
+    if is_taken and _caller_hands_filters_over():
+        from penstock.spark.pushdown import PushdownReader
+
+        return PushdownReader(parsed, wanted)
+    return BatchReader(parsed, wanted)
 
 
 def stream_reader(options: Mapping[str, str], wanted: StructType) -> StreamReader:
@@ -36,7 +40,7 @@ def stream_reader(options: Mapping[str, str], wanted: StructType) -> StreamReade
     if parsed.table not in ("messages", "frames"):
         raise OptionError("table", parsed.table, "messages or frames in a stream")
     schemas.check(parsed, wanted)
-    return StreamReader(parsed, wanted)
+    return StreamReader(parsed, wanted) if HAS_LIMITS else UnlimitedReader(parsed, wanted)
 
 
 def _caller_hands_filters_over() -> bool:

@@ -12,13 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from penstock.engine import retention
 from penstock.errors import OptionError, RefusedError
@@ -32,6 +25,13 @@ from penstock.spark.reading import TagFilter
 from penstock.spark.schema import Shape
 from penstock.spark.spans import Span
 from penstock.spark.tasks import Task, tasks
+from penstock.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -302,6 +302,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             follower.close()
         self._followers = {}
         self._open = {}
+
+
+class UnlimitedReader(StreamReader):
+    """For PySpark before 4.2, which neither takes limits nor says where the next batch begins.
+
+    So a micro-batch is all there is, and what went away is noticed when its tasks are planned.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        """For the columns of `schema`."""
+        limits = {
+            "maxOffsetsPerTrigger": options.max_rows,
+            "maxBytesPerTrigger": options.max_bytes,
+            "minOffsetsPerTrigger": options.min_rows,
+        }
+        for name, value in limits.items():
+            if value:
+                raise OptionError(name, value, "nothing here: limits need PySpark 4.2 or newer")
+        super().__init__(options, schema)
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        """The end of every queue there is."""
+        return Offsets({q.name: Position(q.identity, q.end) for q in self._queues()}).json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks between two offsets. That `start` is given means it was processed."""
+        before, after = Offsets.from_json(start), Offsets.from_json(end)
+        found = {queue.name: queue for queue in self._queues()}
+        self._missing(Offsets({n: p for n, p in before.items() if n not in after}), found)
+        for name in sorted(before.keys() & found.keys()):
+            self._checked(found[name], before[name])
+        self._advance(before, found)
+        return super().partitions(start, end)
 
 
 def removed(queue: Source, next_offset: int) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.engine.queue import Queue
 from penstock.errors import PenstockError
 from penstock.formats.base import SegmentInfo
 from penstock.spark import queues, shipped
 from penstock.spark.options import SourceOptions
+from penstock.spark.versions import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -25,7 +25,7 @@ def read(options: SourceOptions, schema: StructType) -> pa.RecordBatch:
             rows += _segments(name, where, options)
         else:
             rows += _groups(name, where, options)
-    return pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(schema, timezone="UTC"))
+    return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(schema))
 
 
 def _segments(name: str, where: str, options: SourceOptions) -> list[dict[str, Any]]:

@@ -1,0 +1,79 @@
+"""Where PySpark versions differ: what a newer one has, or what stands in for it in an older one.
+
+4.0   batch and streams both ways; no filters handed over, no Arrow rows for stream writers
+4.1   filters (option `pushdown`), Arrow rows for stream writers
+4.2   limits on micro-batches, and the source is told where the next one begins
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import datasource
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+HAS_LIMITS = VERSION >= (4, 2)
+
+if HAS_LIMITS:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    class ReadLimit:  # type: ignore[no-redef]
+        """How much a micro-batch may take."""
+
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        """Everything: an older Spark asks for nothing else."""
+
+    @dataclass
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        """So many rows."""
+
+        max_rows: int
+
+    @dataclass
+    class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
+        """So many bytes."""
+
+        max_bytes: int
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """An older Spark runs `availableNow` as one batch."""
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Spark's columns in Arrow's words, exactly as Spark compares them."""
+    zone = {"timezone": "UTC"} if HAS_LIMITS else {}  # An older one knows no other.
+    return to_arrow_schema(schema, **zone)  # type: ignore[arg-type]
+
+
+if hasattr(datasource, "DataSourceStreamArrowWriter"):
+    DataSourceStreamArrowWriter = datasource.DataSourceStreamArrowWriter
+else:
+
+    class DataSourceStreamArrowWriter(  # type: ignore[no-redef, misc]
+        datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter
+    ):
+        """4.0 hands Arrow to whatever is an Arrow writer, in a stream too."""
+
+
+__all__ = [
+    "HAS_LIMITS",
+    "VERSION",
+    "DataSourceStreamArrowWriter",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxBytes",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+    "arrow_schema",
+]

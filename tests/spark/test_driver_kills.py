@@ -27,11 +27,8 @@ ROOT = Path(__file__).parent.parent.parent
 JOB = "import sys; from tests.spark import armed; armed.main(sys.argv[1])"
 ROWS = 30
 """Per driver: a micro-batch and a half, so that each has a batch to repeat or a second one."""
-FEW = (
-    "ask where it begins|1|all", "ask how far it goes|2|all", "plan the tasks|1|jvm",
-    "read a task|2|all", "stage a task|1|jvm", "append the rows|1|all", "rows are appended|1|all",
-    "ledger is written|1|jvm", "batch is committed|1|all", "tell the source|1|all",
-)  # fmt: skip
+FEW = ("ask how far it goes|2|all", "rows are appended|1|all", "ledger is written|1|jvm")
+"""Where a row could be lost or doubled; `test_kills` tries every step without a JVM."""
 MANY = tuple(
     f"{name}|{times}|{what}"
     for times in (1, 2) for what in ("all", "jvm") for name in armed.STEPS[1:]
@@ -92,7 +89,7 @@ def ended(mine: Path, order: str, code: int) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_ten_killed_drivers_and_every_row_lands_once(tmp_path: Path) -> None:
+def test_three_killed_drivers_and_every_row_lands_once(tmp_path: Path) -> None:
     kill_drivers(tmp_path, FEW)
 
 

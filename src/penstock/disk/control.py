@@ -68,13 +68,10 @@ class Words:
     """The next number also when someone died between the tail and it."""
     reserved_end: int
     """Bytes between the tail and this may have been touched."""
+    next_head: int
+    """Where the head was being moved to, in a format that does so in several stores."""
     is_clean: bool
     is_poisoned: bool
-
-    def is_killed(self, boot: int) -> bool:
-        """Whether all who had the queue open were killed, in this boot, and no sync had failed:
-        then everything below the tail is there, whether its sync was done or not."""
-        return not self.is_clean and not self.is_poisoned and self.boot == boot
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +122,12 @@ def _read(sidecar: Path) -> bytes | None:
     return raw if len(raw) == CONTROL.size and raw[:8] == b"PENSTCTL" else None
 
 
+def _moving_head(user: bytes) -> int | None:
+    """The head that is to be, by the first words of the format's own: 1, and then that."""
+    is_moving, head = (int.from_bytes(user[at : at + 8], "little") for at in (0, 8))
+    return head if is_moving == 1 else None
+
+
 def _words(word: dict[str, Any], is_clean: bool) -> Words:
     found = (word["tail"], word["next_number"], word["segment_base"])
     rest = (word["head"], word["head_number"], word["durable"])
@@ -134,6 +137,7 @@ def _words(word: dict[str, Any], is_clean: bool) -> Words:
         word["boot"], *found, *rest,
         last_number=word["reserved_number"] if is_reserved else word["next_number"],
         reserved_end=word["reserved_end"],
+        next_head=_moving_head(word["user"]) or word["head"],
         is_clean=is_clean,
         is_poisoned=word["poison"] != 0,
     )  # fmt: skip

@@ -20,9 +20,10 @@ from typing import Any, ClassVar
 from penstock import _core
 from penstock.disk import control, files, sides
 from penstock.errors import ClosedError, NoQueueError, RefusedError
-from penstock.formats import known_damage, verifying
+from penstock.formats import known_damage, past, verifying
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.own_groups import OwnGroups
+from penstock.formats.past import Past
 from penstock.formats.segment_list import SegmentList
 from penstock.formats.store_segments import StoreSegments
 from penstock.formats.values import Capabilities as Capabilities
@@ -103,13 +104,18 @@ class Store(StoreSegments, OwnGroups, ABC):
         has = self.capabilities
         return {"extras": not (has.keys and has.delays), "integrity": not has.checksums}
 
+    def is_foreign(self, words: control.Words) -> bool:
+        """Whether the format's own files say what no process of ours can have left that stored
+        `words` last: then a program that is not ours has written since."""
+        return False
+
     @abstractmethod
-    def find_end(self, known: control.Words | None) -> End:
-        """Computes the end from the files; everything below `known.durable` is expected to be
+    def find_end(self, past: Past) -> End:
+        """Computes the end from the files; everything below `past.durable` is expected to be
         there. Changes nothing."""
 
     @abstractmethod
-    def recover(self, end: End, *, clean: bool) -> End:
+    def recover(self, end: End, past: Past) -> End:
         """Makes the files agree with `end`, before the first append. Alone, under the opening
         lock."""
 
@@ -203,14 +209,13 @@ class Store(StoreSegments, OwnGroups, ABC):
         )  # fmt: skip
 
     def _open_first(self, shared: _core.Shared, boot: int) -> None:
-        words = None if shared.is_new else control.peek(self.sidecar)
-        was_clean = words is not None and words.is_clean and not words.is_poisoned
+        before = past.of(self)
         groups = (self.sidecar / "groups").glob("*")
         files.drop_temporaries(self.path, self.sidecar, *groups)
-        end = self.find_end(words)
-        self.dropped = end.dropped
-        end = self.recover(end, clean=was_clean)
-        if not was_clean:
+        end = self.find_end(before)
+        self.dropped = (*before.faults, *end.dropped)
+        end = self.recover(end, before)
+        if not before.is_closed:
             self._known = SegmentList()  # Files may have been cut, moved or made.
         shared.reset(
             boot=boot, tail=end.tail, next_number=end.next_number, segment_base=end.segment_base,
@@ -218,7 +223,7 @@ class Store(StoreSegments, OwnGroups, ABC):
         )  # fmt: skip
         # Or the old end would be taken for the true one after a power cut.
         _core.sync_file(self.sidecar / "control")
-        if words is None:
+        if before.words is None:
             _core.sync_folder(self.sidecar)
 
     def close(self) -> None:
@@ -279,8 +284,9 @@ class Store(StoreSegments, OwnGroups, ABC):
         if w is not None and (w.is_clean or w.boot == self.clock.boot_id()):
             return End(w.tail, w.next_number, w.segment_base, w.head, w.head_number, w.durable)
         if self._end is None or self._end_as_of != w:
-            self._end, self._end_as_of = self.find_end(w), w
-            self.dropped = self._end.dropped
+            before = past.of(self)
+            self._end, self._end_as_of = self.find_end(before), w
+            self.dropped = (*before.faults, *self._end.dropped)
         return self._end
 
     # ── rolling and trimming ───────────────────────────────────────────────────────────────

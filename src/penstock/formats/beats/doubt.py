@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import _core
-from penstock.disk import control, files
+from penstock.disk import files
 from penstock.formats.base import Damage, SegmentInfo
 from penstock.formats.beats import closing, segments
 from penstock.formats.beats.layouts import POSITION_BITS
 from penstock.formats.beats.segments import Header
+from penstock.formats.past import Past
 
 if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles
@@ -36,16 +37,16 @@ class Doubt:
     dropped: list[Damage] = field(default_factory=list)
 
 
-def find(store: BeatsFiles, known: control.Words | None) -> Doubt | None:
+def find(store: BeatsFiles, past: Past) -> Doubt | None:
     """Where the queue ends; none when nothing is in doubt. Changes nothing."""
-    if known is None or known.is_clean or known.boot == store.clock.boot_id():
+    if not past.is_stopped:
         return None
     paths = segments.find(store.path)
     doubt = Doubt(max(paths))
     for number, path in paths.items():
-        if number < known.durable >> POSITION_BITS:
+        if number < past.durable >> POSITION_BITS:
             continue
-        if not _is_whole(store, number, path, known.durable, doubt):
+        if not _is_whole(store, number, path, past.durable, doubt):
             break
     later = {n: p for n, p in paths.items() if n > doubt.last}
     doubt.dropped += [

@@ -19,10 +19,12 @@ from typing import Any, ClassVar, TypeVar
 from penstock import _core
 from penstock.disk import control, files
 from penstock.errors import FormatError, NoQueueError, OptionError
+from penstock.formats import past
 from penstock.formats.base import Capabilities, End, SegmentInfo, Store, Verdict
 from penstock.formats.beats import checks, closing, doubt, segments, state
 from penstock.formats.beats.layouts import GOES_ON_AS, KINDS, POSITION_BITS, POSITION_MASK, Kind
 from penstock.formats.beats.segments import Header, Unreadable
+from penstock.formats.past import Past
 from penstock.formats.segment_list import SegmentList
 
 Found = TypeVar("Found")
@@ -82,7 +84,7 @@ class BeatsFiles(Store, ABC):
         if self.kind.is_encrypted:
             segments.need_key(self.options.key, self.path)
         if not self.is_live:
-            self._doubt = doubt.find(self, control.peek(self.sidecar))
+            self._doubt = doubt.find(self, past.of(self))
 
     def header(self, path: Path) -> Header | Unreadable:
         """What a segment's first bytes say; they never change once a frame is there."""
@@ -357,13 +359,10 @@ class BeatsFiles(Store, ABC):
             self._end, self._end_as_of = self._find_end(), seen
         return self._end
 
-    def find_end(self, known: control.Words | None) -> End:
+    def find_end(self, past: Past) -> End:
         """Where the last file ends. What a crash cut short stands before that, and is reported."""
         self._is_recovering = self.shared is not None
-        self._durable = known.durable if known is not None else 0
-        self._is_poisoned = known is not None and known.is_poisoned
-        self._doubt = doubt.find(self, known)
-        self._was = known.segment_base >> POSITION_BITS if known is not None else -1
+        self._doubt = doubt.find(self, past)
         return self._find_end()
 
     def _find_end(self) -> End:

@@ -32,6 +32,7 @@ from penstock.formats.beats.layouts import (
     Kind,
 )
 from penstock.formats.beats.reading import MAX_SEGMENT_BYTES, BeatsFiles
+from penstock.formats.past import Past
 from penstock.options import QueueOptions
 
 
@@ -72,16 +73,17 @@ class BeatsStore(BeatsFiles):
             shared.close()
             shared.opened()
 
-    def recover(self, end: End, *, clean: bool) -> End:
+    def recover(self, end: End, past: Past) -> End:
         """Closes what a crash left open and begins a new segment."""
         newest = segments.listed(self.path)[-1][0]
-        if self._is_poisoned:
-            doubt.rewrite(self, self._durable)
+        if past.is_poisoned:
+            doubt.rewrite(self, past.durable)
         if self._doubt is not None:
             doubt.settle(self, self._doubt)
             self._doubt = None
-        self.dropped = (*end.dropped, *closing.close_after_crash(self, self._was))
-        closing.follow_beats(self, clean=clean)
+        was = past.words.segment_base >> POSITION_BITS if past.words is not None else -1
+        self.dropped = (*self.dropped, *closing.close_after_crash(self, was))
+        closing.follow_beats(self, clean=past.is_closed)
         number, path, header = next(self.readable(newest_first=True))
         is_empty = header.kind == self.kind and path.stat().st_size == header.kind.data_at
         if not is_empty:

@@ -20,9 +20,11 @@ from typing import Any, ClassVar
 from penstock import _core
 from penstock.disk import control, files, sides
 from penstock.errors import CorruptError, OptionError, RefusedError
+from penstock.formats import past
 from penstock.formats.base import Store
 from penstock.formats.mfq import layouts, segments
 from penstock.formats.mfq.segments import CONSUMER, PRODUCER, read_offset, write_offset
+from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
 from penstock.options import Durability, QueueOptions
 
@@ -171,8 +173,9 @@ class MfqStore(Store):
             if is_current or (words.is_clean and words.tail == producer):
                 return super().end()
         if self._end is None or self._end.tail != producer:
-            self._end = self.find_end(words)
-            self.dropped = self._end.dropped
+            before = past.of(self)
+            self._end = self.find_end(before)
+            self.dropped = (*before.faults, *self._end.dropped)
         return self._end
 
     def follow(self) -> None:
@@ -209,16 +212,25 @@ class MfqStore(Store):
         self.follow()
         return super().writable_segment(self.need_shared().segment_base)
 
-    def find_end(self, known: control.Words | None) -> End:
+    def is_foreign(self, words: control.Words) -> bool:
+        """Whether `producer.offset` says what we never stored there.
+
+        While we have the queue open it may lag behind: that of a put is stored by its sync.
+        """
+        producer = read_offset(self.path, PRODUCER)
+        if words.is_clean:
+            return producer != words.tail
+        return not (words.durable <= producer <= words.tail or producer == words.reserved_end)
+
+    def find_end(self, past: Past) -> End:
         """Walks the last segment up to `producer.offset`: the last whole frame is the end."""
         # After an orderly close they are as they were when we looked, unless someone went on.
-        producer = self._producer(known)
-        is_left = self.shared is not None and known is not None and known.is_clean
-        is_same = is_left and known is not None and known.tail == producer
+        producer = self._producer(past)
+        is_same = self.shared is not None and past.is_closed and not past.is_foreign
         infos = self.segments(fresh=not is_same)
         if not infos:
             return End(0, 0, 0, 0, 0, 0)
-        durable = min(known.durable, producer) if known is not None else 0
+        durable = min(past.durable, producer)
         held = [info for info in infos if info.base <= producer]
         if not held:
             path = segments.offset_path(self.path, PRODUCER)
@@ -228,16 +240,19 @@ class MfqStore(Store):
             for info in infos[len(held) :]
         ]
         # What we never synced may be missing anywhere; of others' queues we walk the last segment.
-        later = [i for i in held if known is not None and (i.end or producer) > durable]
+        later = [i for i in held if past.is_stopped and (i.end or producer) > durable]
         for last in later or held[-1:]:
             is_newest = last is held[-1]
             start = durable if last.base <= durable <= last.base + last.size else last.base
             segment = self.open_whole(replace(last, end=None), writable=False)
             end = producer if is_newest or last.end is None else last.end
-            covered = self._is_in_doubt(known) and self._has_checksums(last)
-            seen = _core.walk(segment, start, min(end, last.base + last.size), covered=covered)
+            limit = min(end, last.base + last.size)
+            covered = past.is_stopped and self._has_checksums(last)
+            seen = _core.walk(segment, start, limit, covered=covered)
             if seen.end < end:
                 break
+        if past.is_killed and frames_end(segment, last.base, producer, limit).is_as_said:
+            return End(producer, past.last_number, last.base, held[0].base, 0, durable)
         if seen.end < producer:
             found, expected = f"{producer - seen.end} bytes that are no frames", "whole frames"
             if seen.faults:
@@ -245,14 +260,15 @@ class MfqStore(Store):
             at = segment.position(seen.end)
             damage = Damage(last.path, at, producer - seen.end, found, expected, seen.end)
             dropped.append(damage)
-        number = known.last_number if known is not None else 0
         return End(
-            seen.end, number, last.base, held[0].base, 0, min(durable, seen.end), tuple(dropped)
+            seen.end,
+            past.last_number,
+            last.base,
+            held[0].base,
+            0,
+            min(durable, seen.end),
+            tuple(dropped),
         )
-
-    def _is_in_doubt(self, known: control.Words | None) -> bool:
-        """Whether the machine stopped while we had it open: what was not synced may be anything."""
-        return known is not None and not known.is_clean and known.boot != self.clock.boot_id()
 
     def _has_checksums(self, info: SegmentInfo) -> bool:
         """Whether a frame without one was never synced."""
@@ -262,26 +278,23 @@ class MfqStore(Store):
     def _checksums_of(self, info: SegmentInfo) -> Path:
         return self.sidecar / "integrity" / f"{info.base:020d}.crc"
 
-    def _producer(self, known: control.Words | None) -> int:
+    def _producer(self, past: Past) -> int:
         """The format's own end, but never less than what was synced together with it.
 
         Nor less than what readers were shown: at `always` the word comes after the sync, and who
         is killed before that has lost nothing.
         """
         producer = read_offset(self.path, PRODUCER)
-        if known is None:
+        if past.words is None:
             return producer
-        is_killed = known.is_killed(self.clock.boot_id())
-        return max(producer, known.tail if is_killed else known.durable)
+        return max(producer, past.words.tail if past.is_killed else past.durable)
 
-    def recover(self, end: End, *, clean: bool) -> End:
+    def recover(self, end: End, past: Past) -> End:
         """Sets both offsets to what is there, syncs what may not be on the disk."""
         for folder in (segments.LOG, segments.OFFSETS):
             files.make_folder(self.path / folder)
         segments.keep_identity(self.sidecar, self._identity)
-        words = control.peek(self.sidecar)
-        is_poisoned = words is not None and words.is_poisoned
-        is_empty = True
+        words, is_empty = past.words, True
         for entry in sorted(os.scandir(self.path / segments.LOG), key=lambda entry: entry.name):
             base = int(entry.name)
             # What begins below the durable offset was there, whole, when it was listed.
@@ -295,15 +308,17 @@ class MfqStore(Store):
             segments.make_segment(self.path, self.sidecar, end.tail, self.segment_bytes)
         self._set_back(PRODUCER, end)
         self._set_back(CONSUMER, end)
-        if clean:  # Only then: until `durable` is synced anew a power cut brings the old one back.
+        if (
+            past.is_closed
+        ):  # Only then: until `durable` is synced anew a power cut brings the old one back.
             _core.unlink_file(self.sidecar / UNCHECKED)
-        if clean and words is not None and words.tail == end.tail:
+        if past.is_closed and words is not None and words.tail == end.tail:
             return end
         is_ours_alone = words is not None and words.tail >= end.tail
         for info in self.list_segments():
             if info.end is not None and info.end <= end.durable:
                 continue
-            if is_poisoned:
+            if past.is_poisoned:
                 self._copy_anew(info)
             # A file of checksums that is made here, with none in it, would say after another power
             # cut that no frame of its segment was ever synced.

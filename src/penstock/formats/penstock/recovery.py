@@ -16,6 +16,7 @@ from penstock import _core
 from penstock.disk import control, files
 from penstock.errors import CorruptError, NoQueueError
 from penstock.formats import known_damage
+from penstock.formats.past import Past, frames_end
 from penstock.formats.penstock import layouts, segments
 from penstock.formats.values import Damage, End, SegmentInfo
 
@@ -33,29 +34,58 @@ class Walk:
     end: int
     number: int
     fault: Damage | None = None
+    has_frames: bool = False
 
 
-def find_end(store: PenstockStore, known: control.Words | None) -> End:
-    """From the words where they can be trusted, else from the frames above `durable`."""
+def find_end(store: PenstockStore, past: Past) -> End:
+    """From the words as far as the frames bear them out; after a power cut from the frames above
+    `durable`."""
     # After an orderly close they are as they were when we looked, unless someone has rolled since.
-    infos = store.segments(fresh=known is None or not known.is_clean)
+    infos = store.segments(fresh=not past.is_closed)
     if not infos:
         raise NoQueueError(store.path)  # Someone has deleted it meanwhile.
-    bases = {info.base for info in infos}
-    if known is not None and known.segment_base in bases and known.head in bases:
-        clean = known.is_clean and not known.is_poisoned
-        if clean or known.boot == store.clock.boot_id():
-            return End(
-                known.tail, known.last_number, known.segment_base, known.head,
-                known.head_number, min(known.durable, known.tail),
-            )  # fmt: skip
-    durable = known.durable if known is not None else 0
-    last, dropped = walk_up(store, infos, durable, past_damage=known is None)
+    bases, words = {info.base for info in infos}, past.words
+    if words is not None and {words.segment_base, words.head} <= bases and not past.is_stopped:
+        end = End(
+            words.tail, words.last_number, words.segment_base, words.head,
+            words.head_number, words.durable,
+        )  # fmt: skip
+        return end if past.is_closed else end_by_frames(store, infos, end, words.reserved_end)
+    last, dropped = walk_up(store, infos, past.durable, past_damage=words is None)
     head = infos[0]
     return End(
         last.end, last.number, last.info.base, head.base, base_number(store, head),
-        min(durable, last.end), tuple(dropped),
+        min(past.durable, last.end), tuple(dropped),
     )  # fmt: skip
+
+
+def end_by_frames(
+    store: PenstockStore, infos: Sequence[SegmentInfo], said: End, reserved: int
+) -> End:
+    """Where the queue ends after a kill, by the frames of the last segment that the words name and
+    of those behind it: words that are older, or damaged, never cost a frame. A put that was whole
+    at `reserved`, and not counted yet, stays."""
+    # One without a frame is from a roll that was cut short, and counts for nothing.
+    later = [info for info in infos if info.base > said.segment_base]
+    last = next((info for info in reversed(later) if walk(store, info, 0).has_frames), None)
+    is_named = last is None
+    if last is None:
+        last = next(info for info in infos if info.base == said.segment_base)
+    segment, number = last_segment(store, replace(last, end=None))
+    limit = last.base + last.size - HEADER_BYTES
+    limit = limit if last.end is None else min(limit, last.end)
+    reached = frames_end(segment, last.base, said.tail if is_named else last.base, limit)
+    if is_named and reached.is_as_said:
+        return said
+    number = number if reached.next_number is None else reached.next_number
+    end = replace(said, tail=reached.end, next_number=number, segment_base=last.base)
+    if is_named and reached.end == reserved:
+        return end
+    fault = Damage(
+        store.sidecar / "control", control.CONTROL.offset_of("tail"), 8, f"tail {said.tail}",
+        f"{end.tail}, where the frames end",
+    )  # fmt: skip
+    return replace(end, durable=min(said.durable, end.tail), dropped=(fault,))
 
 
 def walk_up(
@@ -88,7 +118,9 @@ def is_unborn(info: SegmentInfo, durable: int) -> bool:
     return info.base >= durable and not segments.read_page(info.path).strip(b"\0")
 
 
-def walk(store: PenstockStore, info: SegmentInfo, durable: int, *, past_damage: bool) -> Walk:
+def walk(
+    store: PenstockStore, info: SegmentInfo, durable: int, *, past_damage: bool = False
+) -> Walk:
     """The frames of one segment that count."""
     segment, number = last_segment(store, replace(info, end=None))
     limit = info.base + info.size - HEADER_BYTES
@@ -104,7 +136,8 @@ def walk(store: PenstockStore, info: SegmentInfo, durable: int, *, past_damage: 
     if seen.stop in ("bad", "cut"):
         at, found, expected, length = seen.faults[-1]
         fault = Damage(info.path, at, length, found, expected)
-    return Walk(info, seen.end, number if seen.next_number is None else seen.next_number, fault)
+    number = number if seen.next_number is None else seen.next_number
+    return Walk(info, seen.end, number, fault, seen.frames > 0)
 
 
 def last_segment(store: PenstockStore, info: SegmentInfo) -> tuple[_core.Segment, int]:
@@ -130,7 +163,7 @@ def base_number(store: PenstockStore, info: SegmentInfo) -> int:
 # ── making it so ───────────────────────────────────────────────────────────────────────────────
 
 
-def recover(store: PenstockStore, end: End, *, clean: bool) -> End:
+def recover(store: PenstockStore, end: End, past: Past) -> End:
     """Clears what was dropped and begins a new segment where the old must not go on."""
     later = [info for info in store.segments() if info.base > end.segment_base]
     for info in later:
@@ -140,11 +173,12 @@ def recover(store: PenstockStore, end: End, *, clean: bool) -> End:
         # A name that came back after the next power cut would lie below what was synced by then.
         _core.sync_folder(store.sidecar / "quarantine")
         _core.sync_folder(store.path / "log")
-    if clean:
+    if past.is_closed:
         return end
-    words = control.peek(store.sidecar)
-    poisoned = words is not None and words.is_poisoned
-    if words is not None and not poisoned and is_same_run(store, end, words):
+    words, poisoned = past.words, past.is_poisoned
+    # Only processes died since the words were stored: frames may go on in place.
+    is_here = words is not None and words.segment_base == end.segment_base
+    if past.is_killed and words is not None and is_here and not store.is_encrypted:
         return go_on(store, end, words)
     store.index.forget()
     store.drop_prepared()
@@ -156,12 +190,6 @@ def recover(store: PenstockStore, end: End, *, clean: bool) -> End:
     segment.scrub(end.tail)
     segment.sync()
     return replace(end, durable=end.tail)
-
-
-def is_same_run(store: PenstockStore, end: End, words: control.Words) -> bool:
-    """Whether only processes died since the words were stored, and frames may go on in place."""
-    is_here = (words.tail, words.segment_base) == (end.tail, end.segment_base)
-    return is_here and words.boot == store.clock.boot_id() and not store.is_encrypted
 
 
 def go_on(store: PenstockStore, end: End, words: control.Words) -> End:

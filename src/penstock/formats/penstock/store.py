@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from penstock import _core
-from penstock.disk import control, files
+from penstock.disk import files
 from penstock.errors import CorruptError, FormatError, KeyNeededError, OptionError, RefusedError
 from penstock.formats.base import (
     Capabilities,
@@ -23,6 +23,7 @@ from penstock.formats.base import (
     Store,
     Verdict,
 )
+from penstock.formats.past import Past
 from penstock.formats.penstock import layouts, recovery, segments
 from penstock.formats.penstock.index import Index
 from penstock.formats.penstock.segments import Header, segment_path
@@ -186,13 +187,13 @@ class PenstockStore(Store):
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
-    def find_end(self, known: control.Words | None) -> End:
+    def find_end(self, past: Past) -> End:
         """See `recovery`."""
-        return recovery.find_end(self, known)
+        return recovery.find_end(self, past)
 
-    def recover(self, end: End, *, clean: bool) -> End:
+    def recover(self, end: End, past: Past) -> End:
         """See `recovery`."""
-        return recovery.recover(self, end, clean=clean)
+        return recovery.recover(self, end, past)
 
     def header_of_base(self, base: int) -> Header:
         """The header of the segment that begins at `base`."""

@@ -50,6 +50,17 @@ def read_bytes(path: Path, stage: Stage) -> bytes:
         return stream.read(size)
 
 
+def read_words(path: Path, stage: Stage) -> dict[str, int]:
+    """The four words alone, as they are on disk now."""
+    with stage.header_path(path).open("rb") as stream:
+        raw = stream.read(stage.header.size)
+    if len(raw) < stage.header.size:
+        found = f"a header cut off at {len(raw)} bytes"
+        raise CorruptError(stage.header_path(path), len(raw), found, f"{stage.header.size}")
+    values = stage.header.unpack(raw)
+    return {name: values[name] for name in layouts.WORDS}
+
+
 def check_magic(path: Path, raw: bytes) -> None:
     """Magic, version, length: each has its own answer."""
     if raw[:3] != layouts.MAGIC:

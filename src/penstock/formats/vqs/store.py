@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 from penstock import _core
 from penstock.disk import control, files, sides
 from penstock.errors import CorruptError, FormatError, OptionError, StorageError
+from penstock.formats import past
 from penstock.formats.base import Capabilities, Damage, End, NewSegment, SegmentInfo, Store
+from penstock.formats.past import Past
 from penstock.formats.segment_list import SegmentList
 from penstock.formats.vqs import header, intent, layouts, settings
 from penstock.formats.vqs.ages import Ages
@@ -126,10 +128,10 @@ class VqsStore(Store):
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         """Maps the ring, with its start again behind its end."""
-        words = control.peek(self.sidecar)
         if writable and self.shared is not None:
             return self._ring(0, writable=True, watched=True)
-        is_known = words is not None and self._is_trusted(words)
+        before = past.of(self)
+        is_known = before.words is not None and not before.is_stopped
         return self._ring(self.end().head, writable=False, watched=is_known)
 
     def _ring(
@@ -206,16 +208,13 @@ class VqsStore(Store):
     def _position(self, offset: int) -> int:
         return self.stage.start + offset % self.ring_bytes
 
-    def _words(self, end: End | control.Words) -> dict[str, int]:
+    def _words(self, end: End | control.Words | Intent) -> dict[str, int]:
         return {
             "capacity_left": self.ring_bytes - (end.tail - end.head),
             "count": end.next_number - end.head_number,
             "read_offset": self._position(end.head),
             "write_offset": self._position(end.tail),
         }
-
-    def _is_trusted(self, words: control.Words) -> bool:
-        return words.is_clean or words.boot == self.clock.boot_id()
 
     def end(self) -> End:
         """Begin and end as they are now."""
@@ -227,20 +226,50 @@ class VqsStore(Store):
                     return self._end_of_header(words)  # Another program has.
         return super().end()
 
-    def find_end(self, known: control.Words | None) -> End:
+    def is_foreign(self, words: control.Words) -> bool:
+        """Whether the header says what we never stored there.
+
+        While we have the queue open it may say what an append that was cut short would have ended
+        at; and at `always`, where it is stored by the sync of a put, what was synced.
+        """
+        found = header.read_words(self.path, self.stage)
+        if words.is_clean:
+            return self._words(words) != found
+        if not self._is_sound(found):
+            return False  # Torn by whoever was killed: it is made anew.
+        begins = {self._position(words.head), self._position(words.next_head)}
+        ends = {self._position(end) for end in (words.tail, words.reserved_end)}
+        since = (found["write_offset"] - self._position(words.durable)) % self.ring_bytes
+        is_between = since <= words.tail - words.durable
+        is_ours = found["write_offset"] in ends or is_between
+        return found["read_offset"] not in begins or not is_ours
+
+    def _is_sound(self, words: dict[str, int]) -> bool:
+        """Whether the header's words fit together: any program that is done leaves them so."""
+        places = [words[name] - self.stage.start for name in ("read_offset", "write_offset")]
+        used = self.ring_bytes - words["capacity_left"]
+        is_inside = all(0 <= place <= self.ring_bytes for place in places)
+        return is_inside and (places[1] - places[0] - used) % self.ring_bytes == 0
+
+    def find_end(self, past: Past) -> End:
         """From the control block while it can be trusted, after a power loss from the intent.
 
         Without either it comes from the header, which must then agree with the records.
         """
+        known, last = past.words, intent.read(self.sidecar)
+        is_behind = last is not None and (known is None or known.tail < last.tail)
+        if last is not None and is_behind and self._words(last) == self.header.words:
+            # Words of ours that are newer, and synced: the control block is an older one.
+            numbers = (last.tail, last.next_number, BASE, last.head, last.head_number)
+            return End(*numbers, durable=last.tail)
         if known is None:
             return self._end_of_header(None)
-        if self._is_trusted(known):
-            if known.is_clean and self._words(known) != self.header.words:
-                return self._end_of_header(known)  # Another program has used the file.
+        if not past.is_stopped:
+            if past.is_foreign:
+                return self._end_of_header(known)
             return End(
                 known.tail, known.last_number, BASE, known.head, known.head_number, known.durable
             )
-        last = intent.read(self.sidecar)
         if last is None or last.tail - last.head > self.ring_bytes:
             return self._end_of_header(known)
         return self._end_of_intent(last, known)
@@ -293,16 +322,15 @@ class VqsStore(Store):
         number = known.next_number if known is not None else 0
         return End(head + used, number + seen.messages, BASE, head, number, head)
 
-    def recover(self, end: End, *, clean: bool) -> End:
+    def recover(self, end: End, past: Past) -> End:
         """Makes header and sidecar agree with `end`."""
         settings.finish(self.path, self.sidecar, self.stage)
         settings.remember(self.sidecar, self.layout, self.identity)
         _core.unlink_file(self.sidecar / "resize.bin")
-        known = control.peek(self.sidecar)
         segment = self._ring(end.head, writable=True, watched=False)
-        if known is not None and known.is_poisoned:
+        if past.is_poisoned:
             settings.store_again(segment, end.durable, end.tail)
-        if not clean:
+        if not past.is_closed:
             segment.recover_sides(end.tail, end.durable)
         words = self._words(end)
         if words != self.header.words:

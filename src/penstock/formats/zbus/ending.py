@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import control, files
+from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Damage, End, SegmentInfo
 from penstock.formats.zbus.index import NS_PER_MS, Block, Index, slot_at
 from penstock.formats.zbus.readers import Place
@@ -51,11 +52,27 @@ def open_last(store: ZbusStore, block: Block, *, writable: bool) -> _core.Segmen
 # ── finding the end ────────────────────────────────────────────────────────────────────────
 
 
-def find_end(store: ZbusStore, known: control.Words | None) -> End:
+def is_foreign(store: ZbusStore, words: control.Words) -> bool:
+    """Whether a zbus program has written since we stored `words`.
+
+    Ours are: the end itself, what an append would have ended at that was cut short, and while the
+    queue is open every end between what was synced and what readers were shown. Beginning a block
+    we may have got as far as its entry.
+    """
+    blocks = born(store.index())
+    last, end = blocks[-1], blocks[-1].base + blocks[-1].end
+    if words.is_clean:
+        return (last.base, end) != (words.segment_base, words.tail)
+    if last.base != words.segment_base:
+        return not (last.base == words.tail and last.end == 0)
+    return not (words.durable <= end <= words.tail or end == words.reserved_end)
+
+
+def find_end(store: ZbusStore, past: Past) -> End:
     """What the index says, as far as frames bear it out. Changes nothing."""
-    found = store.index()
+    found, known = store.index(), past.words
     blocks = born(found)
-    is_shown = _is_shown(store, known, blocks[-1])
+    is_shown = _is_shown(past, blocks[-1])
     if is_shown and known is not None:
         blocks = (*blocks[:-1], replace(blocks[-1], end=known.tail - blocks[-1].base))
     last, head = blocks[-1], blocks[0].base
@@ -65,17 +82,16 @@ def find_end(store: ZbusStore, known: control.Words | None) -> End:
         Damage(found.path, block.slot_at, 28, "an entry of zeros", "a block")
         for block in found.blocks[len(blocks) :]
     ]
-    if _is_in_doubt(store, known):
-        whole = _whole_blocks(store, blocks, known.durable if known is not None else 0)
+    if past.is_stopped:
+        whole = _whole_blocks(store, blocks, past.durable)
         if len(whole) < len(blocks):
             dropped += [_lost_block(store, block) for block in blocks[len(whole) :]]
             blocks, last = whole, whole[-1]
             path, said = segment_path(store.path, last.base), last.base + last.end
     size = path.stat().st_size if path.exists() else 0
-    if known is not None and known.is_clean and not known.is_poisoned and not dropped:
-        is_same = known.tail == said and known.segment_base == last.base and size >= last.end
-        if is_same:
-            return replace(_end_of(store, blocks, said, known.next_number), durable=known.durable)
+    is_left = past.is_closed and not past.is_foreign and not dropped
+    if known is not None and is_left and size >= last.end:
+        return replace(_end_of(store, blocks, said, known.next_number), durable=known.durable)
     if last.end and not path.exists():
         dropped.append(Damage(path, 0, last.end, "no file", f"a block of {last.end} bytes"))
         number = found.message_count + store.found.first_number
@@ -83,7 +99,7 @@ def find_end(store: ZbusStore, known: control.Words | None) -> End:
         return replace(lost, head_number=_head_number(store, blocks, number))
     tail, number = said, found.message_count + store.found.first_number
     if last.end:
-        tail, counted, fault = _walk(store, last, size, known)
+        tail, counted, fault = _walk(store, last, size, past)
         number = number if counted is None else counted
         if fault is not None:
             dropped.append(replace(fault, path=path, length=said - tail))
@@ -97,23 +113,27 @@ def find_end(store: ZbusStore, known: control.Words | None) -> End:
     stray = _stray(path, last.end, size)
     if stray:
         dropped.append(Damage(path, last.end, stray, "stray bytes after the end", "nothing"))
-    durable = min(known.durable, tail) if known is not None else 0
     end = _end_of(store, blocks, tail, number)
-    return replace(end, durable=durable, dropped=tuple(dropped))
+    return replace(end, durable=min(past.durable, tail), dropped=tuple(dropped))
 
 
 def _walk(
-    store: ZbusStore, last: Block, size: int, known: control.Words | None
+    store: ZbusStore, last: Block, size: int, past: Past
 ) -> tuple[int, int | None, Damage | None]:
     """Tail, next number and the fault that ended it before the index said."""
     segment = open_last(store, last, writable=False)
     limit = last.base + min(last.end, size)
-    durable = known.durable if known is not None else 0
+    if past.is_killed:
+        reached = frames_end(segment, last.base, last.base + last.end, limit)
+        if reached.is_as_said:
+            return reached.end, reached.next_number, None
+    durable = past.durable
     start = durable if last.base < durable <= limit else last.base
     # What was synced may be damaged, but it is not where the queue ends.
     before = _core.walk(segment, last.base, start, past_damage=True)
-    covered = _is_in_doubt(store, known) and _has_checksums(store, last)
-    seen = _core.walk(segment, start, limit, past_damage=known is None, covered=covered)
+    covered = past.is_stopped and _has_checksums(store, last)
+    is_new = past.words is None
+    seen = _core.walk(segment, start, limit, past_damage=is_new, covered=covered)
     number = seen.next_number if seen.next_number is not None else before.next_number
     if seen.end == last.base + last.end:
         return seen.end, number, None
@@ -123,17 +143,13 @@ def _walk(
     return seen.end, number, Damage(segment.path, at, 0, found or "no frame", expected or "a frame")
 
 
-def _is_in_doubt(store: ZbusStore, known: control.Words | None) -> bool:
-    """Whether the machine stopped while we had it open: what was not synced may be anything."""
-    return known is not None and not known.is_clean and known.boot != store.clock.boot_id()
-
-
-def _is_shown(store: ZbusStore, known: control.Words | None, last: Block) -> bool:
+def _is_shown(past: Past, last: Block) -> bool:
     """Whether readers were shown more than the index says: at `always` its words come after the
     sync, and who is killed before that has lost nothing."""
-    if known is None or not known.is_killed(store.clock.boot_id()):
+    words = past.words
+    if words is None or not past.is_killed or past.is_foreign:
         return False
-    return known.segment_base == last.base and known.tail > last.base + last.end
+    return words.segment_base == last.base and words.tail > last.base + last.end
 
 
 def _has_checksums(store: ZbusStore, block: Block) -> bool:
@@ -212,7 +228,7 @@ def _stray(path: Path, end: int, size: int) -> int:
 # ── setting it right ───────────────────────────────────────────────────────────────────────
 
 
-def recover(store: ZbusStore, end: End, *, clean: bool) -> End:
+def recover(store: ZbusStore, end: End, past: Past) -> End:
     """Makes index and files agree with `end`; writes only what differs."""
     found = store.index()
     blocks = tuple(block for block in born(found) if block.base <= end.segment_base)
@@ -232,10 +248,9 @@ def recover(store: ZbusStore, end: End, *, clean: bool) -> End:
     count = end.next_number - store.found.first_number
     if found.message_count != count:
         found.write("message_count", count)
-    if clean and end.durable == end.tail:
+    if past.is_closed and end.durable == end.tail:
         return end
-    words = control.peek(store.sidecar)
-    if words is not None and words.is_poisoned:
+    if past.is_poisoned:
         return _move_on(store, found, last, end)
     for block, following in itertools.pairwise(blocks):
         older = segment_path(store.path, block.base)

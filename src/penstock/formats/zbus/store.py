@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from penstock import _core
 from penstock.disk import control, files
 from penstock.errors import FormatError, OptionError, RefusedError
+from penstock.formats import past
 from penstock.formats.base import (
     Capabilities,
     End,
@@ -21,6 +22,7 @@ from penstock.formats.base import (
     Store,
     Verdict,
 )
+from penstock.formats.past import Past
 from penstock.formats.zbus import ending, index, layouts, readers, sniffing
 from penstock.formats.zbus.index import NS_PER_MS, Block, Head, Index
 from penstock.formats.zbus.layouts import CREATED, MAX_SEGMENT_BYTES, TABLE, ZbusLayout
@@ -198,20 +200,25 @@ class ZbusStore(Store):
             return super().end()
         seen = words, self.index_path.stat().st_mtime_ns
         if self._end is None or self._end_seen != seen:
-            self._end, self._end_seen = self.find_end(words), seen
-            self.dropped = self._end.dropped
+            before = past.of(self)
+            self._end, self._end_seen = self.find_end(before), seen
+            self.dropped = (*before.faults, *self._end.dropped)
         return self._end
 
-    def find_end(self, known: control.Words | None) -> End:
-        """The last block's end as the index has it, checked frame by frame."""
-        return ending.find_end(self, known)
+    def is_foreign(self, words: control.Words) -> bool:
+        """Whether the index's last block is another one than ours, or ends where we never did."""
+        return ending.is_foreign(self, words)
 
-    def recover(self, end: End, *, clean: bool) -> End:
+    def find_end(self, past: Past) -> End:
+        """The last block's end as the index has it, checked frame by frame."""
+        return ending.find_end(self, past)
+
+    def recover(self, end: End, past: Past) -> End:
         """Makes the index agree with `end`, before the first append."""
         _record(self.sidecar, self.found, self.identity)
-        if clean:
+        if past.is_closed:
             self._moved = readers.moved(self.path, self.sidecar / PLACES)
-        return ending.recover(self, end, clean=clean)
+        return ending.recover(self, end, past)
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """An empty file; its entry in the index is made when it gets its name."""

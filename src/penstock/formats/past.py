@@ -1,0 +1,152 @@
+"""What happened to a queue before it was opened: decided here, once, for every format.
+
+Whoever opens a queue alone must know what it may believe. After an orderly close everything is as
+our last words say. When all who had it open were killed, no page was lost, but an append may have
+been cut short. When the machine stopped, only what was synced is surely there. After a failed sync
+nobody knows what the disk has got, whatever the page cache shows. Besides, a program that is not
+ours may have gone on with the queue since, in all of these cases: that is told by comparing the
+format's own files with the last words that we wrote, however we came to leave them.
+
+The answer is one value, `Past`; formats get it and decide none of this themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock import _core
+from penstock.disk import control
+from penstock.formats.values import Damage
+
+if TYPE_CHECKING:
+    from penstock.formats.base import Store
+
+
+class Cause(Enum):
+    """How the queue was left by those of us who had it open last."""
+
+    NEW = "we never had it open, or no word about that is left"
+    CLOSED = "closed in order"
+    KILLED = "all who had it open were killed, in this boot of the machine; or they have it open"
+    STOPPED = "the machine stopped: a power cut, or a boot that we know nothing of"
+    POISONED = "a sync had failed, in this boot"
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What happened before."""
+
+    cause: Cause
+    words: control.Words | None = None
+    """The last words that we wrote ourselves; none when there are none that can be believed."""
+    is_foreign: bool = False
+    """Whether a program that is not ours has written to the queue since."""
+    faults: tuple[Damage, ...] = ()
+    """Words of ours that can't be true: reported, and the files decide without them."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether we left it in order; another program may have used it since."""
+        return self.cause is Cause.CLOSED
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether only processes died: no page was lost."""
+        return self.cause is Cause.KILLED
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether what was not synced may be anything."""
+        return self.cause is Cause.STOPPED
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether a sync had failed: what lies above `durable` must be written anew, elsewhere."""
+        return self.words is not None and self.words.is_poisoned
+
+    @property
+    def durable(self) -> int:
+        """Everything below was synced, and is expected to be there."""
+        return self.words.durable if self.words is not None else 0
+
+    @property
+    def last_number(self) -> int:
+        """The number of the next message by our own words."""
+        return self.words.last_number if self.words is not None else 0
+
+
+def of(store: Store) -> Past:
+    """Looks at the shared words and the format's own files. Changes nothing."""
+    words = control.peek(store.sidecar)
+    if words is None:
+        return Past(Cause.NEW)
+    cause = _cause_of(words, store.clock.boot_id())
+    if cause is Cause.STOPPED:
+        # The disk may have kept any mixture of older and newer words; only `durable` counts, and
+        # nobody can tell what another program did from what was lost.
+        return Past(cause, words)
+    fault = _fault_of(words, store.sidecar / "control")
+    if fault is not None:
+        return Past(Cause.NEW, faults=(fault,))
+    return Past(cause, words, store.is_foreign(words))
+
+
+def _cause_of(words: control.Words, boot: int) -> Cause:
+    if words.is_clean and not words.is_poisoned:
+        return Cause.CLOSED
+    if words.boot != boot:
+        return Cause.STOPPED
+    return Cause.POISONED if words.is_poisoned else Cause.KILLED
+
+
+def _fault_of(words: control.Words, path: Path) -> Damage | None:
+    """Words that contradict each other, whatever the files say."""
+    order = (
+        ("head", words.head, "tail", words.tail),
+        ("durable", words.durable, "tail", words.tail),
+        ("segment_base", words.segment_base, "tail", words.tail),
+        ("head_number", words.head_number, "next_number", words.last_number),
+    )
+    for low, value, high, limit in order:
+        if value > limit:
+            at = control.CONTROL.offset_of(low)
+            return Damage(path, at, 8, f"{low} {value}", f"at most {high}, {limit}")
+    return None
+
+
+# ── where frames end ───────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Where the frames of a segment end when nothing of it was lost, and why it is believed."""
+
+    end: int
+    next_number: int | None
+    messages: int
+    """Whole messages from where the walk began."""
+    is_as_said: bool
+    """Whether that is what the words said."""
+
+
+def frames_end(segment: _core.Segment, start: int, said: int, limit: int) -> Reached:
+    """Where a segment's frames end after a kill; its words say: at `said`.
+
+    Damage below the tail is damage in the middle, never the end. A tail that no frame reaches is
+    wrong, and so is one with whole frames behind it: the frames are the truth. A last frame that
+    is rotten stays below the tail, to be reported by whoever reads it.
+    """
+    tail = min(max(said, start), limit)
+    seen = _core.walk(segment, start, tail, past_damage=True)
+    number, messages, end = seen.next_number, seen.messages, seen.end
+    is_boundary = end == tail
+    # What was never published is not whole from its first byte on: so nothing is passed over.
+    on = _core.walk(segment, end, limit)
+    if on.frames:
+        number, messages, end = on.next_number, messages + on.messages, on.end
+    elif not is_boundary and any(segment.read(segment.position(end), tail - end)):
+        end = tail
+    return Reached(end, number, messages, end == said)

@@ -32,7 +32,7 @@ impl Message {
         Self { offset: Some(offset), spot, receipt: None, codec: OnceLock::new() }
     }
 
-    fn text<'py>(&self, py: Python<'py>, span: Span) -> Option<Bound<'py, PyString>> {
+    fn word<'py>(&self, py: Python<'py>, span: Span) -> Option<Bound<'py, PyString>> {
         (span.len > 0).then(|| PyString::new(py, &String::from_utf8_lossy(self.spot.bytes(span))))
     }
 
@@ -98,6 +98,25 @@ pub fn encode_headers(headers: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<u8>> 
     Ok(out)
 }
 
+/// The beginning of a body, for people: as text where it is text, else as bytes; in quotes, with
+/// everything escaped that a terminal would obey.
+fn preview(body: &[u8]) -> String {
+    const SHOWN_BYTES: usize = 60;
+    let shown = body.get(..SHOWN_BYTES).unwrap_or(body);
+    let more = if shown.len() < body.len() { "…" } else { "" };
+    // A character that was cut in two at the end is left out; anything else is no text.
+    let whole = match std::str::from_utf8(shown) {
+        Err(error) if error.error_len().is_none() && !more.is_empty() => error.valid_up_to(),
+        _ => shown.len(),
+    };
+    let text = shown.get(..whole).and_then(|whole| std::str::from_utf8(whole).ok());
+    let is_odd = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r');
+    match text.filter(|text| !text.contains(is_odd)) {
+        Some(text) => format!("{text:?}{more}"),
+        None => format!("b\"{}\"{more}", shown.escape_ascii()),
+    }
+}
+
 #[pymethods]
 impl Message {
     /// A message to put: `body` and what belongs to it.
@@ -155,6 +174,13 @@ impl Message {
         Some(self.spot.view().timestamp_ns).filter(|time| *time != NO_TIME)
     }
 
+    /// When it was put, as a `datetime` in UTC, to the microsecond; none where there is no time.
+    #[getter]
+    fn timestamp<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(ns) = self.timestamp_ns() else { return Ok(None) };
+        py.import("penstock.clock")?.call_method1("moment", (ns,)).map(Some)
+    }
+
     /// Nobody gets it before this time, ns since 1970.
     #[getter]
     fn due_ns(&self) -> Option<i64> {
@@ -164,19 +190,19 @@ impl Message {
     /// The sender's name for it.
     #[getter]
     fn id<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
-        self.text(py, self.spot.view().id)
+        self.word(py, self.spot.view().id)
     }
 
     /// Label for filters.
     #[getter]
     fn tag<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
-        self.text(py, self.spot.view().tag)
+        self.word(py, self.spot.view().tag)
     }
 
     /// Messages with one key are handed out one at a time, in order.
     #[getter]
     fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
-        self.text(py, self.spot.view().key)
+        self.word(py, self.spot.view().key)
     }
 
     /// Headers, a new dict at each call.
@@ -193,6 +219,27 @@ impl Message {
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.spot.bytes(self.spot.body()))
+    }
+
+    /// The body as text, which must be UTF-8: else `CodecError`.
+    #[getter]
+    fn text<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        match std::str::from_utf8(self.spot.bytes(self.spot.body())) {
+            Ok(text) => Ok(PyString::new(py, text)),
+            Err(error) => {
+                let why = format!("the body is no UTF-8 text: {error}; see message.body");
+                Err(errors::error(py, "CodecError", (why,)))
+            }
+        }
+    }
+
+    /// The value of the body, which must be JSON: else `CodecError`.
+    fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let value = py.import("json")?.call_method1("loads", (self.body(py),));
+        value.map_err(|error| {
+            let why = format!("the body is no JSON: {}; see message.body", error.value(py));
+            errors::error(py, "CodecError", (why,))
+        })
     }
 
     /// The object that was put, by the queue's codec; without one, the body.
@@ -252,9 +299,11 @@ impl Message {
     }
 
     fn __repr__(&self) -> String {
-        let tag = String::from_utf8_lossy(self.spot.bytes(self.spot.view().tag)).into_owned();
         let offset = self.offset.map_or_else(|| "new".to_owned(), |offset| offset.to_string());
-        format!("<Message {offset} tag={tag:?} {} bytes>", self.spot.body().len)
+        let tag = String::from_utf8_lossy(self.spot.bytes(self.spot.view().tag)).into_owned();
+        let tag = if tag.is_empty() { tag } else { format!(" tag={tag:?}") };
+        let body = self.spot.bytes(self.spot.body());
+        format!("<Message {offset}{tag} {} bytes: {}>", body.len(), preview(body))
     }
 
     fn __len__(&self) -> usize {

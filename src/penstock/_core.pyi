@@ -4,6 +4,7 @@ Checked against the built module by `python -m mypy.stubtest penstock._core`.
 """
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -402,7 +403,8 @@ class Writer:
         self, data: object, *, tag: str | None = None, delay: float | None = None
     ) -> int | None:
         """Puts an Arrow array of bodies or a table with a column `body` (and `tag`, `id`, `key`,
-        `headers`, `timestamp`, `due` where there are any); returns the first offset.
+        `headers`, `timestamp`, `due` where there are any; `offset` and `number` are passed over,
+        another column is refused); returns the first offset.
         """
 
     @property
@@ -494,6 +496,10 @@ class Message:
         """When it was put, ns since 1970."""
 
     @property
+    def timestamp(self) -> datetime | None:
+        """When it was put, as a `datetime` in UTC, to the microsecond; none where there is no time."""
+
+    @property
     def due_ns(self) -> int | None:
         """Nobody gets it before this time, ns since 1970."""
 
@@ -516,6 +522,13 @@ class Message:
     @property
     def body(self) -> bytes:
         """The user's bytes."""
+
+    @property
+    def text(self) -> str:
+        """The body as text, which must be UTF-8: else `CodecError`."""
+
+    def json(self) -> Any:
+        """The value of the body, which must be JSON: else `CodecError`."""
 
     @property
     def value(self) -> Any:

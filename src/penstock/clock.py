@@ -7,7 +7,13 @@ beside them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from penstock._core import Clock as Clock
+from penstock.errors import CodecError
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 class ManualClock:
@@ -32,6 +38,17 @@ class ManualClock:
     def wall(self) -> float:
         """Seconds since 1970."""
         return self.core.wall_now_ns() / 1e9
+
+
+def moment(ns: int) -> datetime:
+    """A time in ns since 1970 as a `datetime` in UTC, to the microsecond."""
+    from datetime import UTC, datetime, timedelta
+
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=ns // 1000)
+    except OverflowError as error:
+        text = f"timestamp_ns={ns} is in no year that datetime has; see message.timestamp_ns"
+        raise CodecError(text) from error
 
 
 SYSTEM = Clock()

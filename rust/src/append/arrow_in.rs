@@ -3,8 +3,9 @@
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, LargeBinaryArray, LargeStringArray, MapArray, RecordBatch,
-    StringArray, StructArray, make_array,
+    Array, ArrayRef, BinaryArray, BinaryViewArray, LargeBinaryArray, LargeListArray,
+    LargeStringArray, ListArray, MapArray, RecordBatch, StringArray, StringViewArray, StructArray,
+    make_array,
 };
 use arrow_schema::{DataType, TimeUnit};
 use pyo3::prelude::*;
@@ -16,12 +17,34 @@ use crate::errors;
 use crate::formats::frame::Draft;
 use crate::sys::capsule;
 
+/// The columns that become part of a message.
+const TAKEN: [&str; 9] =
+    ["body", "tag", "id", "key", "headers", "timestamp", "timestamp_ns", "due", "due_ns"];
+/// Columns of a scan that say where a message was: where it will be is the queue's to decide.
+const PLACES: [&str; 2] = ["offset", "number"];
+
+/// A table with a column that nothing is made of is refused: a misspelt one would be lost.
+fn refuse_unknown(py: Python<'_>, batch: &RecordBatch) -> PyResult<()> {
+    let schema = batch.schema();
+    let is_known = |name: &str| TAKEN.contains(&name) || PLACES.contains(&name);
+    let names = schema.fields().iter().map(|field| field.name().as_str());
+    let unknown: Vec<&str> = names.filter(|name| !is_known(name)).collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let (unknown, taken) = (unknown.join(", "), TAKEN.join(", "));
+    let text = format!("the table has columns that no message has: {unknown}; it takes {taken}");
+    Err(errors::refused(py, &text))
+}
+
 /// Bytes in an Arrow column, whatever its width.
 enum Bytes<'a> {
     Binary(&'a BinaryArray),
     LargeBinary(&'a LargeBinaryArray),
     Text(&'a StringArray),
     LargeText(&'a LargeStringArray),
+    BinaryView(&'a BinaryViewArray),
+    TextView(&'a StringViewArray),
 }
 
 impl<'a> Bytes<'a> {
@@ -32,6 +55,8 @@ impl<'a> Bytes<'a> {
             .or_else(|| any.downcast_ref().map(Self::LargeBinary))
             .or_else(|| any.downcast_ref().map(Self::Text))
             .or_else(|| any.downcast_ref().map(Self::LargeText))
+            .or_else(|| any.downcast_ref().map(Self::BinaryView))
+            .or_else(|| any.downcast_ref().map(Self::TextView))
     }
 
     #[inline]
@@ -41,6 +66,8 @@ impl<'a> Bytes<'a> {
             Self::LargeBinary(array) if array.is_valid(row) => array.value(row),
             Self::Text(array) if array.is_valid(row) => array.value(row).as_bytes(),
             Self::LargeText(array) if array.is_valid(row) => array.value(row).as_bytes(),
+            Self::BinaryView(array) if array.is_valid(row) => array.value(row),
+            Self::TextView(array) if array.is_valid(row) => array.value(row).as_bytes(),
             _ => &[],
         }
     }
@@ -48,6 +75,9 @@ impl<'a> Bytes<'a> {
 
 fn column<'a>(py: Python<'_>, batch: &'a RecordBatch, name: &str) -> PyResult<Option<Bytes<'a>>> {
     let Some(array) = batch.column_by_name(name) else { return Ok(None) };
+    if *array.data_type() == DataType::Null {
+        return Ok(None); // A column of nothing but absent values has no other type.
+    }
     let wrong = || {
         errors::refused(py, &format!("column {name} is {}, not bytes or text", array.data_type()))
     };
@@ -63,6 +93,7 @@ fn times(py: Python<'_>, batch: &RecordBatch, name: &str) -> PyResult<Vec<i64>> 
         DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,
         DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000_000,
         DataType::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
+        DataType::Null => return Ok(vec![0; batch.num_rows()]),
         other => {
             return Err(errors::refused(py, &format!("column {name} is {other}, not a timestamp")));
         }
@@ -78,25 +109,50 @@ fn times(py: Python<'_>, batch: &RecordBatch, name: &str) -> PyResult<Vec<i64>> 
 /// Each row's headers in wire form.
 fn header_column(py: Python<'_>, batch: &RecordBatch) -> PyResult<Vec<Vec<u8>>> {
     let Some(array) = batch.column_by_name("headers") else { return Ok(Vec::new()) };
+    if *array.data_type() == DataType::Null {
+        return Ok(Vec::new());
+    }
     let wrong = || errors::refused(py, "column headers is no map of text to text");
-    let map = array.as_any().downcast_ref::<MapArray>().ok_or_else(wrong)?;
-    let (keys, values) = (map.keys().clone(), map.values().clone());
+    let (pairs, bounds) = pairs_of(array).ok_or_else(wrong)?;
+    let [keys, values] = pairs.columns() else { return Err(wrong()) };
     let (keys, values) =
-        (Bytes::of(&keys).ok_or_else(wrong)?, Bytes::of(&values).ok_or_else(wrong)?);
-    let offsets = map.value_offsets();
+        (Bytes::of(keys).ok_or_else(wrong)?, Bytes::of(values).ok_or_else(wrong)?);
     let row = |row: usize| {
         let mut out = Vec::new();
-        let bound = |index: usize| {
-            offsets.get(index).copied().and_then(|at| usize::try_from(at).ok()).unwrap_or(0)
-        };
-        if map.is_valid(row) {
-            for index in bound(row)..bound(row + 1) {
+        if array.is_valid(row) {
+            for index in bounds(row)..bounds(row + 1) {
                 headers::push(&mut out, keys.get(index), values.get(index));
             }
         }
         out
     };
-    Ok((0..map.len()).map(row).collect())
+    Ok((0..array.len()).map(row).collect())
+}
+
+/// Where each row's entries begin.
+type Bounds<'a> = Box<dyn Fn(usize) -> usize + 'a>;
+
+/// The entries of a map, or of what libraries without maps make of one: a list of pairs.
+fn pairs_of(array: &ArrayRef) -> Option<(&StructArray, Bounds<'_>)> {
+    let any = array.as_any();
+    if let Some(map) = any.downcast_ref::<MapArray>() {
+        return Some((map.entries(), bounds_of(map.value_offsets())));
+    }
+    if let Some(list) = any.downcast_ref::<ListArray>() {
+        let pairs = list.values().as_any().downcast_ref()?;
+        return Some((pairs, bounds_of(list.value_offsets())));
+    }
+    let list = any.downcast_ref::<LargeListArray>()?;
+    let pairs = list.values().as_any().downcast_ref()?;
+    Some((pairs, bounds_of(list.value_offsets())))
+}
+
+fn bounds_of<T: Copy>(offsets: &[T]) -> Bounds<'_>
+where
+    usize: TryFrom<T>,
+{
+    let at = |index: usize| offsets.get(index).copied().and_then(|at| usize::try_from(at).ok());
+    Box::new(move |index| at(index).unwrap_or(0))
 }
 
 /// The columns of a table of messages.
@@ -147,6 +203,7 @@ impl Writer {
         tag: &[u8],
         delay: Option<f64>,
     ) -> PyResult<Option<u64>> {
+        refuse_unknown(py, batch)?;
         let columns = Columns::of(py, batch)?;
         let mut drafts: Vec<Draft<'_>> = columns.drafts(tag).collect();
         self.stamp_all(&mut drafts, delay)?;
@@ -203,7 +260,8 @@ impl Writer {
 #[pymethods]
 impl Writer {
     /// Puts an Arrow array of bodies or a table with a column `body` (and `tag`, `id`, `key`,
-    /// `headers`, `timestamp`, `due` where there are any); returns the first offset.
+    /// `headers`, `timestamp`, `due` where there are any; `offset` and `number` are passed over,
+    /// another column is refused); returns the first offset.
     #[pyo3(signature = (data, *, tag=None, delay=None))]
     fn put_arrow<'py>(
         &self,

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use crate::append::Writer;
+use crate::errors;
 use crate::formats::frame::Draft;
 use crate::message::Message;
 use crate::segment::Segment;
@@ -10,8 +11,8 @@ use crate::segment::Segment;
 /// `seconds` as nanoseconds.
 pub fn seconds_to_ns(seconds: f64) -> PyResult<i64> {
     if !seconds.is_finite() || !(0.0..=4e9).contains(&seconds) {
-        let text = format!("{seconds} is not a number of seconds from 0 to 4e9");
-        return Err(pyo3::exceptions::PyValueError::new_err(text));
+        let wrong = ("seconds", seconds, "a number of seconds from 0 to 4e9");
+        return Err(Python::attach(|py| errors::error(py, "OptionError", wrong)));
     }
     #[allow(clippy::cast_possible_truncation, reason = "in range: checked above")]
     Ok((seconds * 1e9) as i64)

@@ -273,10 +273,12 @@ impl PyGroup {
     fn get_many<'py>(
         &self,
         py: Python<'py>,
-        count: usize,
+        count: isize,
         timeout: Option<f64>,
         visibility: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
+        let wrong = |_| errors::error(py, "OptionError", ("count", count, "0 or more"));
+        let count = usize::try_from(count).map_err(wrong)?;
         let mut claimed = Vec::new();
         if count > 0 {
             self.claim_until(py, count, timeout, visibility, &mut claimed)?;

@@ -109,6 +109,19 @@ def test_a_full_disk_is_said_and_nothing_is_gone(disk: SmallDisk, kind: str) -> 
     in_a_small_process(fill_and_go_on, disk.path / "q", disk.grow, options)
 
 
+@pytest.mark.parametrize("durability", ["process", "always"])
+def test_segments_shrink_to_what_is_left_on_a_small_disk(disk: SmallDisk, durability: Any) -> None:
+    assert disk.mount("remount,size=6m")
+    with Queue(disk.path / "q", durability=durability) as queue:
+        count, error = fill(queue)
+        assert "free space" in str(error)
+        assert count * 1000 > 0.75 * 6e6
+        assert len(queue) >= count
+        assert queue.verify().is_ok
+    with Queue(disk.path / "q") as queue:
+        assert len(queue) >= count
+
+
 def take_and_give_back(group: Group) -> None:
     """Each lease and each giving back is a record in the journal."""
     for _ in range(100_000):

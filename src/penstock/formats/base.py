@@ -39,6 +39,8 @@ class Store(StoreSegments, OwnGroups, ABC):
     """An open queue as its format sees it."""
 
     format: ClassVar[str]
+    layouts: ClassVar[tuple[str, ...]]
+    """The variants of the format that can be read."""
     capabilities: ClassVar[Capabilities]
 
     def __init__(

@@ -92,6 +92,9 @@ def open_store(
             store = store_class(format or "penstock")
             store.create(path, layout or "", options, clock)
         store, sniffed = sniff(path, format)
+        if layout and layout not in store.layouts:
+            known = " or ".join(store.layouts)
+            raise OptionError("layout", layout, f"{known} (format {store.format})")
         return store(path, layout or sniffed, options, clock, live=live)
     except PermissionError as error:
         if isinstance(error, PenstockError):

@@ -43,6 +43,7 @@ class BeatsFiles(Store, ABC):
     """The part of the store that only reads."""
 
     format: ClassVar[str] = "beats"
+    layouts: ClassVar[tuple[str, ...]] = tuple(KINDS)
     capabilities: ClassVar[Capabilities] = Capabilities(
         tags=False, numbers=False, checksums=True, deletes_consumed=True, gaps=True
     )

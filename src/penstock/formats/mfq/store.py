@@ -40,6 +40,7 @@ class MfqStore(Store):
     """The MappedFileQueues.Stream format."""
 
     format: ClassVar[str] = "mfq"
+    layouts: ClassVar[tuple[str, ...]] = ("1",)
     capabilities: ClassVar[Capabilities] = Capabilities(
         tags=False, ids=False, headers=False, timestamps=False, numbers=False, empty_bodies=False
     )

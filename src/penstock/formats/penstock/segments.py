@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 from penstock import _core
 from penstock.disk import files
 from penstock.disk.layout import Layout
-from penstock.errors import CorruptError, FormatError
+from penstock.errors import CorruptError, FormatError, StorageError
 from penstock.formats.base import SegmentInfo
 from penstock.formats.penstock import layouts
 from penstock.options import KIB, QueueOptions
@@ -37,6 +38,29 @@ def next_size(previous: int, needed: int, limit: int) -> int:
     size = min(limit, FIRST_BYTES if previous == 0 else previous * GROWTH)
     page = layouts.HEADER_BYTES
     return max(size, -(-(needed + 2 * page) // page) * page)
+
+
+def make_file(path: Path, size: int, needed: int, **how: Any) -> int:
+    """Creates the file of a new segment, smaller than `size` where the disk has little left, but
+    with room for `needed` bytes; answers its size.
+
+    It takes at most half of what is left: groups and the next segment need some too. A quota may
+    leave less than the file system says: then it is halved until it fits.
+    """
+    page = layouts.HEADER_BYTES
+    least = min(size, max(4 * page, next_size(0, needed, page)))
+    while True:
+        left = files.free_bytes(path.parent) // 2 // page * page
+        size = max(least, min(size, left))
+        try:
+            _core.create_file(path, size, **how)
+        except StorageError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or size == least:
+                raise
+            _core.unlink_file(path)
+            size = max(least, size // 2 // page * page)
+        else:
+            return size
 
 
 @dataclass(frozen=True, slots=True)

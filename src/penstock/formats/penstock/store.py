@@ -36,6 +36,7 @@ class PenstockStore(Store):
     """Our own format."""
 
     format: ClassVar[str] = "penstock"
+    layouts: ClassVar[tuple[str, ...]] = ("1",)
     capabilities: ClassVar[Capabilities] = Capabilities(keys=True, delays=True, checksums=True)
 
     header: Header
@@ -67,10 +68,11 @@ class PenstockStore(Store):
                 flags |= layouts.COMPRESSED if options.compression == "lz4" else 0
                 size = segments.next_size(0, 0, segments.limit_of(options))
                 now = clock.wall_now_ns()
-                head = Header(os.urandom(16), 0, 0, flags, os.urandom(16), now, size)
                 prepared = sidecar / f"new-{shared.owner}.seg"
                 _core.unlink_file(prepared)
-                _core.create_file(prepared, size, head=head.pack(), synced=True)
+                size = segments.make_file(prepared, size, 0)
+                head = Header(os.urandom(16), 0, 0, flags, os.urandom(16), now, size)
+                _core.write_file(prepared, 0, head.pack(), synced=True)
                 _core.rename_file(prepared, segment_path(path, 0))
                 for folder in (path / "log", path, path.parent):
                     _core.sync_folder(folder)
@@ -257,7 +259,7 @@ class PenstockStore(Store):
         except FileNotFoundError:
             pass
         if not prepared.exists():
-            _core.create_file(prepared, size)
+            size = segments.make_file(prepared, size, max(needed, len(body)))
         salt = os.urandom(16)
         previous = self._check_of(last, tail) if last is not None else 0
         header = Header(
@@ -305,7 +307,7 @@ class PenstockStore(Store):
         _core.unlink_file(fresh)
         is_synced = self.options.durability is Durability.ALWAYS
         is_zeroed = is_synced or not self.need_writer().is_quick
-        _core.create_file(fresh, size, zeroed=is_zeroed, synced=is_synced)
+        segments.make_file(fresh, size, 0, zeroed=is_zeroed, synced=is_synced)
         _core.rename_file(fresh, ready)
 
     def seal_full_segments(self, infos: Sequence[SegmentInfo]) -> int:

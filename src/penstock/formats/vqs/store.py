@@ -33,6 +33,7 @@ class VqsStore(Store):
     """A VQS queue."""
 
     format: ClassVar[str] = "vqs"
+    layouts: ClassVar[tuple[str, ...]] = tuple(STAGES)
     capabilities: ClassVar[Capabilities] = Capabilities(
         tags=False, timestamps=False, numbers=False, deletes_consumed=True, ring=True
     )

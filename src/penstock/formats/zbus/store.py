@@ -39,6 +39,7 @@ class ZbusStore(Store):
     """A queue in one of zbus's layouts."""
 
     format: ClassVar[str] = "zbus"
+    layouts: ClassVar[tuple[str, ...]] = tuple(TABLE)
     capabilities: ClassVar[Capabilities] = Capabilities(headers=False)
 
     found: Found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,18 @@ def test_the_pipelines_are_listed(cli: Cli) -> None:
 
 def test_an_unknown_pipeline_is_refused_before_spark_starts(cli: Cli, tmp_path: Path) -> None:
     assert "bronze or silver" in cli("pipeline", "run", "gold", tmp_path, code=2)
+
+
+def test_a_missing_queue_or_schema_is_found_before_spark_starts(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(import_module("penstock.spark.session"), "session", start)
+    there = fill(tmp_path / "q", 1)
+    assert "no queue is here" in cli("pipeline", "run", "bronze", tmp_path / "nosuch", code=2)
+    assert "--schema" in cli("pipeline", "run", "silver", there, "--to", tmp_path / "t", code=2)
 
 
 def test_an_option_without_a_value_is_refused(cli: Cli, tmp_path: Path) -> None:

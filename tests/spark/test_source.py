@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import KeyNeededError, NoQueueError, OptionError, Queue, RefusedError, StorageError
+from penstock.options import Compression
 from penstock.spark import source
 from penstock.spark.loss import DataLoss
 from penstock.spark.options import SourceOptions
@@ -29,7 +30,9 @@ def test_a_batch_equals_a_scan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 100, 2000])
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_small_splits_lose_and_repeat_nothing(tmp_path: Path, size: int, compression: str) -> None:
+def test_small_splits_lose_and_repeat_nothing(
+    tmp_path: Path, size: int, compression: Compression
+) -> None:
     path = tmp_path / "q"
     with Queue(path, compression=compression, segment_bytes=16384) as queue:
         for first in range(0, 300, 30):

@@ -10,9 +10,7 @@ import typer
 
 from penstock.cli import show
 from penstock.cli.opening import Json, command, pairs
-from penstock.errors import OptionError
-
-MISSING = "pipelines run on Spark, which is not installed: pip install 'penstock[spark]'"
+from penstock.errors import MissingExtraError
 
 
 def register(app: typer.Typer) -> None:
@@ -77,7 +75,7 @@ def run(
         checkpoint=checkpoint, schema=schema, decode=decode, watermark=watermark,
         dead_letters=dead_letters, window=window, follow=follow, trim=trim, dry_run=dry_run,
     )  # fmt: skip
-    pipelines.pipeline(name)
+    pipelines.check(name, request)
     # Spark's own bar tells how far a query is; in a log it would be noise.
     bar: dict[str, str | int | bool] = {"spark.ui.showConsoleProgress": sys.stderr.isatty()}
     spark = session(f"penstock {name}", **(bar | pairs("conf", conf)))
@@ -156,7 +154,7 @@ def _need_spark() -> None:
     from importlib.util import find_spec
 
     if find_spec("pyspark") is None:
-        raise OptionError("pipeline", "pyspark", MISSING)
+        raise MissingExtraError("pyspark", "spark", "this command")
 
 
 def _tell(record: dict[str, Any], json: bool | None) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import OptionError
+from penstock.spark import queues
 from penstock.spark.pipelines.request import Request as Request
 from penstock.spark.pipelines.request import Run as Run
 
@@ -44,8 +45,17 @@ def pipeline(name: str) -> Pipeline:
     return found
 
 
+def check(name: str, request: Request) -> None:
+    """What can be told before Spark has started: the pipeline, its queues and its schema."""
+    pipeline(name)
+    queues.find(request.parsed())
+    if name == "silver" and not request.schema:
+        raise OptionError("schema", "", "the columns of the bodies as DDL, or infer")
+
+
 def run(spark: SparkSession, name: str, request: Request, runs: str = "runs") -> dict[str, Any]:
     """Runs a pipeline and leaves `<runs>/<id>.json`; answers what stands in it."""
+    check(name, request)
     with Run(name, request, runs) as record:
         record.facts.update(pipeline(name)(spark, request, record))
     return record.as_dict()

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from penstock.disk import files
-from penstock.errors import OptionError
 from penstock.spark import shipped
 from penstock.spark.options import plain
 from penstock.spark.pipelines import bodies
@@ -34,8 +33,6 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     request.refuse_queues()
     target = request.table_target().rstrip("/")
     dead = request.dead_letters or f"{target}.dead"
-    if not request.schema:
-        raise OptionError("schema", "", "the columns of the bodies as DDL, or infer")
     schema = request.schema
     if schema == "infer":
         schema = _known(request) or bodies.infer(request.batch(spark), request.decode)

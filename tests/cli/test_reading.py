@@ -161,12 +161,6 @@ def test_tail_prints_the_last_messages(run: Run, orders: Path) -> None:
     assert [line["id"] for line in run("tail", orders, "-n", 2).lines] == ["o-3", "o-4"]
 
 
-def test_tail_for_a_group_takes_and_acks(run: Run, orders: Path) -> None:
-    ran = run("tail", orders, "--follow", "--group", "audit", "--timeout", "0")
-    assert [line["id"] for line in ran.lines] == ["o-0", "o-2", "o-4"]
-    assert run("cat", orders, "--group", "audit").lines == []
-
-
 def test_tail_follows_what_another_process_puts(orders: Path) -> None:
     command = [sys.executable, "-m", "penstock", "tail", str(orders), "-n", "0", "--follow"]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}

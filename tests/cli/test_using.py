@@ -55,9 +55,9 @@ def test_put_makes_no_queue_when_told_not_to(run: Run, tmp_path: Path) -> None:
 def test_options_come_from_variables_too(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_PUT_TAG", "from.env")
     run("put", tmp_path / "q", "x")
-    assert run("cat", tmp_path / "q").one["tag"] == "from.env"
+    monkeypatch.setenv("PENSTOCK_GROUP", "nobody")
+    assert "nobody" in run("cat", tmp_path / "q", code=2).err
     monkeypatch.setenv("PENSTOCK_FORMAT", "nonsense")
     assert "nonsense" in run("cat", tmp_path / "q", code=2).err
 

@@ -52,7 +52,12 @@ def find(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
     """Everything in `folder` that looks like a queue, in order of names; nothing in a queue."""
     from penstock.formats import registry
 
-    for entry in sorted(folder.iterdir()):
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        show.note(f"not looked into: {error}")
+        return
+    for entry in entries:
         if entry.name.startswith(".") or entry.is_symlink():
             continue
         if not entry.is_dir() and entry.suffix != ".bin":

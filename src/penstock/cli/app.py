@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any
@@ -17,6 +18,8 @@ FAMILIES = (
     "files", "doctor", "bench", "demo", "pipeline",
 )  # fmt: skip
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     name="penstock",
     help="A durable, brokerless message queue: a queue is a folder.",
@@ -24,7 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={
-        "auto_envvar_prefix": "PENSTOCK",
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
     },
@@ -34,9 +36,9 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        from importlib.metadata import version
+        from penstock import __version__
 
-        print(f"penstock {version('penstock')}")
+        print(f"penstock {__version__}")
         raise typer.Exit
 
 
@@ -68,7 +70,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (PenstockError, OSError) as error:
         show.error(str(error) or "nothing came in time")
         return code_of(error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        _tell_defect(error)
+        return 2
     return 0
+
+
+def _tell_defect(error: Exception) -> None:
+    """An error that nobody foresaw: a sentence for the user, and the way to its traceback."""
+    if os.environ.get("PENSTOCK_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exception(error)
+    show.error(
+        f"{type(error).__name__}: {error}. This is a defect of penstock: please report it with the "
+        f"command and what PENSTOCK_DEBUG=1 prints"
+    )
 
 
 def code_of(error: Exception) -> int:

@@ -13,6 +13,7 @@ import typer
 from penstock.cli import show
 from penstock.cli.opening import Json, command
 from penstock.engine.queue import Queue
+from penstock.options import DurabilityName
 
 BATCH = 1000
 
@@ -32,7 +33,9 @@ def bench(
         int, typer.Option("--messages", "-n", min=BATCH, help="How many.")
     ] = 50_000,
     size: Annotated[int, typer.Option(min=1, help="Bytes per body.")] = 100,
-    durability: Annotated[str, typer.Option(help="process, interval or always.")] = "interval",
+    durability: Annotated[
+        DurabilityName, typer.Option(help="process, interval or always.")
+    ] = "interval",
     format: Annotated[str, typer.Option(help="The format to measure.")] = "penstock",
     json: Json = None,
 ) -> None:

@@ -8,13 +8,12 @@ import resource
 import sys
 import time
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from penstock import _core
+from penstock import __version__, _core
 from penstock.cli import show
 from penstock.cli.opening import Json, command
 from penstock.disk import control, files
@@ -76,7 +75,7 @@ def _mark(grade: Grade) -> str:
 
 def _machine() -> list[Finding]:
     return [
-        Finding("penstock", f"{version('penstock')}, core {Path(_core.__file__ or '').name}"),
+        Finding("penstock", f"{__version__}, core {Path(_core.__file__ or '').name}"),
         Finding("Python", f"{platform.python_version()} ({sys.executable})"),
         Finding("kernel", f"{platform.system()} {platform.release()} {platform.machine()}"),
     ]

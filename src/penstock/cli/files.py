@@ -14,7 +14,6 @@ from penstock.cli.read import From, Until
 from penstock.engine import convert as converts
 from penstock.engine import exchange
 from penstock.engine.convert import OnProgress, Progress
-from penstock.engine.queue import Queue
 from penstock.options import key_from
 
 Drop = Annotated[
@@ -62,7 +61,7 @@ def export(
     target: str | IO[bytes] = sys.stdout.buffer if file == "-" else file
     kind = to or ("jsonl" if file == "-" else None)
     with at.reading() as queue, show.progress(f"exporting {at.path}") as advance:
-        done = exchange.export_messages(
+        done = exchange.export(
             queue, target, kind=kind, start=start, end=None if end == "now" else end, tags=tags,
             tolerant=tolerant, on_progress=_shown(advance),
         )  # fmt: skip
@@ -81,13 +80,14 @@ def import_file(
 ) -> None:
     """Put what a file holds into a queue, in order. Offsets and numbers are the queue's own."""
     source: str | IO[bytes] = sys.stdin.buffer if file == "-" else file
+    wanted = exchange.usable_kind(file, kind or ("jsonl" if file == "-" else None))
     with (
+        exchange.readable(source) as stream,  # First: a file that is missing leaves no queue.
         at.writing(create=create) as queue,
         show.progress(f"importing {file}") as advance,
     ):
-        done = exchange.import_messages(
-            source, queue, kind=kind or ("jsonl" if file == "-" else None), drop=drop or (),
-            on_progress=_shown(advance),
+        done = exchange.import_(
+            stream, queue, kind=wanted, drop=drop or (), on_progress=_shown(advance),
         )  # fmt: skip
     show.note(f"{done.messages} messages, {show.size(done.bytes)} of bodies")
     if done.lost:
@@ -123,11 +123,11 @@ def convert(
     """
     with (
         at.reading() as source,
-        Queue(target, format=to, layout=to_layout, key=key_from(file=to_key_file)) as goal,
         show.progress(f"converting {at.path}") as advance,
     ):
         report = converts.convert(
-            source, goal, drop=drop or (), start=start, end=None if end == "now" else end,
+            source, target, format=to, layout=to_layout, key=key_from(file=to_key_file),
+            drop=drop or (), start=start, end=None if end == "now" else end,
             tags=tags, tolerant=tolerant, verify=verify, groups=groups, dry_run=dry_run,
             on_progress=_shown(advance),
         )  # fmt: skip

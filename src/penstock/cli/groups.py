@@ -13,6 +13,7 @@ from penstock.cli.opening import DryRun, GroupName, Json, QueueAt, command
 from penstock.engine import glance, positions
 from penstock.engine.group import Group
 from penstock.errors import GroupError
+from penstock.options import AckMode
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 
@@ -76,7 +77,7 @@ def create(
     name: Name,
     start: Annotated[str, typer.Option(help=f"Where it begins: {opening.Where}.")] = "earliest",
     tags: Annotated[str, typer.Option(help="Only these tags: `eu.*;us.#`.")] = "",
-    ack: Annotated[str, typer.Option(help="lease, or auto: the get is the ack.")] = "lease",
+    ack: Annotated[AckMode, typer.Option(help="lease, or auto: the get is the ack.")] = "lease",
     visibility: Annotated[float, typer.Option(help="Seconds that a lease lasts.")] = 30.0,
     max_receives: Annotated[
         int, typer.Option(help="Handed out this often, then to the dead letters; 0: never.")

@@ -29,16 +29,36 @@ EXIT_CODES = (
 
 Work = Callable[..., int | None]
 
+VARIABLES = {
+    "PENSTOCK_FORMAT": "`--format` of every command",
+    "PENSTOCK_LAYOUT": "`--layout` of every command",
+    "PENSTOCK_KEY_FILE": "`--key-file` of every command",
+    "PENSTOCK_KEY_ENV": "`--key-env` of every command",
+    "PENSTOCK_JSON": "`--json` (1) or `--no-json` (0) of every command",
+    "PENSTOCK_GROUP": "`--group` of `get`, `cat`, `peek`, `tail` and `seek`",
+    "PENSTOCK_DURABILITY": "`--durability` of `put`",
+    "PENSTOCK_DEBUG": "1: an error that penstock did not expect is printed with its traceback",
+    "PENSTOCK_ALLOW_NETWORK": "1: queues may be on network file systems, at your risk",
+}
+"""Every variable that is read; no other one changes what a command does."""
+
+
+def option(*names: str, variable: str | None = None, help: str) -> Any:
+    """An option of several commands. Its variable is in the table of the docs, not in `--help`."""
+    assert variable is None or variable in VARIABLES
+    return typer.Option(*names, envvar=variable, show_envvar=False, help=help)
+
+
 Format = Annotated[
     str | None,
-    typer.Option("--format", envvar="PENSTOCK_FORMAT", help="Its format, when it can't be told."),
+    option("--format", variable="PENSTOCK_FORMAT", help="Its format, when it can't be told."),
 ]
 Json = Annotated[
     bool | None,
-    typer.Option("--json/--no-json", envvar="PENSTOCK_JSON", help="JSON Lines; when piped: yes."),
+    option("--json/--no-json", variable="PENSTOCK_JSON", help="JSON Lines; when piped: yes."),
 ]
 GroupName = Annotated[
-    str, typer.Option("--group", "-g", envvar="PENSTOCK_GROUP", help="Name of the group.")
+    str, option("--group", "-g", variable="PENSTOCK_GROUP", help="Name of the group.")
 ]
 Tags = Annotated[str, typer.Option("--tags", help="Only these tags: `eu.*;us.#`.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
@@ -56,22 +76,20 @@ class QueueAt:
     format: Format = None
     layout: Annotated[
         str | None,
-        typer.Option(
-            "--layout", envvar="PENSTOCK_LAYOUT", help="Its layout, when it can't be told."
-        ),
+        option("--layout", variable="PENSTOCK_LAYOUT", help="Its layout, when it can't be told."),
     ] = None
     key_file: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--key-file",
-            envvar="PENSTOCK_KEY_FILE",
+            variable="PENSTOCK_KEY_FILE",
             help="File with the key: raw bytes or hex digits; /dev/fd/N works.",
         ),
     ] = None
     key_env: Annotated[
         str | None,
-        typer.Option(
-            "--key-env", envvar="PENSTOCK_KEY_ENV", help="Name of a variable that holds the key."
+        option(
+            "--key-env", variable="PENSTOCK_KEY_ENV", help="Name of a variable that holds the key."
         ),
     ] = None
 
@@ -127,6 +145,8 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], Non
                 # Whoever read our output has enough: what is still buffered goes nowhere.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return
+            except OptionError as error:
+                raise typed(error, asked) from error
             if code:
                 raise typer.Exit(code)
 
@@ -137,6 +157,35 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], Non
         app.command(name, help=escape(text), epilog=epilog)(run)
 
     return add
+
+
+FLAGS = {
+    "retention_age_s": "--age",
+    "retention_bytes": "--bytes",
+    "hold_for_groups": "--hold",
+    "kind": "--to",
+}
+"""Options whose flag has another name."""
+
+
+def typed(error: OptionError, asked: inspect.Signature) -> OptionError:
+    """The error with the flag that was typed, where there is one, for the option of ours."""
+    name = error.name.removesuffix("_s")
+    if error.name == "key":
+        name = "key_file"
+    if name not in asked.parameters and error.name not in FLAGS:
+        return error
+    wanted = asked.parameters.get(name)
+    names = () if wanted is None else _flags(wanted)
+    flag = next((one for one in names if one.startswith("--")), FLAGS.get(error.name))
+    found = OptionError(flag or f"--{name.replace('_', '-')}", error.value, error.expected)
+    found.args = (f"{found.name} {error.value}: expected {error.expected}",)
+    return found
+
+
+def _flags(parameter: inspect.Parameter) -> tuple[str, ...]:
+    marks = getattr(parameter.annotation, "__metadata__", ())
+    return tuple(name for mark in marks for name in getattr(mark, "param_decls", None) or ())
 
 
 def _asked(work: Work) -> inspect.Signature:

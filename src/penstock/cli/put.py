@@ -38,14 +38,23 @@ def put(
     id: Annotated[str | None, typer.Option(help="Your own name for the message.")] = None,
     key: Annotated[str | None, typer.Option(help="One at a time, in order, per key.")] = None,
     header: Annotated[list[str] | None, typer.Option(help="`name=value`; repeat it.")] = None,
-    delay: Annotated[float | None, typer.Option(help="Keep it back this many seconds.")] = None,
+    delay: Annotated[
+        float | None, typer.Option(min=0, help="Keep it back this many seconds.")
+    ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Each line is a message.")] = False,
     file: Annotated[list[Path] | None, typer.Option(help="Each file is a body.")] = None,
     durability: Annotated[
-        str, typer.Option(envvar="PENSTOCK_DURABILITY", help="process, interval or always.")
-    ] = "interval",
+        str | None,
+        opening.option(
+            "--durability",
+            variable="PENSTOCK_DURABILITY",
+            help="process, interval or always; unless said, as the queue has it.",
+        ),
+    ] = None,
     create: Annotated[bool, typer.Option(help="Make the queue when there is none.")] = True,
-    compression: Annotated[str, typer.Option(help="none or lz4, where the format can.")] = "none",
+    compression: Annotated[
+        str | None, typer.Option(help="none or lz4, where the format can.")
+    ] = None,
     json: Json = None,
 ) -> None:
     """Put messages: arguments, files or stdin. Prints each one's offset."""

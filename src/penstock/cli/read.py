@@ -1,4 +1,4 @@
-"""`cat`, `peek`, `tail`: looking at messages. Only `tail --group` takes any."""
+"""`cat`, `peek`, `tail`: looking at messages. None is taken."""
 
 from __future__ import annotations
 
@@ -17,28 +17,17 @@ from penstock.cli.take import print_message
 from penstock.engine import glance, positions
 from penstock.engine.queue import Queue
 from penstock.engine.table import Scan
+from penstock.options import GroupOptions
 
 POLL_S = (0.005, 0.1)
 
 From = Annotated[
     str,
-    typer.Option(
-        "--from",
-        "--since",
-        metavar="WHERE",
-        envvar="PENSTOCK_FROM",
-        help=f"Begin here: {opening.Where}.",
-    ),
+    typer.Option("--from", "--since", metavar="WHERE", help=f"Begin here: {opening.Where}."),
 ]
 To = Annotated[
     str | None,
-    typer.Option(
-        "--to",
-        "--until",
-        metavar="WHERE",
-        envvar="PENSTOCK_TO",
-        help="End before this; `now`: the tail.",
-    ),
+    typer.Option("--to", "--until", metavar="WHERE", help="End before this; `now`: the tail."),
 ]
 Until = Annotated[
     str | None,
@@ -47,7 +36,9 @@ Until = Annotated[
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most this many.")]
 MaybeGroup = Annotated[
     str | None,
-    typer.Option("--group", "-g", envvar="PENSTOCK_GROUP", help="Only what this group has to do."),
+    opening.option(
+        "--group", "-g", variable="PENSTOCK_GROUP", help="Only what this group has still to do."
+    ),
 ]
 
 
@@ -70,7 +61,7 @@ def register(app: typer.Typer) -> None:
         "penstock tail orders",
         "penstock tail orders -n 100 --json",
         "penstock tail orders --follow --tags 'eu.*'",
-        "penstock tail orders --follow --group audit",
+        "penstock tail orders --group audit",
     )(tail)
 
 
@@ -112,7 +103,7 @@ class _Reader:
         self, queue: Queue, start: str, end: str | None, group: str | None, tags: str
     ) -> None:
         self.queue, self.group = queue, group
-        store, dialect = queue.store, "modern"
+        store, dialect = queue.store, GroupOptions().dialect
         if group is not None:
             options = glance.options_of(queue, group)
             tags, dialect = tags or options.tags, options.dialect
@@ -123,6 +114,7 @@ class _Reader:
             first = positions.resolve(store, start)
         is_open = end is None or end == "now"
         last = store.end().tail if is_open else positions.resolve(store, str(end))
+        self.tags, self.dialect = tags, dialect
         self.scan = Scan(store, first, last, tags=tags, dialect=dialect, tolerant=True)
 
     def __iter__(self) -> Iterator[_core.Message]:
@@ -152,41 +144,30 @@ def tail(
     at: QueueAt,
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="How many of the last.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
-    group: Annotated[
-        str | None,
-        typer.Option("--group", "-g", envvar="PENSTOCK_GROUP", help="Take them, for this group."),
-    ] = None,
+    group: MaybeGroup = None,
     tags: Tags = "",
     timeout: Annotated[
         float | None, typer.Option(help="With --follow: end when nothing came this long.")
     ] = None,
     json: Json = None,
 ) -> int:
-    """Print the last messages, and with --follow what comes after them.
+    """Print the last messages, and with --follow what comes after them; changes nothing.
 
-    Without --group nothing is changed. With it the messages are taken for that group and acked
-    once they are printed.
+    With --group only what that group has still to do. To take messages, use `penstock get`.
     """
-    if group is not None:
-        with at.writing() as queue:
-            wait = (timeout if follow else 0.0) if timeout is not None or not follow else None
-            options = {"tags": tags} if tags else {}
-            for message in queue.group(group, **options).messages(wait):
-                print_message(message, json=json)
-                sys.stdout.flush()
-        return 0
     with at.reading() as queue:
-        scan = queue.scan(start=_back(queue, count), tags=tags, tolerant=True)
-        for message in deque(scan, maxlen=count):
+        start = _back(queue, count) if group is None else "earliest"
+        reader = _Reader(queue, start, None, group, tags)
+        for message in deque(reader, maxlen=count):
             print_message(message, json=json)
         sys.stdout.flush()
-        found = show.damage(scan.damage)
+        found = reader.report()
         if follow:
-            _follow(queue, tags, timeout, json)
+            _follow(queue, reader, timeout, json)
     return 1 if found else 0
 
 
-def _back(queue: Queue, count: int) -> positions.Where:
+def _back(queue: Queue, count: int) -> str:
     """Where the last `count` messages begin, or earlier."""
     end = queue.end()
     if not queue.store.capabilities.numbers or end.next_number <= count:
@@ -194,16 +175,16 @@ def _back(queue: Queue, count: int) -> positions.Where:
     return f"number:{end.next_number - count}"
 
 
-def _follow(queue: Queue, tags: str, timeout: float | None, json: bool | None) -> None:
+def _follow(queue: Queue, reader: _Reader, timeout: float | None, json: bool | None) -> None:
     """A reader may not write, so nobody wakes it: it looks again, ever more slowly."""
-    at, nap, idle = queue.end().tail, POLL_S[0], 0.0
+    at, nap, idle = reader.scan.end, POLL_S[0], 0.0
     while timeout is None or idle < timeout:
         end = queue.end().tail
         if end == at:
             time.sleep(nap)
             idle, nap = idle + nap, min(nap * 2, POLL_S[1])
             continue
-        for message in queue.scan(start=at, end=end, tags=tags):
+        for message in queue.scan(start=at, end=end, tags=reader.tags, dialect=reader.dialect):
             print_message(message, json=json)
         sys.stdout.flush()
         at, nap, idle = end, POLL_S[0], 0.0

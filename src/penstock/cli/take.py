@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
         "penstock get orders --group billing --count 10 --timeout 5 --json",
         "penstock get orders --no-ack",
         "penstock get orders --all --raw > bodies.txt",
+        "penstock get orders --group audit --follow",
     )(get)
 
 
@@ -31,9 +32,12 @@ def get(
     group: GroupName = "default",
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many at most.")] = 1,
     all: Annotated[bool, typer.Option("--all", help="Everything that is there.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Everything, and wait for more.")
+    ] = False,
     timeout: Annotated[
         float | None,
-        typer.Option(help="Wait this many seconds for the first; else as the queue says (vqs)."),
+        typer.Option(help="Wait this many seconds for the first; with --follow, for each."),
     ] = None,
     ack: Annotated[bool, typer.Option(help="Done with it; --no-ack gives it back.")] = True,
     tags: Tags = "",
@@ -44,10 +48,13 @@ def get(
     with at.writing() as queue:
         options: dict[str, Any] = {"tags": tags} if tags else {}
         members, held, got = queue.group(group, **options), [], 0
-        patience = queue.meta.get("wait_seconds", 0) if timeout is None else timeout
+        patience = timeout
+        if timeout is None and not follow:
+            patience = queue.meta.get("wait_seconds", 0)  # As the queue says (vqs).
+        all = all or follow
         while all or got < count:
             wanted = 100 if all else min(100, count - got)
-            found = members.get_many(wanted, patience if got == 0 else 0)
+            found = members.get_many(wanted, patience if follow or got == 0 else 0)
             if not found:
                 break
             for message in found:

@@ -146,7 +146,9 @@ def set_values(
     ] = None,
 ) -> None:
     """Change what the format keeps about a queue, or a group's options."""
-    pairs = {name: parse(text) for name, text in opening.pairs("NAME=VALUE", values).items()}
+    pairs: dict[str, Any] = {
+        name: parse(text) for name, text in opening.pairs("NAME=VALUE", values).items()
+    }
     with at.writing() as queue:
         if group is None:
             queue.set_meta(**pairs)

@@ -1,0 +1,180 @@
+"""Looking takes nothing, failing leaves nothing, and errors speak of what was typed."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from penstock import Queue
+from penstock.cli import app, opening
+from tests.cli.conftest import Run, tree_hash
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_tail_of_a_group_takes_nothing(
+    run: Run, orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tree_hash(orders)
+    ids = [line["id"] for line in run("tail", orders, "--group", "billing").lines]
+    assert ids == ["o-1", "o-2", "o-3", "o-4"]
+    monkeypatch.setenv("PENSTOCK_GROUP", "audit")
+    ran = run("tail", orders, "-n", 2, "--follow", "--timeout", 0)
+    assert [line["id"] for line in ran.lines] == ["o-2", "o-4"]
+    assert tree_hash(orders) == before
+
+
+def test_get_follows_and_ends_when_nothing_more_comes(run: Run, orders: Path) -> None:
+    ran = run("get", orders, "--group", "billing", "--follow", "--timeout", 0)
+    assert [line["id"] for line in ran.lines] == ["o-1", "o-2", "o-3", "o-4"]
+    assert run("groups", "lag", orders, "billing").one["lag"] == 0
+
+
+def test_a_queue_is_not_moved_or_converted_to_itself(run: Run, orders: Path) -> None:
+    for arguments in (("move", orders, "--to", orders), ("convert", orders, orders)):
+        assert "itself" in run(*arguments, code=2).err
+    assert len(run("cat", orders).lines) == 5
+
+
+def test_only_the_named_variables_change_a_command(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("VERSION", "PUT_TAG", "FROM", "TO", "DRY_RUN", "TAG"):
+        monkeypatch.setenv(f"PENSTOCK_{name}", "1")
+    run("put", tmp_path / "q", "x")
+    assert run("cat", tmp_path / "q").one["tag"] is None
+
+
+def test_every_variable_is_in_the_table_of_the_docs_and_no_other() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    rows = dict(re.findall(r"^\| `(PENSTOCK_\w+)` \| (.*) \|$", text, re.MULTILINE))
+    assert rows == opening.VARIABLES
+    sources = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    assert set(re.findall(r"PENSTOCK_[A-Z][A-Z_]*[A-Z]", sources)) == set(opening.VARIABLES)
+
+
+def test_help_does_not_speak_of_variables(run: Run) -> None:
+    for command in ("put", "get", "tail", "cat", "convert"):
+        assert "PENSTOCK_" not in run(command, "--help").text
+        assert "env var" not in run(command, "--help").text
+
+
+def test_an_export_without_its_library_leaves_the_file(
+    run: Run, orders: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.parquet"
+    file.write_bytes(b"precious")
+    with mock.patch.dict(sys.modules, {"pyarrow": None}):
+        assert "pip install 'penstock[arrow]'" in run("export", orders, file, code=2).err
+    assert file.read_bytes() == b"precious"
+
+
+def test_an_import_that_can_not_begin_leaves_no_queue(run: Run, tmp_path: Path) -> None:
+    for file in ("nosuch.jsonl", "nosuch.csv", "nosuch"):
+        run("import", tmp_path / file, tmp_path / "made", code=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_of_convert_makes_nothing(run: Run, orders: Path, tmp_path: Path) -> None:
+    run("convert", orders, tmp_path / "made", "--to", "zbus", "--dry-run", "--drop", "headers")
+    assert list(tmp_path.iterdir()) == [orders]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("put", "{q}", "x", "--delay", "-1"), "--delay"),
+        (("put", "{q}", "x", "--delay", "nan"), "--delay"),
+        (("put", "{q}", "x", "--durability", "often"), "penstock: --durability often: expected"),
+        (("put", "{q}", "x", "--compression", "zip"), "penstock: --compression zip: expected"),
+        (("put", "{new}", "x", "--layout", "9"), "penstock: --layout 9: expected 1"),
+        (("cat", "{q}", "--format", "kafka"), "penstock: --format kafka: expected"),
+        (("groups", "create", "{q}", "g", "--visibility", "-1"), "--visibility"),
+        (("groups", "create", "{q}", "g", "--ack", "maybe"), "--ack"),
+        (("groups", "create", "{q}", "g", "--dead-letter", "orders"), "penstock: --dead-letter"),
+        (("trim", "{q}", "--age", "long"), "penstock: --age"),
+        (("set", "{q}", "--group", "billing", "visiblity_s=1"), "visibility_s"),
+        (("set", "{q}", "--group", "billing", "window=x"), "window"),
+        (("export", "{q}", "file.csv"), "penstock: "),
+        (("convert", "{q}", "{new}", "--drop", "color"), "penstock: --drop color: expected"),
+        (("put", "s3://bucket/q", "x"), "local"),
+    ],
+)
+def test_an_error_names_what_was_typed(
+    run: Run, orders: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    names = {"q": orders, "new": tmp_path / "new"}
+    ran = run(*(text.format(**names) for text in arguments), code=2)
+    assert said in ran.err
+    assert "Options" not in ran.err.replace("Options:", "")
+    assert "__init__" not in ran.err
+
+
+def test_an_error_that_nobody_foresaw_is_a_sentence_and_no_traceback(
+    run: Run, orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mock.patch.object(opening.QueueAt, "reading", side_effect=ZeroDivisionError("oh")):
+        ran = run("cat", orders, code=2)
+        assert "ZeroDivisionError: oh. This is a defect" in ran.err
+        assert "Traceback" not in ran.err
+        monkeypatch.setenv("PENSTOCK_DEBUG", "1")
+        assert "Traceback" in run("cat", orders, code=2).err
+
+
+def test_an_interrupt_is_exit_code_130(run: Run, orders: Path) -> None:
+    with mock.patch.object(opening.QueueAt, "reading", side_effect=KeyboardInterrupt):
+        ran = run("cat", orders, code=app.INTERRUPTED)
+    assert (ran.text, ran.err) == ("", "")
+
+
+def test_ctrl_c_ends_a_waiting_command_quietly(orders: Path) -> None:
+    line = [sys.executable, "-m", "penstock", "get", str(orders), "--group", "new", "--follow"]
+    default = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=default
+    ) as child:  # fmt: skip
+        assert child.stdout is not None
+        for _ in range(5):
+            child.stdout.readline()  # It has all there is, and waits, or is about to.
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (130, b"")
+
+
+def test_ls_goes_on_past_a_folder_that_can_not_be_read(
+    run: Run, orders: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "closed").mkdir()
+    real = Path.iterdir
+
+    def iterdir(self: Path) -> object:
+        if self.name == "closed":
+            raise PermissionError(13, "Permission denied", str(self))
+        return real(self)
+
+    with mock.patch.object(Path, "iterdir", iterdir):
+        ran = run("ls", tmp_path)
+    assert [Path(line["path"]).name for line in ran.lines] == ["orders"]
+    assert "closed" in ran.err
+
+
+def test_the_version_is_that_of_the_package(run: Run) -> None:
+    import tomllib
+
+    import penstock
+
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert penstock.__version__ == wanted
+    assert run("--version").text == f"penstock {wanted}\n"
+
+
+def test_put_uses_what_the_queue_has_unless_said(run: Run, tmp_path: Path) -> None:
+    with Queue(tmp_path / "q", durability="always"):
+        pass
+    run("put", tmp_path / "q", "x")

@@ -11,11 +11,16 @@ import sys
 if sys.platform != "linux":
     raise ImportError("penstock needs Linux: shared futexes, OFD locks and fallocate")
 
+__version__ = "0.1.0"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from penstock._core import Message as Message
     from penstock.clock import ManualClock as ManualClock
     from penstock.engine.aio import AsyncQueue as AsyncQueue
+    from penstock.engine.convert import convert as convert
+    from penstock.engine.exchange import export as export
+    from penstock.engine.exchange import import_ as import_
     from penstock.engine.group import Group as Group
     from penstock.engine.queue import Queue as Queue
     from penstock.engine.stdlib import DropIn as DropIn
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.errors import Full as Full
     from penstock.errors import GroupError as GroupError
     from penstock.errors import KeyNeededError as KeyNeededError
+    from penstock.errors import MissingExtraError as MissingExtraError
     from penstock.errors import NoQueueError as NoQueueError
     from penstock.errors import OffsetError as OffsetError
     from penstock.errors import OptionError as OptionError
@@ -53,6 +59,7 @@ __all__ = [
     "KeyNeededError",
     "ManualClock",
     "Message",
+    "MissingExtraError",
     "NoQueueError",
     "OffsetError",
     "OptionError",
@@ -63,6 +70,9 @@ __all__ = [
     "RefusedError",
     "Scan",
     "StorageError",
+    "convert",
+    "export",
+    "import_",
 ]
 
 _HOMES = {
@@ -80,6 +90,7 @@ _HOMES = {
     "KeyNeededError": "penstock.errors",
     "ManualClock": "penstock.clock",
     "Message": "penstock._core",
+    "MissingExtraError": "penstock.errors",
     "NoQueueError": "penstock.errors",
     "OffsetError": "penstock.errors",
     "OptionError": "penstock.errors",
@@ -90,6 +101,9 @@ _HOMES = {
     "RefusedError": "penstock.errors",
     "Scan": "penstock.engine.table",
     "StorageError": "penstock.errors",
+    "convert": "penstock.engine.convert",
+    "export": "penstock.engine.exchange",
+    "import_": "penstock.engine.exchange",
 }
 
 

@@ -14,6 +14,7 @@ PenstockError
 ├── GroupError(ValueError)             no such group, or one that is taken
 ├── ClosedError(ValueError)            the queue was closed
 ├── CodecError(ValueError)             an object without bytes, or bytes without an object
+├── MissingExtraError(ImportError)     a library that is not installed was needed
 ├── Empty(queue.Empty)                 no message came in time
 └── Full(queue.Full)                   no room came in time
 """
@@ -142,6 +143,15 @@ class ClosedError(PenstockError, ValueError):
 
 class CodecError(PenstockError, ValueError):
     """A codec can't encode the object, or can't decode the body. See `message.body`."""
+
+
+class MissingExtraError(PenstockError, ImportError):
+    """Something was asked for that needs another library, which is not installed."""
+
+    def __init__(self, library: str, extra: str, purpose: str) -> None:
+        install = f"pip install 'penstock[{extra}]'" if extra else f"pip install {library}"
+        super().__init__(f"{purpose} needs {library}, which is not installed: {install}")
+        self.name, self.extra = library, extra
 
 
 class Empty(PenstockError, queue.Empty):

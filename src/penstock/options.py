@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, TypedDict
 
 from penstock.errors import OptionError, StorageError
 
 HEX_64 = re.compile(rb"[0-9A-Fa-f]{64}")
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PAGE_BYTES = 4096
+
+DurabilityName = Literal["process", "interval", "always"]
+WhenFull = Literal["block", "reject", "drop-oldest"]
+Compression = Literal["none", "lz4"]
+AckMode = Literal["lease", "auto"]
+Dialect = Literal["modern", "flag", "flag-late"]
+CodecName = Literal["bytes", "cbor", "json", "logrecord", "str"]
 
 
 class Durability(Enum):
@@ -26,6 +35,39 @@ class Durability(Enum):
 def _check(name: str, value: Any, ok: bool, expected: str) -> None:
     if not ok:
         raise OptionError(name, value, expected)
+
+
+def _check_names(options: type[QueueOptions | GroupOptions], values: Iterable[str]) -> None:
+    """An error for a name that no option has, with the one that was probably meant."""
+    known = sorted(field.name for field in fields(options))
+    for name in values:
+        if name not in known:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, known, 1)
+            expected = close[0] if close else f"one of {', '.join(known)}"
+            raise OptionError("option", name, expected)
+
+
+KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "float | None": ((int, float, NoneType), "a number, or None"),
+    "bool": ((bool,), "True or False"),
+    "str": ((str,), "text"),
+    "str | None": ((str, NoneType), "text, or None"),
+    "bytes | None": ((bytes, NoneType), "bytes, or None"),
+}
+"""The types of options, by annotation. What has others is checked by its values."""
+
+
+def _check_types(options: QueueOptions | GroupOptions) -> None:
+    for field in fields(options):
+        kinds, expected = KINDS.get(str(field.type), ((object,), ""))
+        value = getattr(options, field.name)
+        is_number = isinstance(value, bool) and bool not in kinds and object not in kinds
+        shown = "…" if field.name == "key" else value
+        _check(field.name, shown, isinstance(value, kinds) and not is_number, expected)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +86,7 @@ class QueueOptions:
     max_bytes: int = 0
     """The queue holds at most this many bytes; 0: no limit."""
 
-    when_full: Literal["block", "reject", "drop-oldest"] = "block"
+    when_full: WhenFull = "block"
     """What `put` does when `max_bytes` is reached."""
 
     put_timeout_s: float | None = None
@@ -63,7 +105,7 @@ class QueueOptions:
     max_message_bytes: int = 64 * MIB
     """A larger body is refused."""
 
-    compression: Literal["none", "lz4"] = "none"
+    compression: Compression = "none"
     """Compress frames where it pays (format `penstock`)."""
 
     key: bytes | None = None
@@ -92,6 +134,7 @@ class QueueOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can't be."""
+        _check_types(self)
         big, small = self.segment_bytes, 16 * KIB
         _check("segment_bytes", big, small <= big <= 2 * GIB - MIB, f"{small} to {2 * GIB - MIB}")
         _check("max_bytes", self.max_bytes, self.max_bytes >= 0, "0 or more")
@@ -120,17 +163,43 @@ class QueueOptions:
     @classmethod
     def of(cls, **values: Any) -> QueueOptions:
         """Options from what a user wrote; `durability` may be text, `None` means the default."""
-        for name in values:
-            if name not in cls.__slots__:
-                known = ", ".join(sorted(cls.__slots__))
-                raise OptionError(name, values[name], f"one of {known}")
+        return cls(**cls.checked(values))
+
+    @classmethod
+    def checked(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What a user wrote, without what he left open; an error for a name that is no option."""
+        _check_names(cls, values)
         given = {name: value for name, value in values.items() if value is not None}
         level = given.get("durability")
         if isinstance(level, str):
             levels = [item.value for item in Durability]
             _check("durability", level, level in levels, " or ".join(levels))
             given["durability"] = Durability(level)
-        return cls(**given)
+        return given
+
+
+class QueueKeywords(TypedDict, total=False):
+    """What `Queue` takes besides its own arguments: the fields of `QueueOptions`, any left open."""
+
+    durability: Durability | DurabilityName | None
+    sync_interval_s: float | None
+    segment_bytes: int | None
+    max_bytes: int | None
+    when_full: WhenFull | None
+    put_timeout_s: float | None
+    retry_interval_s: float | None
+    max_retry_interval_s: float | None
+    max_unsynced: int | None
+    max_message_bytes: int | None
+    compression: Compression | None
+    key: bytes | None
+    seal: bool | None
+    delay_s: float | None
+    retention_bytes: int | None
+    retention_age_s: float | None
+    hold_for_groups: bool | None
+    hold_max_s: float | None
+    integrity: bool | None
 
 
 MAX_WINDOW = 1 << 20
@@ -140,13 +209,13 @@ MAX_WINDOW = 1 << 20
 class GroupOptions:
     """How a group hands messages out. Kept in the group's own file."""
 
-    ack: Literal["lease", "auto"] = "lease"
+    ack: AckMode = "lease"
     """`lease`: get hands out a lease that ends by ack; `auto`: the get is the ack."""
 
     tags: str = ""
     """Only messages whose tag matches; patterns separated by `;`. Empty: all."""
 
-    dialect: str = "modern"
+    dialect: Dialect = "modern"
     """Which characters are wildcards: `modern` (`*`, `#`), or a zbus dialect."""
 
     visibility_s: float = 30.0
@@ -175,6 +244,7 @@ class GroupOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can't be."""
+        _check_types(self)
         _check("ack", self.ack, self.ack in ("lease", "auto"), "lease or auto")
         seconds = self.visibility_s
         _check("visibility_s", seconds, 0 <= seconds <= 4e9, "0 to 4e9 seconds")
@@ -186,9 +256,30 @@ class GroupOptions:
         if self.dead_letter is not None:
             _check("dead_letter", self.dead_letter, bool(self.dead_letter), "a path")
 
+    def changed(self, **values: Any) -> GroupOptions:
+        """With other values; an error for a name that is no option."""
+        _check_names(GroupOptions, values)
+        return replace(self, **{name: v for name, v in values.items() if v is not None})
+
     def as_dict(self) -> dict[str, Any]:
         """As it is written to the group's file."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+class GroupKeywords(TypedDict, total=False):
+    """What `Queue.group` takes besides its own arguments: the fields of `GroupOptions`."""
+
+    ack: AckMode | None
+    tags: str | None
+    dialect: Dialect | None
+    visibility_s: float | None
+    window: int | None
+    max_receives: int | None
+    dead_letter: str | None
+    bound: bool | None
+    mirrored: bool | None
+    holds: bool | None
+    exclusive: bool | None
 
 
 def key_from(*, file: str | None = None, env: str | None = None) -> bytes | None:

@@ -14,6 +14,7 @@ from penstock import ClosedError, ManualClock, Queue, ReceiptError, _core
 from penstock.disk import groups
 from penstock.disk.groups import TABLE
 from penstock.engine.orphans import Orphans
+from penstock.options import AckMode
 from tests.waiting import LONG_S
 
 
@@ -169,7 +170,7 @@ def is_unsynced(path: Path) -> bool:
 
 @pytest.mark.parametrize("ack", ["lease", "auto"])
 def test_what_a_killed_process_acked_is_synced_by_who_never_opened_the_group(
-    tmp_path: Path, ack: str
+    tmp_path: Path, ack: AckMode
 ) -> None:
     with Queue(tmp_path / "q", durability="process") as queue:
         queue.put_many([b"a", b"b"])

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from penstock import Empty, Queue
+from penstock.options import AckMode
 from tests.crash.killing import Score
 
 pytestmark = pytest.mark.crash
@@ -42,7 +43,7 @@ def produce(path: Path, who: int, count: int) -> None:
             queue.put(b"%03d:%08d" % (who, number))
 
 
-def consume(path: Path, ack: str, note: Path) -> None:
+def consume(path: Path, ack: AckMode, note: Path) -> None:
     """Writes down what it got, each line before the next get, until nothing more will come."""
     with open_queue(path) as queue, note.open("wb", buffering=0) as out:
         group = queue.group("all", ack=ack)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import ManualClock, Queue, _core
+from penstock.options import AckMode
 from tests.crash.disk import Effect
 
 KEY = bytes(range(32))
@@ -40,8 +41,8 @@ class Recording:
     options: dict[str, Any]
     effects: list[Effect] = field(default_factory=list)
     facts: list[tuple[int, Facts]] = field(default_factory=list)
-    ack: str = ""
-    """How the group acks; empty: no group."""
+    ack: AckMode | None = None
+    """How the group acks; none: no group."""
     group: str = "g"
 
 
@@ -119,7 +120,7 @@ class Work:
         self.queue.trim(self.first_offsets[number])
         self.say(replace(self.facts, trimmed=number))
 
-    def join(self, ack: str, name: str = "g") -> None:
+    def join(self, ack: AckMode, name: str = "g") -> None:
         self.group = self.queue.group(name, ack=ack)
         self.table = self.group.folder / "table"
         self.say(self.facts)
@@ -288,6 +289,12 @@ WORKLOADS: dict[str, Callable[[Work], None]] = {
 }  # fmt: skip
 
 
+ACKS: dict[str, AckMode] = {
+    "leases": "lease", "consumes": "lease", "gets": "auto", "laps": "auto",
+}  # fmt: skip
+"""How the group of a workload acks."""
+
+
 def record(name: str, root: Path, **options: Any) -> Recording:
     """Runs a workload and answers its effects."""
     shutil.rmtree(root.parent, ignore_errors=True)
@@ -302,9 +309,8 @@ def record(name: str, root: Path, **options: Any) -> Recording:
         work.queue.close()
     finally:
         _core.record_effects(False)
-    ack = {"leases": "lease", "consumes": "lease", "gets": "auto", "laps": "auto"}.get(name, "")
     group = "default" if name == "consumes" else "g"
-    recording = Recording(name, root, options, ack=ack, group=group)
+    recording = Recording(name, root, options, ack=ACKS.get(name), group=group)
     synced: set[int] = set()
     for effect in _core.take_effects():
         if effect[0] != "mark":

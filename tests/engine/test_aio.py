@@ -16,6 +16,7 @@ import pytest
 
 import penstock
 from penstock.engine.aio_group import AsyncGroup
+from penstock.options import AckMode, DurabilityName
 from tests.failing import failing_syncs
 
 Case = Callable[[Path], Coroutine[Any, Any, None]]
@@ -229,7 +230,7 @@ def test_a_get_cancelled_while_waiting_has_taken_nothing(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("ack", ["lease", "auto"])
-def test_a_get_cancelled_after_its_message_came_gives_it_back(tmp_path: Path, ack: str) -> None:
+def test_a_get_cancelled_after_its_message_came_gives_it_back(tmp_path: Path, ack: AckMode) -> None:
     async def case() -> None:
         async with penstock.AsyncQueue(tmp_path / "q") as queue:
             group = queue.group(ack=ack)
@@ -369,7 +370,9 @@ def test_time_is_the_queue_s_clock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("durability", ["process", "always"])
-def test_concurrent_puts_at_any_level_all_arrive(tmp_path: Path, durability: str) -> None:
+def test_concurrent_puts_at_any_level_all_arrive(
+    tmp_path: Path, durability: DurabilityName
+) -> None:
     async def case() -> None:
         async with penstock.AsyncQueue(tmp_path / "q", durability=durability) as queue:
             offsets = await asyncio.gather(*(queue.put(b"%d" % n) for n in range(100)))

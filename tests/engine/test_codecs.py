@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.engine import codecs
+from penstock.options import CodecName
 
 PLAIN: Any = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -27,7 +28,7 @@ PLAIN: Any = st.recursive(
     [("bytes", b"\0a"), ("str", "ä"), ("json", {"a": [1, None]}), ("cbor", {"a": [1, b"b"]})],
 )
 def test_put_takes_an_object_and_value_gives_it_back(
-    tmp_path: Path, codec: str, value: object
+    tmp_path: Path, codec: CodecName, value: object
 ) -> None:
     with penstock.Queue(tmp_path / "q", codec=codec) as queue:
         queue.put(value, tag="t")
@@ -70,7 +71,7 @@ def test_what_is_no_codec_is_refused(tmp_path: Path, codec: Any) -> None:
      ("logrecord", "a")],
 )  # fmt: skip
 def test_an_object_without_bytes_is_refused_before_anything_is_put(
-    tmp_path: Path, codec: str, value: object
+    tmp_path: Path, codec: CodecName, value: object
 ) -> None:
     with penstock.Queue(tmp_path / "q", codec=codec) as queue:
         with pytest.raises(penstock.CodecError, match=f"codec {codec}"):

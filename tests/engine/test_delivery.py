@@ -15,6 +15,7 @@ import pytest
 import penstock
 from penstock.disk import files, groups
 from penstock.engine import deadletter, group
+from penstock.options import AckMode
 
 
 def word_of(table: Path, name: str) -> int:
@@ -50,7 +51,7 @@ def test_a_damaged_message_that_comes_again_is_reported_before_it_is_given_up(
 
 @pytest.mark.parametrize("ack", ["lease", "auto"])
 def test_what_was_claimed_before_a_segment_that_can_t_be_opened_is_handed_out(
-    tmp_path: Path, ack: str
+    tmp_path: Path, ack: AckMode
 ) -> None:
     with penstock.Queue(tmp_path / "q", segment_bytes=16384) as queue:
         for i in range(30):

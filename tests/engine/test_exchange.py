@@ -45,9 +45,9 @@ def source(tmp_path: Path) -> Queue:
 @pytest.mark.parametrize("kind", exchange.KINDS)
 def test_what_is_exported_comes_back_the_same(tmp_path: Path, source: Queue, kind: str) -> None:
     file = tmp_path / f"file.{kind}"
-    out = exchange.export_messages(source, file)
+    out = exchange.export(source, file)
     with Queue(tmp_path / "target") as target:
-        back = exchange.import_messages(file, target)
+        back = exchange.import_(file, target)
         assert out.messages == back.messages == len(MESSAGES)
         assert out.bytes == back.bytes == sum(map(len, MESSAGES))
         assert [fields(m) for m in target.scan()] == [fields(m) for m in source.scan()]
@@ -69,8 +69,8 @@ def test_every_format_comes_back_the_same_from_every_kind_of_file(
             queue.group("hold")
         convert(source, first, drop=FIELDS)
         file = tmp_path / f"file.{kind}"
-        out = exchange.export_messages(first, file)
-        assert exchange.import_messages(file, second).messages == out.messages >= 3
+        out = exchange.export(first, file)
+        assert exchange.import_(file, second).messages == out.messages >= 3
         assert [fields(m) for m in second.scan()] == [fields(m) for m in first.scan()]
         held = {message.due_ns for message in second.scan()}
         assert 4_000_000_000_000_000_000 in held
@@ -78,7 +78,7 @@ def test_every_format_comes_back_the_same_from_every_kind_of_file(
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_a_table_has_these_columns(tmp_path: Path, source: Queue, kind: str) -> None:
-    exchange.export_messages(source, tmp_path / f"file.{kind}")
+    exchange.export(source, tmp_path / f"file.{kind}")
     with (tmp_path / f"file.{kind}").open("rb") as stream:
         read = pq.read_table if kind == "parquet" else lambda s: pa.ipc.open_stream(s).read_all()
         table = read(stream)
@@ -100,21 +100,21 @@ def test_a_table_with_a_column_of_another_type_is_refused(tmp_path: Path, column
     pq.write_table(table, tmp_path / "odd.parquet")
     with Queue(tmp_path / "q") as queue:
         with pytest.raises(RefusedError, match="row"):
-            exchange.import_messages(tmp_path / "odd.parquet", queue)
+            exchange.import_(tmp_path / "odd.parquet", queue)
         assert len(queue) == 0
 
 
 def test_an_unknown_field_to_drop_is_an_error(tmp_path: Path, source: Queue) -> None:
-    exchange.export_messages(source, tmp_path / "f.jsonl")
+    exchange.export(source, tmp_path / "f.jsonl")
     with Queue(tmp_path / "target") as target:
         with pytest.raises(OptionError, match="some of tag, id"):
-            exchange.import_messages(tmp_path / "f.jsonl", target, drop=["color"])
+            exchange.import_(tmp_path / "f.jsonl", target, drop=["color"])
         assert len(target) == 0
 
 
 def test_a_line_is_the_object_of_the_contract(source: Queue) -> None:
     stream = io.BytesIO()
-    exchange.export_messages(source, stream, kind="jsonl")
+    exchange.export(source, stream, kind="jsonl")
     first, second, *_ = [json.loads(line) for line in stream.getvalue().splitlines()]
     names = ["offset", "number", "timestamp_ns", "id", "tag", "headers", "body"]
     assert list(first) == [*names, "key"]
@@ -126,14 +126,14 @@ def test_a_line_is_the_object_of_the_contract(source: Queue) -> None:
 
 def test_a_range_and_tags_choose_what_is_exported(source: Queue) -> None:
     stream = io.BytesIO()
-    done = exchange.export_messages(source, stream, kind="jsonl", start="number:1", tags="us")
+    done = exchange.export(source, stream, kind="jsonl", start="number:1", tags="us")
     assert done.messages == 1
     assert json.loads(stream.getvalue())["number"] == 3
 
 
 def test_progress_ends_at_the_end(tmp_path: Path, source: Queue) -> None:
     seen: list[Progress] = []
-    exchange.export_messages(source, tmp_path / "f.jsonl", on_progress=seen.append)
+    exchange.export(source, tmp_path / "f.jsonl", on_progress=seen.append)
     assert (seen[-1].offset, seen[-1].messages) == (seen[-1].end, len(MESSAGES))
 
 
@@ -152,18 +152,18 @@ def test_progress_ends_at_the_end(tmp_path: Path, source: Queue) -> None:
 def test_a_line_that_is_no_message_is_refused(tmp_path: Path, line: bytes, why: str) -> None:
     stream = io.BytesIO(b'{"body": ""}\n' + line + b"\n")
     with Queue(tmp_path / "q") as queue, pytest.raises(RefusedError, match=why):
-        exchange.import_messages(stream, queue, kind="jsonl")
+        exchange.import_(stream, queue, kind="jsonl")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, kind: str) -> None:
     with Queue(tmp_path / "q") as queue, pytest.raises(FormatError):
-        exchange.import_messages(io.BytesIO(b"no table at all"), queue, kind=kind)
+        exchange.import_(io.BytesIO(b"no table at all"), queue, kind=kind)
 
 
 def test_a_file_without_a_known_suffix_needs_its_kind(tmp_path: Path, source: Queue) -> None:
     with pytest.raises(OptionError, match="jsonl or parquet or arrow"):
-        exchange.export_messages(source, tmp_path / "file.csv")
+        exchange.export(source, tmp_path / "file.csv")
 
 
 @pytest.mark.parametrize("kind", exchange.KINDS)
@@ -173,13 +173,13 @@ def test_what_the_queue_can_t_hold_is_refused_before_anything_is_put(
     source.put_many([b"more"] * 2000)
     source.put(b"", tag="last")
     file = tmp_path / f"file.{kind}"
-    exchange.export_messages(source, file)
+    exchange.export(source, file)
     with Queue(tmp_path / "target", format="mfq", segment_bytes=1 << 20) as target:
         with pytest.raises(RefusedError, match=r"tag \(3 messages.*drop=tag,id") as refusal:
-            exchange.import_messages(file, target, drop=["timestamp"])
+            exchange.import_(file, target, drop=["timestamp"])
         assert "body (2 messages, first at message 1)" in str(refusal.value)
         assert target.end().tail == 0
-        done = exchange.import_messages(file, target, drop=FIELDS)
+        done = exchange.import_(file, target, drop=FIELDS)
         assert done.lost == {"timestamp": 2005, "tag": 3, "id": 1, "headers": 1, "body": 2}
         assert (done.messages, done.left_out) == (2003, 2)
         found = list(target.scan())
@@ -195,16 +195,16 @@ def test_a_stream_that_can_t_be_read_twice_is_checked_as_it_comes(
             return False
 
     file = tmp_path / "f.jsonl"
-    exchange.export_messages(source, file)
+    exchange.export(source, file)
     with Queue(tmp_path / "target", format="mfq", segment_bytes=1 << 20) as target:
         with pytest.raises(RefusedError, match="timestamp"):
-            exchange.import_messages(Pipe(file.read_bytes()), target, kind="jsonl")
+            exchange.import_(Pipe(file.read_bytes()), target, kind="jsonl")
         stream = Pipe(file.read_bytes())
-        assert exchange.import_messages(stream, target, kind="jsonl", drop=FIELDS).messages == 3
+        assert exchange.import_(stream, target, kind="jsonl", drop=FIELDS).messages == 3
 
 
 def test_fields_that_fit_are_kept_whatever_may_be_left_out(tmp_path: Path, source: Queue) -> None:
-    exchange.export_messages(source, tmp_path / "f.jsonl")
+    exchange.export(source, tmp_path / "f.jsonl")
     with Queue(tmp_path / "target") as target:
-        assert exchange.import_messages(tmp_path / "f.jsonl", target, drop=FIELDS).lost == {}
+        assert exchange.import_(tmp_path / "f.jsonl", target, drop=FIELDS).lost == {}
         assert [fields(m) for m in target.scan()] == [fields(m) for m in source.scan()]

@@ -12,6 +12,7 @@ import pytest
 from penstock import Queue, _core
 from penstock.engine import intents
 from penstock.engine.intents import Ledger, Note
+from penstock.options import Compression
 
 
 def table(*bodies: bytes) -> pa.Table:
@@ -57,7 +58,7 @@ def test_an_empty_batch_is_remembered_and_puts_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("key", [None, bytes(32)])
 def test_the_note_recognises_its_own_frames_alone(
-    tmp_path: Path, compression: str, key: bytes | None
+    tmp_path: Path, compression: Compression, key: bytes | None
 ) -> None:
     with Queue(tmp_path / "q", compression=compression, key=key) as queue:
         writer = queue.store.need_writer()

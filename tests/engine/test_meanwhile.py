@@ -19,7 +19,7 @@ from penstock.disk.groups import TABLE
 from penstock.engine import deadletter, group
 from penstock.engine.handles import Handles
 from penstock.formats.penstock import segments
-from penstock.options import GroupOptions
+from penstock.options import AckMode, GroupOptions
 from tests.waiting import LONG_S
 
 NOBODY = 1 << 12 | 77
@@ -206,7 +206,7 @@ def test_the_format_s_own_file_of_a_group_goes_before_another_one_is_made(tmp_pa
 
 
 @pytest.mark.parametrize("ack", ["lease", "auto"])
-def test_a_renamed_group_reads_on_where_it_was(tmp_path: Path, ack: str) -> None:
+def test_a_renamed_group_reads_on_where_it_was(tmp_path: Path, ack: AckMode) -> None:
     with open_queue(tmp_path / "q") as queue:
         queue.put_many([b"1", b"2", b"3"])
         readers = queue.group("readers", ack=ack)

@@ -12,6 +12,7 @@ import pytest
 
 from penstock import Queue, _core
 from penstock.formats.values import SegmentInfo
+from penstock.options import DurabilityName
 from tests.formats.checks import filler
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -223,7 +224,7 @@ def test_a_segment_that_began_since_is_not_taken_for_the_one_that_threads_share(
 
 @pytest.mark.parametrize("kind", ["zbus", "mfq"])
 @pytest.mark.parametrize("second", ["always", "process"])
-def test_a_sync_undoes_nothing_of_what_was_put_meanwhile(kind: str, second: str) -> None:
+def test_a_sync_undoes_nothing_of_what_was_put_meanwhile(kind: str, second: DurabilityName) -> None:
     """On a disk, where a sync takes its time."""
     told: list[int] = []
     faults: list[BaseException] = []

@@ -20,11 +20,12 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from penstock import ManualClock, Message, Queue, ReceiptError
 from penstock.engine import openings
+from penstock.options import AckMode
 from tests.model.held import Held
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 KEYS = st.sampled_from([None, "a", "b"])
-GROUPS = {"one": "lease", "two": "lease", "auto": "auto"}
+GROUPS: dict[str, AckMode] = {"one": "lease", "two": "lease", "auto": "auto"}
 ANY_GROUP = st.sampled_from(list(GROUPS))
 VISIBILITY_S, EXTENDED_S = 30.0, 100.0
 SLACK_S = 0.001

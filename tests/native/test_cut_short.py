@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import Group, PoisonedError, Queue, StorageError
+from penstock.options import AckMode
 
 
 def filled(path: Path) -> Queue:
@@ -33,7 +34,7 @@ def drain(group: Group) -> None:
 
 
 @pytest.mark.parametrize("ack", ["auto", "lease"])
-def test_get_raises_when_the_segment_was_cut(tmp_path: Path, ack: str) -> None:
+def test_get_raises_when_the_segment_was_cut(tmp_path: Path, ack: AckMode) -> None:
     queue = filled(tmp_path / "q")
     group = queue.group("g", ack=ack)
     segment = cut(queue)

@@ -19,17 +19,27 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from penstock import _core
-from penstock.engine import room
+from penstock.clock import ManualClock
+from penstock.engine import paths, room
 from penstock.engine.aio_group import AsyncGroup, Messages
-from penstock.engine.group import DEFAULT
+from penstock.engine.codecs import Codec
+from penstock.engine.group import DEFAULT, Group
+from penstock.engine.positions import Where
 from penstock.engine.queue import Queue
 from penstock.errors import ClosedError, Full
-from penstock.options import Durability
+from penstock.options import (
+    CodecName,
+    Dialect,
+    Durability,
+    GroupKeywords,
+    QueueKeywords,
+)
 
 if TYPE_CHECKING:
     from penstock.engine.table import Scan
@@ -40,10 +50,23 @@ T = TypeVar("T")
 class AsyncQueue:
     """A durable queue in a folder, for asyncio. Opened by `async with` or the first call."""
 
-    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str | None = None,
+        layout: str | None = None,
+        create: bool = True,
+        clock: ManualClock | _core.Clock | None = None,
+        codec: CodecName | Codec | None = None,
+        **options: Unpack[QueueKeywords],
+    ) -> None:
         """Takes what `Queue` takes; nothing is opened yet."""
-        self.path = path
-        self._options = options
+        self.path = paths.absolute(path)
+        self._open_queue = partial(
+            Queue, self.path, format=format, layout=layout, create=create, clock=clock, codec=codec,
+            **options,
+        )  # fmt: skip
         self._queue: Queue | None = None
         self._opening = asyncio.Lock()
         self._is_closed = False
@@ -61,7 +84,7 @@ class AsyncQueue:
             if self._is_closed:
                 raise ClosedError()
             if self._queue is None:
-                queue = await asyncio.to_thread(Queue, self.path, **self._options)
+                queue = await asyncio.to_thread(self._open_queue)
                 if self._is_closed:  # Meanwhile.
                     await asyncio.to_thread(queue.close)
                     raise ClosedError()
@@ -227,17 +250,26 @@ class AsyncQueue:
 
     # ── getting ────────────────────────────────────────────────────────────────────────────
 
-    def group(self, name: str = DEFAULT, **options: Any) -> AsyncGroup:
+    def group(
+        self,
+        name: str = DEFAULT,
+        *,
+        start: Where | Group | None = None,
+        create: bool = True,
+        **options: Unpack[GroupKeywords],
+    ) -> AsyncGroup:
         """The group of this name, made when it is new. The queue is open."""
-        inner = self.need_open().group(name, **options)
+        inner = self.need_open().group(name, start=start, create=create, **options)
         found = self._groups.get(name)
         if found is None or found.inner is not inner:
             found = self._groups[name] = AsyncGroup(self, inner)
         return found
 
-    def broadcast(self, **options: Any) -> AsyncGroup:
+    def broadcast(
+        self, *, start: Where | Group = "latest", **options: Unpack[GroupKeywords]
+    ) -> AsyncGroup:
         """A group for one consumer alone; see `Queue.broadcast`."""
-        inner = self.need_open().broadcast(**options)
+        inner = self.need_open().broadcast(start=start, **options)
         found = self._groups[inner.name] = AsyncGroup(self, inner)
         return found
 
@@ -263,9 +295,20 @@ class AsyncQueue:
 
     # ── the rest, as it is ─────────────────────────────────────────────────────────────────
 
-    def scan(self, **options: Any) -> Scan:
+    def scan(
+        self,
+        *,
+        start: Where = "earliest",
+        end: Where | None = None,
+        tags: str = "",
+        dialect: Dialect = "modern",
+        columns: Sequence[str] | None = None,
+        tolerant: bool = False,
+    ) -> Scan:
         """A range as a table; see `Queue.scan`."""
-        return self.need_open().scan(**options)
+        return self.need_open().scan(
+            start=start, end=end, tags=tags, dialect=dialect, columns=columns, tolerant=tolerant
+        )
 
     async def sync(self) -> None:
         """Returns when everything put and acked so far is on the disk."""

@@ -1,7 +1,6 @@
 """Any queue to any other: every message copied, nothing lost without being named, all verified.
 
-    with Queue("old", read_only=True) as source, Queue("new", format="mfq") as target:
-        report = convert(source, target, drop=["timestamp", "number"])
+    report = penstock.convert("old", "new", format="mfq", drop=["timestamp", "number"])
 
 Three passes over the source: *check* asks the target about every message and refuses before a
 byte is written; *copy* appends; *verify* reads both queues again and compares. Then the groups are
@@ -10,16 +9,21 @@ made in the target, each where it stood.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from penstock import _core
-from penstock.engine import positions
+from penstock.engine import paths, positions
 from penstock.engine.carry import Carried, Groups
 from penstock.engine.queue import Queue
 from penstock.errors import OptionError, PenstockError, RefusedError
+from penstock.formats import registry
 from penstock.formats.base import Damage
 
 FIELDS = ("tag", "id", "key", "headers", "timestamp", "number", "delay", "body")
@@ -82,9 +86,12 @@ class Report:
 
 
 def convert(
-    source: Queue,
-    target: Queue,
+    source: Queue | str | os.PathLike[str],
+    target: Queue | str | os.PathLike[str],
     *,
+    format: str | None = None,
+    layout: str | None = None,
+    key: bytes | None = None,
     drop: Collection[str] = (),
     start: positions.Where = "earliest",
     end: positions.Where | None = None,
@@ -97,12 +104,52 @@ def convert(
 ) -> Report:
     """Copies the messages of `source` to the end of `target`, and the groups' cursors.
 
+    Either is an open queue or a path. A path as the target is made when nothing is there, in
+    `format` and `layout`, and encrypted with `key`; with `dry_run` nothing is made.
     What the target has no place for is refused, with a count per field, before anything is
     written; `drop` names fields (`FIELDS`) that may be left out where they do not fit. With
     `tolerant`, damage in the source is passed over and reported. `dry_run` only checks.
     Groups are carried over unless the target's format deletes what every group has acked; with
     `groups=True` also then, with `groups=False` none.
     """
+    with ExitStack() as stack:
+        source = stack.enter_context(opened(source, read_only=True))
+        if not isinstance(target, Queue):
+            target = paths.absolute(target)
+            if dry_run and registry.is_empty(target):
+                target = Path(stack.enter_context(TemporaryDirectory())) / target.name
+        target = stack.enter_context(opened(target, format=format, layout=layout, key=key))
+        paths.refuse_same(source, target, "convert")
+        return _convert(
+            source, target, drop=drop, start=start, end=end, tags=tags, tolerant=tolerant,
+            verify=verify, groups=groups, dry_run=dry_run, on_progress=on_progress,
+        )  # fmt: skip
+
+
+@contextmanager
+def opened(queue: Queue | str | os.PathLike[str], **options: Any) -> Iterator[Queue]:
+    """An open queue as it is; the one at a path, closed at the end."""
+    if isinstance(queue, Queue):
+        yield queue
+        return
+    with Queue(queue, **options) as found:
+        yield found
+
+
+def _convert(
+    source: Queue,
+    target: Queue,
+    *,
+    drop: Collection[str],
+    start: positions.Where,
+    end: positions.Where | None,
+    tags: str,
+    tolerant: bool,
+    verify: bool,
+    groups: bool | None,
+    dry_run: bool,
+    on_progress: OnProgress | None,
+) -> Report:
     work = _Work(source, target, checked_drop(drop), on_progress)
     work.first = positions.resolve(source.store, start)
     work.last = source.end().tail if end is None else positions.resolve(source.store, end)

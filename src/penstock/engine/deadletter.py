@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import _core
+from penstock.engine import paths
+from penstock.errors import OptionError
 from penstock.logs import logger
 
 if TYPE_CHECKING:
     from penstock.engine.group import Group
     from penstock.engine.queue import Queue
+    from penstock.options import GroupOptions
 
 SOURCE = "penstock.source"
 GROUP = "penstock.group"
@@ -24,6 +27,14 @@ def path_of(group: Group) -> Path:
     """Where the group's dead letters go."""
     named = group.options.dead_letter or f"{group.queue.path.name}.dead"
     return group.queue.path.parent / named
+
+
+def refuse_own(group: Group, options: GroupOptions) -> None:
+    """An error when the dead letters would go to the very queue they come from: they would come
+    back, be handed out too often again, and never end."""
+    named = options.dead_letter
+    if named is not None and paths.is_same(group.queue.path.parent / named, group.queue.path):
+        raise OptionError("dead_letter", named, "another queue than the group's own")
 
 
 def bury(group: Group, message: _core.Message) -> None:

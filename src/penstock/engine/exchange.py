@@ -1,11 +1,12 @@
 """Queues to files that other tools read, and back: JSON Lines, Parquet, Arrow IPC.
 
-    export_messages(queue, "orders.parquet")
-    import_messages("orders.parquet", queue)
+    penstock.export("orders", "orders.parquet")
+    penstock.import_("orders.parquet", "copy")
 
-JSON Lines has one object per message, the one that `penstock cat --json` prints; the other two
-have one row per message with the columns of `Queue.scan` and `due`. pyarrow is imported for those
-alone.
+A file is written beside its place and renamed when it is whole: an export that fails leaves what
+was there. JSON Lines has one object per message, the one that `penstock cat --json` prints; the
+other two have one row per message with the columns of `Queue.scan` and `due`. pyarrow is imported
+for those alone.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from penstock import _core
-from penstock.engine import positions
+from penstock.engine import extras, positions
 from penstock.engine.convert import (
     BATCH_MESSAGES,
     Losses,
@@ -29,6 +31,7 @@ from penstock.engine.convert import (
     Progress,
     checked_drop,
     kept,
+    opened,
 )
 from penstock.engine.queue import Queue
 from penstock.engine.table import Scan
@@ -72,6 +75,14 @@ def kind_of(path: str | Path, kind: str | None = None) -> Kind:
         if found == known:
             return known
     raise OptionError("kind", kind or Path(path).suffix, " or ".join(KINDS))
+
+
+def usable_kind(path: str | Path, kind: str | None = None) -> Kind:
+    """The same, once the library that it needs is there."""
+    found = kind_of(path, kind)
+    if found != "jsonl":
+        extras.load("pyarrow", "arrow", f"a {found} file")
+    return found
 
 
 # ── one message as an object ───────────────────────────────────────────────────────────────
@@ -121,9 +132,9 @@ def from_object(item: object, where: str = "the object") -> _core.Message:
 # ── out ────────────────────────────────────────────────────────────────────────────────────
 
 
-def export_messages(
-    queue: Queue,
-    target: str | Path | IO[bytes],
+def export(
+    queue: Queue | str | os.PathLike[str],
+    target: str | os.PathLike[str] | IO[bytes],
     *,
     kind: str | None = None,
     start: positions.Where = "earliest",
@@ -132,17 +143,21 @@ def export_messages(
     tolerant: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Exchanged:
-    """Writes a range of the queue to a file or a binary stream; changes nothing in the queue."""
-    name = "" if _is_stream(target) else str(target)
-    wanted = kind_of(name, kind)
-    last = queue.end().tail if end is None else positions.resolve(queue.store, end)
-    scan = queue.scan(start=start, end=last, tags=tags, tolerant=tolerant, columns=COLUMNS)
-    with _writable(target) as stream:
+    """Writes a range of a queue to a file or a binary stream; changes nothing in the queue.
+
+    `kind` is `jsonl`, `parquet` or `arrow`; unless said, the file's suffix tells.
+    """
+    wanted = usable_kind("" if _is_stream(target) else str(target), kind)
+    with ExitStack() as stack:
+        queue = stack.enter_context(opened(queue, read_only=True))
+        last = queue.end().tail if end is None else positions.resolve(queue.store, end)
+        scan = queue.scan(start=start, end=last, tags=tags, tolerant=tolerant, columns=COLUMNS)
+        stream = stack.enter_context(_writable(target))
         if wanted == "jsonl":
             done = _export_lines(scan, stream, last, on_progress)
         else:
             done = _export_table(scan, stream, wanted, last, on_progress)
-    done.damage = scan.damage
+        done.damage = scan.damage
     return done
 
 
@@ -186,24 +201,25 @@ def _export_table(
 # ── in ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def import_messages(
-    source: str | Path | IO[bytes],
-    queue: Queue,
+def import_(
+    source: str | os.PathLike[str] | IO[bytes],
+    queue: Queue | str | os.PathLike[str],
     *,
     kind: str | None = None,
     drop: Collection[str] = (),
     on_progress: OnProgress | None = None,
 ) -> Exchanged:
-    """Puts what a file or a binary stream holds, in order.
+    """Puts what a file or a binary stream holds, in order. A queue that is not there is made, once
+    the file was found.
 
     Offsets and numbers are the queue's to give. What the queue has no place for is refused, with a
     count per field, before anything is put; `drop` names fields (`convert.FIELDS`) that may be left
     out where they do not fit. A stream that can't be read twice is checked as it comes.
     """
-    losses = Losses(queue, checked_drop(drop), "message")
-    wanted = kind_of("" if _is_stream(source) else str(source), kind)
-    done = Exchanged()
-    with _readable(source) as stream:
+    wanted = usable_kind("" if _is_stream(source) else str(source), kind)
+    names, done = checked_drop(drop), Exchanged()
+    with readable(source) as stream, opened(queue) as queue:
+        losses = Losses(queue, names, "message")
         if stream.seekable():
             start = stream.tell()
             for _ in _fitting(_batches(stream, wanted), losses):
@@ -219,7 +235,7 @@ def import_messages(
             done.left_out += len(batch) - len(going)
             done.bytes += sum(map(len, going))
             _tell(on_progress, done, 0, 0)
-    done.lost = dict(losses.counts)
+        done.lost = dict(losses.counts)
     return done
 
 
@@ -316,17 +332,33 @@ def _is_stream(target: object) -> bool:
 
 
 @contextmanager
-def _writable(target: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
-    if isinstance(target, str | Path):
-        with Path(target).open("wb") as stream:
-            yield stream
-    else:
+def _writable(target: str | os.PathLike[str] | IO[bytes]) -> Iterator[IO[bytes]]:
+    """A file is written beside its place and takes it when it is whole and on the disk."""
+    if not isinstance(target, str | os.PathLike):
         yield target
+        return
+    place = Path(target).resolve()  # A link stays one.
+    if place.exists() and not place.is_file():  # A pipe or a device.
+        with place.open("wb") as stream:
+            yield stream
+        return
+    beside = place.with_name(f".{os.getpid():x}-{os.urandom(4).hex()}.tmp")
+    try:
+        with beside.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        if place.exists():
+            beside.chmod(place.stat().st_mode & 0o777)
+        beside.replace(place)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 @contextmanager
-def _readable(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
-    if isinstance(source, str | Path):
+def readable(source: str | os.PathLike[str] | IO[bytes]) -> Iterator[IO[bytes]]:
+    """The file, open; a stream as it is."""
+    if isinstance(source, str | os.PathLike):
         with Path(source).open("rb") as stream:
             yield stream
     else:

@@ -11,15 +11,16 @@ import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import fields
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from penstock import _core
 from penstock.disk import files
 from penstock.engine import deadletter, exclusive, openings, positions
-from penstock.errors import ClosedError, Empty, GroupError, PenstockError
-from penstock.options import Durability, GroupOptions
+from penstock.errors import ClosedError, Empty, GroupError, OptionError, PenstockError
+from penstock.options import Durability, GroupKeywords, GroupOptions
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
@@ -118,8 +119,9 @@ class Group:
         self._check_cursor()
         if self.queue.store.was_first:
             self.core.release_dead()
-        self.get = self.core.get  # type: ignore[method-assign]
-        self.get_many = self.core.get_many  # type: ignore[method-assign]
+        if self.is_native:
+            self.get = self.core.get  # type: ignore[method-assign]
+            self.get_many = self.core.get_many  # type: ignore[method-assign]
 
     def _open_alone(self) -> None:
         stored = load_options(self.folder)
@@ -129,10 +131,8 @@ class Group:
             known = ", ".join(names(self.queue)) or "none"
             raise GroupError(f"{self.queue.path}: no group {self.name!r}; there are: {known}")
         base = stored or GroupOptions(**self.queue.store.group_defaults(self.name))
-        try:
-            self.options = replace(base, **self._wanted)
-        except TypeError as error:
-            raise GroupError(f"group {self.name!r}: {error}") from error
+        self.options = base.changed(**self._wanted)
+        deadletter.refuse_own(self, self.options)
         if stored is not None and stored.ack != self.options.ack:
             raise GroupError(
                 f"group {self.name!r} was made with ack={stored.ack!r}; delete it, or use another"
@@ -192,6 +192,11 @@ class Group:
             mirror=self.queue.store.mirror(self.name) if options.mirrored else None,
             publish=self.queue.store.publish, entered=entered,
         )  # fmt: skip
+
+    @property
+    def is_native(self) -> bool:
+        """Whether `get` and `get_many` are the native ones: nobody has others in their place."""
+        return (type(self).get, type(self).get_many) == _OWN
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -276,6 +281,9 @@ class Group:
         """
         return self.messages(None)
 
+    __contains__ = None
+    """`x in group` would take and ack message after message to find out: it is a `TypeError`."""
+
     def messages(self, timeout: float | None) -> Iterator[_core.Message]:
         """Like iterating, but ends when nothing comes within `timeout` seconds."""
         while True:
@@ -296,14 +304,11 @@ class Group:
 
     def peek(self, count: int = 1) -> list[_core.Message]:
         """The next unread messages, without taking them."""
+        if count < 0:
+            raise OptionError("count", count, "0 or more")
         dialect = self.options.dialect
         scan = self.queue.scan(start=self.core.next, tags=self.options.tags, dialect=dialect)
-        found = []
-        for message in scan:
-            found.append(message)
-            if len(found) == count:
-                break
-        return found
+        return list(islice(scan, count))
 
     def ack(self, receipt: str) -> None:
         """Acks by receipt text."""
@@ -364,19 +369,17 @@ class Group:
         """Whether it is paused."""
         return self.core.is_paused
 
-    def configure(self, **changes: Any) -> None:
+    def configure(self, **changes: Unpack[GroupKeywords]) -> None:
         """Changes options at run time, also in the group's file. `ack` can't change."""
         if changes.get("ack", self.options.ack) != self.options.ack:
             raise GroupError(f"group {self.name!r}: ack can't change; delete the group first")
-        try:
-            options = replace(self.options, **changes)
-        except TypeError as error:
-            raise GroupError(f"group {self.name!r}: {error}") from error
+        options = self.options.changed(**changes)
+        deadletter.refuse_own(self, options)
         if options.mirrored:
             self.queue.store.note_group(self.name, options)
         with self._alone():
             # From what the file says: another process may have changed something else.
-            options = replace(load_options(self.folder) or options, **changes)
+            options = (load_options(self.folder) or options).changed(**changes)
             store_options(self.folder, options)
             self.core.bump_version()
         self.refresh()
@@ -467,10 +470,14 @@ class Group:
         where = f"{self.name!r} of {str(self.queue.path)!r}"
         return f"<Group {where}: cursor {self.cursor}, lag {self.lag}>"
 
-    def __enter__(self) -> Group:
+    def __enter__(self) -> Self:
         """For `with`."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Closes the handle."""
         self.close()
+
+
+_OWN = (Group.get, Group.get_many)
+"""As they are written here."""

@@ -59,7 +59,7 @@ class Handles:
         with self._lock:
             self._ensure_open()
             if path not in self._graves:
-                durability = self._queue.options.durability.value
+                durability = self._queue.options.durability
                 self._graves[path] = type(self._queue)(path, durability=durability)
             return self._graves[path]
 

@@ -25,7 +25,7 @@ from penstock import _core
 from penstock.engine import codecs, patient, positions
 from penstock.engine.queue import Queue
 from penstock.errors import CodecError, CommitError, FormatError, OptionError
-from penstock.options import MIB, Durability
+from penstock.options import MIB, Durability, DurabilityName
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -142,7 +142,7 @@ class MappedFileQueueOptions:
     consumer_spin_wait_duration: float = 0.1
     """How long it spins before it sleeps."""
 
-    durability: str = Durability.INTERVAL.value
+    durability: DurabilityName = "interval"
     """What survives a power loss (the original: nothing is synced)."""
 
     def __post_init__(self) -> None:

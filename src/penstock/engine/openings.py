@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from penstock import _core
-from penstock.errors import PenstockError
+from penstock.errors import ClosedError, PenstockError
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
@@ -54,6 +54,21 @@ def discard(queue: Queue) -> None:
         OPEN.discard(queue)
 
 
+def _hush_daemons() -> None:
+    """A daemon thread that waits in `get` or `put` when the program ends is stopped by the close.
+
+    That is no error: the standard library's queues leave such a thread waiting, without a word.
+    """
+    before = threading.excepthook
+
+    def tell(found: threading.ExceptHookArgs) -> None:
+        is_daemon = found.thread is not None and found.thread.daemon
+        if not (is_daemon and issubclass(found.exc_type, ClosedError)):
+            before(found)
+
+    threading.excepthook = tell
+
+
 def _after_fork() -> None:
     global _lock
     _lock = threading.RLock()  # Whoever had it is not in this process.
@@ -64,6 +79,8 @@ def _after_fork() -> None:
 def _close_all() -> None:
     with _lock:
         left = list(OPEN)
+    if left:
+        _hush_daemons()
     for queue in left:
         # The interpreter is going: whoever opens the queue next recovers it.
         with suppress(PenstockError, OSError):

@@ -5,7 +5,8 @@
         message = queue.get(timeout=1)
         message.ack()
 
-`put` and `get` are native methods bound to the instance: one call each from Python to bytes.
+`put` and `get` are native methods bound to the instance, one call each from Python to bytes,
+unless a subclass, or a test that patched the class, has its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, Unpack
 
 from penstock import _core
 from penstock import clock as clocks
@@ -26,6 +27,7 @@ from penstock.engine import (
     exclusive,
     intents,
     openings,
+    paths,
     patient,
     positions,
     repair,
@@ -40,10 +42,17 @@ from penstock.engine.handles import Handles
 from penstock.engine.keeper import Keeper
 from penstock.engine.repair import Report
 from penstock.engine.table import Scan
-from penstock.errors import ClosedError, NoQueueError
+from penstock.errors import ClosedError, NoQueueError, OptionError
 from penstock.formats import registry
 from penstock.formats.base import End, Store, Verdict
-from penstock.options import Durability, QueueOptions
+from penstock.options import (
+    CodecName,
+    Dialect,
+    Durability,
+    GroupKeywords,
+    QueueKeywords,
+    QueueOptions,
+)
 
 
 class Queue:
@@ -58,8 +67,8 @@ class Queue:
         create: bool = True,
         read_only: bool = False,
         clock: clocks.ManualClock | _core.Clock | None = None,
-        codec: str | Codec | None = None,
-        **options: Any,
+        codec: CodecName | Codec | None = None,
+        **options: Unpack[QueueKeywords],
     ) -> None:
         """Opens the queue at `path`; creates it when nothing is there.
 
@@ -67,7 +76,7 @@ class Queue:
         (`bytes`, `str`, `json`, `cbor`, `logrecord`, or an object) `put` takes objects and
         `message.value` gives them back. The other options are those of `QueueOptions`.
         """
-        self.path = Path(path)
+        self.path = paths.absolute(path)
         self._given = QueueOptions.of(**options)
         self._format, self._layout = format, layout
         self._create, self._read_only = create and not read_only, read_only
@@ -94,7 +103,7 @@ class Queue:
             return
         self.store.on_full = partial(room.make, self)
         exclusive.sweep(self)
-        if self.codec is None:
+        if self.codec is None and type(self).put is _OWN_PUT:
             self.put = patient.writer(self).put  # type: ignore[method-assign]
         if self.store.was_first:
             intents.settle_all(self.store)
@@ -163,29 +172,39 @@ class Queue:
 
     # ── getting ────────────────────────────────────────────────────────────────────────────
 
-    def group(self, name: str = DEFAULT, **options: Any) -> Group:
+    def group(
+        self,
+        name: str = DEFAULT,
+        *,
+        start: positions.Where | Group | None = None,
+        create: bool = True,
+        **options: Unpack[GroupKeywords],
+    ) -> Group:
         """The group of this name, made when it is new.
 
-        `start` says where a new one begins (`earliest`, `latest`, an offset, a time, another
-        group); the rest are the options of `GroupOptions`, which are kept with the group.
+        `start` says where a new one begins (`earliest`, which is the default, `latest`, an offset,
+        a time, another group); `create=False` makes none. The rest are the options of
+        `GroupOptions`, which are kept with the group.
         """
         self.ensure_open()
         self._need_live()
-        found, is_fresh = self._handles.group(name, options)
+        place = {"create": create} | ({} if start is None else {"start": start})
+        found, is_fresh = self._handles.group(name, {**place, **options})
         if options and not is_fresh:
             found.refresh()
-            options.pop("start", None)
-            options.pop("create", None)
-            changes = {k: v for k, v in options.items() if getattr(found.options, k, None) != v}
+            wanted: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
+            changes = {k: v for k, v in wanted.items() if getattr(found.options, k, None) != v}
             if changes:
                 found.configure(**changes)
         return found
 
-    def broadcast(self, **options: Any) -> Group:
+    def broadcast(
+        self, *, start: positions.Where | Group = "latest", **options: Unpack[GroupKeywords]
+    ) -> Group:
         """A group for one consumer alone: it sees everything from now on, and goes with it."""
         name = f"only-{os.getpid()}-{os.urandom(4).hex()}"
-        options.setdefault("start", "latest")
-        return self.group(name, exclusive=True, **options)
+        options["exclusive"] = True
+        return self.group(name, start=start, **options)
 
     def groups(self) -> list[str]:
         """The names of all groups."""
@@ -196,9 +215,10 @@ class Queue:
     ) -> _core.Message:
         """The next message of the default group; `Empty` when none comes within `timeout`."""
         group = self.group()
-        self.get = group.core.get  # type: ignore[method-assign]
-        if not self._handles.has(group):
-            self.__dict__.pop("get", None)  # Closed or deleted meanwhile, by another thread.
+        if type(self).get is _OWN_GET and group.is_native:
+            self.get = group.core.get  # type: ignore[method-assign]
+            if not self._handles.has(group):
+                self.__dict__.pop("get", None)  # Closed or deleted meanwhile, by another thread.
         return group.get(timeout, visibility=visibility)
 
     def get_many(
@@ -210,6 +230,9 @@ class Queue:
     def __iter__(self) -> Iterator[_core.Message]:
         """Blocks for each message of the default group; ends on close."""
         return iter(self.group())
+
+    __contains__ = None
+    """`x in queue` would take and ack message after message to find out: it is a `TypeError`."""
 
     def peek(self, count: int = 1) -> list[_core.Message]:
         """The next unread messages of the default group, without taking them."""
@@ -232,7 +255,7 @@ class Queue:
         start: positions.Where = "earliest",
         end: positions.Where | None = None,
         tags: str = "",
-        dialect: str = "modern",
+        dialect: Dialect = "modern",
         columns: Sequence[str] | None = None,
         tolerant: bool = False,
     ) -> Scan:
@@ -247,6 +270,10 @@ class Queue:
             self.store, first, last, tags=tags, dialect=dialect, columns=columns,
             tolerant=tolerant, codec=self.codec,
         )  # fmt: skip
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        """Every message kept, as an Arrow C stream: `duckdb.sql("from queue")`."""
+        return self.scan().__arrow_c_stream__(requested_schema)
 
     def message_at(self, offset: int, *, id: str | None = None) -> _core.Message:
         """The message at an offset; with `id` it must have that, else `OffsetError`."""
@@ -370,6 +397,10 @@ class Queue:
 
     def redrive(self, target: Queue | None = None, *, limit: int | None = None) -> int:
         """This queue holds dead letters: moves them back to their origin, or to `target`."""
+        if target is not None:
+            if not isinstance(target, Queue):
+                raise OptionError("target", target, "an open Queue: redrive(Queue(path))")
+            paths.refuse_same(self, target, "move")
         return deadletter.redrive(self, target, limit=limit)
 
     # ── about the queue ────────────────────────────────────────────────────────────────────
@@ -477,13 +508,17 @@ class Queue:
         options |= {"codec": self._codec_given}
         return _reopen, (str(self.path), self._format, self._read_only, options)
 
-    def __enter__(self) -> Queue:
+    def __enter__(self) -> Self:
         """For `with`."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Closes."""
         self.close()
+
+
+_OWN_PUT, _OWN_GET = Queue.put, Queue.get
+"""As they are written here: what a class has instead, by inheritance or a patch, is honoured."""
 
 
 def _reopen(path: str, format: str | None, read_only: bool, options: dict[str, Any]) -> Queue:

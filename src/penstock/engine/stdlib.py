@@ -20,15 +20,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Self, Unpack
 
 from penstock import _core
+from penstock.clock import ManualClock
 from penstock.engine.codecs import Codec
 from penstock.engine.group import DEFAULT, Group
 from penstock.engine.queue import Queue
 from penstock.engine.room import MANUAL_NAP_S
 from penstock.errors import Full, GroupError
-from penstock.options import MAX_WINDOW
+from penstock.options import MAX_WINDOW, AckMode, CodecName, QueueKeywords
 
 FOR_EVER_S = 4e9
 """A task ends by `task_done` or with its process, not by the clock."""
@@ -44,10 +45,14 @@ class DropIn:
         path: str | os.PathLike[str],
         maxsize: int = 0,
         *,
-        codec: str | Codec = "json",
+        codec: CodecName | Codec = "json",
         group: str = DEFAULT,
-        ack: Literal["lease", "auto"] = "lease",
-        **options: Any,
+        ack: AckMode = "lease",
+        format: str | None = None,
+        layout: str | None = None,
+        create: bool = True,
+        clock: ManualClock | _core.Clock | None = None,
+        **options: Unpack[QueueKeywords],
     ) -> None:
         """Opens the queue at `path`; at most `maxsize` messages wait in it, 0: no limit.
 
@@ -56,8 +61,11 @@ class DropIn:
         if maxsize < 0:
             maxsize = 0
         self.maxsize = maxsize
-        self._given = {"codec": codec, "group": group, "ack": ack, **options}
-        self.queue = Queue(path, codec=codec, **options)
+        place: dict[str, Any] = {
+            "codec": codec, "format": format, "layout": layout, "create": create, "clock": clock,
+        }  # fmt: skip
+        self._given = {"group": group, "ack": ack, **place, **options}
+        self.queue = Queue(path, **place, **options)
         """The queue behind it, with everything that `queue.Queue` does not have."""
         self._name, self._ack = group, ack
         self._mutex = threading.Lock()
@@ -228,7 +236,7 @@ class DropIn:
         """A handle travels between processes as its path."""
         return _reopen, (str(self.queue.path), self.maxsize, self._given)
 
-    def __enter__(self) -> DropIn:
+    def __enter__(self) -> Self:
         """For `with`."""
         return self
 

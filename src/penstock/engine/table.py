@@ -12,10 +12,11 @@ from penstock.formats.base import Damage, Store
 
 
 class Scan:
-    """What `Queue.scan` gives: read it once, in order, without taking anything.
+    """What `Queue.scan` gives: a range, read in order, as often as you like; nothing is taken.
 
     It speaks the Arrow C stream protocol, so `pyarrow.table(scan)`, `polars.from_arrow(scan)`,
-    `duckdb.sql("from scan")` and `pandas` read it as it is; iterating gives messages.
+    `duckdb.sql("from scan")` and `pandas` read it as it is; iterating gives messages. Each reading
+    begins at the start again; where the range ends was decided when the scan was made.
     """
 
     def __init__(
@@ -31,34 +32,37 @@ class Scan:
         codec: Codec | None = None,
     ) -> None:
         """Reads `[start, end)`; with `tolerant`, damage is noted and passed over."""
+        self._store, self.start, self.end = store, start, end
         self._codec = codec
         self._columns = list(columns) if columns is not None else None
+        self._filter: dict[str, Any] = {"tags": tags, "dialect": dialect, "tolerant": tolerant}
+        self._guide: _Guide | None = None
+        self._core = self._begin()  # So that a filter that makes no sense is refused now.
+
+    def _begin(self) -> _core.Scan:
+        """A new reading, whose damage `damage` tells from now on."""
         # Not `self`: the native scan keeps its host, and a circle through it is never collected.
-        self._guide = _Guide(store) if tolerant else None
+        self._guide = _Guide(self._store) if self._filter["tolerant"] else None
         self._core = _core.Scan(
-            self._guide or store,
-            start,
-            end,
-            shared=store.shared,
-            tags=tags,
-            dialect=dialect,
-            tolerant=tolerant,
-        )
+            self._guide or self._store, self.start, self.end, shared=self._store.shared,
+            **self._filter,
+        )  # fmt: skip
+        return self._core
 
     def __iter__(self) -> Iterator[_core.Message]:
-        """Message by message."""
-        for message in self._core:
+        """Message by message, from the start."""
+        for message in self._begin():
             if self._codec is not None:
                 message.use_codec(self._codec)
             yield message
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         """The Arrow C stream, in a capsule."""
-        return _core.arrow_stream(self._core, self._columns)
+        return _core.arrow_stream(self._begin(), self._columns)
 
     @property
     def damage(self) -> list[Damage]:
-        """What was passed over so far."""
+        """What the latest reading has passed over so far (`tolerant`)."""
         unread = self._guide.found if self._guide is not None else []
         faults = [
             Damage(path, at, n, found, want) for path, at, found, want, n in self._core.faults

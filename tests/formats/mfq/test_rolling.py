@@ -9,6 +9,7 @@ import pytest
 
 from penstock import ManualClock, Queue
 from penstock.formats.values import SegmentInfo
+from penstock.options import DurabilityName
 from tests.formats.mfq.twin import Twin
 
 SIZE = 64
@@ -27,7 +28,7 @@ def files(path: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("left", range(8))
 @pytest.mark.parametrize("level", ["process", "always"])
 def test_a_segment_ends_with_any_number_of_bytes_left(
-    tmp_path: Path, left: int, level: str
+    tmp_path: Path, left: int, level: DurabilityName
 ) -> None:
     path, twin = both(tmp_path)
     put = [b"a" * (SIZE - left - 5), b"next one", b"x" * (SIZE - 5), b"z"]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import FormatError, Full, Queue, RefusedError
+from penstock.options import DurabilityName
 from tests.formats.vqs import gob
 from tests.formats.vqs.files import START, bodies, header, make, read, ring_of
 
@@ -149,7 +150,7 @@ def test_a_record_may_wrap_anywhere_also_inside_its_length(tmp_path: Path, befor
 
 
 @pytest.mark.parametrize("durability", ["process", "interval", "always"])
-def test_many_laps_of_one_page_at_every_level(tmp_path: Path, durability: str) -> None:
+def test_many_laps_of_one_page_at_every_level(tmp_path: Path, durability: DurabilityName) -> None:
     path = tmp_path / "q.bin"
     random_ = random.Random(7)
     with Queue(path, format="vqs", max_bytes=PAGE, durability=durability) as queue:

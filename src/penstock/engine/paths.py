@@ -1,0 +1,66 @@
+"""Where a queue is: what a user wrote as its path, made absolute once, when the queue is opened.
+
+A path that stayed relative would name another folder after `os.chdir`: groups and segments would
+be made there while the messages are here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import OptionError, RefusedError
+
+if TYPE_CHECKING:
+    from penstock.engine.queue import Queue
+
+SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/{1,3}(?P<rest>.*)\Z", re.DOTALL)
+
+
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """The folder or file that `path` names now; an error for what names none.
+
+    `~` is the user's home, as in a shell. Links are not followed: the queue keeps its name.
+    """
+    text = os.fspath(path)
+    if isinstance(text, bytes):
+        text = os.fsdecode(text)
+    if not text:
+        raise OptionError("path", text, "the path of a folder, or of a .bin file for format vqs")
+    if text == ":memory:":
+        advice = "a folder: a queue is files. One in memory alone is Queue('/dev/shm/NAME')"
+        raise OptionError("path", text, advice)
+    _refuse_url(text)
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise OptionError("path", text, f"a home folder that is known ({error})") from error
+
+
+def _refuse_url(text: str) -> None:
+    found = SCHEME.match(text)
+    if found is None:
+        return
+    if found["scheme"].lower() == "file":
+        raise OptionError("path", text, f"a path, no URL: '/{found['rest'].lstrip('/')}'")
+    raise OptionError(
+        "path", text,
+        "a path on a local disk, no URL: a queue needs locks and memory mapping. Use a local "
+        "folder; `penstock ship` copies its segments elsewhere",
+    )  # fmt: skip
+
+
+def is_same(one: Path, other: Path) -> bool:
+    """Whether two paths name one queue, through links too; both may be missing."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return one.resolve() == other.resolve()
+
+
+def refuse_same(source: Queue, target: Queue, verb: str) -> None:
+    """An error when a queue would be read and written at a time: it would never end, or double."""
+    if source is target or is_same(source.path, target.path):
+        raise RefusedError(f"{source.path}: can't {verb} a queue to itself; name another target")

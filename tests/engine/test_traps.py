@@ -1,0 +1,354 @@
+"""What users stumble into in their first hour: each is an error with advice, or simply works."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import penstock
+from penstock import Group, Message, OptionError, Queue, RefusedError
+from penstock.engine import exchange, paths
+
+FORMATS = ("penstock", "zbus", "beats", "vqs", "mfq")
+
+
+def path_for(folder: Path, format: str) -> Path:
+    return folder / ("q.bin" if format == "vqs" else "q")
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Queue:
+    found = Queue(tmp_path / "q")
+    found.put_many([b"a", b"b", b"c"])
+    return found
+
+
+# Paths
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_queue_opened_by_a_relative_path_stays_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = path_for(tmp_path, format).name
+    queue = Queue(name, format=format, segment_bytes=1 << 16)
+    queue.put_many([b"1", b"2"])
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    late = queue.group("late")
+    late.get(timeout=0).ack()
+    for _ in range(100):
+        queue.put(bytes(1000))
+    queue.close()
+    assert list(elsewhere.iterdir()) == []
+    with Queue(tmp_path / name, format=format) as again:
+        assert again.path == tmp_path / name
+        assert again.group("late").lag == 101
+
+
+def test_an_async_queue_is_where_its_path_was_when_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert penstock.AsyncQueue("q").path == tmp_path / "q"
+
+
+def test_the_home_folder_is_expanded_as_in_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with Queue("~/q") as queue:
+        assert queue.path == tmp_path / "q"
+    assert not (tmp_path / "~").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("s3://bucket/q", "local"),
+        (Path("s3://bucket/q"), "local"),
+        ("file:///var/q", "'/var/q'"),
+        (":memory:", "/dev/shm"),
+        ("", "folder"),
+    ],
+)
+def test_what_is_no_path_is_refused_and_makes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str | Path, advice: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match=advice):
+        Queue(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# The same queue twice
+
+
+def test_a_queue_is_not_moved_or_converted_to_itself(queue: Queue, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(queue.path)
+    for other in (queue, Queue(queue.path), Queue(link)):
+        with pytest.raises(RefusedError, match="itself"):
+            queue.redrive(other)
+        with pytest.raises(RefusedError, match="itself"):
+            penstock.convert(queue, other)
+    assert len(queue) == 3
+
+
+def test_a_group_does_not_bury_in_its_own_queue(queue: Queue) -> None:
+    for name in ("q", str(queue.path), "../" + queue.path.parent.name + "/q"):
+        with pytest.raises(OptionError, match="dead_letter"):
+            queue.group("workers", max_receives=1, dead_letter=name)
+    group = queue.group("workers", max_receives=1, dead_letter="q.dead")
+    with pytest.raises(OptionError, match="dead_letter"):
+        group.configure(dead_letter="q")
+
+
+def test_redrive_wants_an_open_queue(queue: Queue, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"redrive\(Queue\(path\)\)"):
+        queue.redrive(str(tmp_path / "other"))  # type: ignore[arg-type]
+
+
+# Reading
+
+
+def test_a_scan_is_read_as_often_as_one_likes(queue: Queue) -> None:
+    scan = queue.scan()
+    assert [len(list(scan)) for _ in range(3)] == [3, 3, 3]
+    half = iter(scan)
+    next(half)
+    assert [message.body for message in scan] == [b"a", b"b", b"c"]
+    assert [message.body for message in half] == [b"b", b"c"]
+
+
+def test_tables_are_made_of_a_scan_again_and_of_the_queue_itself(queue: Queue) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    scan = queue.scan()
+    queue.put(b"later")
+    assert [pyarrow.table(scan).num_rows for _ in range(2)] == [3, 3]
+    assert pyarrow.table(queue).num_rows == 4
+
+
+def test_duckdb_reads_a_scan_twice_in_one_statement(queue: Queue) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    scan = queue.scan()
+    text = 'select count(*) from scan a join scan b on a."offset" = b."offset"'
+    assert duckdb.sql(text).fetchall() == [(3,)]
+    assert duckdb.sql("select count(*) from queue").fetchall() == [(3,)]
+    assert scan is not None
+
+
+def test_damage_is_told_of_the_latest_reading_alone(queue: Queue) -> None:
+    scan = queue.scan(tolerant=True)
+    list(scan)
+    list(scan)
+    assert scan.damage == []
+
+
+@pytest.mark.parametrize("of", [lambda queue: queue, lambda queue: queue.group("other")])
+def test_in_does_not_take_messages(queue: Queue, of: Callable[[Queue], Any]) -> None:
+    with pytest.raises(TypeError):
+        b"b" in of(queue)  # noqa: B015
+    assert queue.lag == 3
+
+
+def test_counts_below_zero_are_refused(queue: Queue) -> None:
+    assert queue.peek(0) == queue.get_many(0) == []
+    for call in (queue.peek, queue.get_many):
+        with pytest.raises(OptionError, match="count=-1"):
+            call(-1)
+    assert queue.lag == 3
+
+
+def test_a_delay_below_zero_is_one_of_our_errors(queue: Queue) -> None:
+    for delay in (-1.0, float("nan"), 1e10):
+        with pytest.raises(OptionError, match="seconds"):
+            queue.put(b"x", delay=delay)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_layout_that_the_format_does_not_have_is_refused(tmp_path: Path, format: str) -> None:
+    path = path_for(tmp_path, format)
+    Queue(path, format=format).close()
+    for read_only in (True, False):
+        with pytest.raises(OptionError, match="layout='9'"):
+            Queue(path, layout="9", read_only=read_only)
+
+
+# Options
+
+
+def test_a_misspelt_option_names_the_one_that_was_meant(queue: Queue, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="expected max_bytes"):
+        Queue(tmp_path / "new", max_byte=1)  # type: ignore[call-arg]
+    with pytest.raises(OptionError, match="expected visibility_s"):
+        queue.group("g", visiblity_s=1)  # type: ignore[call-arg]
+    with pytest.raises(OptionError, match="expected window"):
+        queue.group("g").configure(windw=1)  # type: ignore[call-arg]
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_option_of_the_wrong_type_is_one_of_our_errors(queue: Queue, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="max_bytes='1': expected a whole number"):
+        Queue(tmp_path / "new", max_bytes="1")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="visibility_s='1': expected a number"):
+        queue.group("g", visibility_s="1")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="key='…'"):
+        Queue(tmp_path / "new", key="secret")  # type: ignore[arg-type]
+
+
+# Methods stay methods
+
+
+class Loud(Queue):
+    taken: list[bytes]
+
+    def put(self, body: Any, **values: Any) -> int:
+        return super().put(b"[" + body + b"]", **values)
+
+    def get(self, *values: Any, **more: Any) -> Message:
+        message = super().get(*values, **more)
+        self.taken.append(message.body)
+        return message
+
+
+def test_a_subclass_has_its_own_put_and_get(tmp_path: Path) -> None:
+    with Loud(tmp_path / "q") as queue:
+        queue.taken = []
+        for body in (b"x", b"y"):
+            queue.put(body)
+            queue.get(timeout=0).ack()
+        assert queue.taken == [b"[x]", b"[y]"]
+
+
+def test_a_patched_class_is_honoured(tmp_path: Path) -> None:
+    with mock.patch.object(Queue, "put", return_value=7), Queue(tmp_path / "q") as queue:
+        assert queue.put(b"x") == 7
+    with mock.patch.object(Group, "get", return_value="patched"), Queue(tmp_path / "q") as queue:
+        assert {str(found) for found in (queue.group().get(), queue.get(), queue.get())} == {
+            "patched"
+        }
+
+
+def test_what_nobody_overrides_is_the_native_method(queue: Queue) -> None:
+    queue.get(timeout=0)
+    assert {type(vars(queue)[name]).__name__ for name in ("put", "get")} == {
+        "builtin_function_or_method"
+    }
+
+
+# Files
+
+
+def test_an_export_that_fails_leaves_what_was_there(queue: Queue, tmp_path: Path) -> None:
+    for kind in ("jsonl", "parquet", "arrow"):
+        file = tmp_path / f"out.{kind}"
+        file.write_bytes(b"precious")
+        with (
+            mock.patch.dict(sys.modules, {"pyarrow": None}),
+            mock.patch.object(exchange, "as_line", side_effect=OSError("no more")),
+            pytest.raises((OSError, penstock.MissingExtraError)),
+        ):
+            penstock.export(queue, file)
+        assert file.read_bytes() == b"precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "out.arrow",
+        "out.jsonl",
+        "out.parquet",
+        "q",
+    ]
+
+
+def test_an_export_takes_the_place_of_a_file_and_keeps_its_rights(
+    queue: Queue, tmp_path: Path
+) -> None:
+    file, link = tmp_path / "out.jsonl", tmp_path / "link.jsonl"
+    file.write_bytes(b"old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    penstock.export(queue.path, link)
+    assert link.is_symlink()
+    assert (file.stat().st_mode & 0o777, len(file.read_bytes().splitlines())) == (0o640, 3)
+
+
+def test_a_missing_library_is_named_with_what_to_install(queue: Queue, tmp_path: Path) -> None:
+    with (
+        mock.patch.dict(sys.modules, {"pyarrow": None}),
+        pytest.raises(penstock.MissingExtraError, match=r"pip install 'penstock\[arrow\]'"),
+    ):
+        penstock.export(queue, tmp_path / "out.parquet")
+
+
+def test_an_import_of_nothing_makes_no_queue(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        penstock.import_(tmp_path / "nosuch.jsonl", tmp_path / "made")
+    with pytest.raises(OptionError, match="kind"):
+        penstock.import_(tmp_path / "nosuch.csv", tmp_path / "made")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_and_queues_are_named_by_path(queue: Queue, tmp_path: Path) -> None:
+    queue.close()
+    assert penstock.export(tmp_path / "q", tmp_path / "f.jsonl").messages == 3
+    assert penstock.import_(tmp_path / "f.jsonl", tmp_path / "copy").messages == 3
+    report = penstock.convert(tmp_path / "copy", tmp_path / "zbus", format="zbus")
+    assert report.verified == 3
+    assert penstock.convert(tmp_path / "copy", tmp_path / "never", dry_run=True).messages == 0
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_table_with_a_column_that_no_message_has_is_refused(queue: Queue) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    for data in (
+        pyarrow.table({"body": [b"1"], "tags": ["lost"]}),
+        pyarrow.record_batch({"body": [b"1"], "tags": ["lost"]}),
+    ):
+        with pytest.raises(RefusedError, match="no message has: tags; it takes body, tag"):
+            queue.put_many(data)
+    assert len(queue) == 3
+    queue.put_many(queue.scan())  # With offset and number, which the queue gives anew.
+    assert len(queue) == 6
+
+
+# The end of a program
+
+
+def test_a_daemon_thread_that_waits_at_exit_says_nothing(tmp_path: Path) -> None:
+    program = f"""
+        import threading, penstock
+        tasks = penstock.DropIn({str(tmp_path / "d")!r})
+        plain = penstock.Queue({str(tmp_path / "q")!r})
+
+        def work():
+            while True:
+                tasks.get()
+                tasks.task_done()
+
+        for target in (work, plain.get):
+            threading.Thread(target=target, daemon=True).start()
+        for item in range(30):
+            tasks.put(item)
+        tasks.join()
+        print("All work completed")
+    """
+    run = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "All work completed\n", "")
+
+
+def test_links_and_missing_paths_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert paths.is_same(tmp_path / "a", tmp_path / "link")
+    assert paths.is_same(tmp_path / "b", tmp_path / "a" / ".." / "b")
+    assert not paths.is_same(tmp_path / "a", tmp_path / "b")

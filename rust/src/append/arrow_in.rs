@@ -115,8 +115,7 @@ fn header_column(py: Python<'_>, batch: &RecordBatch) -> PyResult<Vec<Vec<u8>>> 
     let wrong = || errors::refused(py, "column headers is no map of text to text");
     let (pairs, bounds) = pairs_of(array).ok_or_else(wrong)?;
     let [keys, values] = pairs.columns() else { return Err(wrong()) };
-    let (keys, values) =
-        (Bytes::of(keys).ok_or_else(wrong)?, Bytes::of(values).ok_or_else(wrong)?);
+    let (keys, values) = (Bytes::of(keys).ok_or_else(wrong)?, Bytes::of(values).ok_or_else(wrong)?);
     let row = |row: usize| {
         let mut out = Vec::new();
         if array.is_valid(row) {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import Queue
-from tests.spark.helpers import fill
+from tests.spark.helpers import batch, fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,3 +154,16 @@ def test_a_queue_that_another_program_owns_is_no_stream(
     assert read(spark, path).count() == 1
     with pytest.raises(PySparkException, match=r"(?s)q: a beats queue deletes what was read"):
         drain(spark, path, group="g")
+
+
+def test_a_torn_tail_is_never_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "q"
+    with Queue(path, format="zbus") as queue:
+        queue.put_many([b"body"] * 10)
+    shutil.rmtree(path / ".penstock")  # As the original leaves it.
+    (block,) = (path / "data").iterdir()
+    with block.open("ab") as stream:
+        stream.write(b"a frame that was never published")
+    assert len(batch(path)) == 10
+    assert "torn: " in caplog.text
+    assert "stray bytes after the end" in caplog.text

@@ -20,6 +20,7 @@ from penstock.formats import registry
 from penstock.formats.base import Store
 from penstock.options import QueueOptions
 from penstock.spark import shipped
+from penstock.spark.loss import log
 from penstock.spark.options import SourceOptions, timestamp_ns
 from penstock.spark.spans import Span
 
@@ -56,6 +57,12 @@ class LocalQueue:
         self.store = open_store(path, options)
         self.identity = self.store.identity
         self.look()
+        # Expected after a crash, and never promised to anyone: no loss, but never silence either.
+        for torn in self.store.dropped:
+            log.warning(
+                "queue %s: torn: %s:%d: found %s, expected %s; %d bytes do not count",
+                name, torn.path, torn.at, torn.found, torn.expected, torn.length,
+            )  # fmt: skip
 
     def look(self) -> None:
         """Takes over where the queue begins and ends now."""

@@ -96,6 +96,11 @@ impl Clock {
         self.boot()
     }
 
+    /// In a forked child, which may be in another time namespace.
+    fn after_fork(&self) {
+        clock::forget_shift();
+    }
+
     /// Which run of the machine this is.
     fn boot_id(&self) -> u64 {
         self.boot_id_now()

@@ -89,6 +89,9 @@ class Clock:
     def boot_now_ns(self) -> int:
         """Nanoseconds since the machine was started."""
 
+    def after_fork(self) -> None:
+        """In a forked child, which may be in another time namespace."""
+
     def boot_id(self) -> int:
         """Which run of the machine this is."""
 
@@ -232,6 +235,14 @@ class Shared:
 
     def abandon(self) -> None:
         """In a forked child: the parent's opening is not ours."""
+
+    def steady_wall_ns(self, clock: Clock) -> int:
+        """Nanoseconds since 1970, by a clock that does not jump forward."""
+
+    def is_older(self, clock: Clock, timestamp_ns: int, age_ns: int) -> bool:
+        """Whether what was put at `timestamp_ns` is older than `age_ns`, whatever happened to the
+        wall clock since.
+        """
 
     @property
     def owner(self) -> int:
@@ -628,6 +639,12 @@ class Group:
     @property
     def next(self) -> int:
         """The next unread offset."""
+
+    def idle_ns(self, tail: int) -> int:
+        """How long nothing was handed out or acked though the queue goes on to `tail`, as far as
+        those who asked this could see. By the boot clock: time while the machine was off does not
+        count, and whoever sets the wall clock makes nobody idle.
+        """
 
     def wake_in(self) -> float | None:
         """Seconds until something may be there without a signal: the next deadline, or the time

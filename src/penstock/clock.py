@@ -7,6 +7,7 @@ beside them.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from penstock._core import Clock as Clock
@@ -52,6 +53,7 @@ def moment(ns: int) -> datetime:
 
 
 SYSTEM = Clock()
+os.register_at_fork(after_in_child=SYSTEM.after_fork)
 
 
 def native(clock: ManualClock | Clock | None) -> Clock:

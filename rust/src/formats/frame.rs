@@ -75,6 +75,8 @@ pub struct FrameView {
     pub timestamp_ns: i64,
     /// Not before this wall time; 0: at once.
     pub due_ns: i64,
+    /// When the due time was noted, where the format has no place for either.
+    pub noted_ns: i64,
     /// Spans below are into `owned`, or, without it, into the frame's own bytes.
     pub id: Span,
     /// See `id`.
@@ -102,6 +104,7 @@ impl Default for FrameView {
             number: NO_NUMBER,
             timestamp_ns: NO_TIME,
             due_ns: 0,
+            noted_ns: NO_TIME,
             id: none,
             tag: none,
             key: none,

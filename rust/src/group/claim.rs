@@ -486,8 +486,9 @@ impl Group {
             return 0;
         }
         let left = view.due_ns.saturating_sub(self.clock().wall());
-        match view.due_ns.saturating_sub(view.timestamp_ns) {
-            delay if view.timestamp_ns != NO_TIME && delay > 0 => left.min(delay),
+        let put_ns = if view.timestamp_ns == NO_TIME { view.noted_ns } else { view.timestamp_ns };
+        match view.due_ns.saturating_sub(put_ns) {
+            delay if put_ns != NO_TIME && delay > 0 => left.min(delay),
             _ => left,
         }
     }
@@ -496,7 +497,7 @@ impl Group {
         let expire_ns = self.settings.expire_ns.load(Ordering::Relaxed);
         expire_ns != 0
             && view.timestamp_ns != NO_TIME
-            && view.timestamp_ns < self.clock().wall().saturating_sub(expire_ns)
+            && self.control.is_older(self.clock(), view.timestamp_ns, expire_ns)
     }
 }
 

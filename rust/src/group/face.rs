@@ -14,6 +14,7 @@ use super::reader::Reader;
 use super::table::{Entry, MAX_ENTRIES, NEVER, NONE, State, Table, at};
 use super::{GONE, Group, MAGIC, PAUSED, PyMirror, Receipt, Settings};
 use crate::append::seconds_to_ns;
+use crate::bytes::checksum::key_hash;
 use crate::bytes::tags::{self, Filter};
 use crate::clock::Clock;
 use crate::errors;
@@ -356,6 +357,30 @@ impl PyGroup {
     #[getter]
     fn next(&self) -> u64 {
         self.0.table.wide(at::NEXT)
+    }
+
+    /// How long nothing was handed out or acked though the queue goes on to `tail`, as far as those
+    /// who asked this could see. By the boot clock: time while the machine was off does not count,
+    /// and whoever sets the wall clock makes nobody idle.
+    fn idle_ns(&self, py: Python<'_>, tail: u64) -> PyResult<i64> {
+        let _held = self.0.take(py)?;
+        let (table, now) = (&self.0.table, self.0.clock().boot());
+        let words = [at::NEXT, at::CURSOR, at::DELIVERED, at::ACKED, at::TOKEN];
+        let seen = words.iter().flat_map(|word| table.wide(*word).to_le_bytes());
+        let mark = match self.0.cursor() < tail {
+            true => key_hash(&seen.collect::<Vec<u8>>()),
+            false => 0, // Nothing to do is not idle.
+        };
+        let is_same = mark != 0 && mark == table.wide(at::IDLE_MARK);
+        let since = now.saturating_sub(table.wide(at::IDLE_AT).cast_signed()).max(0);
+        let idle = match is_same {
+            true => table.wide(at::IDLE).cast_signed().max(0).saturating_add(since),
+            false => 0,
+        };
+        table.set_wide(at::IDLE, idle.cast_unsigned());
+        table.set_wide(at::IDLE_AT, now.cast_unsigned());
+        table.set_wide(at::IDLE_MARK, mark);
+        Ok(idle)
     }
 
     /// Seconds until something may be there without a signal: the next deadline, or the time to

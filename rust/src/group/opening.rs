@@ -14,6 +14,9 @@ impl Group {
         for word in [at::LOCK, at::SYNC_LOCK] {
             self.table.map().word32(word).store(0, Ordering::SeqCst);
         }
+        // A time of another boot says nothing; what was counted in it does.
+        self.table.set_wide(at::IDLE_AT, self.clock().boot().cast_unsigned());
+        self.table.set_wide(at::LOOKED_FOR_DEAD, 0);
         self.measure_skew();
         self.rebuild(false)?;
         if !is_new {

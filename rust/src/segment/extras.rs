@@ -137,7 +137,7 @@ impl Extras {
         if is_other {
             return;
         }
-        view.due_ns = found.due_ns;
+        (view.due_ns, view.noted_ns) = (found.due_ns, found.timestamp_ns);
         let key = found.key.of(bytes.get(at..).unwrap_or_default());
         if key.is_empty() {
             return;

@@ -43,6 +43,9 @@ pub mod at {
     pub const NAMED_BASE: usize = 200;
     pub const GENERATION: usize = 208;
     pub const OPENINGS: usize = 216;
+    pub const STEADY_SKEW: usize = 256;
+    pub const STEADY_AT: usize = 264;
+    pub const STEADY_BOOT: usize = 272;
     pub const USER: usize = 1024;
 }
 

@@ -4,4 +4,5 @@ pub mod aio;
 pub mod control;
 pub mod gate;
 pub mod lock;
+mod steady;
 pub mod waiters;

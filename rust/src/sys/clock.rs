@@ -1,7 +1,14 @@
 //! The two clocks of the kernel that penstock uses.
 //!
 //! Wall time is what users see and what survives a reboot. Boot time never jumps and counts
-//! while the machine sleeps, so deadlines are kept in it.
+//! while the machine sleeps, so deadlines are kept in it. A time namespace shows it shifted, and
+//! whoever shares a queue need not share the namespace: the shift is taken out again.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// What this process's time namespace adds to the boot clock.
+static SHIFT_NS: AtomicI64 = AtomicI64::new(UNKNOWN);
+const UNKNOWN: i64 = i64::MIN;
 
 fn read(id: libc::clockid_t) -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -22,6 +29,36 @@ pub fn tick() -> i64 {
 }
 
 /// Nanoseconds since this machine was started, sleep included.
+#[inline]
 pub fn boot_ns() -> i64 {
-    read(libc::CLOCK_BOOTTIME)
+    let shift = match SHIFT_NS.load(Ordering::Relaxed) {
+        UNKNOWN => read_shift(),
+        known => known,
+    };
+    read(libc::CLOCK_BOOTTIME).saturating_sub(shift)
+}
+
+/// In a forked child, which may be in another namespace: the shift is read again.
+pub fn forget_shift() {
+    SHIFT_NS.store(UNKNOWN, Ordering::Relaxed);
+}
+
+#[cold]
+fn read_shift() -> i64 {
+    // The file speaks of the namespace of this process's children, which is its own unless it has
+    // just left that; then its own is the machine's, or one whose shift nobody tells.
+    let link = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
+    let is_own = link("time").is_some() && link("time") == link("time_for_children");
+    let text = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    let shift = if is_own { shift_in(&text).unwrap_or(0) } else { 0 };
+    SHIFT_NS.store(shift, Ordering::Relaxed);
+    shift
+}
+
+/// The shift of the boot clock in a text like `monotonic 0 0\nboottime 100000 0\n`.
+fn shift_in(text: &str) -> Option<i64> {
+    let mut words = text.lines().find_map(|line| line.strip_prefix("boottime"))?.split_whitespace();
+    let seconds: i64 = words.next()?.parse().ok()?;
+    let nanoseconds: i64 = words.next()?.parse().ok()?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }

@@ -42,7 +42,11 @@ CONTROL = Layout(
     Field("named_base", "Q", "newest segment whose name has been synced"),
     Field("generation", "Q", "raised when everyone must look at the files again"),
     Field("openings", "I", "how often the queue was opened"),
-    Field("pad3", "804x", ""),
+    Field("pad3", "36x", ""),
+    Field("steady_skew", "q", "wall time minus boot time, without the wall clock's jumps forward"),
+    Field("steady_at", "q", "boot time at which that was last looked at"),
+    Field("steady_boot", "Q", "the boot that these two are of"),
+    Field("pad4", "744x", ""),
     Field("user", "3072s", "words of the format's own"),
 )  # fmt: skip
 

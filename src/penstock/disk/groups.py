@@ -19,7 +19,7 @@ MAGIC = b"PENSTGRP"
 PAUSED = 1
 
 TABLE = Layout(
-    "group table", "<", 232,
+    "group table", "<", 256,
     Field("magic", "8s", "PENSTGRP"),
     Field("boot", "Q", "which run of the machine wrote the words below"),
     Field("lock", "I", "the group's lock: 0, or the holder's slot + 1"),
@@ -58,6 +58,9 @@ TABLE = Layout(
     Field("expired", "Q", "leases that ran out"),
     Field("dead", "Q", "messages that went to the dead letters"),
     Field("skipped", "Q", "messages that were gone before they were read"),
+    Field("idle", "q", "ns for which nothing had happened when retention last looked"),
+    Field("idle_at", "q", "boot time of that look"),
+    Field("idle_mark", "Q", "what had happened so far, as a hash; 0: there was nothing to read"),
 )  # fmt: skip
 
 _SHORT_FIELDS = (

@@ -339,13 +339,11 @@ class Group:
         """Bytes between the cursor and the tail."""
         return self.queue.store.bytes_between(self.core.cursor, self.queue.store.end().tail)
 
-    def idle_ns(self, now_ns: int) -> int:
-        """How long the group has made no progress, as far as its journal's time tells."""
-        try:
-            newest = max(entry.stat().st_mtime_ns for entry in self.folder.glob("journal-*"))
-        except (ValueError, FileNotFoundError):
-            return 0
-        return 0 if self.queue.store.clock.manual else max(0, now_ns - newest)
+    @property
+    def idle_ns(self) -> int:
+        """How long the group has made no progress though there was something to read, as far as
+        those who asked could see."""
+        return self.core.idle_ns(self.queue.store.end().tail)
 
     def seek(self, where: positions.Where, *, id: str | None = None) -> int:
         """Reads on at `where`; what was leased is forgotten. Returns the offset.

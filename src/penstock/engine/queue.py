@@ -107,6 +107,7 @@ class Queue:
             self.put = patient.writer(self).put  # type: ignore[method-assign]
         if self.store.was_first:
             intents.settle_all(self.store)
+        self.store.need_shared().steady_wall_ns(self.store.clock)  # From here on no jump counts.
         if self.options.durability is not Durability.PROCESS or self._has_retention():
             self._keeper = Keeper(self)
 

@@ -41,14 +41,13 @@ class Plan:
 def holding_cursors(queue: Queue) -> dict[str, int]:
     """The cursor of every group that is waited for."""
     cursors = {}
-    now = queue.store.clock.wall_now_ns()
     for name in queue.groups():
         group = queue.look(name)
         if group is None or not group.options.holds:
             continue
         if group.options.exclusive and exclusive.remove_if_dead(group.folder):
             continue
-        if group.idle_ns(now) <= queue.options.hold_max_s * 1e9:
+        if group.idle_ns <= queue.options.hold_max_s * 1e9:
             own = queue.store.own_cursor(name)
             cursors[name] = group.cursor if own is None else own
     return cursors
@@ -64,10 +63,9 @@ def plan(queue: Queue, before: int | None = None) -> Plan:
         for info in infos.beyond(options.retention_bytes, head)[-1:]:
             wanted, reason = info.end or 0, f"more than {options.retention_bytes} bytes"
     if before is None and options.retention_age_s:
-        oldest = store.clock.wall_now_ns() - int(options.retention_age_s * 1e9)
         for info in infos.above(head):
             last = store.describe(info).last_ns
-            if info is infos[-1] or last is None or last >= oldest:
+            if info is infos[-1] or last is None or not _is_old(store, last):
                 break
             if (info.end or 0) > wanted:
                 wanted, reason = info.end or 0, f"older than {options.retention_age_s} s"
@@ -83,6 +81,13 @@ def plan(queue: Queue, before: int | None = None) -> Plan:
             wanted, kept = note.first, f"batch {note.batch} of {note.app!r} is on its way"
     gone = tuple(info for info in infos.below(wanted) if (info.end or 0) > head)
     return Plan(wanted, gone, reason if gone else "nothing is due", kept)
+
+
+def _is_old(store: Store, timestamp_ns: int) -> bool:
+    age_ns = int(store.options.retention_age_s * 1e9)
+    if store.shared is None:  # Nobody of ours need have it open: the wall clock is all there is.
+        return timestamp_ns < store.clock.wall_now_ns() - age_ns
+    return store.shared.is_older(store.clock, timestamp_ns, age_ns)
 
 
 def apply(queue: Queue, planned: Plan) -> list[SegmentInfo]:

@@ -77,6 +77,9 @@ pub mod at {
     pub const EXPIRED: usize = 208;
     pub const DEAD: usize = 216;
     pub const SKIPPED: usize = 224;
+    pub const IDLE: usize = 232;
+    pub const IDLE_AT: usize = 240;
+    pub const IDLE_MARK: usize = 248;
 }
 
 /// What an entry is.

@@ -369,7 +369,7 @@ class VqsStore(Store):
         period = self.options.retention_age_s
         if not period or self.options.hold_for_groups:
             return 0
-        now = self.clock.wall_now_ns()
+        now = self.need_shared().steady_wall_ns(self.clock)
         expired = self.ages.expired(now, period)
         self.ages.note(now, tail, period)
         return min(expired, tail)

@@ -7,12 +7,16 @@ BIN    := $(VENV)/bin
 CARGO  := cargo
 RUST   := rust/Cargo.toml $(wildcard rust/Cargo.lock) $(shell find rust/src -type f 2>/dev/null)
 
+# Which rung of the ladder, none: all; `ci` or `release`.
+RUNG   ?=
+SIZE   ?= ci
+
 # rustup puts cargo here and tells only new shells about it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow spark-versions check bench docs
+.PHONY: help setup demo test test-slow spark-versions check bench ladder docs
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +45,9 @@ check: setup ## run every check that is not a test: format, lint, types, stubs, 
 
 bench: setup ## measure this machine
 	$(BIN)/python -m benches
+
+ladder: setup ## climb the reliability ladder: RUNG=T5 (none: all) SIZE=ci|release
+	$(BIN)/python -m tests.ladder $(RUNG) --size $(SIZE)
 
 docs: setup ## write the byte tables of docs/formats anew from the layouts
 	$(BIN)/python -m tools.docs

@@ -1,0 +1,245 @@
+"""The rungs of the ladder: what each one runs at which size, and the figure that it answers.
+
+A rung that exists as tests is a selection of them; the others are rigs of this folder. Sizes are
+`ci`, all of it within minutes, and `release`, each rung within twenty.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.ladder import powercut
+from tests.ladder.cut_products import Case
+from tests.ladder.means import NotRun, add_peers, need_programs
+
+ROOT = Path(__file__).parent.parent.parent
+LAYOUTS = [
+    ("penstock", "", ""), ("penstock", "", "lz4"), ("penstock", "", "key"),
+    ("zbus", "doc000", ""), ("zbus", "doc001", ""), ("zbus", "flag", ""), ("zbus", "corr", ""),
+    ("zbus", "crc", ""),
+    ("beats", "0", ""), ("beats", "1", ""), ("beats", "2", ""), ("beats", "3", ""),
+    ("beats", "3", "seal"), ("beats", "2-released", ""), ("beats", "2-released-lz4", ""),
+    ("vqs", "doc", ""), ("vqs", "stage4", ""), ("mfq", "", ""),
+]  # fmt: skip
+"""Everything that penstock writes: format, layout, variant."""
+FORMATS = [("penstock", ""), ("zbus", "doc000"), ("beats", "1"), ("vqs", "doc"), ("mfq", "")]
+ANCHORS = [
+    ("sqlite", "FULL"), ("sqlite", "NORMAL"), ("persist-queue sqlite", "default"),
+    ("persist-queue file", "default"), ("litequeue", "default"), ("diskcache", "default"),
+    ("queuelib", "default"),
+]  # fmt: skip
+
+
+@dataclass
+class Figure:
+    """What a rung found."""
+
+    unit: str
+    tried: int = 0
+    failed: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    not_run: list[str] = field(default_factory=list)
+    """Parts that the machine lacks something for."""
+
+    @property
+    def is_passed(self) -> bool:
+        return self.tried > 0 and not self.failed
+
+    def text(self) -> str:
+        if not self.tried:
+            return f"not run: {'; '.join(self.not_run) or 'nothing was selected'}"
+        word = "passed" if self.is_passed else "FAILED"
+        missing = f"; not run: {'; '.join(self.not_run)}" if self.not_run else ""
+        return f"{word}: {self.failed} of {self.tried} {self.unit} fail{missing}"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One rung: its question, and how it is answered at each size."""
+
+    name: str
+    question: str
+    run: Callable[[str], Figure]
+
+
+def selection(*ci: str, release: tuple[str, ...] = (), seeds: int = 1) -> Callable[[str], Figure]:
+    """Tests of the suite; at size `release` the slow ones too, with as many seeds as said."""
+
+    def run(size: str) -> Figure:
+        figure = Figure("tests")
+        for turn in range(seeds if size == "release" else 1):
+            marker = ["-m", "slow or not slow"] if size == "release" else []
+            chosen = [*ci, *(release if size == "release" else ())]
+            pytest_run(figure, [*marker, *chosen], turn)
+        return figure
+
+    return run
+
+
+COUNTS = re.compile(r"(\d+) (passed|failed|skipped|xfailed|xpassed|errors?)")
+
+
+def pytest_run(figure: Figure, arguments: list[str], turn: int) -> None:
+    """Runs pytest; an expected failure is a failure of the rung, a skip is not run."""
+    environment = dict(os.environ)
+    if turn:
+        environment["PENSTOCK_SEED"] = str(int(time.time()) + turn)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-ra", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    counts = {word.rstrip("s"): int(n) for n, word in COUNTS.findall(lines[-1] if lines else "")}
+    failed = sum(counts.get(word, 0) for word in ("failed", "error", "xfailed", "xpassed"))
+    if done.returncode not in (0, 1, 5):
+        failed += 1
+    figure.tried += counts.get("passed", 0) + failed
+    figure.failed += failed
+    bad = [line for line in lines if line.startswith(("FAILED", "ERROR", "XFAIL", "XPASS"))]
+    skipped = [line.partition(": ")[2] for line in lines if line.startswith("SKIPPED")]
+    figure.not_run += list(dict.fromkeys(skipped))
+    figure.rows.append({"tests": arguments, "seed": turn, **counts, "failing": bad})
+
+
+# ── T5: the power cut on real file systems ─────────────────────────────────────────────────────
+
+
+def power_cases(size: str) -> list[Case]:
+    if size == "ci":
+        ours = [Case(format=f, layout=y, states=60 if f == "penstock" else 30) for f, y in FORMATS]
+        return [*ours, *anchors(20)]
+    states = int(os.environ.get("PENSTOCK_CUT_STATES", "40"))
+    found = [
+        Case(format=f, layout=y, variant=v, file_system=s, states=states, double=2 * (s == "ext4"))
+        for s, (f, y, v) in itertools.product(("ext4", "xfs", "btrfs"), LAYOUTS)
+    ]
+    for mode, (f, y) in itertools.product(("ext4w", "ext4j"), FORMATS):
+        found.append(Case(format=f, layout=y, file_system=mode, states=states // 2, seed=12))
+    for level, (f, y) in itertools.product(("interval", "process"), FORMATS):
+        found.append(Case(format=f, layout=y, durability=level, states=states // 2, seed=13))
+    return [*found, *anchors(states)]
+
+
+def anchors(states: int) -> list[Case]:
+    return [
+        Case(product=product, format="", durability=level, states=states, producers=1, messages=100)
+        for product, level in ANCHORS
+    ]
+
+
+def power_cut(size: str) -> Figure:
+    """Failing states of ours count; those of the anchors are the table beside them."""
+    figure = Figure("power-cut states")
+    add_peers()
+    for case in power_cases(size):
+        try:
+            found = powercut.in_own_process(case)
+        except NotRun as missing:
+            figure.not_run.append(f"{case.title}: {missing}")
+            continue
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            found = {"title": case.title, "product": case.product, "states": 1, "failing": 1,
+                     "kinds": {"the rig itself": 1}, "examples": [str(error)[-400:]]}  # fmt: skip
+        figure.rows.append(found)
+        if case.product == "penstock":
+            figure.tried += found["states"]
+            figure.failed += found["failing"]
+        print(f"    {found['failing']:4} of {found['states']:4}  {found['title']}", file=sys.stderr)
+    return figure
+
+
+def nothing(reason: str) -> Callable[[str], Figure]:
+    """A rung whose means no machine of ours has yet."""
+    return lambda _: Figure("", not_run=[reason])
+
+
+def rust_checks(size: str) -> Figure:
+    """The crate's own tests; miri runs where a nightly toolchain has it."""
+    figure = Figure("checks")
+    need_programs("cargo")
+    manifest = str(ROOT / "rust" / "Cargo.toml")
+    jobs = [["cargo", "test", "--quiet", "--profile", "quick", "--manifest-path", manifest]]
+    has_miri = not subprocess.run(
+        ["cargo", "+nightly", "miri", "--version"], capture_output=True
+    ).returncode
+    if size == "release" and has_miri:
+        jobs.append(["cargo", "+nightly", "miri", "test", "--manifest-path", manifest])
+    elif not has_miri:
+        figure.not_run.append("miri is not installed (rustup component add miri)")
+    for job in jobs:
+        done = subprocess.run(job, capture_output=True, text=True)
+        figure.tried += 1
+        figure.failed += bool(done.returncode)
+        figure.rows.append({"command": " ".join(job[:4]), "output": done.stdout[-400:]})
+    figure.not_run.append("loom, shuttle and sanitizers: no build of them exists yet")
+    return figure
+
+
+CRASH = "tests/crash/"
+RUNGS = {
+    rung.name: rung
+    for rung in (
+        Rung("T1", "does any history differ from a list's", selection("tests/model", seeds=5)),
+        Rung(
+            "T2", "do many processes lose, invent or repeat anything",
+            selection(f"{CRASH}test_many_processes.py", f"{CRASH}test_killed_consumers.py"),
+        ),
+        Rung(
+            "T3", "does kill -9 at any instant lose anything",
+            selection(
+                f"{CRASH}test_kill.py", f"{CRASH}test_kill_formats.py",
+                f"{CRASH}test_death_under_the_lock.py", f"{CRASH}test_dead_rollers.py",
+                f"{CRASH}test_groups_after_death.py", f"{CRASH}test_dead_holders.py", seeds=5,
+            ),
+        ),
+        Rung(
+            "T4", "does any state of the recorded stores lose anything",
+            selection(
+                *(f"{CRASH}test_power_cut{n}.py" for n in ("", "_beats", "_mfq", "_vqs", "_zbus"))
+            ),
+        ),
+        Rung("T5", "does a power cut on a real file system lose anything", power_cut),
+        Rung(
+            "T6", "is every failing call a typed error, and the queue clean after it",
+            selection("tests/engine/test_syncing.py", f"{CRASH}test_full_disk.py"),
+        ),
+        Rung("T7", "is anything acknowledged that a failing sync lost",
+             selection("tests/ladder/test_failing_syncs.py")),
+        Rung(
+            "T8", "does a full disk or a file cut short kill a process",
+            selection(f"{CRASH}test_full_disk.py", "tests/native/test_cut_short.py"),
+        ),
+        Rung(
+            "T9", "is a flipped bit ever silent",
+            selection(
+                f"{CRASH}test_damage.py", f"{CRASH}test_damage_formats.py",
+                "tests/formats/zbus/test_every_byte.py", "tests/formats/beats/test_every_bit.py",
+                "tests/formats/beats/test_damage.py", "tests/formats/mfq/test_damage.py",
+            ),
+        ),
+        Rung("T10", "is a file that is gone, cut or changed ever silent",
+             nothing("its rig is not written yet")),
+        Rung("T11", "do hostile bytes end in anything but an answer",
+             selection("tests/formats/vqs/test_hostile.py",
+                       "tests/formats/penstock/test_bad_input.py", seeds=20)),
+        Rung("T12", "are the crate's own checks clean", rust_checks),
+        Rung("T13", "is a failed allocation an error",
+             nothing("no allocator that fails on command is built in")),
+        Rung("T14", "does any jump of the clocks deliver early or never",
+             selection("tests/engine/test_year.py")),
+        Rung("T15", "are the originals' bytes read and written as they are",
+             selection("tests/formats", "tests/originals", "tests/test_golden_data.py")),
+        Rung("T16", "is every planted bug caught by its test",
+             nothing("its rig is not written yet")),
+        Rung("T17", "is the code covered", nothing("no coverage tool is among the requirements")),
+        Rung("T18", "does a long run stay flat in memory, maps, files and disk",
+             nothing("its rig is not written yet")),
+    )
+}  # fmt: skip

@@ -1,0 +1,49 @@
+"""The ladder's own rules: every rung can be climbed alone, and what was not run has not passed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.ladder import __main__ as ladder
+from tests.ladder import rungs
+from tests.ladder.means import NotRun, need_programs
+from tests.ladder.rungs import RUNGS, Figure, Rung
+
+
+def test_there_are_eighteen_rungs_each_with_its_question() -> None:
+    assert list(RUNGS) == [f"T{n}" for n in range(1, 19)]
+    assert len({rung.question for rung in RUNGS.values()}) == 18
+
+
+def test_every_selected_test_is_there() -> None:
+    named = {
+        word
+        for word in Path(rungs.__file__).read_text().replace("{CRASH}", "tests/crash/").split('"')
+        if word.startswith("tests/") and word.endswith(".py") and "{" not in word
+    }
+    assert len(named) > 10
+    assert [name for name in sorted(named) if not (rungs.ROOT / name).exists()] == []
+
+
+def test_what_was_not_run_has_not_passed() -> None:
+    assert not Figure("states", not_run=["no root"]).is_passed
+    assert Figure("states", not_run=["no root"]).text() == "not run: no root"
+    assert not Figure("states", tried=5, failed=1).is_passed
+    assert Figure("states", tried=5).is_passed
+
+
+def test_missing_means_are_said_with_what_to_install() -> None:
+    with pytest.raises(NotRun, match="no qemu-storage-daemonx"):
+        need_programs("qemu-storage-daemonx")
+
+
+def test_a_rung_leaves_its_figure_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "RESULTS", tmp_path)
+    rung = Rung("T0", "is there a figure", lambda size: Figure("tries", tried=3))
+    figure = ladder.climb(rung, "ci")
+    saved = json.loads(ladder.save(rung, "ci", figure, 1.0).read_text())
+    assert saved["figure"] == "passed: 0 of 3 tries fail"
+    assert (saved["rung"], saved["size"], saved["tried"]) == ("T0", "ci", 3)

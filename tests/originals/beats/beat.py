@@ -28,8 +28,8 @@ QUIET_MS = 120
 """After which a queue that should be empty counts as empty."""
 
 RELEASES = {"7.13.4": ("0",), "7.17.29": ("1",), "8.17": ("2-released", "2-released-lz4")}
-"""Release → the layouts that it writes and reads. 8.17 is the state of October 2024, between 8.16 and
-8.17: the last one with its checksum in Go's public database."""
+"""Release → the layouts that it writes and reads. 8.17 is the state of October 2024, before that
+release: the newest whose checksum is in Go's public database."""
 NEWEST = "8.17"
 
 

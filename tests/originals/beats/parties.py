@@ -97,9 +97,9 @@ class Maker:
         if kind == 2:
             return self.chance.getrandbits(63) - (1 << 62)
         if kind == 3:
-            number = self.chance.choice(FLOATS)
-            number = number if self.chance.random() < 0.5 else self.chance.random() * number / 3
-            return 0.5 if careful and number.is_integer() else number
+            real = self.chance.choice(FLOATS)
+            real = real if self.chance.random() < 0.5 else self.chance.random() * real / 3
+            return 0.5 if careful and real.is_integer() else real
         if kind in (4, 5):
             text = self.chance.choice(WORDS)
             return "naïve 日本語" if careful and not text.isascii() else text
@@ -138,7 +138,7 @@ def _say(writing: int, answer: Any) -> None:
 def _penstock_steps(
     path: Path, steps: list[Step], dying: int | None, options: dict[str, Any]
 ) -> list[Event]:
-    given = {"durability": "process", "segment_bytes": SEGMENT_BYTES} | options
+    given: dict[str, Any] = {"durability": "process", "segment_bytes": SEGMENT_BYTES} | options
     taken: list[Any] = []
     events: list[Event] = []
     with Queue(path, **given) as queue:
@@ -256,8 +256,9 @@ class Turns:
         wanted = stream[: len(got)]
         if list(map(exact, got)) != list(map(exact, wanted)):
             numbers = [[event["fields"].get("serial") for event in some] for some in (got, wanted)]
-            unequal = [pair for pair in zip(got, wanted, strict=False) if exact(pair[0]) != exact(pair[1])]
-            raise AssertionError(f"got {numbers[0]}, wanted {numbers[1]}, {unequal[:1]}\n{story}")
+            pairs = zip(got, wanted, strict=False)
+            unequal = next((pair for pair in pairs if exact(pair[0]) != exact(pair[1])), None)
+            raise AssertionError(f"got {numbers[0]}, wanted {numbers[1]}, {unequal}\n{story}")
         acks, self.pending = stream[:acked], [*self.pending, *puts][max(0, acked - len(again)) :]
         if is_beats:
             self.again = [*self.again[:start], *again[acked:], *acks] if acks else self.again

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.engine import exclusive
@@ -34,9 +35,9 @@ class Keeper:
         self._stop = threading.Event()
         self._swept_at = time.monotonic()
         self._orphans, self._has_orphans = Orphans(queue), False
-        end = queue.store.end()
-        if end.durable < end.tail:
-            self._writer.poke()  # Someone died before his sync.
+        self._failing: dict[str, str] = {}
+        """What each duty that fails has raised last."""
+        self._writer.poke()  # Someone may have died before his sync, and after he asked for it.
         self._thread = threading.Thread(target=self._run, name="penstock-keeper", daemon=True)
         self._thread.start()
 
@@ -48,39 +49,53 @@ class Keeper:
             self._thread.join()
 
     def _run(self) -> None:
-        options = self._queue.options
         seen, idle_s = 0, 1.0 if self._has_timed_duties() else 3600.0
         while not self._stop.is_set():
             seen = self._writer.wait_dirty(seen, 0.0 if self._has_orphans else idle_s)
-            until = time.monotonic() + options.sync_interval_s
-            try:
-                while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
-                    self._queue.store.prepare_ahead()
-                    seen = self._writer.wait_dirty(seen, left)
-                if self._stop.is_set():
-                    return
-                self._tend()
-            except ClosedError:
-                return
-            except PenstockError as error:
-                logger("keeper").error("%s: %s", self._queue.path, error)
-                if self._queue.is_poisoned:
-                    return
-            except OSError as error:
-                logger("keeper").error("%s: %s", self._queue.path, error)
+            until = time.monotonic() + self._queue.options.sync_interval_s
+            while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
+                self._do("prepare a segment", self._queue.store.prepare_ahead)
+                seen = self._writer.wait_dirty(seen, left)
+            for what, duty in self._duties():
+                if not self._stop.is_set():
+                    self._do(what, duty)
+
+    def _do(self, what: str, duty: Callable[[], object]) -> None:
+        """Does one duty. Whatever it raises is said, once until it goes well again.
+
+        It ends neither the other duties nor the thread: nobody else would sync.
+        """
+        try:
+            duty()
+            self._failing.pop(what, None)
+        except ClosedError:
+            self._stop.set()
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            if self._failing.get(what) != text:
+                self._failing[what] = text
+                known = isinstance(error, PenstockError | OSError)
+                logger("keeper").error(
+                    "%s: could not %s: %s", self._queue.path, what, text, exc_info=not known
+                )
+            if self._queue.is_poisoned:
+                self._stop.set()  # Nothing may be synced any more, and every put says so.
 
     def _has_timed_duties(self) -> bool:
         options = self._queue.options
         return bool(options.retention_age_s or options.retention_bytes)
 
-    def _tend(self) -> None:
+    def _duties(self) -> Iterator[tuple[str, Callable[[], object]]]:
         queue = self._queue
         if queue.options.durability is Durability.INTERVAL:
-            self._writer.sync()
-            queue.sync_groups()
-            self._has_orphans = self._orphans.tend()
-        queue.store.tend()
+            yield "sync", self._writer.sync
+            yield "sync the groups", queue.sync_groups
+            yield "sync for others", self._tend_orphans
+        yield "tend the files", queue.store.tend
         if time.monotonic() - self._swept_at > SWEEP_S:
-            exclusive.sweep(queue)
             self._swept_at = time.monotonic()
-        queue.retain()
+            yield "look for dead consumers", lambda: exclusive.sweep(queue)
+        yield "delete what is old", queue.retain
+
+    def _tend_orphans(self) -> None:
+        self._has_orphans = self._orphans.tend()

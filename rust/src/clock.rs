@@ -1,5 +1,7 @@
 //! Time as a value: the machine's clocks, or a test's.
 
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
@@ -64,10 +66,28 @@ impl Clock {
     }
 }
 
+/// The kernel's own id; where a container hides it, when the machine was started; where that is
+/// hidden too, a number that no other process has: then nothing is known to be of this run of the
+/// machine but what this process has written.
 fn machine_boot_id() -> u64 {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    static ID: LazyLock<u64> = LazyLock::new(|| {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let stat = || std::fs::read_to_string("/proc/stat");
+        let found = id.ok().and_then(|text| parse_id(&text));
+        let found = found.or_else(|| stat().ok().and_then(|text| parse_start(&text)));
+        found.unwrap_or_else(|| RandomState::new().hash_one(std::process::id())).max(1)
+    });
+    *ID
+}
+
+fn parse_id(text: &str) -> Option<u64> {
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
-    u64::from_str_radix(&digits, 16).unwrap_or(1).max(1)
+    u64::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 16)
+}
+
+fn parse_start(text: &str) -> Option<u64> {
+    let seconds = text.lines().find_map(|line| line.strip_prefix("btime "))?;
+    seconds.trim().parse().ok()
 }
 
 #[pymethods]

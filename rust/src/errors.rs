@@ -60,6 +60,27 @@ pub fn refused(py: Python<'_>, why: &str) -> PyErr {
     error(py, "RefusedError", (why,))
 }
 
+/// The queue was closed; or this process is a fork of the one that opened it.
+pub fn closed(py: Python<'_>, is_forked: bool) -> PyErr {
+    if !is_forked {
+        return plain(py, "ClosedError");
+    }
+    let why = "the queue was opened before this process was forked: what was bound to it then \
+               is not ours; call the queue's own methods, or open it again with Queue(path)";
+    error(py, "ClosedError", (why,))
+}
+
+/// A word of the control block that can't be: nothing was written.
+pub fn impossible(
+    py: Python<'_>,
+    path: &std::path::Path,
+    at: usize,
+    found: &str,
+    expected: &str,
+) -> PyErr {
+    error(py, "CorruptError", (path.to_path_buf(), at, found, expected))
+}
+
 /// No arguments.
 pub fn plain(py: Python<'_>, name: &str) -> PyErr {
     error(py, name, PyTuple::empty(py))

@@ -6,9 +6,11 @@ Checked against the built module by `python -m mypy.stubtest penstock._core`.
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, Self, TypeVar, final
 
 from typing_extensions import Buffer
+
+_T = TypeVar("_T")
 
 __all__ = [
     "Clock",
@@ -20,6 +22,7 @@ __all__ = [
     "Mirror",
     "Publish",
     "Scan",
+    "Seat",
     "Segment",
     "Shared",
     "View",
@@ -34,7 +37,6 @@ __all__ = [
     "beats_crypt",
     "beats_frames",
     "beats_is_stream",
-    "beats_open_end",
     "beats_pack_stream",
     "beats_plain_frame",
     "beats_publish",
@@ -230,12 +232,33 @@ class Segment:
 class Shared:
     """Opening and the shared words, for Python."""
 
-    def __new__(cls, folder: Path, boot: int) -> Self: ...
-    def close(self) -> None:
-        """Takes no further part: whatever this opener had leased may go to others."""
+    @staticmethod
+    def open(folder: Path, work: Callable[[Shared], object]) -> Shared:
+        """Opens the block in `folder` and calls `work` with it, while nobody else opens or closes."""
+
+    @staticmethod
+    def visit(folder: Path, work: Callable[[Shared], _T]) -> _T:
+        """The same for someone who leaves at once; answers what `work` does."""
+
+    def alone(self, work: Callable[[], _T]) -> _T:
+        """Calls `work` while nobody else opens, closes, or changes groups; answers what it does. It
+        may come here again.
+        """
+
+    def close(self, work: Callable[[], object] | None = None) -> None:
+        """Takes no further part: whatever this opener had leased may go to others. Before that,
+        `work` is called while nobody else opens or closes. However that ends, this opener has ended.
+        """
 
     def abandon(self) -> None:
-        """In a forked child: the parent's opening is not ours."""
+        """Leaves everything as a killed process does."""
+
+    @property
+    def boot(self) -> int:
+        """Which run of the machine the words are of."""
+
+    def sync_file(self, path: Path) -> None:
+        """Syncs a file of the queue, or the names in a folder of it; a failure poisons the queue."""
 
     def steady_wall_ns(self, clock: Clock) -> int:
         """Nanoseconds since 1970, by a clock that does not jump forward."""
@@ -249,9 +272,6 @@ class Shared:
     def owner(self) -> int:
         """This opener's name in lease tables."""
 
-    def opened(self) -> None:
-        """Lets other openers in."""
-
     @property
     def is_first(self) -> bool:
         """Whether nobody else has the queue open: the opener must recover it."""
@@ -261,10 +281,7 @@ class Shared:
         """Whether there was no valid block."""
 
     def is_alone(self) -> bool:
-        """Whether nobody else has it open now. Only with the opening lock held."""
-
-    def reopen(self) -> None:
-        """Takes the opening lock again (to close cleanly, to repair)."""
+        """Whether nobody else has it open now. Only inside `alone` or `close`."""
 
     @property
     def folder(self) -> Path:
@@ -324,9 +341,10 @@ class Shared:
     def set_clean(self, clean: bool) -> None:
         """Said by the last closer, after its sync; taken back by the next opener."""
 
-    def follow(self, tail: int, segment_base: int) -> None:
-        """Another program has appended: the tail is now `tail`, in the segment at
-        `segment_base`. With the append lock held."""
+    def follow(self, tail: int, segment_base: int) -> bool:
+        """Another program has appended: the tail is now `tail`, in the segment at `segment_base`.
+        False: it was a put of ours, or someone else has said so.
+        """
 
     def set_head(self, head: int, number: int) -> None:
         """Moves the head: everything below is gone. Never back."""
@@ -348,13 +366,16 @@ class Shared:
     def set_user_word(self, index: int, value: int) -> None:
         """Stores a word of the format's own."""
 
-    def lock(self) -> bool:
-        """Takes the append lock for work that Python does in small native steps (opening a
-        segment, trimming); waits without the interpreter lock. True: the last holder died.
-        """
+@final
+class Seat:
+    """A locked folder."""
 
-    def unlock(self) -> None:
-        """Gives the append lock back."""
+    @staticmethod
+    def take(folder: Path) -> Seat | None:
+        """Takes `folder`; none when someone else has it, or it is another one by now."""
+
+    def close(self) -> None:
+        """Lets others have it."""
 
 @final
 class Writer:
@@ -1082,6 +1103,11 @@ class ZbusIndex:
     def locate(self, offset: int) -> tuple[int, int]:
         """The block that `offset` is in, and its place there."""
 
+    def trim(self, shared: Shared, base: int) -> bool:
+        """The blocks before the one that begins at `base` are gone: their count and the first one's
+        number change by one write, while nobody appends. False: they were gone already.
+        """
+
 def zbus_frames(base: int, *, absolute: bool, crc: bool) -> Frames:
     """The codec of a `zbus` segment that begins at `base`."""
 
@@ -1124,9 +1150,6 @@ def beats_stream_rest(
 
 def beats_pack_stream(plain: bytes) -> bytes:
     """`plain` as a closed stream."""
-
-def beats_open_end(path: Path, data_at: int) -> int:
-    """The byte of a file where the blocks of its open stream end; the rest of it is a hole."""
 
 def beats_stream_end(plain: bytes) -> bytes:
     """What ends an open stream that holds `plain`."""

@@ -34,6 +34,7 @@ STORAGE_ADVICE = {
     errno.EPERM: "check who owns it and its rights; read_only=True needs none to write",
     errno.EROFS: "the file system is mounted for reading; open with read_only=True",
     errno.EIO: "the disk fails: save the queue to another one with `penstock convert`",
+    errno.ESTALE: "it was deleted while the queue was open: close the queue everywhere",
     errno.EMFILE: "too many files are open in this process: raise `ulimit -n`",
 }
 

@@ -15,6 +15,7 @@ import pytest
 
 from penstock import PoisonedError, Queue, _core
 from penstock.disk.control import CONTROL
+from tests import lockwords
 from tests.failing import failing_syncs
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -44,7 +45,7 @@ def bodies(queue: Queue) -> list[bytes]:
 
 def hold_append_lock(path: Path, channel: Any) -> None:
     queue = open_queue(path)
-    queue.store.need_shared().lock()
+    lockwords.hold_append_lock(queue)
     channel.send(queue.store.need_shared().owner)
     signal.pause()
 

@@ -13,6 +13,7 @@ import pytest
 
 from penstock import ClosedError, Queue
 from penstock.engine.mfq import MappedFileQueue
+from tests import lockwords
 from tests.formats.checks import ALARM, alarm
 
 
@@ -74,11 +75,11 @@ def handled_in_a_wait(holder: Queue, handler: Callable[[], object]) -> Iterator[
         os.kill(os.getpid(), signal.SIGUSR1)
 
     def handle(*_: object) -> None:
-        shared.unlock()
+        lockwords.give_append_lock(holder)
         handler()
 
     before = signal.signal(signal.SIGUSR1, handle)
-    shared.lock()
+    lockwords.hold_append_lock(holder)
     thread = threading.Thread(target=interrupt)
     thread.start()
     try:

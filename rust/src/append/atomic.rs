@@ -17,6 +17,7 @@ use crate::bytes::words;
 use crate::files::region;
 use crate::formats::frame::{Batch, Draft};
 use crate::segment::{PySegment, Segment};
+use crate::shared::control::Control;
 use crate::sys::capsule;
 
 /// Where the note goes, and what else stands in it.
@@ -33,10 +34,8 @@ fn check(segment: &Segment, first: u64, end: u64) -> u32 {
 
 impl Journal {
     /// Syncs the frames, then writes the note.
-    pub fn note(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
-        if let Some(map) = segment.map() {
-            region::sync(map.file())?;
-        }
+    pub fn note(&self, control: &Control, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+        control.sync(|| segment.map().map_or(Ok(()), |map| region::sync(map.file())))?;
         let (first, end) = (batch.first, batch.end);
         let check = check(segment, first, end);
         let text =
@@ -86,7 +85,7 @@ impl Writer {
         }
         self.stamp_all(&mut drafts, None)?;
         let journal = Journal { path: note, text };
-        let (first, end) = self.append_noted(py, &drafts, Some(&journal))?;
+        let (first, end) = self.append_noted(py, &drafts, &journal)?;
         self.sync_up_to(py, end)?;
         Ok(Some((first, end, drafts.len())))
     }

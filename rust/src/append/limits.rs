@@ -73,11 +73,12 @@ pub fn mark_of(segment: &Segment) -> u64 {
 #[pymethods]
 impl Writer {
     /// Why the queue can't hold `message`; none when it can.
-    fn refusal(&self, py: Python<'_>, message: &Message) -> Option<String> {
+    fn refusal(&self, py: Python<'_>, message: &Message) -> PyResult<Option<String>> {
         let draft = message.draft();
         let most = self.max_message_bytes.load(std::sync::atomic::Ordering::Relaxed);
-        refuse_large(&draft, most)
-            .and_then(|()| self.current(py).frames().measure(&draft).map(drop))
-            .err()
+        let segment = self.current(py)?;
+        Ok(refuse_large(&draft, most)
+            .and_then(|()| segment.frames().measure(&draft).map(drop))
+            .err())
     }
 }

@@ -13,6 +13,7 @@ mod pack;
 mod roll;
 mod sync;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -33,6 +34,7 @@ use crate::segment::place::Way;
 use crate::segment::{PyPublish, PySegment, Segment};
 use crate::shared::control::{Control, Shared};
 use crate::shared::gate;
+use crate::shared::lock::{Held, Hindrance, patiently};
 use crate::sys::sigbus;
 
 /// Reserved while a new segment is named: until that is done nothing may be appended to the old.
@@ -70,6 +72,8 @@ pub(crate) enum Obstacle {
     QueueFull(usize),
     Refused(String),
     Poisoned,
+    /// This file was cut short under its mapping.
+    Vanished(PathBuf),
     Io(std::io::Error),
 }
 
@@ -92,37 +96,44 @@ pub struct Writer {
     is_closed: AtomicBool,
 }
 
-/// Gives the append lock back, whatever happens.
-pub(crate) struct Held<'a>(&'a Control);
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.life().give(self.0.lock_word());
-    }
-}
-
 impl Writer {
-    fn state<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, State> {
-        gate::enter(py, &self.state)
+    /// What this process knows of the segment; an error in a forked child, where the lock around it
+    /// may be with a thread of the parent for ever.
+    fn state<'a>(&'a self, py: Python<'_>) -> PyResult<MutexGuard<'a, State>> {
+        if self.control.life().is_over() {
+            return Err(self.control.closed(py));
+        }
+        Ok(gate::enter(py, &self.state))
     }
 
-    /// The state and the append lock: a try under the interpreter lock, a wait without it. Signals
-    /// are looked at while neither is held: a handler may put, or close the queue.
+    /// The state and the append lock, to be given back before the interpreter lock is let go.
+    /// Signals are looked at while neither is held: a handler may put, or close the queue.
     pub(crate) fn enter<'a>(
         &'a self,
         py: Python<'_>,
     ) -> PyResult<(MutexGuard<'a, State>, Held<'a>)> {
         let (life, word) = (self.control.life(), self.control.lock_word());
         loop {
-            let state = self.state(py);
-            if self.is_closed.load(Ordering::Relaxed) {
-                return Err(errors::plain(py, "ClosedError"));
-            }
-            if life.try_take(word).is_some() || py.detach(|| life.take(word)).is_some() {
-                return Ok((state, Held(&self.control)));
+            let state = self.state(py)?;
+            if let Some(got) = life.take_soon(py, word) {
+                let held = Held::new(life, word, got);
+                if self.is_over() {
+                    return Err(self.control.closed(py));
+                }
+                return Ok((state, held));
             }
             drop(state);
             py.check_signals()?;
+        }
+    }
+
+    /// The same for whoever has no interpreter lock, and syncs under the lock.
+    fn enter_detached(&self) -> std::io::Result<(MutexGuard<'_, State>, Held<'_>)> {
+        let state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        let held = self.control.life().hold(self.control.lock_word())?;
+        match self.is_over() {
+            true => Err(std::io::Error::other(Hindrance::Over)),
+            false => Ok((state, held)),
         }
     }
 
@@ -175,37 +186,58 @@ impl Writer {
     /// Appends all of `drafts` or nothing; answers the first offset and the new tail.
     #[inline]
     pub fn append_unsynced(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<(u64, u64)> {
-        self.append_noted(py, drafts, None)
+        loop {
+            let (mut state, held) = self.enter(py)?;
+            let done = self.append_checked(&mut state, drafts, None);
+            drop(held);
+            drop(state);
+            match done {
+                Ok(done) => {
+                    self.control.wake();
+                    return Ok(done);
+                }
+                Err(obstacle) => self.overcome(py, obstacle)?,
+            }
+        }
     }
 
-    /// The same, noted in `journal` before anyone sees them.
+    /// The same, noted in `journal` before anyone sees them. That syncs with the lock held, so the
+    /// interpreter lock is let go before it is taken.
     pub fn append_noted(
         &self,
         py: Python<'_>,
         drafts: &[Draft<'_>],
-        journal: Option<&Journal>,
+        journal: &Journal,
     ) -> PyResult<(u64, u64)> {
         loop {
-            let (mut state, held) = self.enter(py)?;
-            let hits = sigbus::hits();
-            let obstacle = match self.append_locked(&mut state, drafts, journal) {
-                Ok(_) if sigbus::hits() != hits => {
-                    // Someone cut the file under us: the frames went nowhere.
-                    self.control.poison();
-                    return Err(errors::vanished(py, state.segment.path()));
-                }
+            let done = patiently(py, self.control.life(), || {
+                let (mut state, _held) = self.enter_detached()?;
+                Ok(self.append_checked(&mut state, drafts, Some(journal)))
+            })?;
+            match done? {
                 Ok(done) => {
-                    drop(held);
-                    drop(state);
                     self.control.wake();
                     return Ok(done);
                 }
-                Err(obstacle) => obstacle,
-            };
-            drop(held);
-            drop(state);
-            self.overcome(py, obstacle)?;
+                Err(obstacle) => self.overcome(py, obstacle)?,
+            }
         }
+    }
+
+    /// Appends, unless a file was cut short under us: then the frames went nowhere.
+    fn append_checked(
+        &self,
+        state: &mut State,
+        drafts: &[Draft<'_>],
+        journal: Option<&Journal>,
+    ) -> Result<(u64, u64), Obstacle> {
+        let hits = sigbus::hits();
+        let done = self.append_locked(state, drafts, journal);
+        if sigbus::hits() != hits {
+            self.control.poison();
+            return Err(Obstacle::Vanished(state.segment.path().to_path_buf()));
+        }
+        done
     }
 
     /// The rare decisions, which are Python's.
@@ -215,7 +247,7 @@ impl Writer {
             Obstacle::Moved(base) => {
                 let segment = self.host.call_method1(py, "writable_segment", (base,))?;
                 let segment = segment.bind(py).cast::<PySegment>()?.get();
-                self.state(py).turn_to(&segment.0);
+                self.state(py)?.turn_to(&segment.0);
                 Ok(())
             }
             Obstacle::SegmentFull(base, needed) => {
@@ -226,7 +258,8 @@ impl Writer {
             }
             Obstacle::Refused(why) => Err(errors::refused(py, &why)),
             Obstacle::Poisoned => Err(errors::plain(py, "PoisonedError")),
-            Obstacle::Io(error) => Err(errors::os(error, self.current(py).path())),
+            Obstacle::Vanished(path) => Err(errors::vanished(py, &path)),
+            Obstacle::Io(error) => Err(errors::os(error, self.current(py)?.path())),
         }
     }
 
@@ -297,9 +330,8 @@ impl Writer {
         };
         if let Some(sides) = segment.sides() {
             // What a frame can't hold is noted before anyone can meet the frame.
-            let keyless = segment.frames().holds_key().then(|| without_keys(drafts));
-            let noted = keyless.as_deref().unwrap_or(drafts);
-            sides.note_extras(noted, sizes, first, self.is_always).map_err(Obstacle::Io)?;
+            let synced = self.is_always.then_some(control);
+            sides.note_extras(drafts, sizes, first, synced).map_err(Obstacle::Io)?;
         }
         let way = Way { is_always: self.is_always, is_sealing: self.is_sealing };
         let first_word = way.place(segment, scratch, position, total + trailing, fill)?;
@@ -310,7 +342,7 @@ impl Writer {
         if let Some(journal) = journal {
             // Frames, then the note, then the word: whoever finds the note can tell from the
             // frames' check whether the word was stored, and a torn batch is never seen.
-            journal.note(segment, &batch).map_err(Obstacle::Io)?;
+            journal.note(control, segment, &batch).map_err(Obstacle::Io)?;
         }
         if !(self.is_always && self.publish.is_word()) {
             self.publish.publish(segment, &batch).map_err(Obstacle::Io)?;
@@ -344,7 +376,7 @@ impl Writer {
 
     /// Appends a list too long for one segment in pieces, in order.
     pub fn append_many(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<Option<u64>> {
-        let segment = self.current(py);
+        let segment = self.current(py)?;
         let limit = batch_limit(&segment);
         let mut first = None;
         let mut rest = drafts;
@@ -364,8 +396,8 @@ impl Writer {
     }
 
     /// The segment that is appended to, as this process knows it.
-    pub fn current(&self, py: Python<'_>) -> Arc<Segment> {
-        Arc::clone(&self.state(py).segment)
+    pub fn current(&self, py: Python<'_>) -> PyResult<Arc<Segment>> {
+        Ok(Arc::clone(&self.state(py)?.segment))
     }
 
     /// The clock's wall time.
@@ -402,11 +434,6 @@ fn full(segment: &Segment, needed: usize) -> Obstacle {
         )),
         Some(_) => Obstacle::QueueFull(needed),
     }
-}
-
-/// The drafts as they are noted beside a segment whose frames hold their keys.
-fn without_keys<'a>(drafts: &[Draft<'a>]) -> Vec<Draft<'a>> {
-    drafts.iter().map(|draft| Draft { key: &[], ..*draft }).collect()
 }
 
 #[pymethods]
@@ -524,8 +551,8 @@ impl Writer {
 
     /// The segment that is appended to, as this process knows it.
     #[getter]
-    fn segment(&self, py: Python<'_>) -> PySegment {
-        PySegment(self.current(py))
+    fn segment(&self, py: Python<'_>) -> PyResult<PySegment> {
+        Ok(PySegment(self.current(py)?))
     }
 
     /// New limits, at once.
@@ -556,8 +583,10 @@ impl Writer {
 
     /// Every later put raises; whoever is in the middle of one finishes it first.
     fn close(&self, py: Python<'_>) {
-        self.is_closed.store(true, Ordering::Relaxed);
-        drop(self.state(py));
+        self.is_closed.store(true, Ordering::SeqCst);
+        if !self.control.life().is_forked() {
+            drop(gate::enter(py, &self.state));
+        }
         self.ahead.end();
     }
 }

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use crate::append::{Obstacle, ROLLING, Writer};
+use crate::errors;
 use crate::files::region;
 use crate::formats::frame::Batch;
 
@@ -27,8 +28,12 @@ impl Writer {
         first: u64,
         closing: &[u8],
     ) -> PyResult<bool> {
-        if self.current(py).base() != old_base {
+        if self.current(py)?.base() != old_base {
             self.overcome(py, Obstacle::Moved(old_base))?;
+        }
+        if self.is_always {
+            // Frames are on the disk before anything that ends their segment for ever.
+            self.sync_up_to(py, tail)?;
         }
         let (state, held) = self.enter(py)?;
         let control = &*self.control;
@@ -36,7 +41,8 @@ impl Writer {
             return Ok(false);
         }
         if control.is_unfinished() {
-            self.settle(&state.segment)?;
+            let settled = self.settle(&state.segment);
+            settled.map_err(|error| errors::os(error, state.segment.path()))?;
         }
         if control.tail() != tail || control.next_number() != number {
             return Ok(false);
@@ -46,7 +52,7 @@ impl Writer {
         control.reserve(ROLLING, old_base);
         if let Err(error) = region::rename(&prepared, &path) {
             control.reserve(tail, control.next_number());
-            return Err(error.into());
+            return Err(errors::os(error, &path));
         }
         if let Some(map) = state.segment.map().filter(|_| !closing.is_empty()) {
             if closing.len() <= state.segment.room(tail) {
@@ -56,7 +62,8 @@ impl Writer {
         let next_number = control.next_number();
         let batch =
             Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: self.now() };
-        self.publish.begin(&state.segment, &batch, base, self.is_always)?;
+        let begun = self.publish.begin(&state.segment, &batch, base);
+        begun.map_err(|error| errors::os(error, state.segment.path()))?;
         // Before the tail: a reader never looks for what is in the new one in the old.
         control.map().publish64(crate::shared::control::at::SEGMENT_BASE, base);
         if first != tail {

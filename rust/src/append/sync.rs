@@ -1,6 +1,7 @@
 //! Making things durable: one sync for everyone who waits for it.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,10 +14,13 @@ use crate::files::region;
 use crate::formats::frame::Batch;
 use crate::segment::{PySegment, Segment};
 use crate::shared::control::{Control, at};
+use crate::shared::lock::{Held, Hindrance};
 use crate::sys::futex;
 
 /// Segments that a sync holds open.
 const OPEN_AT_ONCE: usize = 8;
+/// How long someone waits for another's sync before it looks whether that one is alive.
+const NAP: Duration = Duration::from_millis(20);
 
 /// How syncs went: whoever syncs for others waits a moment for those that the last sync had let
 /// go, since they are on their way back.
@@ -57,7 +61,7 @@ impl Writer {
     fn sync_segments(&self, segments: &[Arc<Segment>]) -> std::io::Result<bool> {
         let control = &*self.control;
         // One consistent pair: under the append lock nobody is between tail and number.
-        control.life().take_patiently(control.lock_word());
+        let held = control.life().hold(control.lock_word())?;
         let (tail, next_number) = control.settled();
         let is_last = segments
             .last()
@@ -65,11 +69,15 @@ impl Writer {
         if is_last {
             control.begin_sync();
         }
-        control.life().give(control.lock_word());
+        drop(held);
         if !is_last {
             return Ok(false);
         }
         let begun = Instant::now();
+        control.check_named()?;
+        if let Some(map) = segments.last().and_then(|last| last.map()) {
+            region::check_named(map.file())?;
+        }
         for segment in segments {
             if segment.map().is_none() {
                 continue;
@@ -101,17 +109,15 @@ impl Writer {
     /// published that, or begun another segment: under the append lock it is known how far they are.
     fn reveal(&self, last: &Segment, batch: &Batch) -> std::io::Result<()> {
         let control = &*self.control;
-        control.life().take_patiently(control.lock_word());
+        let _held = control.life().hold(control.lock_word())?;
         let is_tail = control.segment_base() == last.base() && control.tail() == batch.end;
-        let revealed = if last.is_stale() {
+        if last.is_stale() {
             Ok(()) // Whoever replaced the file has stored its end there.
         } else if is_tail && !control.is_unfinished() {
             self.publish.publish(last, batch)
         } else {
             self.publish.publish_behind(last, batch)
-        };
-        control.life().give(control.lock_word());
-        revealed
+        }
     }
 
     /// The newest segments between `durable` and the tail. There may be thousands, and no process
@@ -122,7 +128,7 @@ impl Writer {
         py: Python<'_>,
         reached: &mut u64,
     ) -> PyResult<std::io::Result<Vec<Arc<Segment>>>> {
-        let current = self.current(py);
+        let current = self.current(py)?;
         let control = &*self.control;
         let is_only = control.durable() >= current.first() && !current.is_stale();
         if current.base() == control.segment_base() && is_only {
@@ -136,12 +142,11 @@ impl Writer {
             let oldest = if newest.len() > OPEN_AT_ONCE { newest.pop_front() } else { None };
             let (Some(oldest), Some(after)) = (oldest, newest.front()) else { continue };
             if oldest.map().is_some() {
-                if let Err(error) = py.detach(|| oldest.sync(false)) {
+                if let Err(error) = py.detach(|| control.sync(|| oldest.sync(false))) {
                     return Ok(Err(error));
                 }
             }
-            // Not where the next one begins: it may be empty, and end there, and its header counts.
-            *reached = oldest.end().min(after.base());
+            *reached = after.base();
         }
         Ok(Ok(newest.into()))
     }
@@ -150,7 +155,6 @@ impl Writer {
     /// who are waiting by then.
     pub fn sync_up_to(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
         let control = &*self.control;
-        let word = control.sync_word();
         let mut reached = 0;
         loop {
             let seen = control.map().word32(at::DURABLE).load(Ordering::Acquire);
@@ -160,48 +164,88 @@ impl Writer {
             if control.is_poisoned() {
                 return Err(errors::plain(py, "PoisonedError"));
             }
-            if control.life().try_take(word).is_none() {
-                // The leader wakes everyone when `durable` has moved; the nap is for a dead leader.
-                py.detach(|| {
-                    futex::wait(
-                        control.map().word32(at::DURABLE),
-                        seen,
-                        Some(Duration::from_millis(20)),
-                    );
-                    let holder = word.load(Ordering::Relaxed) & (u32::MAX >> 1);
-                    if holder != 0 && !control.life().is_alive(holder) {
-                        let _ = control.life().take(word).map(|_| control.life().give(word));
-                    }
-                });
-                py.check_signals()?;
-                continue;
+            let (segments, path) = match self.unsynced(py, &mut reached)? {
+                Ok(some) => {
+                    let path = some.last().map(|last| last.path().to_path_buf());
+                    (Ok(some), path.unwrap_or_default())
+                }
+                Err(error) => (Err(error), control.folder().to_path_buf()),
+            };
+            let synced =
+                segments.and_then(|some| py.detach(|| self.sync_for_all(&some, offset, seen)));
+            match synced.as_ref().map_err(Hindrance::of) {
+                Ok(true) => {}
+                Ok(false) | Err(Some(Hindrance::Busy)) => py.check_signals()?,
+                Err(Some(Hindrance::Over)) => return Err(control.closed(py)),
+                Err(None) => return Err(poisoned(py, synced.err(), &path)),
             }
-            if self.is_always {
-                py.detach(|| self.pace.gather(control));
-            }
-            let segments =
-                self.unsynced(py, &mut reached).inspect_err(|_| control.life().give(word))?;
-            let synced = segments.and_then(|some| py.detach(|| self.sync_segments(&some)));
-            if let Err(error) = synced {
-                // What the kernel failed to write it may have forgotten: nobody may rely on a
-                // later sync that succeeds.
-                control.poison();
-                control.life().give(word);
-                futex::wake(control.map().word32(at::DURABLE), i32::MAX);
-                let poisoned = errors::plain(py, "PoisonedError");
-                poisoned.set_cause(py, Some(error.into()));
-                return Err(poisoned);
-            }
-            control.life().give(word);
         }
     }
+
+    /// Syncs `segments`, or waits a moment for someone else who does. Needs no interpreter lock: a
+    /// neighbour in a long call must not keep others from their sync. False: nothing was synced.
+    fn sync_for_all(
+        &self,
+        segments: &[Arc<Segment>],
+        offset: u64,
+        seen: u32,
+    ) -> std::io::Result<bool> {
+        let (control, word) = (&*self.control, self.control.sync_word());
+        let life = control.life();
+        let Some(got) = life.try_take(word) else {
+            // The leader wakes everyone when `durable` has moved; the nap is for a dead leader.
+            futex::wait(control.map().word32(at::DURABLE), seen, Some(NAP));
+            let holder = word.load(Ordering::Relaxed) & (u32::MAX >> 1);
+            if holder != 0 && !life.is_alive(holder) {
+                drop(life.take(word).map(|got| Held::new(life, word, got)));
+            }
+            return Ok(false);
+        };
+        let _held = Held::new(life, word, got);
+        if life.is_over() {
+            return Err(std::io::Error::other(Hindrance::Over));
+        }
+        if control.durable() >= offset {
+            return Ok(true);
+        }
+        if self.is_always {
+            self.pace.gather(control);
+        }
+        let mut is_done = false;
+        control.sync(|| {
+            is_done = self.sync_segments(segments)?;
+            Ok(())
+        })?;
+        Ok(is_done)
+    }
+}
+
+/// A sync has failed, for this reason.
+fn poisoned(py: Python<'_>, error: Option<std::io::Error>, path: &Path) -> PyErr {
+    let poisoned = errors::plain(py, "PoisonedError");
+    poisoned.set_cause(py, error.map(|error| errors::os(error, path)));
+    poisoned
 }
 
 #[pymethods]
 impl Writer {
     /// Syncs everything put so far.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
-        self.sync_up_to(py, self.control.tail())
+        let control = &*self.control;
+        for _ in 0..2 {
+            self.sync_up_to(py, control.tail())?;
+            if !control.is_sync_asked() {
+                break;
+            }
+            // Someone asked and it was synced without us: asked for is what comes from now on. If
+            // more has come meanwhile, those who put it may have taken that for theirs.
+            let _held = control.hold(py)?;
+            if control.durable() >= control.tail() {
+                control.begin_sync();
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Sleeps until something is unsynced that was not before, or `seconds` are over. Answers a

@@ -160,6 +160,14 @@ fn sync_fault() -> io::Result<()> {
     }
 }
 
+/// An error if the file has no name any more: whatever is written to it goes when it is closed.
+pub fn check_named(file: &File) -> io::Result<()> {
+    match file.metadata()?.nlink() {
+        0 => Err(io::Error::from_raw_os_error(libc::ESTALE)),
+        _ => Ok(()),
+    }
+}
+
 /// Bytes and length to the disk.
 pub fn sync(file: &File) -> io::Result<()> {
     sync_fault()?;

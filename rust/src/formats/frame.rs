@@ -240,11 +240,6 @@ pub trait Frames: Send + Sync {
         false
     }
 
-    /// Whether the message's key is in the frame, in a format that keeps keys beside its segments.
-    fn holds_key(&self) -> bool {
-        false
-    }
-
     /// Bytes of frames that one append may hold, of a segment with this many.
     fn most_at_once(&self, segment_bytes: usize) -> usize {
         (segment_bytes / 2).max(1 << 16)
@@ -298,13 +293,12 @@ pub trait Publish: Send + Sync {
     }
 
     /// A new segment begins at `base`, and `old` has ended at `batch.end`. Its name is in place and
-    /// nobody was told yet. With `synced`, nothing stored here may be ahead of the frames.
+    /// nobody was told yet. Where every put is synced, its frames are on the disk.
     fn begin(
         &self,
         _old: &crate::segment::Segment,
         _batch: &Batch,
         _base: u64,
-        _synced: bool,
     ) -> std::io::Result<()> {
         Ok(())
     }

@@ -77,6 +77,7 @@ impl Group {
         out: &mut Vec<Claimed>,
     ) -> PyResult<()> {
         loop {
+            self.ensure_open(py)?;
             let hits = sigbus::hits();
             let stop = self.claim_once(py, count, visibility_ns, out)?;
             if sigbus::hits() != hits {

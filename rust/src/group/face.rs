@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -170,7 +170,7 @@ impl PyGroup {
         publish: Option<&PyPublish>,
         entered: Vec<(u64, u32)>,
     ) -> PyResult<Self> {
-        let boot_id = clock.get().boot_id_now();
+        let boot_id = shared.control.boot();
         let table = Table::open(&folder.join("table")).map_err(|e| errors::os(e, &folder))?;
         let is_same_boot = table.wide(at::MAGIC) == MAGIC && table.wide(at::BOOT) == boot_id;
         let found = Journal::open_newest(&folder).map_err(|e| errors::os(e, &folder))?;
@@ -231,7 +231,10 @@ impl PyGroup {
         if is_new {
             group.mirror()?;
         }
-        Ok(Self(Arc::new(group)))
+        let group = Arc::new(group);
+        let locks: Weak<Group> = Arc::downgrade(&group);
+        group.control.note_locks(locks);
+        Ok(Self(group))
     }
 
     /// The next message; `Empty` when none comes within `timeout` seconds (none: wait for ever).
@@ -260,6 +263,7 @@ impl PyGroup {
         {
             return Ok(message);
         }
+        group.ensure_open(py)?;
         let mut claimed = std::mem::take(&mut self.0.reader(py).scratch);
         let outcome = self.claim_until(py, 1, timeout, visibility, &mut claimed);
         let found = claimed.pop();

@@ -28,7 +28,7 @@ pub use receipt::Receipt;
 use crate::clock::Clock;
 use crate::errors;
 use crate::formats::frame::Publish;
-use crate::shared::control::Control;
+use crate::shared::control::{Control, Locks};
 use crate::shared::gate;
 use crate::shared::lock::Got;
 use crate::sys::futex;
@@ -105,6 +105,12 @@ impl Drop for Held<'_> {
     }
 }
 
+impl Locks for Group {
+    fn words(&self) -> [&AtomicU32; 2] {
+        [at::LOCK, at::SYNC_LOCK].map(|word| self.table.map().word32(word))
+    }
+}
+
 impl Group {
     #[inline(always)]
     fn clock(&self) -> &Clock {
@@ -138,10 +144,18 @@ impl Group {
         }
     }
 
+    /// An error once this opener has ended, and in a forked child, where the locks of this process
+    /// may be with threads of the parent for ever.
+    #[inline(always)]
+    fn ensure_open(&self, py: Python<'_>) -> PyResult<()> {
+        if self.control.life().is_over() { Err(self.control.closed(py)) } else { Ok(()) }
+    }
+
     /// The reader and the lock. Signals are looked at while neither is held: a handler may get.
     #[inline]
     fn take_both<'a>(&'a self, py: Python<'_>) -> PyResult<(MutexGuard<'a, Reader>, Held<'a>)> {
         loop {
+            self.ensure_open(py)?;
             let reader = self.reader(py);
             if let Some(held) = self.take_soon(py)? {
                 return Ok((reader, held));
@@ -156,8 +170,11 @@ impl Group {
     #[inline(always)]
     fn take_soon<'a>(&'a self, py: Python<'_>) -> PyResult<Option<Held<'a>>> {
         let (life, word) = (self.control.life(), self.table.map().word32(at::LOCK));
-        if !life.is_over() && life.try_take(word).is_some() {
+        if life.try_take(word).is_some() {
             let held = Held(self);
+            if life.is_over() {
+                return Err(self.control.closed(py)); // Nobody counts us as a holder.
+            }
             if !self.is_table_whole() {
                 self.mend(Got::Clean)?;
             }
@@ -176,22 +193,12 @@ impl Group {
     #[cold]
     fn take_slowly<'a>(&'a self, py: Python<'_>) -> PyResult<Option<Held<'a>>> {
         let (life, word) = (self.control.life(), self.table.map().word32(at::LOCK));
-        if life.is_over() {
-            return Err(errors::plain(py, "ClosedError"));
-        }
-        let mut got = life.try_take(word);
-        if got.is_none() {
-            got = py.detach(|| life.take(word));
-            if got.is_none() {
-                return Ok(None);
-            }
-            if life.is_over() {
-                drop(Held(self)); // It ended while we waited: nobody counts us as a holder.
-                return Err(errors::plain(py, "ClosedError"));
-            }
-        }
+        let Some(got) = life.take_soon(py, word) else { return Ok(None) };
         let held = Held(self);
-        self.mend(got.unwrap_or(Got::Clean))?;
+        if life.is_over() {
+            return Err(self.control.closed(py)); // It ended while we waited.
+        }
+        self.mend(got)?;
         Ok(Some(held))
     }
 

@@ -23,6 +23,7 @@ impl Group {
     /// that acks by getting. None: it takes a closer look.
     #[inline]
     pub(super) fn claim_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Message>>> {
+        self.ensure_open(py)?;
         let hits = sigbus::hits();
         let word = self.table.map().word64(at::NEXT);
         let mut reader = self.reader(py);

@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 
 use super::table::at;
 use super::{Group, journal};
-use crate::shared::lock::Got;
+use crate::errors;
+use crate::shared::lock::{Got, patiently};
 
 impl Group {
     /// At `always`, a get that is its own ack returns after its sync.
@@ -19,19 +20,13 @@ impl Group {
 
     /// Syncs the journal up to `(name, end)`; concurrent acks share one sync.
     pub(super) fn sync_journal(&self, py: Python<'_>, (name, end): (u64, u64)) -> PyResult<()> {
-        let outcome = py.detach(|| {
-            let word = self.table.map().word32(at::SYNC_LOCK);
-            self.control.life().take_patiently(word);
+        let outcome = patiently(py, self.control.life(), || {
+            let _held = self.control.life().hold(self.table.map().word32(at::SYNC_LOCK))?;
             let is_done = self.table.wide(at::JOURNAL_NAME) != name
                 || self.table.wide(at::JOURNAL_SYNCED) >= end;
-            let outcome = if is_done { Ok(()) } else { self.sync_now() };
-            self.control.life().give(word);
-            outcome
-        });
-        outcome.map_err(|error| {
-            self.control.poison();
-            PyErr::from(error)
-        })
+            if is_done { Ok(()) } else { self.control.sync(|| self.sync_now()) }
+        })?;
+        outcome.map_err(|error| errors::os(error, &self.folder))
     }
 
     /// Progress was made that must be synced soon. Only the first one since the last sync began
@@ -39,14 +34,15 @@ impl Group {
     #[inline(always)]
     pub(super) fn ask_for_sync(&self) {
         if !self.is_always && self.table.small(at::SYNC_ASKED) == 0 {
-            self.table.set_small(at::SYNC_ASKED, 1);
+            // In this order: whoever dies in between was heard, or the next one asks again.
             self.control.announce_dirty();
+            self.table.set_small(at::SYNC_ASKED, 1);
         }
     }
 
     /// What is to be synced: the journal and its end, and the word. Progress is either in it, or
     /// asks anew: the lock tells for the journal, the exchange for the word.
-    fn begin_sync(&self) -> (u64, u64, u64) {
+    fn begin_sync(&self) -> std::io::Result<(u64, u64, u64)> {
         self.locked(|| {
             self.table.map().word32(at::SYNC_ASKED).swap(0, Ordering::SeqCst);
             let (name, end) = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
@@ -55,19 +51,17 @@ impl Group {
     }
 
     /// Does little with the lock held, and without the interpreter lock.
-    fn locked<T>(&self, work: impl FnOnce() -> T) -> T {
-        let (life, lock) = (self.control.life(), self.table.map().word32(at::LOCK));
-        if life.take_patiently(lock) == Got::Inherited {
+    fn locked<T>(&self, work: impl FnOnce() -> T) -> std::io::Result<T> {
+        let held = self.control.life().hold(self.table.map().word32(at::LOCK))?;
+        if held.got == Got::Inherited {
             self.table.distrust(); // The next one who takes it makes the table anew.
         }
-        let done = work();
-        life.give(lock);
-        done
+        Ok(work())
     }
 
     /// Syncs what there is. A checkpoint in between has synced it too.
     fn sync_now(&self) -> std::io::Result<()> {
-        let (name, end, next) = self.begin_sync();
+        let (name, end, next) = self.begin_sync()?;
         let ours = Some(self.journal()).filter(|open| open.name() == name).map(|open| open.file());
         // Another process began a new one, and we have not taken the lock since.
         let open = || crate::files::region::open(&journal::path(&self.folder, name), true);
@@ -86,7 +80,6 @@ impl Group {
             if self.table.wide(at::JOURNAL_NAME) == name {
                 self.table.set_wide(at::JOURNAL_SYNCED, end);
             }
-        });
-        Ok(())
+        })
     }
 }

@@ -14,6 +14,7 @@ use crate::formats::frame::{Draft, Fault, FrameView, Place, Step};
 use crate::segment::Segment;
 use crate::segment::extras::Extras;
 use crate::segment::integrity::{Cover, Entry, Integrity};
+use crate::shared::control::Control;
 use crate::sys::mapping::Mapping;
 
 /// Laps that stay open.
@@ -259,15 +260,15 @@ impl Sides {
         self.integrity_at(offset)?.next_after(offset)
     }
 
-    /// Before the frames are copied: notes what they can't hold. With `synced` it is on the disk
-    /// when this returns.
+    /// Before the frames are copied: notes what they can't hold. With `synced`, the queue whose every
+    /// put is synced, it is on the disk when this returns.
     #[inline]
     pub fn note_extras(
         &self,
         drafts: &[Draft<'_>],
         sizes: &[usize],
         first: Place,
-        synced: bool,
+        synced: Option<&Control>,
     ) -> io::Result<()> {
         let Some(laps) = &self.extras else { return Ok(()) };
         let has_nothing = |draft: &Draft<'_>| draft.key.is_empty() && draft.due_ns == 0;
@@ -291,8 +292,8 @@ impl Sides {
             let lap = std::iter::from_fn(|| placed.next_if(|(_, place)| place.offset < end));
             // A lap always has its file: readers then need no look at the folder.
             let Some(extras) = laps.at(start, true)? else { return Ok(()) };
-            if extras.append(start, lap)? && synced {
-                extras.sync()?;
+            if let (true, Some(control)) = (extras.append(start, lap)?, synced) {
+                control.sync(|| extras.sync())?;
             }
         }
         Ok(())

@@ -5,18 +5,23 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 
+use crate::errors;
 use crate::files::region;
-use crate::shared::lock::{Got, Life, OWNERS_AT};
+use crate::shared::door::Door;
+use crate::shared::lock::{self, Held, Hindrance, Life, OWNERS_AT};
 use crate::sys::futex;
 use crate::sys::mapping::Mapping;
 
 /// Size of the file.
 pub const CONTROL_BYTES: usize = 5 * 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"PENSTCTL");
+/// How often an opener that ends looks whether its other threads are done.
+const END_NAP: Duration = Duration::from_millis(1);
 
 /// Where each word is. `penstock.disk.control` declares the same table; a test compares them.
 pub mod at {
@@ -49,11 +54,19 @@ pub mod at {
     pub const USER: usize = 1024;
 }
 
+/// Something else with lock words that are held in an opener's name.
+pub trait Locks: Send + Sync {
+    /// The words.
+    fn words(&self) -> [&AtomicU32; 2];
+}
+
 /// The mapped block and this opener's life.
 pub struct Control {
     map: Arc<Mapping>,
     life: Life,
     path: PathBuf,
+    /// The groups that this opener has open.
+    others: Mutex<Vec<Weak<dyn Locks>>>,
     /// How many of those who wait are this opener's.
     pub(crate) waiting: Mutex<u32>,
 }
@@ -126,6 +139,80 @@ impl Control {
         self.life.is_alive(owner)
     }
 
+    /// The folder of the block.
+    pub fn folder(&self) -> &Path {
+        &self.path
+    }
+
+    /// An error if someone has deleted the block, and most likely the queue.
+    pub fn check_named(&self) -> std::io::Result<()> {
+        region::check_named(self.map.file())
+    }
+
+    /// Which run of the machine the words are of, as whoever was alone has said. Others may see
+    /// another id, from inside a container: that they share the block proves the same kernel.
+    pub fn boot(&self) -> u64 {
+        self.word(at::BOOT).load(Ordering::Acquire)
+    }
+
+    /// The append lock, under the interpreter lock. Give it back before that is let go.
+    pub fn hold(&self, py: Python<'_>) -> PyResult<Held<'_>> {
+        self.hold_word(py, self.lock_word())
+    }
+
+    /// The sync lock, under the interpreter lock.
+    pub fn hold_sync(&self, py: Python<'_>) -> PyResult<Held<'_>> {
+        self.hold_word(py, self.sync_word())
+    }
+
+    fn hold_word<'a>(&'a self, py: Python<'_>, word: &'a AtomicU32) -> PyResult<Held<'a>> {
+        loop {
+            if let Some(got) = self.life.take_soon(py, word) {
+                let held = Held::new(&self.life, word, got);
+                return if self.life.is_over() { Err(self.closed(py)) } else { Ok(held) };
+            }
+            py.check_signals()?;
+        }
+    }
+
+    /// The error of whoever comes after the end.
+    pub fn closed(&self, py: Python<'_>) -> PyErr {
+        errors::closed(py, self.life.is_forked())
+    }
+
+    /// `others` has lock words too: this opener ends when they are given back.
+    pub fn note_locks(&self, others: Weak<dyn Locks>) {
+        let mut known = self.others.lock().unwrap_or_else(|e| e.into_inner());
+        known.retain(|one| one.strong_count() > 0);
+        known.push(others);
+    }
+
+    /// Whether a thread of this opener is in the middle of something.
+    fn is_busy(&self) -> bool {
+        let mine = [self.lock_word(), self.sync_word()];
+        let others = self.others.lock().unwrap_or_else(|e| e.into_inner());
+        mine.iter().any(|word| self.life.has(word))
+            || others
+                .iter()
+                .filter_map(Weak::upgrade)
+                .any(|one| one.words().iter().any(|word| self.life.has(word)))
+    }
+
+    /// This opener takes no further part. Its slot goes when the last of its threads is done with
+    /// what it does under a lock, or with its last handle.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        if self.life.is_forked() {
+            return Ok(()); // It is the parent's, and goes on.
+        }
+        self.life.end();
+        self.forget_waiters();
+        while self.is_busy() {
+            py.detach(|| std::thread::sleep(END_NAP));
+            py.check_signals()?;
+        }
+        Ok(self.life.give_slot()?)
+    }
+
     /// The mapping, for words that have no accessor.
     pub fn map(&self) -> &Mapping {
         &self.map
@@ -174,9 +261,15 @@ impl Control {
     pub fn ask_for_sync(&self) {
         let asked = self.map.word32(at::SYNC_ASKED);
         if asked.load(Ordering::Relaxed) == 0 {
-            asked.store(1, Ordering::Relaxed);
+            // In this order: whoever dies in between was heard, or the next one asks again.
             self.announce_dirty();
+            asked.store(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether someone has asked since the last sync began.
+    pub fn is_sync_asked(&self) -> bool {
+        self.map.word32(at::SYNC_ASKED).load(Ordering::Relaxed) != 0
     }
 
     /// What is appended from now on is not in the sync that begins. Under the append lock.
@@ -214,6 +307,17 @@ impl Control {
     /// From now on every put raises, in every process, also after a restart.
     pub fn poison(&self) {
         self.map.publish32(at::POISON, 1);
+        futex::wake(self.map.word32(at::DURABLE), i32::MAX); // Nobody's sync comes any more.
+    }
+
+    /// The one way to sync what a queue holds. What the kernel failed to write it may have
+    /// forgotten: nobody may rely on a later sync that succeeds.
+    pub fn sync(&self, sync: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<()> {
+        sync().inspect_err(|error| {
+            if Hindrance::of(error).is_none() {
+                self.poison();
+            }
+        })
     }
 }
 
@@ -226,61 +330,120 @@ pub struct Shared {
     is_new: bool,
 }
 
-fn open_control(folder: &Path) -> std::io::Result<(Mapping, bool)> {
-    let path = folder.join("control");
-    let file = region::open_or_create(&path)?;
-    let is_new = file.metadata()?.len() < CONTROL_BYTES as u64;
-    region::allocate(&file, CONTROL_BYTES as u64)?;
-    let map = Mapping::new(file, CONTROL_BYTES, true)?;
-    let fresh = is_new || map.word64(at::MAGIC).load(Ordering::Acquire) != MAGIC;
-    Ok((map, fresh))
+/// The block, and whether it says nothing: it was just made, or is not whole.
+fn open_control(path: &Path, is_alone: bool) -> PyResult<(Mapping, bool)> {
+    let os = |error| errors::os(error, path);
+    let file = region::open_or_create(path).map_err(os)?;
+    let is_short = file.metadata().map_err(os)?.len() < CONTROL_BYTES as u64;
+    if is_short && !is_alone {
+        return Err(broken(path));
+    }
+    region::allocate(&file, CONTROL_BYTES as u64).map_err(os)?;
+    let map = Mapping::new(file, CONTROL_BYTES, true).map_err(os)?;
+    let is_fresh = is_short || map.word64(at::MAGIC).load(Ordering::Acquire) != MAGIC;
+    if is_fresh && !is_alone {
+        return Err(broken(path));
+    }
+    Ok((map, is_fresh))
+}
+
+/// Whoever has the queue open goes by another block, or by one that is damaged.
+fn broken(path: &Path) -> PyErr {
+    let text = "missing, cut short or damaged while other processes have the queue open; \
+                close it in all of them, then open it again";
+    Python::attach(|py| errors::error(py, "StorageError", (path.to_path_buf(), text)))
+}
+
+impl Shared {
+    /// Opens the block in `folder`, with the opening lock held.
+    ///
+    /// Whoever else is alive is of this kernel, whatever its boot id says: then the words are of
+    /// now, and nobody touches them. Only someone alone may set them anew.
+    fn found(folder: &Path, door: &Arc<Door>) -> PyResult<Self> {
+        let os = |error| errors::os(error, folder);
+        let is_alone = !lock::anyone_else(door.owned().file()).map_err(os)?;
+        let path = folder.join("control");
+        let (map, fresh) = open_control(&path, is_alone)?;
+        if is_alone {
+            for word in [at::LOCK, at::SYNC_LOCK, at::WAITERS, at::SYNC_ASKED] {
+                map.word32(word).store(0, Ordering::SeqCst);
+            }
+        }
+        let opening = map.word32(at::OPENINGS).fetch_add(1, Ordering::AcqRel);
+        let map = Arc::new(map);
+        let life = Life::new(door, Arc::clone(&map), opening).map_err(os)?;
+        let (path, others, waiting) = (folder.to_path_buf(), Mutex::default(), Mutex::new(0));
+        let control = Control { map, life, path, others, waiting };
+        Ok(Self { control: control.into(), is_first: is_alone, is_new: fresh })
+    }
 }
 
 #[pymethods]
 impl Shared {
-    /// Opens the block in `folder` and holds the opening lock until `opened()`.
-    #[new]
-    fn new(py: Python<'_>, folder: PathBuf, boot: u64) -> PyResult<Self> {
-        let path = folder.clone();
-        let opened = py.detach(|| -> std::io::Result<Self> {
-            let lock = region::open_or_create(&folder.join("lock"))?;
-            Life::begin_open(&lock)?;
-            let is_alone = !Life::anyone_else(&lock)?;
-            let (map, fresh) = open_control(&folder)?;
-            let same_boot = map.word64(at::BOOT).load(Ordering::Acquire) == boot;
-            if is_alone || !same_boot || fresh {
-                for word in [at::LOCK, at::SYNC_LOCK, at::WAITERS, at::SYNC_ASKED] {
-                    map.word32(word).store(0, Ordering::SeqCst);
-                }
-            }
-            let opening = map.word32(at::OPENINGS).fetch_add(1, Ordering::AcqRel);
-            let map = Arc::new(map);
-            let life = Life::new(lock, Arc::clone(&map), opening)?;
-            let control = Control { map, life, path: folder, waiting: Mutex::new(0) };
-            Ok(Self { control: control.into(), is_first: is_alone || !same_boot, is_new: fresh })
-        });
-        opened.map_err(|error| crate::errors::os(error, &path))
+    /// Opens the block in `folder` and calls `work` with it, while nobody else opens or closes.
+    #[staticmethod]
+    fn open(py: Python<'_>, folder: PathBuf, work: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
+        let door = Door::open(&folder.join("lock"))?;
+        let _inside = door.enter(py)?;
+        let shared = Py::new(py, Self::found(&folder, &door)?)?;
+        if let Err(error) = work.call1((&shared,)) {
+            let _ = shared.get().control.end(py);
+            return Err(error);
+        }
+        Ok(shared)
     }
 
-    /// Takes no further part: whatever this opener had leased may go to others.
-    fn close(&self) -> PyResult<()> {
-        Ok(self.control.end()?)
+    /// The same for someone who leaves at once; answers what `work` does.
+    #[staticmethod]
+    fn visit(py: Python<'_>, folder: PathBuf, work: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let door = Door::open(&folder.join("lock"))?;
+        let _inside = door.enter(py)?;
+        let shared = Py::new(py, Self::found(&folder, &door)?)?;
+        let answer = work.call1((&shared,));
+        let ended = shared.get().control.end(py);
+        let answer = answer?.unbind();
+        ended.map(|()| answer)
     }
 
-    /// In a forked child: the parent's opening is not ours.
-    fn abandon(&self) -> PyResult<()> {
-        Ok(self.control.life.abandon()?)
+    /// Calls `work` while nobody else opens, closes, or changes groups; answers what it does. It
+    /// may come here again.
+    fn alone(&self, py: Python<'_>, work: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        if self.control.life.is_over() {
+            return Err(self.control.closed(py));
+        }
+        let _inside = self.control.life.door().enter(py)?;
+        work.call0().map(Bound::unbind)
+    }
+
+    /// Takes no further part: whatever this opener had leased may go to others. Before that, `work`
+    /// is called while nobody else opens or closes. However that ends, this opener has ended.
+    #[pyo3(signature = (work=None))]
+    fn close(&self, py: Python<'_>, work: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let inside = self.control.life.door().enter(py);
+        let done = match (&inside, work) {
+            (Ok(_), Some(work)) => work.call0().map(drop),
+            _ => Ok(()),
+        };
+        let ended = self.control.end(py);
+        inside?;
+        done.and(ended)
+    }
+
+    /// Leaves everything as a killed process does.
+    fn abandon(&self) {
+        self.control.life.door().owned().detach();
+    }
+
+    /// Which run of the machine the words are of.
+    #[getter]
+    fn boot(&self) -> u64 {
+        self.control.boot()
     }
 
     /// This opener's name in lease tables.
     #[getter]
     fn owner(&self) -> u32 {
         self.control.owner()
-    }
-
-    /// Lets other openers in.
-    fn opened(&self) -> PyResult<()> {
-        Ok(Life::end_open(self.control.life.file())?)
     }
 
     /// Whether nobody else has the queue open: the opener must recover it.
@@ -295,14 +458,9 @@ impl Shared {
         self.is_new
     }
 
-    /// Whether nobody else has it open now. Only with the opening lock held.
+    /// Whether nobody else has it open now. Only inside `alone` or `close`.
     fn is_alone(&self) -> PyResult<bool> {
-        Ok(!Life::anyone_else(self.control.life.file())?)
-    }
-
-    /// Takes the opening lock again (to close cleanly, to repair).
-    fn reopen(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| Life::begin_open(self.control.life.file()))?)
+        Ok(self.control.life.is_alone()?)
     }
 
     /// The folder of the block.
@@ -343,6 +501,17 @@ impl Shared {
             map.publish64(word, value);
         }
         map.publish32(at::POISON, 0);
+    }
+
+    /// Syncs a file of the queue, or the names in a folder of it; a failure poisons the queue.
+    fn sync_file(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let synced = py.detach(|| {
+            self.control.sync(|| match path.is_dir() {
+                true => region::sync_folder(&path),
+                false => region::sync(&region::open(&path, true)?),
+            })
+        });
+        synced.map_err(|error| errors::os(error, &path))
     }
 
     /// Words by name, for `info` and tests.
@@ -434,24 +603,32 @@ impl Shared {
     }
 
     /// Another program has appended: the tail is now `tail`, in the segment at `segment_base`.
-    /// With the append lock held. The segment first: a reader never goes past the old one's end.
-    fn follow(&self, tail: u64, segment_base: u64) {
-        let map = &self.control.map;
-        self.control.reserve(tail, self.control.next_number());
-        map.publish64(at::SEGMENT_BASE, segment_base);
-        self.control.advance(tail, self.control.next_number());
-        self.control.announce_dirty();
+    /// False: it was a put of ours, or someone else has said so. The segment first: a reader never
+    /// goes past the old one's end.
+    fn follow(&self, py: Python<'_>, tail: u64, segment_base: u64) -> PyResult<bool> {
+        let control = &*self.control;
+        let held = control.hold(py)?;
+        let is_foreign = control.tail() < tail;
+        if is_foreign {
+            control.reserve(tail, control.next_number());
+            control.map.publish64(at::SEGMENT_BASE, segment_base);
+            control.advance(tail, control.next_number());
+            control.announce_dirty();
+        }
+        drop(held);
+        control.wake();
+        Ok(is_foreign)
     }
 
     /// Moves the head: everything below is gone. Never back: another process may have trimmed
     /// further meanwhile.
     fn set_head(&self, py: Python<'_>, head: u64, number: u64) -> PyResult<()> {
-        self.lock(py)?;
+        let held = self.control.hold(py)?;
         if head > self.control.head() {
             self.control.map.publish64(at::HEAD_NUMBER, number);
             self.control.map.publish64(at::HEAD, head);
         }
-        self.control.life.give(self.control.lock_word());
+        drop(held);
         self.control.signal();
         Ok(())
     }
@@ -465,24 +642,6 @@ impl Shared {
     fn set_user_word(&self, index: usize, value: u64) -> PyResult<()> {
         self.control.map.publish64(user_at(index)?, value);
         Ok(())
-    }
-
-    /// Takes the append lock for work that Python does in small native steps (opening a
-    /// segment, trimming); waits without the interpreter lock. True: the last holder died.
-    fn lock(&self, py: Python<'_>) -> PyResult<bool> {
-        loop {
-            let got = py.detach(|| self.control.life.take(self.control.lock_word()));
-            if let Some(got) = got {
-                return Ok(got == Got::Inherited);
-            }
-            py.check_signals()?;
-        }
-    }
-
-    /// Gives the append lock back.
-    fn unlock(&self) {
-        self.control.life.give(self.control.lock_word());
-        self.control.wake();
     }
 }
 

@@ -5,22 +5,33 @@
 //! a holder is gone, the kernel has dropped its byte, and the next taker inherits the word and is
 //! told so. A name is a slot and how many openers there had been: a slot that was taken again by a
 //! later opener does not keep its dead predecessor's locks alive.
+//!
+//! Nobody waits for the interpreter lock while it holds a word: a neighbour in a long call would
+//! stall every process. Who has the interpreter lock takes a word by `take_soon` and keeps both
+//! until the word is given back; who has not takes it by `take`.
 
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use pyo3::{PyResult, Python};
+
+use crate::errors;
+use crate::shared::door::Door;
+use crate::sys::fork::Owned;
 use crate::sys::mapping::Mapping;
 use crate::sys::{futex, lockfile};
 
 const SLEEPERS: u32 = 1 << 31;
 const SPINS: u32 = 128;
+/// Who waits without the interpreter lock looks around after so many times `PATIENCE`.
+const ROUNDS: u32 = 5;
 /// How long a sleeper waits before it looks whether the holder is still alive.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Byte 0 of the lock file guards opening; slot `i` is byte `i + 1`.
-const OPEN_BYTE: u64 = 0;
+/// Slot `i` is byte `i + 1` of the lock file; byte 0 guards opening.
+const FIRST_SLOT_BYTE: u64 = 1;
 const SLOTS: u32 = 4096;
 const SLOT_BITS: u32 = 12;
 /// Where the control block keeps the name of each slot's opener.
@@ -35,52 +46,90 @@ pub enum Got {
     Inherited,
 }
 
+/// What a wait for a word came to.
+enum Seen {
+    Free,
+    /// The word as the dead holder left it.
+    Dead(u32),
+    Busy,
+}
+
+/// Whether any opener of the queue is alive, as another opening of its lock file sees it.
+pub fn anyone_else(file: &File) -> io::Result<bool> {
+    lockfile::any_held_elsewhere(file, FIRST_SLOT_BYTE, u64::from(SLOTS))
+}
+
+/// Why whoever has no interpreter lock did not get a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hindrance {
+    /// Its holder is at work for long, or frozen.
+    Busy,
+    /// This opener has ended.
+    Over,
+}
+
+impl std::fmt::Display for Hindrance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "another process has the lock",
+            Self::Over => "the queue was closed",
+        })
+    }
+}
+
+impl std::error::Error for Hindrance {}
+
+impl Hindrance {
+    /// The one that `error` stands for.
+    pub fn of(error: &io::Error) -> Option<Self> {
+        error.get_ref()?.downcast_ref().copied()
+    }
+}
+
+/// Does `work` without the interpreter lock; again, after a look at signals, while a lock that it
+/// needs is busy. `work` holds nothing when it answers that.
+pub fn patiently<T: Send>(
+    py: Python<'_>,
+    life: &Life,
+    work: impl Fn() -> io::Result<T> + Send + Sync,
+) -> PyResult<io::Result<T>> {
+    loop {
+        let done = py.detach(&work);
+        match done.as_ref().err().and_then(Hindrance::of) {
+            None => return Ok(done),
+            Some(Hindrance::Over) => return Err(errors::closed(py, life.is_forked())),
+            Some(Hindrance::Busy) => py.check_signals()?,
+        }
+    }
+}
+
 /// An opener's life: one byte of the lock file.
 pub struct Life {
-    file: File,
+    door: Arc<Door>,
+    owned: Arc<Owned>,
     slot: u32,
     name: u32,
     owners: Arc<Mapping>,
-    is_over: AtomicBool,
 }
 
 impl Life {
-    /// Takes the opening lock, waiting for whoever is opening the queue right now.
-    pub fn begin_open(file: &File) -> io::Result<()> {
-        loop {
-            match lockfile::lock(file, OPEN_BYTE) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                other => return other,
-            }
-        }
-    }
-
-    /// Lets the next opener in.
-    pub fn end_open(file: &File) -> io::Result<()> {
-        lockfile::unlock(file, OPEN_BYTE)
-    }
-
-    /// Whether any slot is held by someone else. Call it with the opening lock held.
-    pub fn anyone_else(file: &File) -> io::Result<bool> {
-        lockfile::any_held_elsewhere(file, OPEN_BYTE + 1, u64::from(SLOTS))
-    }
-
     /// Takes the first free slot and writes the opener's name there; `opening` counts openers.
-    pub fn new(file: File, owners: Arc<Mapping>, opening: u32) -> io::Result<Self> {
+    pub fn new(door: &Arc<Door>, owners: Arc<Mapping>, opening: u32) -> io::Result<Self> {
         for slot in 0..SLOTS {
-            if lockfile::try_lock(&file, u64::from(slot) + 1)? {
+            if lockfile::try_lock(door.owned().file(), u64::from(slot) + FIRST_SLOT_BYTE)? {
                 let round = opening % (SLEEPERS >> SLOT_BITS).saturating_sub(1) + 1;
                 let name = round << SLOT_BITS | slot;
                 owners.word32(OWNERS_AT + slot as usize * 4).store(name, Ordering::Release);
-                return Ok(Self { file, slot, name, owners, is_over: false.into() });
+                let (door, owned) = (Arc::clone(door), Arc::clone(door.owned()));
+                return Ok(Self { door, owned, slot, name, owners });
             }
         }
         Err(io::Error::other(format!("{SLOTS} processes have this queue open: no slot is left")))
     }
 
     /// The lock file.
-    pub fn file(&self) -> &File {
-        &self.file
+    pub fn door(&self) -> &Arc<Door> {
+        &self.door
     }
 
     /// This opener's name.
@@ -88,95 +137,171 @@ impl Life {
         self.name
     }
 
+    /// Whether nobody else has the queue open.
+    pub fn is_alone(&self) -> io::Result<bool> {
+        anyone_else(self.owned.file()).map(|others| !others)
+    }
+
     /// Whether the opener of this name is alive. An unreadable lock file counts as alive.
     pub fn is_alive(&self, name: u32) -> bool {
-        let slot = name & (SLOTS - 1);
-        let held = || lockfile::is_held_elsewhere(&self.file, u64::from(slot) + 1);
+        let (slot, file) = (name & (SLOTS - 1), self.owned.file());
+        let held = || lockfile::is_held_elsewhere(file, u64::from(slot) + FIRST_SLOT_BYTE);
         name == self.name
             || (self.owners.word32(OWNERS_AT + slot as usize * 4).load(Ordering::Acquire) == name
                 && held().unwrap_or(true))
     }
 
-    /// Takes the word without waiting.
+    /// Takes the word without waiting. The exchange comes before any later look at `is_over`: see
+    /// `has`.
     #[inline(always)]
     pub fn try_take(&self, word: &AtomicU32) -> Option<Got> {
-        let mine = self.name;
-        word.compare_exchange(0, mine, Ordering::Acquire, Ordering::Relaxed)
+        word.compare_exchange(0, self.name, Ordering::SeqCst, Ordering::Relaxed)
             .ok()
             .map(|_| Got::Clean)
     }
 
-    /// Takes the word, waiting as long as its holder lives. None after `patience` rounds or on a
-    /// signal: the caller looks around and comes back.
+    /// Takes the word, or waits a moment for it, with the interpreter lock let go only while the
+    /// word is not held. None: look at signals and come back.
+    #[inline(always)]
+    pub fn take_soon(&self, py: Python<'_>, word: &AtomicU32) -> Option<Got> {
+        self.try_take(word).or_else(|| self.take_slowly(py, word))
+    }
+
+    #[cold]
+    fn take_slowly(&self, py: Python<'_>, word: &AtomicU32) -> Option<Got> {
+        self.spin(word).or_else(|| self.take_seen(word, &py.detach(|| self.wait(word))))
+    }
+
+    /// The same for whoever has no interpreter lock. None: look around and come back.
     pub fn take(&self, word: &AtomicU32) -> Option<Got> {
-        let mine = self.name;
+        self.spin(word).or_else(|| self.take_seen(word, &self.wait(word)))
+    }
+
+    fn spin(&self, word: &AtomicU32) -> Option<Got> {
         for _ in 0..SPINS {
             if let Some(got) = self.try_take(word) {
                 return Some(got);
             }
             std::hint::spin_loop();
         }
+        None
+    }
+
+    /// Sleeps until the word is given back, its holder is found dead, or a moment is over.
+    fn wait(&self, word: &AtomicU32) -> Seen {
         let seen = word.load(Ordering::Relaxed);
         if seen == 0 {
-            return word
-                .compare_exchange(0, mine | SLEEPERS, Ordering::Acquire, Ordering::Relaxed)
-                .ok()
-                .map(|_| Got::Clean);
+            return Seen::Free;
         }
         let marked = seen | SLEEPERS;
         if seen != marked
             && word.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed).is_err()
         {
-            return None;
+            return Seen::Busy;
         }
-        if futex::wait(word, marked, Some(PATIENCE)) == futex::Woken::TimedOut {
-            let holder = marked & !SLEEPERS;
-            if !self.is_alive(holder) {
-                return word
-                    .compare_exchange(marked, mine | SLEEPERS, Ordering::AcqRel, Ordering::Relaxed)
-                    .ok()
-                    .map(|_| Got::Inherited);
-            }
-            return None;
+        match futex::wait(word, marked, Some(PATIENCE)) {
+            futex::Woken::TimedOut if !self.is_alive(marked & !SLEEPERS) => Seen::Dead(marked),
+            futex::Woken::TimedOut | futex::Woken::Interrupted => Seen::Busy,
+            futex::Woken::Changed => Seen::Free,
         }
-        word.compare_exchange(0, mine | SLEEPERS, Ordering::Acquire, Ordering::Relaxed)
+    }
+
+    /// Takes the word as a wait has found it. Others may be sleeping on it, too.
+    fn take_seen(&self, word: &AtomicU32, seen: &Seen) -> Option<Got> {
+        let (found, got) = match seen {
+            Seen::Free => (0, Got::Clean),
+            Seen::Dead(found) => (*found, Got::Inherited),
+            Seen::Busy => return None,
+        };
+        word.compare_exchange(found, self.name | SLEEPERS, Ordering::SeqCst, Ordering::Relaxed)
             .ok()
-            .map(|_| Got::Clean)
+            .map(|_| got)
     }
 
-    /// Gives the slot back: this opener takes no further part.
-    pub fn end(&self) -> io::Result<()> {
-        self.is_over.store(true, Ordering::Release);
-        lockfile::unlock(&self.file, u64::from(self.slot) + 1)
-    }
-
-    /// In a forked child: lets go of the parent's life without ending it.
-    pub fn abandon(&self) -> io::Result<()> {
-        self.is_over.store(true, Ordering::Release);
-        lockfile::detach(&self.file)
-    }
-
-    /// Whether it has ended here: whatever is left of this opener must not touch shared state.
-    #[inline(always)]
-    pub fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
-    }
-
-    /// Waits until the word is ours, without looking around. Not under the interpreter lock.
-    pub fn take_patiently(&self, word: &AtomicU32) -> Got {
-        loop {
+    /// Takes the word for whoever has no interpreter lock, as long as nobody has to look around.
+    pub fn hold<'a>(&'a self, word: &'a AtomicU32) -> io::Result<Held<'a>> {
+        for _ in 0..ROUNDS {
             if let Some(got) = self.take(word) {
-                return got;
+                let held = Held::new(self, word, got);
+                return if self.is_over() {
+                    Err(io::Error::other(Hindrance::Over))
+                } else {
+                    Ok(held)
+                };
             }
         }
+        Err(io::Error::other(Hindrance::Busy))
     }
 
-    /// Frees the word and wakes one sleeper. The swap is a full fence: stores before it are
-    /// visible to whoever registers as a waiter after it.
+    /// Frees the word and wakes one sleeper; a word that another has taken over meanwhile stays
+    /// his. The exchange is a full fence: stores before it are visible to whoever registers as a
+    /// waiter after it.
     #[inline(always)]
     pub fn give(&self, word: &AtomicU32) {
-        if word.swap(0, Ordering::SeqCst) & SLEEPERS != 0 {
+        if word.compare_exchange(self.name, 0, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            self.give_to_sleeper(word);
+        }
+    }
+
+    #[cold]
+    fn give_to_sleeper(&self, word: &AtomicU32) {
+        let marked = self.name | SLEEPERS;
+        if word.compare_exchange(marked, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            futex::wake(word, 1);
+        } else if word.compare_exchange(self.name, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            // Nobody marks a word and takes the mark away again, but nothing depends on that.
             futex::wake(word, 1);
         }
+    }
+
+    /// Whether the word is held in this opener's name. After `end`: whoever takes a word looks at
+    /// `is_over` afterwards, so either it gives the word back at once, or it is seen here.
+    pub fn has(&self, word: &AtomicU32) -> bool {
+        word.load(Ordering::SeqCst) & !SLEEPERS == self.name
+    }
+
+    /// This opener takes no further part: whoever of it takes a word from now on gives it back.
+    pub fn end(&self) {
+        self.owned.end();
+    }
+
+    /// Gives the slot back, once nothing is held in its name any more.
+    pub fn give_slot(&self) -> io::Result<()> {
+        lockfile::unlock(self.owned.file(), u64::from(self.slot) + FIRST_SLOT_BYTE)
+    }
+
+    /// Whether it has ended here, or this process is a fork of its own: whatever is left of this
+    /// opener must not touch shared state.
+    #[inline(always)]
+    pub fn is_over(&self) -> bool {
+        self.owned.is_over()
+    }
+
+    /// Whether this process is a fork of the one that opened the queue.
+    pub fn is_forked(&self) -> bool {
+        self.owned.is_forked()
+    }
+}
+
+/// A word, held until this is dropped.
+pub struct Held<'a> {
+    life: &'a Life,
+    word: &'a AtomicU32,
+    /// How it was got.
+    pub got: Got,
+}
+
+impl<'a> Held<'a> {
+    /// Of a word that was just taken.
+    #[inline(always)]
+    pub fn new(life: &'a Life, word: &'a AtomicU32, got: Got) -> Self {
+        Self { life, word, got }
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.life.give(self.word);
     }
 }

@@ -2,7 +2,9 @@
 
 pub mod aio;
 pub mod control;
+pub mod door;
 pub mod gate;
 pub mod lock;
+pub mod seat;
 mod steady;
 pub mod waiters;

@@ -19,7 +19,7 @@ const FORWARD_PART: i64 = 100;
 impl Control {
     /// Nanoseconds since 1970 by the steady clock. Whoever asks moves it on, for all.
     pub fn steady_wall(&self, clock: &Clock) -> i64 {
-        let (boot, boot_id) = (clock.boot(), clock.boot_id_now());
+        let (boot, boot_id) = (clock.boot(), self.boot());
         let skew = clock.wall().saturating_sub(boot);
         let store = |skew: i64| {
             self.word(at::STEADY_SKEW).store(skew.cast_unsigned(), Ordering::Relaxed);

@@ -57,6 +57,9 @@ impl Control {
 
     /// One more who wants to be signalled. False: this opener has ended, nobody counts it.
     pub fn join_waiters(&self) -> bool {
+        if self.life().is_forked() {
+            return false; // The count is the parent's, and its lock may be with a thread of it.
+        }
         let mut waiting = self.waiting();
         if self.life().is_over() {
             return false;
@@ -68,6 +71,9 @@ impl Control {
 
     /// One less, unless the opener's end has already taken it out.
     pub fn leave_waiters(&self) {
+        if self.life().is_forked() {
+            return;
+        }
         let mut waiting = self.waiting();
         if let Some(left) = waiting.checked_sub(1) {
             *waiting = left;
@@ -75,12 +81,11 @@ impl Control {
         }
     }
 
-    /// This opener takes no further part, nor do those of it who still wait: the next opener
-    /// counts from 0 if it is alone, and a count that one of ours lowered later would hide others.
-    pub(crate) fn end(&self) -> std::io::Result<()> {
+    /// This opener has ended, and so have those of it who still wait: the next opener counts from
+    /// 0 if it is alone, and a count that one of ours lowered later would hide others.
+    pub(crate) fn forget_waiters(&self) {
         let mut waiting = self.waiting();
         self.map().word32(at::WAITERS).fetch_sub(std::mem::take(&mut *waiting), Ordering::SeqCst);
-        self.life().end()
     }
 
     /// A group's cursor has moved: wakes the puts that wait for it to get this far, once. Call it

@@ -32,11 +32,6 @@ pub fn try_lock(file: &File, byte: u64) -> io::Result<bool> {
     }
 }
 
-/// Waits for the byte. A signal ends the wait with `Interrupted`.
-pub fn lock(file: &File, byte: u64) -> io::Result<()> {
-    call(file, libc::F_OFD_SETLKW, &mut request(libc::F_WRLCK, byte))
-}
-
 /// Gives the byte back.
 pub fn unlock(file: &File, byte: u64) -> io::Result<()> {
     call(file, libc::F_OFD_SETLK, &mut request(libc::F_UNLCK, byte))
@@ -55,13 +50,14 @@ pub fn any_held_elsewhere(file: &File, byte: u64, count: u64) -> io::Result<bool
     Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }
 
-/// Points this process's descriptor elsewhere: a forked child must not keep its parent's locks
-/// alive, and must not end them either.
-pub fn detach(file: &File) -> io::Result<()> {
-    let null = File::open("/dev/null")?;
-    // SAFETY: both descriptors are open; the second is replaced in this process alone.
-    match unsafe { libc::dup3(null.as_raw_fd(), file.as_raw_fd(), libc::O_CLOEXEC) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
+/// Takes the whole file or folder for as long as its descriptor is open, if nobody has it.
+pub fn try_lock_whole(file: &File) -> io::Result<bool> {
+    // SAFETY: the descriptor is open while `file` is borrowed.
+    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+        0 => Ok(true),
+        _ => match io::Error::last_os_error() {
+            e if e.raw_os_error() == Some(libc::EWOULDBLOCK) => Ok(false),
+            e => Err(e),
+        },
     }
 }

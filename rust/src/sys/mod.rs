@@ -7,6 +7,7 @@ pub mod clock;
 pub mod crc;
 pub mod eventfd;
 pub mod files;
+pub mod fork;
 pub mod futex;
 pub mod lockfile;
 pub mod mapping;

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import opening, panels, show
+from penstock.cli import opening, show
 from penstock.errors import CorruptError, Empty, Full, PenstockError
 
 FAMILIES = (
     "put", "take", "read", "about", "top", "groups", "labels", "upkeep", "health", "inspect",
-    "files", "doctor", "bench", "demo", "pipeline", "work",
+    "files", "doctor", "bench", "demo", "pipeline",
 )  # fmt: skip
 
 INTERRUPTED = 130
@@ -53,7 +53,6 @@ def root(
 
 for family in FAMILIES:
     importlib.import_module(f"penstock.cli.{family}").register(app)
-panels.arrange(app)
 
 
 @cache

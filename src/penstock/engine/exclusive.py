@@ -6,7 +6,6 @@ however it ends. Whoever finds an exclusive group whose folder is not locked rem
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,20 +15,6 @@ from penstock.disk import files
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
-
-
-def take(folder: Path) -> int | None:
-    """A descriptor that holds the folder, or none when someone else has it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Between opening and locking, the folder may have been removed and made again.
-        if os.fstat(descriptor).st_ino == folder.stat().st_ino:
-            return descriptor
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    os.close(descriptor)
-    return None
 
 
 def is_exclusive(folder: Path) -> bool:
@@ -52,13 +37,13 @@ def remove(folder: Path) -> None:
 def remove_if_dead(folder: Path) -> bool:
     """Removes an exclusive group if nobody holds it; whether it is gone."""
     try:
-        seat = take(folder)
+        seat = _core.Seat.take(folder)
     except FileNotFoundError:
         return True
     if seat is None:
         return False
     remove(folder)
-    os.close(seat)
+    seat.close()
     return True
 
 

@@ -7,10 +7,9 @@ asyncio tasks or processes.
 
 from __future__ import annotations
 
-import os
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from penstock import _core
 from penstock.disk import files
-from penstock.engine import deadletter, exclusive, openings, positions
+from penstock.engine import deadletter, exclusive, positions
 from penstock.errors import ClosedError, Empty, GroupError, OptionError, PenstockError
 from penstock.options import Durability, GroupKeywords, GroupOptions
 
@@ -103,7 +102,7 @@ class Group:
         self._start: positions.Where | Group = start
         self._wanted = {key: value for key, value in options.items() if value is not None}
         self._create, self._is_look = create, look
-        self._seat: int | None = None
+        self._seat: _core.Seat | None = None
         self._version, self._is_new = -1, False
         self.options = GroupOptions()
         self._open()
@@ -111,8 +110,7 @@ class Group:
     def _open(self) -> None:
         # Whoever deletes, renames or changes it is done, or has not begun: or the table of one
         # group would go with the journal of another of its name.
-        with openings.alone(self.queue.store.need_shared()):
-            self._open_alone()
+        self.queue.store.need_shared().alone(self._open_alone)
         moved = self.queue.store.moved_group(self.name) if self.options.mirrored else None
         if moved is not None and not self._is_new:
             self.core.seek(moved)
@@ -198,18 +196,20 @@ class Group:
         """Whether `get` and `get_many` are the native ones: nobody has others in their place."""
         return (type(self).get, type(self).get_many) == _OWN
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Nobody else opens, changes, deletes or renames it."""
-        with openings.alone(self.queue.store.need_shared()):
+    def _alone(self, work: Callable[[], None]) -> None:
+        """Calls `work` while nobody else opens, changes, deletes or renames the group."""
+
+        def inside() -> None:
             if self.core.is_gone:
                 raise GroupError(f"group {self.name!r} was deleted or renamed; open it again")
-            yield
+            work()
+
+        self.queue.store.need_shared().alone(inside)
 
     def _sit_down(self) -> None:
         """Keeps everyone else out for as long as this process has the group open."""
         if self._seat is None:
-            self._seat = exclusive.take(self.folder)
+            self._seat = _core.Seat.take(self.folder)
         if self._seat is None:
             raise GroupError(
                 f"group {self.name!r} of {self.queue.path} is exclusive and another consumer has "
@@ -218,7 +218,7 @@ class Group:
 
     def _stand_up(self) -> None:
         if self._seat is not None:
-            os.close(self._seat)
+            self._seat.close()
             self._seat = None
 
     def _starting_offset(self, own: int | None) -> int:
@@ -375,11 +375,14 @@ class Group:
         deadletter.refuse_own(self, options)
         if options.mirrored:
             self.queue.store.note_group(self.name, options)
-        with self._alone():
+
+        def change() -> None:
             # From what the file says: another process may have changed something else.
-            options = (load_options(self.folder) or options).changed(**changes)
-            store_options(self.folder, options)
+            changed = (load_options(self.folder) or options).changed(**changes)
+            store_options(self.folder, changed)
             self.core.bump_version()
+
+        self._alone(change)
         self.refresh()
 
     def refresh(self) -> None:
@@ -426,26 +429,32 @@ class Group:
         """Removes the group and its progress. Consumers in other processes get `GroupError`."""
         self.core.close()
         self.queue.forget_group(self.name)
-        with suppress(GroupError), self._alone():
-            # First the sign: whoever is here does nothing more where a new group may be.
-            self.core.retire()
-            exclusive.remove(self.folder)
-            if self.options.mirrored:
-                self.queue.store.drop_group(self.name)
+        with suppress(GroupError):
+            self._alone(self._remove)
         self._stand_up()
+
+    def _remove(self) -> None:
+        # First the sign: whoever is here does nothing more where a new group may be.
+        self.core.retire()
+        exclusive.remove(self.folder)
+        if self.options.mirrored:
+            self.queue.store.drop_group(self.name)
 
     def rename(self, name: str) -> None:
         """Gives the group another name. Leases end; other handles on it get `GroupError`."""
         folder = folder_of(self.queue, name)
         if self.queue.store.mirror(self.name) is not None:
             raise GroupError(f"format {self.queue.store.format} itself keeps group {self.name!r}")
-        with self._alone():
+
+        def move() -> None:
             if name in names(self.queue):
                 raise GroupError(f"{self.queue.path}: there is a group {name!r} already")
             self.core.checkpoint()  # What a group that acks by getting has read is in no record.
             self.core.retire()
             _core.rename_file(self.folder, folder)
             _core.unlink_file(folder / "table")  # A cache with the old handles' sign in it.
+
+        self._alone(move)
         self.queue.forget_group(self.name)
         self.name, self.folder = name, folder
         self._open()

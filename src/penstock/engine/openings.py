@@ -1,8 +1,4 @@
-"""The queues that this process has open: closed at its exit, forgotten by its forked children.
-
-Opening a group is guarded by the queue's opening lock, which is a lock on a file and tells
-processes apart, not threads: these wait for each other here.
-"""
+"""The queues that this process has open: closed at its exit, forgotten by its forked children."""
 
 from __future__ import annotations
 
@@ -10,11 +6,9 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock import _core
 from penstock.errors import ClosedError, PenstockError
 
 if TYPE_CHECKING:
@@ -22,24 +16,6 @@ if TYPE_CHECKING:
 
 OPEN: weakref.WeakSet[Queue] = weakref.WeakSet()
 _lock = threading.RLock()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Only one thread of this process at a time."""
-    with _lock:
-        yield
-
-
-@contextmanager
-def alone(shared: _core.Shared) -> Iterator[None]:
-    """Only one thread of one process at a time; whoever opens or closes the queue waits too."""
-    with one_thread():
-        shared.reopen()
-        try:
-            yield
-        finally:
-            shared.opened()
 
 
 def add(queue: Queue) -> None:

@@ -481,18 +481,22 @@ class Queue:
             self.__dict__.pop(name, None)
         if self._pid != os.getpid():
             return
-        if not self._read_only:
-            self.store.need_shared().signal()
-        if self._keeper is not None:
-            self._keeper.stop()
-            self._keeper = None
-        groups, graves = self._handles.close()
-        for group in groups:
-            group.core.close() if self.is_poisoned else group.close()
-        for grave in graves:
-            grave.close()
-        self.store.on_full = None  # It names this queue: together they would stay for ever.
-        self.store.close()
+        try:
+            if not self._read_only:
+                self.store.need_shared().signal()
+            if self._keeper is not None:
+                self._keeper.stop()
+                self._keeper = None
+            groups, graves = self._handles.close()
+            for group in groups:
+                group.core.close() if self.is_poisoned else group.close()
+            for grave in graves:
+                grave.close()
+            self.store.on_full = None  # It names this queue: together they would stay for ever.
+            self.store.close()
+        except BaseException:
+            self.store.drop()  # Interrupted, as by Ctrl-C: the next opener recovers it.
+            raise
 
     def after_fork(self) -> None:
         """In the child: the parent's opening is not ours; the next use opens again."""

@@ -17,7 +17,7 @@ A repair needs the queue for itself, because those who have it open would not se
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,8 +93,7 @@ def repair(
     store.on_verified = on_verified or store.on_verified
     if dry_run:
         return _Repair(store, is_dry_run=True).run()
-    with _alone(store):
-        report = _Repair(store, is_dry_run=False).run()
+    report = _alone(store, _Repair(store, is_dry_run=False).run)
     if not report.left:
         # Opening for writing drops a torn tail, closing leaves the queue clean. Layouts that are
         # only read have neither.
@@ -103,19 +102,17 @@ def repair(
     return report
 
 
-@contextlib.contextmanager
-def _alone(store: Store) -> Iterator[None]:
-    """With the opening lock held, if nobody has the queue open."""
-    files.refuse_network_file_system(store.path)
-    files.make_folder(store.sidecar)
-    shared = _core.Shared(store.sidecar, store.clock.boot_id())
-    try:
+def _alone(store: Store, work: Callable[[], Report]) -> Report:
+    """Calls `work` while nobody opens the queue; refused if someone has it open."""
+
+    def inside(shared: _core.Shared) -> Report:
         if not shared.is_alone():
             raise StorageError(store.path, "someone has the queue open; close it there first")
-        yield
-    finally:
-        shared.close()
-        shared.opened()
+        return work()
+
+    files.refuse_network_file_system(store.path)
+    files.make_folder(store.sidecar)
+    return _core.Shared.visit(store.sidecar, inside)
 
 
 class _Repair:

@@ -174,18 +174,6 @@ class Store(StoreSegments, OwnGroups, ABC):
         """Saves messages of damaged segments that no offset names; how many. Alone, for repair."""
         return 0
 
-    def as_stored(
-        self, message: _core.Message, original: _core.Message, source: Store
-    ) -> _core.Message:
-        """`message`, which is to be put here, with what `original` tells beyond it in the queue
-        `source`: formats that can hold its bytes as they are add them."""
-        return message
-
-    def is_same(self, wanted: bytes, found: bytes) -> bool:
-        """Whether a body or a header came back as it was put; formats that take them apart compare
-        values."""
-        return wanted == found
-
     @property
     def is_sealing(self) -> bool:
         """Whether offsets of a dead appender must not be used again (encryption)."""
@@ -201,15 +189,15 @@ class Store(StoreSegments, OwnGroups, ABC):
     def _open_live(self) -> None:
         files.refuse_network_file_system(self.path)
         files.make_folder(self.sidecar)
-        boot = self.clock.boot_id()
-        shared = self.shared = _core.Shared(self.sidecar, boot)
-        try:
-            self.was_first = shared.is_first or shared.is_new
-            if self.was_first:
-                self._open_first(shared, boot)
-            segment = self._open_last(shared.segment_base)
-        finally:
-            shared.opened()
+        _core.Shared.open(self.sidecar, self._open_alone)
+
+    def _open_alone(self, shared: _core.Shared) -> None:
+        """Under the opening lock. Who finds nobody else alive recovers; whoever else has the queue
+        open is of this kernel, whatever its boot id says: then all words are of now."""
+        self.shared, self.was_first = shared, shared.is_first
+        if self.was_first:
+            self._open_first(shared, self.clock.boot_id())
+        segment = self._open_last(shared.segment_base)
         options = self.options
         self.publish = self.publisher()
         self.writer = _core.Writer(
@@ -246,24 +234,34 @@ class Store(StoreSegments, OwnGroups, ABC):
         self.writer = None
         if shared is None:
             return
-        if writer is not None:
-            writer.close()
-        with self._turn:  # Or a thread that rolls would still close the old segment.
-            shared.reopen()
         try:
-            if writer is not None and not shared.is_poisoned:
-                writer.sync()
-            if shared.is_alone() and not shared.is_poisoned:
-                if not self.sidecar.exists():
-                    raise NoQueueError(self.path)  # Someone has deleted it meanwhile.
-                self.leave(shared)
-                shared.set_clean(True)
-                _core.sync_file(self.sidecar / "control")
+            if writer is not None:
+                writer.close()
+            with self._turn:
+                pass  # Or a thread that rolls would still close the old segment.
+            shared.close(lambda: self._close_alone(shared, writer))
         finally:
-            self.shared = None
-            shared.close()
-            shared.opened()
+            self.shared = None  # With it goes the life of an opener that was interrupted above.
             self._opened.clear()
+
+    def _close_alone(self, shared: _core.Shared, writer: _core.Writer | None) -> None:
+        """Under the opening lock."""
+        if shared.is_poisoned:
+            return
+        if not self.sidecar.exists():
+            raise NoQueueError(self.path)  # Someone has deleted it meanwhile.
+        if writer is not None:
+            writer.sync()
+        if shared.is_alone():
+            self.leave(shared)
+            shared.set_clean(True)
+            shared.sync_file(self.sidecar / "control")
+
+    def drop(self) -> None:
+        """Lets go at once, as a kill would: the next opener recovers what is there."""
+        shared, self.shared, self.writer = self.shared, None, None
+        if shared is not None:
+            shared.close()
 
     def leave(self, shared: _core.Shared) -> None:
         """The last one out: formats that tidy up do so here."""

@@ -15,7 +15,7 @@ use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use serde_json::{Map, Value};
 
-use super::event::{FLAGS, ID, KEY, MARK, MESSAGE, META, PAYLOAD, Raw};
+use super::event::{FLAGS, ID, MARK, MESSAGE, META, Raw};
 use crate::bytes::headers;
 use crate::formats::frame::Draft;
 
@@ -36,8 +36,7 @@ struct Sink<'a> {
     trail: Vec<String>,
 }
 
-/// The original's manner of escaping texts in JSON, and all that is not ASCII besides: its reader
-/// garbles a text that has both an escape and bytes of UTF-8.
+/// The original's manner of escaping texts in JSON.
 struct Escaped;
 
 impl Formatter for Escaped {
@@ -46,17 +45,14 @@ impl Formatter for Escaped {
         out: &mut W,
         text: &str,
     ) -> std::io::Result<()> {
-        let is_plain = |c: char| c.is_ascii() && !matches!(c, '<' | '>' | '&');
         let mut rest = text;
-        while let Some((plain, found)) =
-            rest.find(|c| !is_plain(c)).and_then(|at| rest.split_at_checked(at))
+        let special = ['<', '>', '&', '\u{2028}', '\u{2029}'];
+        while let Some((plain, found)) = rest.find(special).and_then(|at| rest.split_at_checked(at))
         {
             out.write_all(plain.as_bytes())?;
             let mut after = found.chars();
             if let Some(c) = after.next() {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    write!(out, "\\u{unit:04x}")?;
-                }
+                write!(out, "\\u{:04x}", u32::from(c))?;
             }
             rest = after.as_str();
         }
@@ -98,7 +94,7 @@ impl Sink<'_> {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    /// As the original reads it right.
+    /// As the original writes it: what HTML and JavaScript stumble over is escaped.
     fn json_text(&mut self, text: &str) {
         let mut writer = serde_json::Serializer::with_formatter(&mut *self.out, Escaped);
         let _ = serde::Serialize::serialize(text, &mut writer);
@@ -382,7 +378,7 @@ struct Extra {
     is_event: bool,
 }
 
-fn extra(draft: &Draft<'_>, max_flags: u64, holds_key: bool) -> Result<Extra, String> {
+fn extra(draft: &Draft<'_>, max_flags: u64) -> Result<Extra, String> {
     let mut found = Extra::default();
     let mut named = Vec::new();
     for (name, value) in headers::iterate(draft.headers) {
@@ -398,13 +394,12 @@ fn extra(draft: &Draft<'_>, max_flags: u64, holds_key: bool) -> Result<Extra, St
                     format!("header beats.flags is {text:?}; give a number from 0 to {max_flags}")
                 })?;
             }
-            PAYLOAD => {}
             _ => named.push((String::from_utf8_lossy(name).into_owned(), text.into_owned())),
         }
         found.is_event |= name == META || name == FLAGS;
     }
     for (name, text) in named {
-        if name.as_bytes() == ID || name == MARK || name == KEY {
+        if name.as_bytes() == ID || name == MARK {
             return Err(format!("a header can't be called {name} here; formats penstock can"));
         }
         found.meta.insert(name, Value::String(text));
@@ -412,10 +407,6 @@ fn extra(draft: &Draft<'_>, max_flags: u64, holds_key: bool) -> Result<Extra, St
     if !draft.id.is_empty() {
         let id = String::from_utf8_lossy(draft.id).into_owned();
         found.meta.insert(String::from_utf8_lossy(ID).into_owned(), Value::String(id));
-    }
-    if holds_key && !draft.key.is_empty() {
-        let key = String::from_utf8_lossy(draft.key).into_owned();
-        found.meta.insert(KEY.to_owned(), Value::String(key));
     }
     Ok(found)
 }
@@ -465,12 +456,11 @@ fn event(
     Ok(())
 }
 
-/// Appends the event that the draft becomes. With `holds_key`, the message's key is part of it.
+/// Appends the event that the draft becomes.
 pub fn encode(
     draft: &Draft<'_>,
     encoding: Encoding,
     max_flags: u64,
-    holds_key: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), String> {
     if !draft.tag.is_empty() {
@@ -478,10 +468,9 @@ pub fn encode(
     }
     let before = out.len();
     let mut sink = Sink { out, encoding, trail: Vec::new() };
-    let is_bare = draft.headers.is_empty() && draft.id.is_empty();
-    let extra = match is_bare && (draft.key.is_empty() || !holds_key) {
+    let extra = match draft.headers.is_empty() && draft.id.is_empty() {
         true => Extra::default(),
-        false => extra(draft, max_flags, holds_key)?,
+        false => extra(draft, max_flags)?,
     };
     let begins = draft.body.iter().find(|byte| !byte.is_ascii_whitespace());
     if extra.is_event || begins == Some(&b'{') {

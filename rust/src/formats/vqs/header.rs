@@ -9,16 +9,18 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 
 use crate::bytes::checksum::crc32c;
 use crate::bytes::words;
+use crate::errors;
 use crate::files::region;
 use crate::formats::frame::{Batch, Publish};
 use crate::segment::{PyPublish, PySegment, Segment};
 use crate::shared::control::{Control, Shared, at};
+use crate::shared::lock::{Held, patiently};
 use crate::sys::mapping::Mapping;
 
 /// Capacity, count, read and write offset, in the header of every stage.
@@ -70,15 +72,6 @@ pub struct RingHeader {
     ready: AtomicU64,
 }
 
-/// A lock word of the control block, held.
-struct Held<'a>(&'a Control, &'a AtomicU32);
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.life().give(self.1);
-    }
-}
-
 fn missing() -> io::Error {
     io::Error::other("the segment is no ring that is open for writing")
 }
@@ -101,20 +94,25 @@ impl RingHeader {
     /// Takes the append lock; a dead holder's work is put right first.
     fn lock(&self, segment: &Segment) -> io::Result<Held<'_>> {
         let control = &*self.control;
-        control.life().take_patiently(control.lock_word());
-        let held = Held(control, control.lock_word());
+        let held = control.life().hold(control.lock_word())?;
+        self.settle_all(segment)?;
+        Ok(held)
+    }
+
+    /// Puts a dead holder's work right. With the append lock held.
+    fn settle_all(&self, segment: &Segment) -> io::Result<()> {
+        let control = &*self.control;
         if control.is_unfinished() {
             let (tail, number) = control.settled();
             control.advance(tail, number);
             self.put_right(segment, tail, number)?;
             control.reserve(tail, number);
         }
-        Ok(held)
+        Ok(())
     }
 
-    fn sync_lock(&self) -> Held<'_> {
-        self.control.life().take_patiently(self.control.sync_word());
-        Held(&self.control, self.control.sync_word())
+    fn sync_lock(&self) -> io::Result<Held<'_>> {
+        self.control.life().hold(self.control.sync_word())
     }
 
     /// Under the append lock, after its holder died.
@@ -200,7 +198,7 @@ impl RingHeader {
         is_synced: bool,
     ) -> io::Result<u64> {
         let control = &*self.control;
-        let _syncing = self.sync_lock();
+        let _syncing = self.sync_lock()?;
         let (old, old_number) = (control.head(), self.word(at::HEAD_NUMBER));
         if head <= old || head > control.tail() || segment.is_stale() {
             return Ok(0);
@@ -214,13 +212,13 @@ impl RingHeader {
             // Space may be used again only when a power loss can't bring its messages back.
             let held = self.lock(segment)?;
             let (tail, next_number) = (control.tail(), control.next_number());
+            control.begin_sync(); // What comes from now on asks the keepers anew.
             drop(held);
             let extent = Extent { head, tail, head_number: number, next_number };
-            let synced = segment.sync(false).and_then(|()| self.note(segment, &extent));
-            synced.inspect_err(|_| control.poison())?;
+            control.sync(|| segment.sync(false).and_then(|()| self.note(segment, &extent)))?;
             control.set_durable(tail);
         } else if let Some(left) = self.claimed(head, number) {
-            self.note(segment, &left).inspect_err(|_| control.poison())?;
+            control.sync(|| self.note(segment, &left))?;
         }
         let held = self.lock(segment)?;
         self.move_head(head, number);
@@ -338,7 +336,10 @@ impl PyRingHeader {
         synced: bool,
         since: Option<u64>,
     ) -> PyResult<u64> {
-        Ok(py.detach(|| self.0.free(&segment.0, head, since, synced))?)
+        let (header, segment) = (&self.0, &segment.0);
+        let free = || header.free(segment, head, since, synced);
+        let freed = patiently(py, header.control.life(), free)?;
+        freed.map_err(|error| errors::os(error, segment.path()))
     }
 
     /// Calls `action` while nobody appends, frees or syncs.
@@ -348,10 +349,9 @@ impl PyRingHeader {
         segment: &PySegment,
         action: &Bound<'_, PyAny>,
     ) -> PyResult<Py<PyAny>> {
-        let held = py.detach(|| -> io::Result<_> {
-            let syncing = self.0.sync_lock();
-            Ok((self.0.lock(&segment.0)?, syncing))
-        })?;
+        let _syncing = self.0.control.hold_sync(py)?;
+        let held = self.0.control.hold(py)?;
+        self.0.settle_all(&segment.0).map_err(|error| errors::os(error, segment.0.path()))?;
         let (tail, number) = self.0.control.settled();
         // Should we die: whoever appends next looks whether the file is still the same.
         self.0.control.reserve(tail + 1, number);

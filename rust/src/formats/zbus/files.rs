@@ -16,6 +16,7 @@ use crate::group::journal::Kind;
 use crate::group::table::Entry;
 use crate::group::{Mirror, PyMirror};
 use crate::segment::{PyPublish, Segment};
+use crate::shared::control::Shared;
 use crate::sys::mapping::Mapping;
 
 const BLOCK_COUNT_AT: usize = 4;
@@ -52,6 +53,19 @@ fn wrong(text: String) -> std::io::Error {
 }
 
 impl Index {
+    /// The oldest block and how many there are. A trim changes both by one write, which may be met
+    /// half-way: what is read twice in a row is whole.
+    fn blocks(&self) -> (u64, u64) {
+        let mut seen = (self.block_start(), self.block_count());
+        loop {
+            let again = (self.block_start(), self.block_count());
+            if again == seen {
+                return seen;
+            }
+            seen = again;
+        }
+    }
+
     fn block_count(&self) -> u64 {
         let word = self.map.word32(BLOCK_COUNT_AT).load(Ordering::Acquire);
         u64::from(u32::from_be_bytes(word.to_le_bytes())).min(SLOTS)
@@ -83,8 +97,8 @@ impl Index {
 
     /// The last block, which must be the one that begins at `base`.
     fn last(&self, base: u64) -> std::io::Result<u64> {
-        let count = self.block_count();
-        let last = self.block_start() + count.saturating_sub(1);
+        let (start, count) = self.blocks();
+        let last = start.saturating_add(count.saturating_sub(1));
         if count == 0 || self.base(last) != base {
             return Err(wrong(format!(
                 "the index says that block {last} begins at {}, the queue appends at {base}: \
@@ -115,13 +129,17 @@ impl Index {
     /// The block that `offset` is in and its place there. A place at the end of everything that
     /// is written is named in the block that was written, as the original does.
     fn locate(&self, offset: u64) -> (u64, u64) {
-        let (start, count) = (self.block_start(), self.block_count());
+        let (start, count) = self.blocks();
         let (mut low, mut high) = (0, count);
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.base(start + middle) <= offset { low = middle + 1 } else { high = middle }
+            if self.base(start.saturating_add(middle)) <= offset {
+                low = middle + 1
+            } else {
+                high = middle
+            }
         }
-        let mut block = start + low.saturating_sub(1);
+        let mut block = start.saturating_add(low.saturating_sub(1));
         if block > start && offset == self.base(block) && self.end(block) == 0 {
             block -= 1;
         }
@@ -156,7 +174,7 @@ impl Publish for EndWord {
 
     fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<()> {
         let index = &self.0;
-        let (start, count) = (index.block_start(), index.block_count());
+        let (start, count) = index.blocks();
         // It may have died while it began the next block, before anyone was told.
         if count > 1
             && index.base(start + count - 1) == batch.end
@@ -168,13 +186,9 @@ impl Publish for EndWord {
         index.set_end(block, batch.end - segment.base(), batch)
     }
 
-    fn begin(&self, old: &Segment, batch: &Batch, base: u64, synced: bool) -> std::io::Result<()> {
+    fn begin(&self, old: &Segment, batch: &Batch, base: u64) -> std::io::Result<()> {
         let index = &self.0;
         let block = index.last(old.base())?;
-        if synced {
-            // Its frames must be on the disk before the word that ends it for ever.
-            old.sync(false)?;
-        }
         // Ending it is no write: its time stays that of its last message.
         index.set_end(block, batch.end - old.base(), &Batch { now_ns: 0, ..*batch })?;
         let count = index.block_count();
@@ -361,5 +375,20 @@ impl ZbusIndex {
     /// The block that `offset` is in, and its place there.
     fn locate(&self, offset: u64) -> (u64, u64) {
         self.0.locate(offset)
+    }
+
+    /// The blocks before the one that begins at `base` are gone: their count and the first one's
+    /// number change by one write, while nobody appends. False: they were gone already.
+    fn trim(&self, py: Python<'_>, shared: &Shared, base: u64) -> PyResult<bool> {
+        let _held = shared.control.hold(py)?;
+        let (start, count) = self.0.blocks();
+        let gone = (0..count).find(|block| self.0.base(start.saturating_add(*block)) == base);
+        let Some(gone) = gone.filter(|gone| *gone > 0) else { return Ok(false) };
+        let mut range = [0; BLOCK_START_AT + 8 - BLOCK_COUNT_AT];
+        words::put(&mut range, 0, &u32::try_from(count - gone).unwrap_or(0).to_be_bytes());
+        let first = BLOCK_START_AT - BLOCK_COUNT_AT;
+        words::put(&mut range, first, &start.saturating_add(gone).to_be_bytes());
+        region::write_at(self.0.map.file(), BLOCK_COUNT_AT as u64, &range)?;
+        Ok(true)
     }
 }

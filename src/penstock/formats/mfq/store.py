@@ -64,8 +64,8 @@ class MfqStore(Store):
         sidecar = path / ".penstock"
         files.make_folder(sidecar)
         files.refuse_network_file_system(path)
-        shared = _core.Shared(sidecar, clock.boot_id())
-        try:
+
+        def make(shared: _core.Shared) -> None:
             if not segments.list_segments(path, sidecar):
                 # Our word first: a queue half made is then known for what it is.
                 _core.unlink_file(sidecar / "queue.json")
@@ -77,9 +77,8 @@ class MfqStore(Store):
                 segments.make_segment(path, sidecar, 0, options.segment_bytes)
                 for changed in (path / segments.OFFSETS, path, path.parent):
                     _core.sync_folder(changed)
-        finally:
-            shared.close()
-            shared.opened()
+
+        _core.Shared.visit(sidecar, make)
 
     def load(self) -> None:
         """Checks names, sizes and that the offsets can be."""
@@ -191,14 +190,7 @@ class MfqStore(Store):
         if not infos or end - infos[-1].base > infos[-1].size:
             path = segments.offset_path(self.path, PRODUCER)
             raise CorruptError(path, 0, f"offset {end}", "one inside the newest segment")
-        shared.lock()
-        try:
-            is_foreign = shared.tail < end
-            if is_foreign:
-                shared.follow(end, infos[-1].base)
-        finally:
-            shared.unlock()
-        if is_foreign:
+        if shared.follow(end, infos[-1].base):
             self._note_unchecked()
 
     def _note_unchecked(self) -> None:

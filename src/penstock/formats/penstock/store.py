@@ -61,8 +61,8 @@ class PenstockStore(Store):
         files.make_folder(sidecar)
         files.make_folder(path / "log")
         files.refuse_network_file_system(path)
-        shared = _core.Shared(sidecar, clock.boot_id())
-        try:
+
+        def make(shared: _core.Shared) -> None:
             if not segments.list_segments(path):
                 flags = layouts.ENCRYPTED if options.key else 0
                 flags |= layouts.COMPRESSED if options.compression == "lz4" else 0
@@ -76,9 +76,8 @@ class PenstockStore(Store):
                 _core.rename_file(prepared, segment_path(path, 0))
                 for folder in (path / "log", path, path.parent):
                     _core.sync_folder(folder)
-        finally:
-            shared.close()
-            shared.opened()
+
+        _core.Shared.visit(sidecar, make)
 
     def load(self) -> None:
         """Reads the oldest good header; the key must fit it."""

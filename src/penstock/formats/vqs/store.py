@@ -61,14 +61,13 @@ class VqsStore(Store):
         files.refuse_network_file_system(folder)
         sidecar = path / ".penstock" if stage.data else cls.sidecar_of(path)
         files.make_folder(sidecar)
-        shared = _core.Shared(sidecar, clock.boot_id())
-        try:
+
+        def make(shared: _core.Shared) -> None:
             if not stage.data_path(path).exists():
                 settings.create_files(path, sidecar, stage, options, shared.owner)
             _core.unlink_file(sidecar / settings.MAKING)
-        finally:
-            shared.close()
-            shared.opened()
+
+        _core.Shared.visit(sidecar, make)
 
     def load(self) -> None:
         """Reads header, settings and labels; the words are checked when the end is looked for."""

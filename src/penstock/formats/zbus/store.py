@@ -67,8 +67,8 @@ class ZbusStore(Store):
         table, sidecar = TABLE[layout], path / ".penstock"
         files.make_folder(sidecar)
         files.refuse_network_file_system(path)
-        shared = _core.Shared(sidecar, clock.boot_id())
-        try:
+
+        def make(shared: _core.Shared) -> None:
             if index.find(path) is None:
                 for folder in (path / "data", path / "reader"):
                     files.make_folder(folder)
@@ -86,9 +86,8 @@ class ZbusStore(Store):
                 _core.create_file(segment_path(path, 0), 0, synced=True)
                 for folder in (path / "data", path.parent):
                     _core.sync_folder(folder)
-        finally:
-            shared.close()
-            shared.opened()
+
+        _core.Shared.visit(sidecar, make)
 
     def load(self) -> None:
         """Finds out the details of the layout, or takes them from our own record."""
@@ -260,17 +259,8 @@ class ZbusStore(Store):
     def after_trim(self, kept: SegmentInfo) -> None:
         """BlockStart moves on disk, with the count, by one write; files go afterwards."""
         shared = self.need_shared()
-        shared.lock()
-        try:
-            found = self._head()
-            block = found.find(kept.base)
-            if block is None:
-                return  # Another process has trimmed further.
-            count = found.count - (block.number - found.start)
-            found.write_range(block.number, count)
-            _core.sync_file(self.index_path)
-        finally:
-            shared.unlock()
+        self.native().trim(shared, kept.base)
+        shared.sync_file(self.index_path)  # Also if another process has, and is not so far yet.
 
     def verify_extra(self, verdict: Verdict) -> None:
         """The index: blocks that follow each other, files that are there, the count."""

@@ -1,0 +1,124 @@
+//! Files whose locks are this process's alone.
+//!
+//! A lock by open file description lives as long as any copy of its descriptor does, and a fork
+//! copies them all. So every such file is listed here, from before it is locked; in a forked child
+//! its descriptor is pointed elsewhere before any other code runs, whoever called `fork` and
+//! whatever other threads were doing. A new program closes its copies by itself.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, Once, Weak};
+
+/// A file whose locks end with this process, and are not its children's.
+pub struct Owned {
+    file: File,
+    is_over: AtomicBool,
+    is_forked: AtomicBool,
+}
+
+impl Owned {
+    /// Opens a file by `open`; no fork comes between the opening and the listing.
+    pub fn open(open: impl FnOnce() -> io::Result<File>) -> io::Result<Arc<Self>> {
+        watch_forks()?;
+        let _gate = Gate::enter();
+        let (is_over, is_forked) = (AtomicBool::new(false), AtomicBool::new(false));
+        let owned = Arc::new(Self { file: open()?, is_over, is_forked });
+        if let Ok(mut listed) = LISTED.lock() {
+            listed.retain(|one| one.strong_count() > 0);
+            listed.push(Arc::downgrade(&owned));
+        }
+        Ok(owned)
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Nobody may act in the name of this file any more.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets go of the file's locks without ending them by itself: other copies of its descriptor
+    /// keep them. Allocates nothing.
+    pub fn detach(&self) {
+        self.end();
+        let (nowhere, number) = (NOWHERE.load(Ordering::Relaxed), self.file.as_raw_fd());
+        // SAFETY: both descriptors are open; the second is replaced in this process alone.
+        unsafe { libc::dup3(nowhere, number, libc::O_CLOEXEC) };
+    }
+
+    /// Whether that was said, or this process is a fork of the one that opened it.
+    #[inline(always)]
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Whether this process is a fork of the one that opened it.
+    pub fn is_forked(&self) -> bool {
+        self.is_forked.load(Ordering::Relaxed)
+    }
+}
+
+static LISTED: Mutex<Vec<Weak<Owned>>> = Mutex::new(Vec::new());
+/// A descriptor of `/dev/null`: a forked child may have none left to open it with.
+static NOWHERE: AtomicI32 = AtomicI32::new(-1);
+/// Held while the list changes and while a fork goes on. No `Mutex`: the child opens it again.
+static GATE: AtomicBool = AtomicBool::new(false);
+
+struct Gate;
+
+impl Gate {
+    fn enter() -> Self {
+        while GATE.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        Self
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        GATE.store(false, Ordering::Release);
+    }
+}
+
+/// Asks to be told of every fork, once per process.
+fn watch_forks() -> io::Result<()> {
+    static ONCE: Once = Once::new();
+    if NOWHERE.load(Ordering::Acquire) < 0 {
+        let nowhere = File::open("/dev/null")?;
+        let number = nowhere.as_raw_fd();
+        if NOWHERE.compare_exchange(-1, number, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            std::mem::forget(nowhere); // Open for good.
+        }
+    }
+    let mut refused = 0;
+    ONCE.call_once(|| {
+        // SAFETY: the three functions live as long as the process: an extension is never unloaded.
+        refused = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    });
+    if refused == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(refused)) }
+}
+
+extern "C" fn before() {
+    std::mem::forget(Gate::enter());
+}
+
+extern "C" fn in_parent() {
+    drop(Gate);
+}
+
+/// Only this thread is in the child, and the gate kept the list whole. Allocates nothing.
+extern "C" fn in_child() {
+    if let Ok(listed) = LISTED.try_lock() {
+        for owned in listed.iter().filter_map(Weak::upgrade) {
+            owned.is_forked.store(true, Ordering::SeqCst);
+            owned.detach(); // The parent's locks neither end with it nor live on in it.
+        }
+    }
+    drop(Gate);
+}

@@ -1,0 +1,396 @@
+"""Who has a queue open: others who see another boot id, forked children, interrupted openers."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import signal
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from penstock import ClosedError, Empty, Queue, StorageError
+from penstock.clock import ManualClock
+from penstock.disk.control import CONTROL
+from tests import lockwords
+from tests.formats.checks import alarm
+from tests.waiting import LONG_S
+
+FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
+OFD_SETLK = 37
+SLEEPERS = 1 << 31
+
+
+def queue_of(path: Path, format: str = "penstock", **options: object) -> Queue:
+    name = "queue.bin" if format == "vqs" else "queue"
+    return Queue(path / name, format=format, **{"durability": "process"} | options)  # type: ignore[arg-type]
+
+
+def bodies(queue: Queue) -> list[bytes]:
+    return [message.body for message in queue.scan()]
+
+
+def other_boot() -> ManualClock:
+    """The clock of a container that sees another boot id than its neighbour."""
+    clock = ManualClock()
+    clock.restart()
+    return clock
+
+
+@contextmanager
+def opening_lock(sidecar: Path) -> Iterator[int]:
+    """Someone else is opening the queue."""
+    descriptor = os.open(sidecar / "lock", os.O_RDWR)
+    lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0)
+    fcntl.fcntl(descriptor, OFD_SETLK, lock)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def in_child(work: Callable[[], object]) -> str:
+    """What `work` answers in a forked child, or what it raises there."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            answer = repr(work())
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(writing, answer.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read().decode()
+    os.waitpid(child, 0)
+    return answer
+
+
+@contextmanager
+def idle_child(*inherited: int) -> Iterator[None]:
+    """A forked child that lives until the block ends, and has nothing to do with any queue."""
+    ready, say_ready = os.pipe()
+    over, say_over = os.pipe()
+    child = os.fork()
+    if child == 0:
+        for descriptor in (*inherited, say_over):
+            os.close(descriptor)
+        os.write(say_ready, b"x")
+        os.read(over, 1)
+        os._exit(0)
+    os.read(ready, 1)
+    try:
+        yield
+    finally:
+        for descriptor in (ready, say_ready, over, say_over):
+            os.close(descriptor)
+        os.waitpid(child, 0)
+
+
+# ── who is alone ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_opener_with_another_boot_id_recovers_nothing_under_the_others(
+    tmp_path: Path, format: str
+) -> None:
+    first = queue_of(tmp_path, format, clock=ManualClock())
+    first.put_many([b"1", b"2"])
+    lockwords.hold_append_lock(first)
+    second = queue_of(tmp_path, format, clock=other_boot())
+    assert not second.store.was_first
+    assert first.store.need_shared().words()["lock"]  # It is in the middle of an append.
+    lockwords.give_append_lock(first)
+    second.put(b"3")
+    first.put(b"4")
+    assert bodies(first) == bodies(second) == [b"1", b"2", b"3", b"4"]
+    second.close()
+    first.close()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_opener_with_another_boot_id_leaves_leases_to_their_holders(
+    tmp_path: Path, format: str
+) -> None:
+    with queue_of(tmp_path, format, clock=ManualClock()) as first:
+        first.put_many([b"1", b"2"])
+        held = first.group("g", ack="lease").get(0)
+        with queue_of(tmp_path, format, clock=other_boot()) as second:
+            group = second.group("g")
+            assert group.get(0).body == b"2"
+            with pytest.raises(Empty):
+                group.get(0)
+        held.ack()
+
+
+def test_nobody_joins_by_a_control_block_that_says_nothing(tmp_path: Path) -> None:
+    with queue_of(tmp_path) as queue:
+        queue.put(b"1")
+        block = queue.store.sidecar / "control"
+        kept = block.read_bytes()
+        block.write_bytes(bytes(len(kept)))
+        with pytest.raises(StorageError, match="other processes have the queue open"):
+            queue_of(tmp_path)
+        block.write_bytes(kept)
+
+
+# ── the opening lock ───────────────────────────────────────────────────────────────────────────
+
+
+def open_it(queue: Queue) -> object:
+    return Queue(queue.path)
+
+
+def open_a_group(queue: Queue) -> object:
+    return queue.group("new")
+
+
+def close_it(queue: Queue) -> None:
+    queue.close()
+
+
+@pytest.mark.parametrize("work", [open_it, open_a_group, close_it])
+def test_a_wait_for_the_opening_lock_is_ended_by_a_signal(
+    tmp_path: Path, work: Callable[[Queue], object]
+) -> None:
+    queue = queue_of(tmp_path)
+    queue.put(b"1")
+    with (
+        opening_lock(queue.store.sidecar),
+        pytest.raises(KeyboardInterrupt),
+        alarm(0.05),
+    ):
+        work(queue)
+    with queue_of(tmp_path) as later:  # Nothing was left locked.
+        assert bodies(later) == [b"1"]
+        later.group("another")
+    queue.close()
+
+
+def test_an_exception_while_the_opening_lock_is_held_gives_it_back(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    with queue_of(tmp_path) as queue:
+        with pytest.raises(KeyboardInterrupt):
+            queue.store.need_shared().alone(fail)
+        with opening_lock(queue.store.sidecar):
+            pass
+
+
+def test_closing_beside_a_frozen_holder_is_ended_by_a_signal(tmp_path: Path) -> None:
+    with queue_of(tmp_path) as frozen:
+        queue = queue_of(tmp_path, durability="interval", sync_interval_s=3600.0)
+        queue.put(b"1")
+        lockwords.hold_append_lock(frozen)
+        with pytest.raises(KeyboardInterrupt), alarm(0.05):
+            queue.close()
+        assert queue.is_closed
+        lockwords.give_append_lock(frozen)
+        assert frozen.store.need_shared().alone(frozen.store.need_shared().is_alone)
+        assert bodies(frozen) == [b"1"]
+
+
+def test_the_slot_stays_until_the_last_thread_is_done(tmp_path: Path) -> None:
+    """Or others would inherit the lock that the thread has, and append with it at once."""
+    with queue_of(tmp_path) as other:
+        queue = queue_of(tmp_path)
+        lockwords.hold_append_lock(queue)  # As a thread in the middle of an append has it.
+        closing = threading.Thread(target=queue.store.drop)
+        closing.start()
+        closing.join(0.1)
+        assert closing.is_alive()
+        assert not other.store.need_shared().is_alone()
+        lockwords.give_append_lock(queue)
+        closing.join(LONG_S)
+        assert other.store.need_shared().is_alone()
+
+
+# ── forks ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("ack", ["auto", "lease"])
+def test_what_was_bound_before_a_fork_does_nothing_in_the_child(
+    tmp_path: Path, ack: Literal["auto", "lease"]
+) -> None:
+    with queue_of(tmp_path) as queue:
+        queue.put_many([b"1", b"2", b"3"])
+        group = queue.group("g", ack=ack)
+        put, put_many, get, get_many = queue.put, queue.put_many, group.get, group.get_many
+        message = group.get(0)
+        assert in_child(lambda: put(b"no")).startswith("ClosedError: the queue was opened before")
+        assert in_child(lambda: get(0)).startswith("ClosedError: the queue was opened before")
+        assert in_child(lambda: get_many(2)).startswith("ClosedError: the queue was opened before")
+        if ack == "lease":
+            assert in_child(message.ack).startswith("ClosedError: the queue was opened before")
+        assert in_child(lambda: put_many([b"4"])).isdigit()  # The queue's own: the child's opening.
+        assert in_child(lambda: queue.put(b"5")).isdigit()
+        assert bodies(queue) == [b"1", b"2", b"3", b"4", b"5"]
+        assert group.get(0).body == b"2"
+
+
+def test_a_fork_while_another_thread_puts_leaves_the_child_no_lock_to_wait_for(
+    tmp_path: Path,
+) -> None:
+    with queue_of(tmp_path) as queue, queue_of(tmp_path) as holder:
+        put = queue.put
+        lockwords.hold_append_lock(holder)
+        thread = threading.Thread(target=put, args=(b"waits",))
+        thread.start()
+        while not queue.store.need_shared().words()["lock"] & SLEEPERS:
+            thread.join(0.001)
+        with alarm(LONG_S):
+            assert in_child(lambda: put(b"no")).startswith("ClosedError")
+        lockwords.give_append_lock(holder)
+        thread.join(LONG_S)
+        assert bodies(queue) == [b"waits"]
+
+
+def test_a_child_forked_while_a_thread_opens_does_not_keep_the_opening_alive(
+    tmp_path: Path,
+) -> None:
+    queue_of(tmp_path).close()
+    opened: list[Queue] = []
+    with ExitStack() as until_the_end:
+        with opening_lock(tmp_path / "queue/.penstock") as ours:
+            thread = threading.Thread(target=lambda: opened.append(queue_of(tmp_path)))
+            thread.start()
+            while not _descriptors():
+                thread.join(0.001)  # It has the lock file open, and waits for us.
+            until_the_end.enter_context(idle_child(ours))
+        thread.join(LONG_S)
+        opened[0].store.need_shared().abandon()  # As if the parent were killed.
+        with queue_of(tmp_path) as later:
+            assert later.store.was_first
+
+
+def _descriptors() -> list[Path]:
+    # The test has the lock file open itself, once.
+    found = [entry for entry in Path("/proc/self/fd").iterdir() if "lock" in _link(entry)]
+    return found[1:]
+
+
+def _link(entry: Path) -> str:
+    try:
+        return str(entry.readlink())
+    except OSError:
+        return ""
+
+
+def test_a_child_forked_from_a_broadcast_does_not_keep_its_group(tmp_path: Path) -> None:
+    with queue_of(tmp_path) as queue:
+        group = queue.broadcast()
+        seat = group._seat
+        assert seat is not None
+        with idle_child():
+            seat.close()
+            assert _is_free(group.folder)
+
+
+def _is_free(folder: Path) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+# ── the append lock and the interpreter lock ───────────────────────────────────────────────────
+
+
+def test_who_waits_for_the_interpreter_does_not_hold_the_append_lock(tmp_path: Path) -> None:
+    """Or a neighbour in a long call would stall every other process."""
+    with queue_of(tmp_path) as queue, queue_of(tmp_path) as holder:
+        lockwords.hold_append_lock(holder)
+        thread = threading.Thread(target=queue.put, args=(b"waits",))
+        thread.start()
+        with (queue.store.sidecar / "control").open("r+b") as file:
+            block = mmap.mmap(file.fileno(), 4096)
+        at = CONTROL.offset_of("lock")
+        word, python = ctypes.c_uint32.from_buffer(block, at), ctypes.PyDLL(None)
+        while not word.value & SLEEPERS:
+            thread.join(0.001)
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1000.0)
+        try:
+            word.value = 0
+            python.syscall(202, ctypes.byref(word), 1, 1)  # A futex, woken without letting go.
+            held = [word.value for _ in range(100_000)]
+        finally:
+            sys.setswitchinterval(before)
+        assert not any(held)
+        thread.join(LONG_S)
+        assert bodies(queue) == [b"waits"]
+        del word
+        block.close()
+
+
+def test_a_signal_that_raises_at_any_moment_leaves_no_lock_behind(tmp_path: Path) -> None:
+    """Every function call of these is a moment."""
+    works: list[Callable[[Queue], object]] = [
+        lambda queue: queue.put(b"x" * 600),
+        lambda queue: queue.sync(),
+        lambda queue: queue.trim(queue.end().tail),
+        lambda queue: queue.group(f"g{os.urandom(4).hex()}"),
+    ]
+    for format in ("zbus", "mfq", "penstock"):
+        path = tmp_path / format
+        path.mkdir()
+        with queue_of(path, format, segment_bytes=65536) as queue:
+            for work in works:
+                _interrupt_everywhere(queue, work)
+            with queue_of(path, format) as other, alarm(LONG_S):
+                other.put(b"goes on")
+                other.group("more")
+
+
+def _interrupt_everywhere(queue: Queue, work: Callable[[Queue], object], most: int = 60) -> None:
+    class Interrupt(Exception):
+        pass
+
+    def raise_it(*_: object) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGUSR1, raise_it)
+    try:
+        for moment in range(most):
+            left = moment
+
+            def look(*_: object) -> None:
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGUSR1)
+
+            sys.setprofile(look)
+            try:
+                try:
+                    work(queue)
+                finally:
+                    left = 0
+                    sys.setprofile(None)
+            except Interrupt:
+                pass
+            assert not queue.store.need_shared().words()["lock"]
+            with opening_lock(queue.store.sidecar):
+                pass
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_closed_queue_says_so(tmp_path: Path) -> None:
+    queue = queue_of(tmp_path)
+    put = queue.put
+    queue.close()
+    with pytest.raises(ClosedError, match="the queue was closed"):
+        put(b"x")

@@ -1,0 +1,22 @@
+"""The append lock, as another opener would hold it: its name in the control block."""
+
+from __future__ import annotations
+
+from penstock import Queue
+from penstock.disk.control import CONTROL
+
+
+def hold_append_lock(queue: Queue) -> None:
+    """From now on this opening seems to be in the middle of an append."""
+    _set(queue, queue.store.need_shared().owner)
+
+
+def give_append_lock(queue: Queue) -> None:
+    """It is done. Whoever sleeps looks again in a moment."""
+    _set(queue, 0)
+
+
+def _set(queue: Queue, name: int) -> None:
+    with (queue.store.sidecar / "control").open("r+b", buffering=0) as block:
+        block.seek(CONTROL.offset_of("lock"))
+        block.write(name.to_bytes(4, "little"))

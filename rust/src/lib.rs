@@ -33,8 +33,8 @@ mod _core {
     #[pymodule_export]
     use super::formats::beats::face::{
         beats_check_seal, beats_close_seal, beats_crypt, beats_frames, beats_is_stream,
-        beats_pack_stream, beats_plain_frame, beats_publish, beats_state, beats_stream,
-        beats_stream_end, beats_stream_rest, beats_whole_frames,
+        beats_open_end, beats_pack_stream, beats_plain_frame, beats_publish, beats_state,
+        beats_stream, beats_stream_end, beats_stream_rest, beats_whole_frames,
     };
     #[pymodule_export]
     use super::formats::face::{

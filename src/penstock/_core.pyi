@@ -37,6 +37,7 @@ __all__ = [
     "beats_crypt",
     "beats_frames",
     "beats_is_stream",
+    "beats_open_end",
     "beats_pack_stream",
     "beats_plain_frame",
     "beats_publish",
@@ -1150,6 +1151,9 @@ def beats_stream_rest(
 
 def beats_pack_stream(plain: bytes) -> bytes:
     """`plain` as a closed stream."""
+
+def beats_open_end(path: Path, data_at: int) -> int:
+    """The byte of a file where the blocks of its open stream end; the rest of it is a hole."""
 
 def beats_stream_end(plain: bytes) -> bytes:
     """What ends an open stream that holds `plain`."""

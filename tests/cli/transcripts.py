@@ -38,17 +38,17 @@ def steps(text: str) -> Iterator[Step]:
             yield Step(command, shown)
 
 
-def show(command: str, folder: Path) -> str:
+def show(command: str, folder: Path, columns: int = COLUMNS) -> str:
     """What a terminal shows for a command, without trailing blanks and empty lines around."""
     master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     here = str(Path(sys.executable).parent)
     environment = {
         "PATH": f"{here}:/usr/bin:/bin",
         "HOME": str(folder),
         "NO_COLOR": "1",
         "TERM": "dumb",
-        "COLUMNS": str(COLUMNS),
+        "COLUMNS": str(columns),
         "LC_ALL": "C.UTF-8",
     }
     with subprocess.Popen(

@@ -331,7 +331,9 @@ impl Writer {
         if let Some(sides) = segment.sides() {
             // What a frame can't hold is noted before anyone can meet the frame.
             let synced = self.is_always.then_some(control);
-            sides.note_extras(drafts, sizes, first, synced).map_err(Obstacle::Io)?;
+            let keyless = segment.frames().holds_key().then(|| without_keys(drafts));
+            let noted = keyless.as_deref().unwrap_or(drafts);
+            sides.note_extras(noted, sizes, first, synced).map_err(Obstacle::Io)?;
         }
         let way = Way { is_always: self.is_always, is_sealing: self.is_sealing };
         let first_word = way.place(segment, scratch, position, total + trailing, fill)?;
@@ -434,6 +436,11 @@ fn full(segment: &Segment, needed: usize) -> Obstacle {
         )),
         Some(_) => Obstacle::QueueFull(needed),
     }
+}
+
+/// The drafts as they are noted beside a segment whose frames hold their keys.
+fn without_keys<'a>(drafts: &[Draft<'a>]) -> Vec<Draft<'a>> {
+    drafts.iter().map(|draft| Draft { key: &[], ..*draft }).collect()
 }
 
 #[pymethods]

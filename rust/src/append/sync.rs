@@ -146,7 +146,8 @@ impl Writer {
                     return Ok(Err(error));
                 }
             }
-            *reached = after.base();
+            // Not where the next one begins: it may be empty, and end there, and its header counts.
+            *reached = oldest.end().min(after.base());
         }
         Ok(Ok(newest.into()))
     }

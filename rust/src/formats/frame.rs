@@ -240,6 +240,11 @@ pub trait Frames: Send + Sync {
         false
     }
 
+    /// Whether the message's key is in the frame, in a format that keeps keys beside its segments.
+    fn holds_key(&self) -> bool {
+        false
+    }
+
     /// Bytes of frames that one append may hold, of a segment with this many.
     fn most_at_once(&self, segment_bytes: usize) -> usize {
         (segment_bytes / 2).max(1 << 16)

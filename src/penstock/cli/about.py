@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import show
-from penstock.cli.opening import Json, QueueAt, command
+from penstock.cli.opening import Json, QueueAt, Utc, command
 from penstock.engine import glance
 from penstock.engine.queue import Queue
 from penstock.errors import PenstockError
@@ -44,8 +44,11 @@ def ls(
             show.emit(facts)
         rows.append(facts)
     if not show.wants_json(json):
-        columns = ("path", "format", "layout", "messages", "bytes", "groups", "error")
-        show.table(columns, ([row.get(name, "") for name in columns] for row in rows))
+        columns = ["path", "format", "layout", ">messages", ">bytes", ">groups"]
+        if any("error" in row for row in rows):
+            columns.append("error")
+        names = [column.removeprefix(">") for column in columns]
+        show.table(columns, ([row.get(name, "") for name in names] for row in rows))
 
 
 def find(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
@@ -85,6 +88,7 @@ def _short(queue: Queue) -> dict[str, Any]:
 
 def info(
     at: QueueAt,
+    utc: Utc = False,
     json: Json = None,
 ) -> None:
     """Show format, ends, segments and groups of a queue; changes nothing."""
@@ -104,13 +108,14 @@ def draw(facts: dict[str, Any]) -> None:
     show.facts(single | {f"meta.{k}": v for k, v in facts["meta"].items()})
     segments = facts["segments"]
     shown = segments[-SHOWN_SEGMENTS:]
-    title = f"{len(segments)} segments" + (", the newest:" if len(shown) < len(segments) else "")
+    title = show.plural(len(segments), "segment")
+    title += f", the newest {len(shown)}" if len(shown) < len(segments) else ""
     rows = (
         (Path(s["path"]).name, s["first"], s["messages"], show.size(s["bytes"]),
-         show.moment(s["first_ns"]), show.moment(s["last_ns"]))
+         show.moment(s["first_ns"], "seconds"))
         for s in shown
     )  # fmt: skip
-    show.table((">segment", ">first", ">messages", ">size", "from", "to"), rows, title)
+    show.table((">segment", ">first", ">messages", ">size", "from"), rows, title)
     draw_groups(facts["groups"])
 
 
@@ -119,5 +124,10 @@ def draw_groups(groups: list[dict[str, Any]]) -> None:
     names = ("name", "ack", "tags", "cursor", "lag", "leased", "ready", "delayed", "paused")
     right = {"cursor", "lag", "leased", "ready", "delayed"}
     columns = [f">{name}" if name in right else name for name in names]
-    rows = ([group.get(name) for name in names] for group in groups)
-    show.table(columns, rows, f"{len(groups)} groups")
+    rows = ([_shown(group.get(name)) for name in names] for group in groups)
+    show.table(columns, rows, show.plural(len(groups), "group"))
+
+
+def _shown(value: object) -> object:
+    """Yes and no instead of Python's words."""
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value

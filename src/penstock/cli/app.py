@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import opening, show
+from penstock.cli import opening, panels, show
 from penstock.errors import CorruptError, Empty, Full, PenstockError
 
 FAMILIES = (
     "put", "take", "read", "about", "top", "groups", "labels", "upkeep", "health", "inspect",
-    "files", "doctor", "bench", "demo", "pipeline",
+    "files", "doctor", "bench", "demo", "pipeline", "work",
 )  # fmt: skip
 
 INTERRUPTED = 130
@@ -53,6 +53,7 @@ def root(
 
 for family in FAMILIES:
     importlib.import_module(f"penstock.cli.{family}").register(app)
+panels.arrange(app)
 
 
 @cache

@@ -40,13 +40,18 @@ def bench(
     json: Json = None,
 ) -> None:
     """Measure put, put_many, get and ack, and scan, in a queue that is made for it."""
+    rows: list[tuple[str, str, str, str]] = []
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=folder) as place:
         path = Path(place) / ("queue.bin" if format == "vqs" else "queue")
         with Queue(path, format=format, durability=durability) as queue:
             for name, work in _works(queue, messages, body_of(size)):
                 begun = time.perf_counter()
                 count = work()
-                _print(name, count, time.perf_counter() - begun, size, json)
+                seconds = time.perf_counter() - begun
+                rows.append(_row(name, count, seconds, size, json))
+    if not show.wants_json(json):
+        columns = ("what", ">messages/s", ">µs each", ">bytes/s")
+        show.table(columns, rows, f"bodies of {size} bytes, durability {durability}")
 
 
 def body_of(size: int) -> bytes:
@@ -90,10 +95,11 @@ def _works(queue: Queue, count: int, body: bytes) -> list[tuple[str, Callable[[]
     ]
 
 
-def _print(name: str, count: int, seconds: float, size: int, json: bool | None) -> None:
+def _row(
+    name: str, count: int, seconds: float, size: int, json: bool | None
+) -> tuple[str, str, str, str]:
+    """One line of the table; with --json it is printed at once."""
     rate = count / seconds if seconds else 0.0
     if show.wants_json(json):
         show.emit({"what": name, "messages": count, "seconds": seconds, "per_second": rate})
-    else:
-        speed = f"{rate:>12,.0f} messages/s  {seconds / count * 1e6:>8.2f} µs each"
-        show.line(f"{name:<30}{speed}  {show.size(rate * size)}/s")
+    return name, f"{rate:,.0f}", f"{seconds / count * 1e6:.2f}", show.size(rate * size)

@@ -8,14 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import about, opening, show
+from penstock.cli import about, complete, opening, show
 from penstock.cli.opening import DryRun, GroupName, Json, QueueAt, command
 from penstock.engine import glance, positions
 from penstock.engine.group import Group
 from penstock.errors import GroupError
 from penstock.options import AckMode
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", autocompletion=complete.groups, help="Name of the group."),
+]
 
 
 def register(app: typer.Typer) -> None:

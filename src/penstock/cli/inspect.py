@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli import show
-from penstock.cli.opening import Format, Json, command
+from penstock.cli.opening import Format, Json, OldCount, command
 from penstock.disk import control, groups
 from penstock.disk.layout import Buffer, Layout, Row
 from penstock.errors import FormatError, NoQueueError, OptionError, PenstockError
@@ -44,7 +44,10 @@ def register(app: typer.Typer) -> None:
 def inspect(
     file: Annotated[Path, typer.Argument(help="Any file of a queue.")],
     at: Annotated[int | None, typer.Option(min=0, help="What is at this byte.")] = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many structures.")] = 4,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="At most this many structures.")
+    ] = 4,
+    count: OldCount = None,
     name: Annotated[str | None, typer.Option("--as", help="Lay this layout over the byte.")] = None,
     format: Format = None,
     json: Json = None,
@@ -56,7 +59,7 @@ def inspect(
     if name is not None:
         found = [(at or 0, layout_named(name))]
     else:
-        found = list(_find(file, data, format, at, count))
+        found = list(_find(file, data, format, at, count or limit))
     for place, layout in found:
         _print(place, layout, layout.describe(data, place), json)
     if at is not None and not show.wants_json(json):

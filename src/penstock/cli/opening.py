@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from penstock.cli import complete, show
 from penstock.engine.queue import Queue
 from penstock.errors import OptionError
 from penstock.options import key_from
@@ -35,7 +36,7 @@ VARIABLES = {
     "PENSTOCK_KEY_FILE": "`--key-file` of every command",
     "PENSTOCK_KEY_ENV": "`--key-env` of every command",
     "PENSTOCK_JSON": "`--json` (1) or `--no-json` (0) of every command",
-    "PENSTOCK_GROUP": "`--group` of `get`, `cat`, `peek`, `tail` and `seek`",
+    "PENSTOCK_GROUP": "`--group` of `get`, `cat`, `peek`, `tail`, `seek` and `work`",
     "PENSTOCK_DURABILITY": "`--durability` of `put`",
     "PENSTOCK_DEBUG": "1: an error that penstock did not expect is printed with its traceback",
     "PENSTOCK_ALLOW_NETWORK": "1: queues may be on network file systems, at your risk",
@@ -43,22 +44,44 @@ VARIABLES = {
 """Every variable that is read; no other one changes what a command does."""
 
 
-def option(*names: str, variable: str | None = None, help: str) -> Any:
+def option(
+    *names: str, variable: str | None = None, complete: Callable[..., Any] | None = None, help: str
+) -> Any:
     """An option of several commands. Its variable is in the table of the docs, not in `--help`."""
     assert variable is None or variable in VARIABLES
-    return typer.Option(*names, envvar=variable, show_envvar=False, help=help)
+    return typer.Option(
+        *names, envvar=variable, show_envvar=False, autocompletion=complete, help=help
+    )
 
 
 Format = Annotated[
     str | None,
-    option("--format", variable="PENSTOCK_FORMAT", help="Its format, when it can't be told."),
+    option(
+        "--format",
+        variable="PENSTOCK_FORMAT",
+        complete=complete.formats,
+        help="The queue's format, where its bytes do not tell.",
+    ),
 ]
 Json = Annotated[
     bool | None,
     option("--json/--no-json", variable="PENSTOCK_JSON", help="JSON Lines; when piped: yes."),
 ]
 GroupName = Annotated[
-    str, option("--group", "-g", variable="PENSTOCK_GROUP", help="Name of the group.")
+    str,
+    option(
+        "--group",
+        "-g",
+        variable="PENSTOCK_GROUP",
+        complete=complete.groups,
+        help="Name of the group.",
+    ),
+]
+OldCount = Annotated[
+    int | None, typer.Option("--count", hidden=True, help="The old name of --limit.")
+]
+Utc = Annotated[
+    bool, typer.Option("--utc", callback=show.use_utc, help="Show times in UTC, not local.")
 ]
 Tags = Annotated[str, typer.Option("--tags", help="Only these tags: `eu.*;us.#`.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
@@ -72,11 +95,22 @@ Where = (
 class QueueAt:
     """A queue as the command line names it. A command that has one takes all of these options."""
 
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The queue: a folder or a file.")]
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH",
+            autocompletion=complete.queues,
+            help="The queue: a folder or a file.",
+        ),
+    ]
     format: Format = None
     layout: Annotated[
         str | None,
-        option("--layout", variable="PENSTOCK_LAYOUT", help="Its layout, when it can't be told."),
+        option(
+            "--layout",
+            variable="PENSTOCK_LAYOUT",
+            help="The queue's layout, where its bytes do not tell.",
+        ),
     ] = None
     key_file: Annotated[
         str | None,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import show
+from penstock.cli import complete, show
 from penstock.cli.opening import Json, command, pairs
 from penstock.errors import MissingExtraError
 
@@ -40,7 +40,12 @@ def names() -> None:
 
 
 def run(
-    name: Annotated[str, typer.Argument(help="Which one: see `penstock pipeline list`.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=complete.pipelines, help="Which one: see `penstock pipeline list`."
+        ),
+    ],
     source: Annotated[list[str], typer.Argument(help="Queues: folders, globs, URLs.")],
     to: Annotated[str, typer.Option(help="Where the result goes.")] = "",
     format: Annotated[str, typer.Option(help="What it is written as.")] = "parquet",
@@ -131,7 +136,9 @@ def ship(
     queue: Annotated[str, typer.Argument(help="The queue.")],
     url: Annotated[str, typer.Argument(help="Where to: any URL that fsspec knows.")],
     whole: Annotated[bool, typer.Option(help="Also the segment still written to.")] = False,
-    group: Annotated[str, typer.Option(help="Retention waits by this group.")] = "",
+    group: Annotated[
+        str, typer.Option(help="Retention waits until this group has shipped a segment.")
+    ] = "",
     option: Annotated[list[str] | None, typer.Option(help="k=v, for the source.")] = None,
     dry_run: Annotated[bool, typer.Option(help="Only say what would be copied.")] = False,
     json: Json = None,

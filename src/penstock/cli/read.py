@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated
 
 import typer
 
 from penstock import _core
-from penstock.cli import opening, show
-from penstock.cli.opening import Json, QueueAt, Tags, command
+from penstock.cli import complete, opening, show
+from penstock.cli.opening import Json, OldCount, QueueAt, Tags, Utc, command
 from penstock.cli.take import print_message
 from penstock.engine import glance, positions
 from penstock.engine.queue import Queue
 from penstock.engine.table import Scan
+from penstock.errors import OptionError
 from penstock.options import GroupOptions
 
 POLL_S = (0.005, 0.1)
+
+Filter = Callable[[Iterable[_core.Message]], Iterator[_core.Message]]
 
 From = Annotated[
     str,
@@ -37,7 +41,17 @@ Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most
 MaybeGroup = Annotated[
     str | None,
     opening.option(
-        "--group", "-g", variable="PENSTOCK_GROUP", help="Only what this group has still to do."
+        "--group",
+        "-g",
+        variable="PENSTOCK_GROUP",
+        complete=complete.groups,
+        help="Only what this group has still to do.",
+    ),
+]
+Grep = Annotated[
+    str,
+    typer.Option(
+        "--grep", metavar="REGEX", help="Only messages whose body matches this regular expression."
     ),
 ]
 
@@ -49,10 +63,11 @@ def register(app: typer.Typer) -> None:
         "cat",
         "penstock cat orders --json | jq -r '.body | @base64d'",
         "penstock cat orders --since 3d --until now --tags 'eu.#'",
+        "penstock cat orders --grep '\"user\": 17,'",
         "penstock cat orders --from number:1000 --limit 10",
         "penstock cat /var/lib/filebeat/diskqueue --key-file key.hex",
     )(cat)
-    command(app, "peek", "penstock peek orders", "penstock peek orders --group billing --count 5")(
+    command(app, "peek", "penstock peek orders", "penstock peek orders --group billing --limit 5")(
         peek
     )
     command(
@@ -71,22 +86,25 @@ def cat(
     end: To = None,
     group: MaybeGroup = None,
     tags: Tags = "",
+    grep: Grep = "",
     limit: Limit = None,
     payload: Annotated[
         bool, typer.Option("--payload", help="Also the bytes inside the frame, as they are.")
     ] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Bodies only, each with a newline.")] = False,
+    utc: Utc = False,
     json: Json = None,
 ) -> int:
     """Print messages without taking them; changes nothing.
 
     Every whole message is printed, also behind damage; damage goes to stderr and makes the exit
     code 1. With --json one object per line: offset, number, timestamp_ns, id, tag, headers, body
-    (base64), and key and due_ns where the message has them.
+    (base64), text where the body is UTF-8, and key and due_ns where the message has them.
     """
+    wanted = matching(grep)
     with at.reading() as queue:
         reader = _Reader(queue, start, end, group, tags)
-        for count, message in enumerate(reader, 1):
+        for count, message in enumerate(wanted(reader), 1):
             if limit is not None and count > limit:
                 break
             print_message(message, json=json, raw=raw, payload=payload)
@@ -94,6 +112,17 @@ def cat(
                 break
         sys.stdout.flush()
         return 1 if reader.report() else 0
+
+
+def matching(pattern: str) -> Filter:
+    """A filter on bodies; an empty pattern lets every message through."""
+    if not pattern:
+        return iter
+    try:
+        found = re.compile(pattern.encode("utf-8", "surrogateescape"))
+    except re.error as error:
+        raise OptionError("--grep", pattern, f"a regular expression: {error}") from error
+    return lambda messages: (one for one in messages if found.search(one.body))
 
 
 class _Reader:
@@ -132,38 +161,49 @@ class _Reader:
 def peek(
     at: QueueAt,
     group: MaybeGroup = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many.")] = 1,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most this many.")] = 1,
+    count: OldCount = None,
     tags: Tags = "",
+    grep: Grep = "",
+    utc: Utc = False,
     json: Json = None,
 ) -> int:
     """Print the next messages of a group, or the oldest, without taking them; changes nothing."""
-    return cat(at, group=group, tags=tags, limit=count, json=json)
+    return cat(at, group=group, tags=tags, grep=grep, limit=count or limit, json=json)
 
 
 def tail(
     at: QueueAt,
-    count: Annotated[int, typer.Option("--count", "-n", min=0, help="How many of the last.")] = 10,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="How many of the last messages.")
+    ] = 10,
+    count: OldCount = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     group: MaybeGroup = None,
     tags: Tags = "",
+    grep: Grep = "",
     timeout: Annotated[
         float | None, typer.Option(help="With --follow: end when nothing came this long.")
     ] = None,
+    utc: Utc = False,
     json: Json = None,
 ) -> int:
     """Print the last messages, and with --follow what comes after them; changes nothing.
 
     With --group only what that group has still to do. To take messages, use `penstock get`.
     """
+    wanted, last = matching(grep), limit if count is None else count
     with at.reading() as queue:
-        start = _back(queue, count) if group is None else "earliest"
+        # Nothing says how far back the last messages that pass a filter are.
+        is_filtered = bool(tags or grep) or group is not None
+        start = "earliest" if is_filtered else _back(queue, last)
         reader = _Reader(queue, start, None, group, tags)
-        for message in deque(reader, maxlen=count):
+        for message in deque(wanted(reader), maxlen=last):
             print_message(message, json=json)
         sys.stdout.flush()
         found = reader.report()
         if follow:
-            _follow(queue, reader, timeout, json)
+            _follow(queue, reader, wanted, timeout, json)
     return 1 if found else 0
 
 
@@ -175,7 +215,9 @@ def _back(queue: Queue, count: int) -> str:
     return f"number:{end.next_number - count}"
 
 
-def _follow(queue: Queue, reader: _Reader, timeout: float | None, json: bool | None) -> None:
+def _follow(
+    queue: Queue, reader: _Reader, wanted: Filter, timeout: float | None, json: bool | None
+) -> None:
     """A reader may not write, so nobody wakes it: it looks again, ever more slowly."""
     at, nap, idle = reader.scan.end, POLL_S[0], 0.0
     while timeout is None or idle < timeout:
@@ -184,7 +226,8 @@ def _follow(queue: Queue, reader: _Reader, timeout: float | None, json: bool | N
             time.sleep(nap)
             idle, nap = idle + nap, min(nap * 2, POLL_S[1])
             continue
-        for message in queue.scan(start=at, end=end, tags=reader.tags, dialect=reader.dialect):
+        fresh = queue.scan(start=at, end=end, tags=reader.tags, dialect=reader.dialect)
+        for message in wanted(fresh):
             print_message(message, json=json)
         sys.stdout.flush()
         at, nap, idle = end, POLL_S[0], 0.0

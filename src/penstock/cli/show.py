@@ -29,9 +29,14 @@ def wants_json(flag: bool | None) -> bool:
     return flag if flag is not None else not sys.stdout.isatty()
 
 
+# JSON allows these in a text as they are, but many programs take them for the end of a line.
+LINE_ENDS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
+
+
 def emit(value: Mapping[str, Any]) -> None:
     """One object on one line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    sys.stdout.write(text.translate(LINE_ENDS) + "\n")
 
 
 def line(text: str = "") -> None:
@@ -103,12 +108,30 @@ def preview(body: bytes, limit: int = PREVIEW_CHARS) -> str:
     return f"{text[:limit]} …" if len(text) > limit else text
 
 
-def moment(ns: int | None) -> str:
-    """A time in UTC."""
+class _Times:
+    """How this command shows times; every command that shows some sets it anew."""
+
+    in_utc = False
+
+
+def use_utc(value: bool) -> bool:
+    """What `--utc` says."""
+    _Times.in_utc = value
+    return value
+
+
+def moment(ns: int | None, unit: Literal["seconds", "milliseconds"] = "milliseconds") -> str:
+    """A time with its zone: the local one, or UTC where `--utc` was given.
+
+    `--from` and `--until` take it back as it stands here.
+    """
     if ns is None:
         return "-"
     try:
-        return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        found = datetime.fromtimestamp(ns // 10**6 / 1000, UTC)
+        if not _Times.in_utc:
+            found = found.astimezone()
+        return found.isoformat(" ", unit).replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):
         return f"{ns} ns"
 
@@ -120,6 +143,11 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def plural(count: int, thing: str) -> str:
+    """`1 segment`, `2 segments`."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def message_line(message: _core.Message) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
 from penstock import _core
 from penstock.cli import show
-from penstock.cli.opening import GroupName, Json, QueueAt, Tags, command
+from penstock.cli.opening import GroupName, Json, OldCount, QueueAt, Tags, Utc, command
 from penstock.engine.exchange import as_object
 from penstock.errors import Empty
 
@@ -20,7 +21,7 @@ def register(app: typer.Typer) -> None:
         app,
         "get",
         "penstock get orders",
-        "penstock get orders --group billing --count 10 --timeout 5 --json",
+        "penstock get orders --group billing --limit 10 --timeout 5 --json",
         "penstock get orders --no-ack",
         "penstock get orders --all --raw > bodies.txt",
         "penstock get orders --group audit --follow",
@@ -30,7 +31,8 @@ def register(app: typer.Typer) -> None:
 def get(
     at: QueueAt,
     group: GroupName = "default",
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many at most.")] = 1,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most this many.")] = 1,
+    count: OldCount = None,
     all: Annotated[bool, typer.Option("--all", help="Everything that is there.")] = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Everything, and wait for more.")
@@ -42,9 +44,11 @@ def get(
     ack: Annotated[bool, typer.Option(help="Done with it; --no-ack gives it back.")] = True,
     tags: Tags = "",
     raw: Annotated[bool, typer.Option("--raw", help="Bodies only, each with a newline.")] = False,
+    utc: Utc = False,
     json: Json = None,
 ) -> None:
     """Get messages for a group and ack them once they are printed. Exit code 3: none came."""
+    most = count or limit
     with at.writing() as queue:
         options: dict[str, Any] = {"tags": tags} if tags else {}
         members, held, got = queue.group(group, **options), [], 0
@@ -52,8 +56,8 @@ def get(
         if timeout is None and not follow:
             patience = queue.meta.get("wait_seconds", 0)  # As the queue says (vqs).
         all = all or follow
-        while all or got < count:
-            wanted = 100 if all else min(100, count - got)
+        while all or got < most:
+            wanted = 100 if all else min(100, most - got)
             found = members.get_many(wanted, patience if follow or got == 0 else 0)
             if not found:
                 break
@@ -86,8 +90,10 @@ def print_message(
 
 
 def object_of(message: _core.Message, *, payload: bool = False) -> dict[str, Any]:
-    """The message as `cat --json` prints it."""
+    """The message as `cat --json` prints it: with its text too, where the body is UTF-8."""
     item = as_object(message)
+    with suppress(UnicodeDecodeError):
+        item["text"] = message.body.decode()
     if message.receives:
         item["receives"] = message.receives
     if payload:

@@ -115,11 +115,13 @@ class _Watch:
         from rich.text import Text
 
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        # Figures are never cut: names give way where the terminal is narrow.
         for name in ("queue", "group"):
-            table.add_column(name)
-        for name in ("messages", "lag", "per second", "leased", "ready", "size", "unsynced"):
-            table.add_column(name, justify="right")
-        table.add_column("")
+            table.add_column(name, overflow="fold")
+        for name in ("messages", "lag", "per s", "leased", "ready", "size", "unsynced"):
+            table.add_column(name, justify="right", no_wrap=True)
+        if any(facts.get("error") or facts.get("paused") for facts in self.facts):
+            table.add_column("", overflow="fold")
         for facts in self.facts:
             remark = facts.get("error") or ("paused" if facts.get("paused") else "")
             cells = (
@@ -129,7 +131,7 @@ class _Watch:
                 _count(facts.get("ready")), _size(facts.get("bytes")),
                 _size(facts.get("unsynced_bytes")), remark,
             )  # fmt: skip
-            table.add_row(*(Text(str(cell)) for cell in cells))
+            table.add_row(*(Text(str(cell)) for cell in cells[: len(table.columns)]))
         return table
 
 

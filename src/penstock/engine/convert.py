@@ -323,7 +323,7 @@ class _Work:
             for message in batch:
                 kept = self.kept(message)
                 if kept is not None:
-                    going.append(kept)
+                    going.append(self.target.store.as_stored(kept, message, self.source.store))
                     self.groups.going(message.offset or 0)
             report.left_out += len(batch) - len(going)
             offset = self.target.put_many(going)
@@ -364,10 +364,13 @@ class _Work:
             for name in ("tag", "id", "key")
             if getattr(wanted, name) is not None and getattr(wanted, name) != getattr(found, name)
         ]
-        if wanted.body != found.body:
+        is_same, held = self.target.store.is_same, found.headers
+        if not is_same(wanted.body, found.body):
             different.append("body")
-        held = found.headers
-        if any(held.get(name) != value for name, value in wanted.headers.items()):
+        if any(
+            name not in held or not is_same(value.encode(), held[name].encode())
+            for name, value in wanted.headers.items()
+        ):
             different.append("headers")
         time, stored = wanted.timestamp_ns, found.timestamp_ns
         if time is not None and self.target.store.capabilities.timestamps and time != stored:

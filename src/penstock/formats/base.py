@@ -174,6 +174,18 @@ class Store(StoreSegments, OwnGroups, ABC):
         """Saves messages of damaged segments that no offset names; how many. Alone, for repair."""
         return 0
 
+    def as_stored(
+        self, message: _core.Message, original: _core.Message, source: Store
+    ) -> _core.Message:
+        """`message`, which is to be put here, with what `original` tells beyond it in the queue
+        `source`: formats that can hold its bytes as they are add them."""
+        return message
+
+    def is_same(self, wanted: bytes, found: bytes) -> bool:
+        """Whether a body or a header came back as it was put; formats that take them apart compare
+        values."""
+        return wanted == found
+
     @property
     def is_sealing(self) -> bool:
         """Whether offsets of a dead appender must not be used again (encryption)."""

@@ -181,7 +181,7 @@ def test_a_block_of_a_stream_that_is_cut_short_gives_its_whole_events(tmp_path: 
     with Queue(path, format="beats", layout="2-released-lz4") as queue:
         queue.put_many([b'{"n": %d}' % number for number in range(50)])
     raw = (path / "0.seg").read_bytes()
-    block_end = len(raw) - 8
+    block_end = _core.beats_open_end(path / "0.seg", 12)
     counts = []
     for cut in range(23, block_end, 7):
         (path / "0.seg").write_bytes(raw[:cut])

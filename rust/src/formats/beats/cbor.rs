@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ciborium_ll::{Decoder, Header};
 
-use super::event::{Event, ID, MARK, MESSAGE, Raw};
+use super::event::{Event, ID, KEY, MARK, MESSAGE, Raw};
 use crate::bytes::headers;
 
 /// Maps and lists inside each other, at most.
@@ -135,7 +135,7 @@ fn meta(items: &mut Items<'_>, event: &mut Event) -> Read<()> {
     Ok(())
 }
 
-/// Notes a text of the meta; true for the mark, which is nobody else's business.
+/// Notes a text of the meta; true for the mark and the key, which are nobody else's business.
 fn note(event: &mut Event, name: &[u8], text: &[u8]) -> bool {
     if name == ID {
         event.id.clear();
@@ -143,6 +143,10 @@ fn note(event: &mut Event, name: &[u8], text: &[u8]) -> bool {
     } else if name == MARK.as_bytes() {
         event.raw = Raw::find(text);
         return event.raw.is_some();
+    } else if name == KEY.as_bytes() {
+        event.key.clear();
+        event.key.extend_from_slice(String::from_utf8_lossy(text).as_bytes());
+        return true;
     } else if headers::push(&mut event.named, name, text).is_none() {
         event.named.clear();
     }

@@ -15,7 +15,7 @@ use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use serde_json::{Map, Value};
 
-use super::event::{FLAGS, ID, MARK, MESSAGE, META, Raw};
+use super::event::{FLAGS, ID, KEY, MARK, MESSAGE, META, PAYLOAD, Raw};
 use crate::bytes::headers;
 use crate::formats::frame::Draft;
 
@@ -36,7 +36,8 @@ struct Sink<'a> {
     trail: Vec<String>,
 }
 
-/// The original's manner of escaping texts in JSON.
+/// The original's manner of escaping texts in JSON, and all that is not ASCII besides: its reader
+/// garbles a text that has both an escape and bytes of UTF-8.
 struct Escaped;
 
 impl Formatter for Escaped {
@@ -45,14 +46,17 @@ impl Formatter for Escaped {
         out: &mut W,
         text: &str,
     ) -> std::io::Result<()> {
+        let is_plain = |c: char| c.is_ascii() && !matches!(c, '<' | '>' | '&');
         let mut rest = text;
-        let special = ['<', '>', '&', '\u{2028}', '\u{2029}'];
-        while let Some((plain, found)) = rest.find(special).and_then(|at| rest.split_at_checked(at))
+        while let Some((plain, found)) =
+            rest.find(|c| !is_plain(c)).and_then(|at| rest.split_at_checked(at))
         {
             out.write_all(plain.as_bytes())?;
             let mut after = found.chars();
             if let Some(c) = after.next() {
-                write!(out, "\\u{:04x}", u32::from(c))?;
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    write!(out, "\\u{unit:04x}")?;
+                }
             }
             rest = after.as_str();
         }
@@ -94,7 +98,7 @@ impl Sink<'_> {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    /// As the original writes it: what HTML and JavaScript stumble over is escaped.
+    /// As the original reads it right.
     fn json_text(&mut self, text: &str) {
         let mut writer = serde_json::Serializer::with_formatter(&mut *self.out, Escaped);
         let _ = serde::Serialize::serialize(text, &mut writer);
@@ -378,7 +382,7 @@ struct Extra {
     is_event: bool,
 }
 
-fn extra(draft: &Draft<'_>, max_flags: u64) -> Result<Extra, String> {
+fn extra(draft: &Draft<'_>, max_flags: u64, holds_key: bool) -> Result<Extra, String> {
     let mut found = Extra::default();
     let mut named = Vec::new();
     for (name, value) in headers::iterate(draft.headers) {
@@ -394,12 +398,13 @@ fn extra(draft: &Draft<'_>, max_flags: u64) -> Result<Extra, String> {
                     format!("header beats.flags is {text:?}; give a number from 0 to {max_flags}")
                 })?;
             }
+            PAYLOAD => {}
             _ => named.push((String::from_utf8_lossy(name).into_owned(), text.into_owned())),
         }
         found.is_event |= name == META || name == FLAGS;
     }
     for (name, text) in named {
-        if name.as_bytes() == ID || name == MARK {
+        if name.as_bytes() == ID || name == MARK || name == KEY {
             return Err(format!("a header can't be called {name} here; formats penstock can"));
         }
         found.meta.insert(name, Value::String(text));
@@ -407,6 +412,10 @@ fn extra(draft: &Draft<'_>, max_flags: u64) -> Result<Extra, String> {
     if !draft.id.is_empty() {
         let id = String::from_utf8_lossy(draft.id).into_owned();
         found.meta.insert(String::from_utf8_lossy(ID).into_owned(), Value::String(id));
+    }
+    if holds_key && !draft.key.is_empty() {
+        let key = String::from_utf8_lossy(draft.key).into_owned();
+        found.meta.insert(KEY.to_owned(), Value::String(key));
     }
     Ok(found)
 }
@@ -456,11 +465,12 @@ fn event(
     Ok(())
 }
 
-/// Appends the event that the draft becomes.
+/// Appends the event that the draft becomes. With `holds_key`, the message's key is part of it.
 pub fn encode(
     draft: &Draft<'_>,
     encoding: Encoding,
     max_flags: u64,
+    holds_key: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), String> {
     if !draft.tag.is_empty() {
@@ -468,9 +478,10 @@ pub fn encode(
     }
     let before = out.len();
     let mut sink = Sink { out, encoding, trail: Vec::new() };
-    let extra = match draft.headers.is_empty() && draft.id.is_empty() {
+    let is_bare = draft.headers.is_empty() && draft.id.is_empty();
+    let extra = match is_bare && (draft.key.is_empty() || !holds_key) {
         true => Extra::default(),
-        false => extra(draft, max_flags)?,
+        false => extra(draft, max_flags, holds_key)?,
     };
     let begins = draft.body.iter().find(|byte| !byte.is_ascii_whitespace());
     if extra.is_event || begins == Some(&b'{') {

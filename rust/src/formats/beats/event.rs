@@ -18,6 +18,12 @@ pub const ID: &[u8] = b"_id";
 
 /// The key of the meta that says how a body that is no JSON object stands in `message`.
 pub const MARK: &str = "penstock.body";
+/// The key of the meta that is the message's key, in encrypted segments: beside them it would stand
+/// for everyone to read.
+pub const KEY: &str = "penstock.key";
+/// The header of a message that is copied from another queue: the event as it was encoded there, in
+/// base64. It is never stored as a header.
+pub const PAYLOAD: &[u8] = b"beats.payload";
 /// The field that such a body is in.
 pub const MESSAGE: &str = "message";
 
@@ -58,6 +64,8 @@ pub struct Event {
     pub fields: Vec<u8>,
     /// The text of meta's `_id`.
     pub id: Vec<u8>,
+    /// The message's key, where it is in the event.
+    pub key: Vec<u8>,
     /// The other texts of meta, as headers.
     pub named: Vec<u8>,
     /// Set by the mark: `fields` is the body itself, and `named` are the headers.
@@ -76,6 +84,7 @@ impl Event {
         self.meta.clear();
         self.fields.clear();
         self.id.clear();
+        self.key.clear();
     }
 
     fn view(&self, owned: &mut Vec<u8>) -> Option<FrameView> {
@@ -95,9 +104,11 @@ impl Event {
         owned.extend_from_slice(fields);
         let id = Span::new(owned.len(), self.id.len());
         owned.extend_from_slice(&self.id);
+        let key = Span::new(owned.len(), self.key.len());
+        owned.extend_from_slice(&self.key);
         let timestamp_ns = self.timestamp_ns;
         let owned = Some(Arc::from(owned.as_slice()));
-        Some(FrameView { timestamp_ns, id, headers, body, owned, ..FrameView::default() })
+        Some(FrameView { timestamp_ns, id, key, headers, body, owned, ..FrameView::default() })
     }
 }
 

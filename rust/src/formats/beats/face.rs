@@ -92,8 +92,8 @@ pub fn beats_stream(
         found.broken.map(|(at, _, found, expected)| Fault::new(data_at + at, found, expected));
     // One byte more than there is: whoever reads up to the end meets the fault, not silence.
     let end = base + len + u64::from(frames.broken.is_some());
-    let mut bytes = vec![0; first];
-    bytes.extend_from_slice(&found.plain);
+    let mut bytes = found.plain;
+    bytes.splice(0..0, std::iter::repeat_n(0, first));
     let sides =
         extras.map(|folder| Sides::new(Some(folder), None, base, 0, false, false)).transpose()?;
     let (place, sides) = ((path, base, first), sides.map(Arc::new));
@@ -125,6 +125,15 @@ pub fn beats_stream_rest<'py>(
 #[pyfunction]
 pub fn beats_pack_stream<'py>(py: Python<'py>, plain: &[u8]) -> Bound<'py, PyBytes> {
     PyBytes::new(py, &py.detach(|| lz4::pack_stream(plain)))
+}
+
+/// The byte of a file where the blocks of its open stream end; the rest of it is a hole.
+#[pyfunction]
+pub fn beats_open_end(py: Python<'_>, path: PathBuf, data_at: usize) -> PyResult<usize> {
+    let found = py.detach(|| -> std::io::Result<_> {
+        Ok(data_at + lz4::open_end(&read_stream(&path, data_at, None, None)?))
+    })?;
+    Ok(found)
 }
 
 /// What ends an open stream that holds `plain`.

@@ -15,6 +15,9 @@ use crate::bytes::words;
 pub const MAX_EVENT_BYTES: usize = 128 << 20;
 /// A segment has at most this many bytes once it is unpacked.
 pub const MAX_PLAIN_BYTES: usize = 1 << 30;
+/// Bytes of no frame that a stream may unpack to before it is given up: four megabytes of a file
+/// can spell a gigabyte of zeros.
+const MAX_UNFRAMED_BYTES: usize = 16 << 20;
 
 const MAGIC: u32 = 0x184D_2204;
 const EMPTY: [u8; 8] = [0, 0, 0, 0, 0x05, 0x5d, 0xcc, 0x02];
@@ -134,8 +137,13 @@ pub fn unpack_stream(bytes: &[u8], all: bool) -> Unpacked {
             return found;
         }
     };
+    let mut framed = Framed::default();
     loop {
-        match stream.next(&mut found) {
+        let outcome = stream.next(&mut found).and_then(|goes_on| {
+            framed.follow(&found.plain, stream.at)?;
+            Ok(goes_on)
+        });
+        match outcome {
             Ok(true) => {}
             Ok(false) => break,
             Err((wrong, next)) => {
@@ -148,6 +156,44 @@ pub fn unpack_stream(bytes: &[u8], all: bool) -> Unpacked {
         }
     }
     found
+}
+
+/// How far a stream unpacks to frames.
+#[derive(Default)]
+struct Framed {
+    /// Everything below was passed over frame by frame.
+    at: usize,
+    /// Where the last search for a frame behind damage ended: none looks at the same bytes twice.
+    searched: usize,
+}
+
+impl Framed {
+    /// Goes on over what one more block gave; an error once that is far more than damage explains.
+    fn follow(&mut self, plain: &[u8], stream_at: usize) -> Result<(), Broken> {
+        loop {
+            while let Some(end) = frame_end(plain, self.at) {
+                self.at = end;
+            }
+            let size = words::u32_le(plain, self.at).map_or(0, |size| size as usize);
+            let left = plain.len() - self.at;
+            let is_coming = left < 4 || (size > left && size <= MAX_EVENT_BYTES);
+            if is_coming {
+                return Ok(());
+            }
+            let from = self.at.max(self.searched);
+            match find_frame(plain, from) {
+                Some(next) => self.at = next,
+                None => break,
+            }
+        }
+        self.searched = plain.len().saturating_sub(4);
+        let unframed = plain.len() - self.at;
+        if unframed <= MAX_UNFRAMED_BYTES {
+            return Ok(());
+        }
+        let text = format!("{unframed} unpacked bytes that are no frame");
+        Err(((stream_at, 0, text, "frames".into()), stream_at))
+    }
 }
 
 fn begin<'a>(bytes: &'a [u8], found: &mut Unpacked) -> Result<Stream<'a>, Wrong> {
@@ -267,6 +313,9 @@ impl Stream<'_> {
     /// Behind the end mark: the checksum of everything.
     fn end(&mut self, found: &mut Unpacked) {
         let mut rest = self.bytes.get(self.at..).unwrap_or_default();
+        if rest.iter().all(|byte| *byte == 0) && !found.plain.is_empty() {
+            return; // A hole: the stream was never ended, and has no checksum.
+        }
         if self.has_content_check && !rest.is_empty() {
             let stored = words::u32_le(rest, 0).unwrap_or(0);
             let computed = XxHash32::oneshot(0, &found.plain);
@@ -276,7 +325,8 @@ impl Stream<'_> {
             }
             rest = rest.get(4..).unwrap_or_default();
         }
-        if !rest.is_empty() {
+        // Zeros make the file as long as its frames are: Beats take its size for theirs.
+        if rest.iter().any(|byte| *byte != 0) {
             let text = format!("{} bytes behind the end mark", rest.len());
             let at = self.bytes.len() - rest.len();
             found.notes.push((at, rest.len(), text, "nothing".into()));
@@ -338,6 +388,15 @@ fn unpack_block(
         .map_err(|error| format!("a block that does not unpack ({error})"))?;
     plain.truncate(before + len);
     Ok(())
+}
+
+/// Where the blocks of a stream that is still open end: at zeros, or with the bytes.
+pub fn open_end(bytes: &[u8]) -> usize {
+    let mut at = 4 + DESCRIPTOR.len();
+    while let Some(word) = words::u32_le(bytes, at).filter(|word| *word != 0) {
+        at += 4 + (word & !STORED) as usize;
+    }
+    at.min(bytes.len())
 }
 
 /// A whole stream, closed.

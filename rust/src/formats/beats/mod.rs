@@ -25,8 +25,11 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::bytes::checksum::crc32;
-use crate::bytes::words;
+use crate::bytes::{headers, words};
 use crate::formats::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
 use cipher::{KEY_BYTES, Keystream, Running};
 use encode::Encoding;
@@ -187,6 +190,41 @@ impl BeatsFrames {
         })
     }
 
+    /// Whether the message's key is inside the event: beside an encrypted segment nothing tells it.
+    fn has_key_inside(&self) -> bool {
+        self.keystream.is_some()
+    }
+
+    /// Appends the event that a draft becomes; one that was copied from another queue as it is, if
+    /// this one can hold it so.
+    fn event(&self, draft: &Draft<'_>, out: &mut Vec<u8>) -> Result<(), String> {
+        if let Some(payload) = self.copied(draft)? {
+            out.extend_from_slice(&payload);
+            return Ok(());
+        }
+        encode::encode(draft, self.encoding, self.max_flags, self.has_key_inside(), out)
+    }
+
+    fn copied(&self, draft: &Draft<'_>) -> Result<Option<Vec<u8>>, String> {
+        let mut all = headers::iterate(draft.headers);
+        let Some((_, text)) = all.find(|(name, _)| *name == event::PAYLOAD) else {
+            return Ok(None);
+        };
+        let wrong = |why: &str| format!("header beats.payload: {why}; leave it out");
+        let payload = STANDARD.decode(text).map_err(|_| wrong("no base64"))?;
+        let view = event_of(self.encoding, &payload).map_err(|why| wrong(&why))?;
+        let owned = view.owned.as_deref().unwrap_or_default();
+        if view.body.of(owned) != draft.body {
+            return Err(wrong("another event than the body"));
+        }
+        let flags = headers::iterate(view.headers.of(owned))
+            .find(|(name, _)| *name == event::FLAGS)
+            .and_then(|(_, text)| std::str::from_utf8(text).ok()?.parse::<u64>().ok());
+        let has_key = !self.has_key_inside() || view.key.of(owned) == draft.key;
+        let fits = has_key && flags.unwrap_or(0) <= self.max_flags;
+        Ok(fits.then_some(payload))
+    }
+
     /// Appends the frame of a draft to `ready`, in plain.
     fn frame(&self, draft: &Draft<'_>, ready: &mut Ready) -> Result<usize, String> {
         let start = ready.bytes.len();
@@ -194,12 +232,12 @@ impl BeatsFrames {
         if self.is_packed {
             PLAIN.with_borrow_mut(|plain| {
                 plain.clear();
-                encode::encode(draft, self.encoding, self.max_flags, plain)?;
+                self.event(draft, plain)?;
                 lz4::pack_event(plain, &mut ready.bytes);
                 Ok::<(), String>(())
             })?;
         } else {
-            encode::encode(draft, self.encoding, self.max_flags, &mut ready.bytes)?;
+            self.event(draft, &mut ready.bytes)?;
         }
         let size = ready.bytes.len() - start + 8;
         if size > MAX_FRAME_BYTES {
@@ -320,6 +358,10 @@ impl Frames for BeatsFrames {
 
     fn is_checked(&self) -> bool {
         true
+    }
+
+    fn holds_key(&self) -> bool {
+        self.has_key_inside()
     }
 
     fn step(&self, bytes: &[u8], at: usize, _offset: u64, verify: bool) -> Step {

@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 use super::cipher::KEY_BYTES;
 use super::lz4;
 use super::seal::{self, Chain};
+use crate::bytes::words;
 use crate::files::region;
 use crate::formats::frame::{Batch, Publish};
 use crate::segment::Segment;
@@ -77,12 +78,24 @@ impl Publish for FileEnd {
 struct Open {
     base: u64,
     file: File,
+    /// Where the stream ends.
     end: u64,
-    is_begun: bool,
+    /// How long the file is.
+    len: u64,
+    frames: u32,
 }
+
+/// Where the header of a stream has the number of its frames.
+const COUNT_AT: u64 = 4;
+/// A file is made longer by so much at once.
+const HOLE_BYTES: u64 = 64 << 10;
 
 /// Frames are appended to a plain copy beside the queue, which all processes map; every batch is
 /// also added as a block to the segment's own file.
+///
+/// A Beat that starts after a kill must find a segment that it reads, or it begins its own under
+/// the same name: so the header always has the count, and the file is as long as its frames are
+/// unpacked, which is what Beats take its length for. The rest of it is a hole.
 pub struct StreamEnd {
     folder: PathBuf,
     copies: PathBuf,
@@ -101,8 +114,18 @@ impl StreamEnd {
         let name = format!("{}.seg", base >> POSITION_BITS);
         let file = region::open(&self.folder.join(name), true)?;
         let end = file.metadata()?.len();
-        Ok(Open { base, file, end, is_begun: false })
+        Ok(Open { base, file, end, len: end, frames: 0 })
     }
+}
+
+/// How many frames stand in `plain`, one behind the other.
+fn count(plain: &[u8]) -> u32 {
+    let (mut at, mut found) = (0, 0);
+    while let Some(size) = words::u32_le(plain, at).filter(|size| *size > 0) {
+        at += size as usize;
+        found += 1;
+    }
+    found
 }
 
 impl Publish for StreamEnd {
@@ -112,12 +135,19 @@ impl Publish for StreamEnd {
             *open = Some(self.open(segment.base())?);
         }
         let Some(open) = open.as_mut() else { return Ok(()) };
-        let len = crate::bytes::words::size(batch.end.saturating_sub(batch.first));
-        let block = lz4::carry_on(segment.frame_bytes(batch.first, len), open.is_begun);
+        let len = words::size(batch.end.saturating_sub(batch.first));
+        let plain = segment.frame_bytes(batch.first, len);
+        let block = lz4::carry_on(plain, open.frames > 0);
         region::write_at(&open.file, open.end, &block)?;
         open.end += block.len() as u64;
-        open.is_begun = true;
-        Ok(())
+        open.frames = open.frames.saturating_add(count(plain));
+        open.len = open.len.max(open.end);
+        let logical = batch.end & ((1 << POSITION_BITS) - 1);
+        if logical > open.len {
+            open.len = logical.next_multiple_of(HOLE_BYTES);
+            region::set_len(&open.file, open.len)?;
+        }
+        region::write_at(&open.file, COUNT_AT, &open.frames.to_le_bytes())
     }
 
     fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<()> {

@@ -113,15 +113,29 @@ def _close_stream(
         return
     plain = copy.read_bytes()[kind.header_bytes : kind.header_bytes + length]
     if count is None:
-        count = _frames_in(plain)
-        stream = _core.beats_pack_stream(plain) if plain else b""
-        _core.replace_file(path, kind.pack_header(count) + stream)
+        write_stream(path, kind, plain)
     elif plain:
-        size = path.stat().st_size
-        _core.write_file(path, size, _core.beats_stream_end(plain))
+        at = _core.beats_open_end(path, kind.data_at)
+        ending = _core.beats_stream_end(plain)
+        _core.write_file(path, at, ending)
+        _core.resize_file(path, _length(kind, at + len(ending), plain))
         _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
     # The stream is on the disk before its copy goes.
     _core.unlink_file(copy)
+
+
+def _length(kind: Kind, end: int, plain: bytes) -> int:
+    """How long a file is whose stream ends at `end`: Beats take its length for that of the plain
+    frames, and would pass over whatever lies above it."""
+    return max(end, kind.header_bytes + len(plain))
+
+
+def write_stream(path: Path, kind: Kind, plain: bytes) -> None:
+    """Makes `path` a closed segment that is one stream."""
+    raw = kind.pack_header(_frames_in(plain)) + (_core.beats_pack_stream(plain) if plain else b"")
+    _core.replace_file(path, raw)
+    if plain:
+        _core.resize_file(path, _length(kind, len(raw), plain))
 
 
 def _frames_in(plain: bytes) -> int:

@@ -386,6 +386,11 @@ class BeatsFiles(Store, ABC):
             if isinstance(header, Header):
                 yield number, segments.path_of(self.path, number), header
 
+    def encoding_at(self, offset: int) -> str | None:
+        """How the event at `offset` is encoded."""
+        header = self.header(self.path_of(offset))
+        return header.kind.encoding if isinstance(header, Header) else None
+
     @property
     def identity(self) -> str:
         """Drawn when we first opened it; before that the folder itself."""

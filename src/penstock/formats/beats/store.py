@@ -11,6 +11,8 @@ What every group has acked is deleted by whole segments; the default group's cur
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import secrets
 import threading
@@ -21,7 +23,7 @@ from typing import Any
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import GroupError, OptionError, RefusedError
-from penstock.formats.base import End, NewSegment, SegmentInfo
+from penstock.formats.base import End, NewSegment, SegmentInfo, Store
 from penstock.formats.beats import closing, doubt, rescue, segments, state
 from penstock.formats.beats.layouts import (
     CREATED,
@@ -246,6 +248,32 @@ class BeatsStore(BeatsFiles):
             self.forget(info)
         return gone
 
+    def as_stored(
+        self, message: _core.Message, original: _core.Message, source: Store
+    ) -> _core.Message:
+        """With the event as it is encoded: texts that are not UTF-8, NaN and byte strings have no
+        place in the JSON of a body."""
+        if not isinstance(source, BeatsFiles) or original.offset is None:
+            return message
+        if source.encoding_at(original.offset) != self.kind.encoding:
+            return message
+        payload = base64.b64encode(original.payload).decode()
+        return _core.Message(
+            message.body, tag=message.tag, id=message.id, key=message.key,
+            headers=message.headers | {"beats.payload": payload},
+            timestamp_ns=message.timestamp_ns, due_ns=message.due_ns,
+        )  # fmt: skip
+
+    def is_same(self, wanted: bytes, found: bytes) -> bool:
+        """Whether both are the same values: spaces, escapes and how a number is written are not
+        kept."""
+        if wanted == found:
+            return True
+        try:
+            return bool(_typed(json.loads(wanted)) == _typed(json.loads(found)))
+        except ValueError:
+            return False
+
     def bring_back(self, damaged: set[Path]) -> int:
         """Frames behind a broken block of a compressed stream go into a segment of their own."""
         return sum(rescue.bring_back(self, path) for path in sorted(damaged))
@@ -272,3 +300,12 @@ def begin_file(path: Path, kind: Kind, *, synced: bool) -> None:
     _core.unlink_file(path)
     head = kind.pack_header() + (secrets.token_bytes(IV_BYTES) if kind.is_encrypted else b"")
     _core.create_file(path, len(head), head=head, synced=synced)
+
+
+def _typed(value: Any) -> Any:
+    """A JSON value in which 1, 1.0 and true differ."""
+    if isinstance(value, dict):
+        return {name: _typed(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_typed(one) for one in value]
+    return type(value).__name__, value

@@ -1,0 +1,309 @@
+"""`work`: calls a Python function for every message, in as many processes as asked for.
+
+    penstock work tasks:handle orders --processes 4 --retries 5 --backoff 2
+
+The function returns: the message is acked. It raises: the message is given back with a delay that
+doubles each time, and after `--retries` tries it goes to the dead letters.
+
+One parent watches the workers. A worker that dies is replaced, and its lease goes back by itself.
+SIGTERM or Ctrl-C asks the workers to stop: each finishes the message that it has in hand. A second
+signal, or the end of `--grace`, kills them; then the messages in hand are handed out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from ctypes import c_bool, c_uint64
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock import _core
+from penstock.cli import show
+from penstock.cli.opening import GroupName, Json, QueueAt, Tags, command
+from penstock.engine.queue import Queue
+from penstock.errors import Empty, OptionError, PenstockError, ReceiptError
+
+POLL_S = 0.25
+RESTART_S = 0.5
+MAX_DEATHS = 5
+COUNTERS = 2
+HANDLED, FAILED = range(COUNTERS)
+
+Handle = Callable[[_core.Message], object]
+log = logging.getLogger("penstock.work")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    command(
+        app,
+        "work",
+        "penstock work tasks:handle orders",
+        "penstock work tasks:handle orders --processes 4 --retries 5 --backoff 2",
+        "penstock work tasks:handle orders --until-empty",
+    )(work)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a worker needs to know. It travels to the worker's process."""
+
+    function: str
+    queue: QueueAt
+    group: str
+    options: dict[str, Any]
+    codec: str | None
+    backoff_s: float
+    max_backoff_s: float
+    until_empty: bool
+
+    def open(self) -> Queue:
+        """The queue, as this worker uses it."""
+        return self.queue.writing(codec=self.codec)
+
+
+def work(
+    function: Annotated[
+        str, typer.Argument(metavar="MODULE:FUNCTION", help="Called with each message.")
+    ],
+    at: QueueAt,
+    group: GroupName = "default",
+    tags: Tags = "",
+    processes: Annotated[
+        int, typer.Option("--processes", "-p", min=1, max=1024, help="How many work at once.")
+    ] = 1,
+    retries: Annotated[
+        int, typer.Option(min=0, help="Tries before the dead letters; 0: try for ever.")
+    ] = 5,
+    backoff: Annotated[
+        float, typer.Option(min=0, help="Seconds before the second try; doubles each time.")
+    ] = 1.0,
+    max_backoff: Annotated[
+        float, typer.Option(min=0, help="The longest wait between two tries, in seconds.")
+    ] = 300.0,
+    visibility: Annotated[
+        float, typer.Option(min=1, help="Seconds that one call may take before another gets it.")
+    ] = 300.0,
+    dead_letter: Annotated[
+        str | None, typer.Option(help="Path of the dead letters; else `<queue>.dead`.")
+    ] = None,
+    codec: Annotated[
+        str | None, typer.Option(help="What `message.value` is decoded by: json, cbor, str.")
+    ] = None,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="End when no message is left.")
+    ] = False,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds that a stop waits for calls to return.")
+    ] = 30.0,
+    json: Json = None,
+) -> int:
+    """Call a function for every message of a group; it returns: ack, it raises: try again later.
+
+    The function is found as Python would import it from here, and gets the message. Exit code 0:
+    stopped in order, by SIGTERM, Ctrl-C or --until-empty; 1: some calls had to be killed.
+    """
+    sys.path.insert(0, str(Path.cwd()))
+    load(function)  # A misspelt name is an error here, not in every worker.
+    wanted = {"tags": tags or None, "max_receives": retries, "dead_letter": dead_letter}
+    options = {name: value for name, value in wanted.items() if value is not None}
+    job = Job(
+        function, at, group, options | {"visibility_s": visibility}, codec,
+        backoff, max_backoff, until_empty,
+    )  # fmt: skip
+    with job.open() as queue:
+        # The group keeps its options, so every worker, and whoever looks, sees the same ones.
+        queue.group(group, **job.options).configure(**job.options)
+    facts = Crew(job, processes, grace).run()
+    if show.wants_json(json):
+        show.emit(facts)
+    else:
+        text = f"{facts['handled']} messages handled, {facts['failed']} calls failed"
+        show.line(text + (f", {facts['killed']} workers killed" if facts["killed"] else ""))
+    return 1 if facts["killed"] else 0
+
+
+def load(name: str) -> Handle:
+    """The function that `module:function` names."""
+    module_name, colon, path = name.partition(":")
+    if not colon or not module_name or not path:
+        raise OptionError("MODULE:FUNCTION", name, "a module, a colon and a function: tasks:handle")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise OptionError("MODULE:FUNCTION", name, f"importable: {error}") from error
+        here = f"a module that can be imported from {Path.cwd()}"
+        raise OptionError("MODULE:FUNCTION", name, here) from error
+    except AttributeError as error:
+        raise OptionError("MODULE:FUNCTION", name, f"a function that is there: {error}") from error
+    if not callable(found):
+        raise OptionError("MODULE:FUNCTION", name, f"a function, not {type(found).__name__}")
+    handle: Handle = found
+    return handle
+
+
+class WorkersDied(PenstockError):
+    """Workers died one after the other and no call came to its end."""
+
+    def __init__(self, exit_code: int | None) -> None:
+        super().__init__(
+            f"{MAX_DEATHS} workers died in a row, the last one with exit code {exit_code}, and no "
+            "call came to its end: see what they said above, or call the function by hand"
+        )
+
+
+# ── the parent ─────────────────────────────────────────────────────────────────────────────
+
+
+class Crew:
+    """The workers, and the parent that watches them."""
+
+    def __init__(self, job: Job, processes: int, grace_s: float) -> None:
+        self.job, self.count, self.grace_s = job, processes, grace_s
+        self.context = multiprocessing.get_context("spawn")
+        self.counters = [self.context.RawArray(c_uint64, COUNTERS) for _ in range(processes)]
+        self.must_stop = self.context.RawValue(c_bool, False)
+        self.workers: dict[int, BaseProcess] = {}
+        self.signals, self.killed, self.deaths, self.done = 0, 0, 0, 0
+
+    def run(self) -> dict[str, int]:
+        """Until everyone has stopped; what was done."""
+        before = {
+            one: signal.signal(one, self.on_signal) for one in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            self.watch()
+        finally:
+            self.kill()
+            for one, handler in before.items():
+                signal.signal(one, handler)
+        return {
+            "handled": sum(one[HANDLED] for one in self.counters),
+            "failed": sum(one[FAILED] for one in self.counters),
+            "killed": self.killed,
+        }
+
+    def on_signal(self, number: int, frame: object) -> None:
+        """The first one asks, the second one kills."""
+        self.must_stop.value = True
+        self.signals += 1
+
+    def watch(self) -> None:
+        """Until all workers have ended in order, or a stop has waited long enough."""
+        stop_by = None
+        while self.signals < 2:
+            if self.must_stop.value and stop_by is None:
+                stop_by = time.monotonic() + self.grace_s
+            if stop_by is not None and time.monotonic() > stop_by:
+                return
+            working = [slot for slot in range(self.count) if self.is_working(slot)]
+            if not working:
+                return
+            running = [self.workers[slot].sentinel for slot in working if slot in self.workers]
+            connection.wait(running, timeout=POLL_S)
+
+    def is_working(self, slot: int) -> bool:
+        """Whether the worker of this slot has not ended yet; one that died is replaced."""
+        process = self.workers.get(slot)
+        if process is not None and process.exitcode is None:
+            return True
+        if self.must_stop.value or (process is not None and process.exitcode == 0):
+            return False
+        if process is not None:
+            self.note_death(process)
+        process = self.workers[slot] = self.context.Process(
+            target=serve,
+            args=(self.job, self.counters[slot], self.must_stop),
+            name=f"worker {slot}",
+        )
+        process.start()
+        return True
+
+    def note_death(self, process: BaseProcess) -> None:
+        """Gives up once workers do nothing but die: the next one would too."""
+        done = sum(sum(one) for one in self.counters)
+        self.deaths = 1 if done > self.done else self.deaths + 1
+        self.done = done
+        if self.deaths >= MAX_DEATHS:
+            raise WorkersDied(process.exitcode)
+        log.warning("a worker died (exit code %s): starting another", process.exitcode)
+        time.sleep(RESTART_S)
+
+    def kill(self) -> None:
+        """Ends whoever is left; their leases end with them."""
+        for process in self.workers.values():
+            if process.pid is not None and process.exitcode is None:
+                process.kill()
+                process.join()
+                self.killed += 1
+
+
+# ── a worker ───────────────────────────────────────────────────────────────────────────────
+
+
+def serve(job: Job, counters: Any, must_stop: Any) -> None:
+    """A worker's life: one message after the other until told to stop."""
+    # The terminal sends Ctrl-C to everyone; it is the parent that decides what it means.
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, signal.SIG_IGN)
+    parent = os.getppid()
+    call = _caller(load(job.function))
+    with job.open() as queue:
+        group = queue.group(job.group, create=False)
+        while not must_stop.value and os.getppid() == parent:
+            try:
+                message = group.get(POLL_S)
+            except Empty:
+                # What others have in hand, or what waits for its next try, may still come back.
+                if job.until_empty and group.lag == 0 and not group.core.outstanding():
+                    return
+                continue
+            counters[_one(job, call, message)] += 1
+
+
+def _one(job: Job, call: Handle, message: _core.Message) -> int:
+    """One call, and what becomes of its message; which counter it belongs to."""
+    try:
+        call(message)
+    except Exception:
+        delay = min(job.backoff_s * 2 ** min(message.receives - 1, 40), job.max_backoff_s)
+        log.warning("offset %s, try %s failed", message.offset, message.receives, exc_info=True)
+        _settle(message, lambda: message.nack(delay))
+        return FAILED
+    _settle(message, message.ack)
+    return HANDLED
+
+
+def _settle(message: _core.Message, end: Callable[[], object]) -> None:
+    try:
+        end()
+    except ReceiptError:
+        log.warning(
+            "offset %s took longer than --visibility allows: another may have handled it too",
+            message.offset,
+        )
+
+
+def _caller(function: Handle) -> Handle:
+    """The function; a coroutine function is run to its end for each message."""
+    if not inspect.iscoroutinefunction(function):
+        return function
+    runner = asyncio.Runner()
+    return lambda message: runner.run(function(message))

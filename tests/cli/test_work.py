@@ -1,0 +1,193 @@
+"""`penstock work`: a function for every message, in processes that may fail, die and be stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock import Queue
+from tests.cli.conftest import Run
+
+TASKS = """
+import os, signal
+from pathlib import Path
+
+def handle(message):
+    with open("handled", "ab") as out:
+        out.write(message.body + b"\\n")
+
+def fail(message):
+    raise RuntimeError("no such customer")
+
+def fail_once(message):
+    if message.receives == 1:
+        raise RuntimeError("not yet")
+    handle(message)
+
+def die_once(message):
+    try:
+        os.close(os.open("died", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        handle(message)
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def die(message):
+    os._exit(3)
+
+async def later(message):
+    handle(message)
+
+def add(message):
+    with open("handled", "a") as out:
+        out.write(f"{message.value['n'] + 1}\\n")
+
+def slow(message):
+    print("begun", flush=True)
+    with open("go") as gate:
+        gate.read()
+    handle(message)
+
+class Tasks:
+    @staticmethod
+    def inside(message):
+        handle(message)
+
+NUMBER = 17
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a module of tasks, as the current one."""
+    (tmp_path / "tasks.py").write_text(TASKS)
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    yield tmp_path
+    sys.path[:] = before
+    sys.modules.pop("tasks", None)
+
+
+def fill(path: Path, count: int = 5) -> Path:
+    with Queue(path) as queue:
+        queue.put_many([b"%d" % number for number in range(count)])
+    return path
+
+
+def handled(place: Path) -> list[str]:
+    return (place / "handled").read_text().split()
+
+
+@pytest.mark.parametrize("function", ["tasks:Tasks.inside", "tasks:later"])
+def test_every_message_is_handled_once_and_acked(run: Run, place: Path, function: str) -> None:
+    fill(place / "q")
+    facts = run("work", function, place / "q", "--until-empty").one
+    assert facts == {"handled": 5, "failed": 0, "killed": 0}
+    assert handled(place) == ["0", "1", "2", "3", "4"]
+    run("get", place / "q", code=3)
+
+
+def test_several_processes_share_the_messages(run: Run, place: Path) -> None:
+    fill(place / "q", 40)
+    facts = run("work", "tasks:handle", place / "q", "--until-empty", "-p", 2).one
+    assert facts["handled"] == 40
+    assert sorted(map(int, handled(place))) == list(range(40))
+
+
+def test_a_failed_call_is_tried_again(run: Run, place: Path) -> None:
+    fill(place / "q", 2)
+    facts = run("work", "tasks:fail_once", place / "q", "--until-empty", "--backoff", 0.01).one
+    assert (facts["handled"], facts["failed"]) == (2, 2)
+    assert sorted(handled(place)) == ["0", "1"]
+
+
+def test_what_fails_too_often_goes_to_the_dead_letters(run: Run, place: Path) -> None:
+    fill(place / "q", 1)
+    facts = run(
+        "work", "tasks:fail", place / "q", "--until-empty", "--retries", 3, "--backoff", 0.01
+    ).one
+    assert (facts["handled"], facts["failed"]) == (0, 3)
+    (letter,) = run("cat", place / "q.dead").lines
+    assert (letter["text"], letter["headers"]["penstock.receives"]) == ("0", "3")
+
+
+def test_a_worker_that_dies_is_replaced_and_loses_nothing(run: Run, place: Path) -> None:
+    fill(place / "q", 3)
+    facts = run("work", "tasks:die_once", place / "q", "--until-empty").one
+    assert facts["handled"] == 3
+    assert sorted(handled(place)) == ["0", "1", "2"]
+
+
+def test_workers_that_only_die_are_given_up(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.cli.work.MAX_DEATHS", 2)
+    fill(place / "q", 1)
+    ran = run("work", "tasks:die", place / "q", "--retries", 0, code=2)
+    assert "workers died in a row" in ran.err
+
+
+def test_the_value_is_decoded_where_a_codec_is_named(run: Run, place: Path) -> None:
+    with Queue(place / "q", codec="json") as queue:
+        queue.put({"n": 41})
+    run("work", "tasks:add", place / "q", "--until-empty", "--codec", "json")
+    assert handled(place) == ["42"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("tasks", "a module, a colon and a function"),
+        ("nowhere:handle", "a module that can be imported from"),
+        ("tasks:nothing", "no attribute 'nothing'"),
+        ("tasks:NUMBER", "a function, not int"),
+    ],
+)
+def test_a_function_that_is_not_there_is_one_sentence(
+    run: Run, place: Path, name: str, sentence: str
+) -> None:
+    fill(place / "q", 1)
+    assert sentence in run("work", name, place / "q", code=2).err
+    assert run("groups", "list", place / "q").lines == []
+
+
+def start(place: Path, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "penstock", "work", "tasks:slow", "q", *more]
+    return subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE)
+
+
+def test_a_stop_waits_for_the_message_in_hand(place: Path) -> None:
+    fill(place / "q", 3)
+    os.mkfifo(place / "go")
+    with start(place) as crew:
+        assert crew.stdout is not None
+        assert crew.stdout.readline() == b"begun\n"
+        crew.send_signal(signal.SIGTERM)
+        with (place / "go").open("w") as gate:
+            gate.write("on")
+        rest = crew.stdout.read()
+    assert crew.returncode == 0, rest
+    assert b'"handled": 1' in rest
+    assert handled(place) == ["0"]
+    with Queue(place / "q") as queue:
+        assert (queue.lag, queue.get(0).receives) == (2, 1)
+
+
+def test_a_stop_without_grace_kills_and_the_message_comes_again(place: Path) -> None:
+    fill(place / "q", 1)
+    os.mkfifo(place / "go")
+    with start(place, "--grace", "0") as crew:
+        assert crew.stdout is not None
+        assert crew.stdout.readline() == b"begun\n"
+        crew.send_signal(signal.SIGTERM)
+        rest = crew.stdout.read()
+    assert crew.returncode == 1
+    assert b'"killed": 1' in rest
+    with Queue(place / "q") as queue:
+        assert queue.get(5).receives == 2

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from penstock import _core
 from penstock.disk import control, files, sides
 from penstock.errors import ClosedError, NoQueueError, RefusedError
-from penstock.formats import known_damage, past, verifying
+from penstock.formats import cursors, known_damage, past, verifying
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.own_groups import OwnGroups
 from penstock.formats.past import Past
@@ -239,6 +239,8 @@ class Store(StoreSegments, OwnGroups, ABC):
         _core.sync_file(self.sidecar / "control")
         if before.words is None:
             _core.sync_folder(self.sidecar)
+        if before.is_foreign or not before.is_closed:
+            cursors.set_back(self, end.tail)
 
     def close(self) -> None:
         """Syncs, and leaves the queue clean if nobody else has it open."""

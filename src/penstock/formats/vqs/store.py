@@ -267,12 +267,32 @@ class VqsStore(Store):
         if not past.is_stopped:
             if past.is_foreign:
                 return self._end_of_header(known)
-            return End(
-                known.tail, known.last_number, BASE, known.head, known.head_number, known.durable
-            )
+            tail, number = self._shown(known)
+            durable = min(known.durable, tail)
+            return End(tail, number, BASE, known.head, known.head_number, durable)
         if last is None or last.tail - last.head > self.ring_bytes:
             return self._end_of_header(known)
         return self._end_of_intent(last, known)
+
+    def _shown(self, known: control.Words) -> tuple[int, int]:
+        """Tail and next number after a kill, by the words and the header, both of them ours.
+
+        At `always` the header comes after the sync, and who is killed before that has lost nothing;
+        a put that was cut short after it had stored the header was whole. So the later one counts,
+        if records lead to it.
+        """
+        found, said = self.header.words, (known.tail, known.last_number)
+        if not self._is_sound(found) or self._position(known.head) != found["read_offset"]:
+            return said
+        end = known.head + self.ring_bytes - found["capacity_left"]
+        stored = end, known.head_number + found["count"]
+        if end == known.tail:
+            return stored
+        segment = self._ring(known.head, writable=False, watched=False)
+        first, last = (end, known.tail) if end < known.tail else (known.head, end)
+        is_inside = last - known.head <= self.ring_bytes
+        is_led = is_inside and _core.walk(segment, first, last, past_damage=True).end == last
+        return said if is_led == (last == known.tail) else stored
 
     def _end_of_intent(self, last: Intent, known: control.Words) -> End:
         """What was synced, and what came after it as far as its checksums hold."""

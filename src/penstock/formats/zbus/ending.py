@@ -17,6 +17,7 @@ from penstock import _core
 from penstock.disk import control, files
 from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Damage, End, SegmentInfo
+from penstock.formats.zbus import readers
 from penstock.formats.zbus.index import NS_PER_MS, Block, Index, slot_at
 from penstock.formats.zbus.readers import Place
 from penstock.formats.zbus.sniffing import segment_path
@@ -248,6 +249,7 @@ def recover(store: ZbusStore, end: End, past: Past) -> End:
     count = end.next_number - store.found.first_number
     if found.message_count != count:
         found.write("message_count", count)
+    readers.set_back(store.path, store.table, (last.number, end.tail - last.base), end.tail)
     if past.is_closed and end.durable == end.tail:
         return end
     if past.is_poisoned:

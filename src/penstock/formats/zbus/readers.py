@@ -8,6 +8,7 @@ unacked one: an original program that opens the folder then repeats messages and
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from penstock.disk import files
 from penstock.errors import RefusedError
 from penstock.formats.zbus import layouts
 from penstock.formats.zbus.layouts import NAK, NAK_RECORDS, NAK_WINDOW_MAX, ZbusLayout
+
+log = logging.getLogger("penstock.zbus")
 
 FILTER_BYTES = 127
 DEFAULT_WINDOW = 100
@@ -105,6 +108,32 @@ def read_naks(path: Path, layout: ZbusLayout) -> Naks | None:
             if offset >= 0:
                 out.append((offset, max(1, table.unpack_field("retries", raw, at))))
     return Naks(head["window"], head["timeout_ms"], tuple(sorted(out)))
+
+
+def set_back(queue: Path, layout: ZbusLayout, end: tuple[int, int], tail: int) -> None:
+    """Places beyond the end of the queue, its last block and the byte in it, are set back to it;
+    nothing is out there. Alone, under the opening lock."""
+    table = layouts.READER_FLAG
+    for name in names(queue):
+        path, nak = rdx_path(queue, name), nak_path(queue, name)
+        place, owed = read_place(path, layout), read_naks(nak, layout)
+        if place is not None and (place.block, place.offset) > end:
+            log.warning("%s: block %d, byte %d lies beyond the end; set back to %d, %d",
+                        path, place.block, place.offset, *end)  # fmt: skip
+            raw = table.pack_field("block", end[0]) + table.pack_field("offset", end[1])
+            _core.write_file(path, table.offset_of("block"), raw, synced=True)
+        if owed is not None and any(offset >= tail for offset, _ in owed.out):
+            _drop_naks(nak, layout, tail)
+
+
+def _drop_naks(path: Path, layout: ZbusLayout, tail: int) -> None:
+    table, raw = layout.nak_record, path.read_bytes()
+    assert table is not None
+    for at in range(NAK.size, NAK.size + NAK_RECORDS * table.size, table.size):
+        is_out = table.unpack_field("status", raw, at) == 1
+        if is_out and table.unpack_field("offset", raw, at) >= tail:
+            _core.write_file(path, at + table.offset_of("status"), b"\0")
+    _core.sync_file(path)
 
 
 def _common(now_ms: int) -> dict[str, Any]:

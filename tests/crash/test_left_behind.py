@@ -1,0 +1,180 @@
+"""What an opener finds that was left by others: killed, with older words, with damaged ones.
+
+A copy of a queue that is open is a queue whose openers were killed: the boot is the same, nothing
+was closed, no page is lost.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.disk.control import CONTROL
+
+FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
+COUNT = 20
+
+
+def options(format: str, **more: Any) -> dict[str, Any]:
+    """Small segments; a ring has one."""
+    size = {"max_bytes": 1 << 20} if format == "vqs" else {"segment_bytes": 1 << 16}
+    return {"durability": "process"} | size | more
+
+
+def body(number: int) -> bytes:
+    """One that is found in a file again."""
+    return b"message-%03d " % number + bytes([97 + number % 26]) * 100
+
+
+def killed(folder: Path, format: str, durability: str = "process") -> Path:
+    """A queue with `COUNT` messages whose openers were killed."""
+    name = "queue.bin" if format == "vqs" else "queue"
+    given = options(format, durability=durability)
+    with penstock.Queue(folder / "open" / name, format=format, **given) as queue:
+        for number in range(COUNT):
+            queue.put(body(number))
+        shutil.copytree(folder / "open", folder / "left")
+    return folder / "left" / name
+
+
+def control_of(path: Path) -> Path:
+    """The control block of a queue."""
+    return next(path.parent.rglob("control"))
+
+
+def write_word(path: Path, name: str, value: int) -> None:
+    """Changes one word of the control block."""
+    with control_of(path).open("r+b") as stream:
+        stream.seek(CONTROL.offset_of(name))
+        stream.write(CONTROL.pack_field(name, value))
+
+
+def read_word(path: Path, name: str) -> int:
+    """One word of the control block."""
+    return int(CONTROL.unpack_field(name, control_of(path).read_bytes()))
+
+
+def there(queue: penstock.Queue) -> list[bytes]:
+    """Every whole message."""
+    return [bytes(message.body) for message in queue.scan(tolerant=True)]
+
+
+@pytest.mark.parametrize("which", [0, 7, COUNT - 1])
+@pytest.mark.parametrize("format", FORMATS)
+def test_one_rotten_byte_and_a_kill_cost_one_message(
+    tmp_path: Path, format: str, which: int
+) -> None:
+    path = killed(tmp_path, format)
+    files = [file for file in (tmp_path / "left").rglob("*") if file.is_file()]
+    file = next(file for file in files if body(which) in file.read_bytes())
+    with file.open("r+b") as stream:
+        stream.seek(file.read_bytes().index(body(which)) + 60)
+        stream.write(b"\xee")
+    with penstock.Queue(path, create=False, **options(format)) as queue:
+        queue.put(b"new")
+        found, is_told = there(queue), bool(queue.verify().corrupt)
+    whole = [body(number) for number in range(COUNT) if number != which]
+    # Beats closes the segment: a last frame that is not whole was cut short, as far as it knows.
+    assert found == [*whole, b"new"]
+    assert is_told or (format == "beats" and which == COUNT - 1)
+
+
+@pytest.mark.parametrize("durability", ["always", "process"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_control_block_that_is_older_than_the_frames_costs_no_message(
+    tmp_path: Path, format: str, durability: str
+) -> None:
+    name, given = "queue.bin" if format == "vqs" else "queue", options(format)
+    given["durability"] = durability
+    with penstock.Queue(tmp_path / "open" / name, format=format, **given) as queue:
+        older = control_of(tmp_path / "open" / name).read_bytes()
+        for number in range(COUNT):
+            queue.put(body(number))
+        shutil.copytree(tmp_path / "open", tmp_path / "left")
+    path = tmp_path / "left" / name
+    control_of(path).write_bytes(older)
+    for last in (b"new", b"newer"):
+        with penstock.Queue(path, create=False, **given) as queue:
+            queue.put(last)
+    with penstock.Queue(path, create=False, **given) as queue:
+        assert there(queue) == [*map(body, range(COUNT)), b"new", b"newer"]
+
+
+WRONG = {
+    "tail": ["0", "one message less", "inside a message", "a little more", "far away"],
+    "segment_base": ["a little more", "far away"],
+    "head": ["a little more", "far away"],
+    "durable": ["inside a message", "far away"],
+    "reserved_end": ["0", "a little more", "far away"],
+    "next_number": ["0", "far away"],
+    "head_number": ["far away"],
+    "reserved_number": ["0", "far away"],
+}
+
+
+@pytest.mark.parametrize(
+    ("word", "how"), [(word, how) for word, hows in WRONG.items() for how in hows]
+)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_damaged_word_after_a_kill_costs_no_message(
+    tmp_path: Path, format: str, word: str, how: str
+) -> None:
+    path = killed(tmp_path, format)
+    with penstock.Queue(path, create=False, read_only=True, **options(format)) as queue:
+        offsets = [message.offset for message in queue.scan()]
+    value, tail = read_word(path, word), read_word(path, "tail")
+    changed = {
+        "0": 0,
+        "one message less": offsets[-1],
+        "inside a message": offsets[-1] + 8,
+        "a little more": value + 8,
+        "far away": 1 << 60,
+    }[how]
+    assert changed != tail
+    write_word(path, word, changed)
+    with penstock.Queue(path, create=False, **options(format)) as queue:
+        assert there(queue) == [*map(body, range(COUNT))]
+        queue.put(b"new")
+        assert there(queue) == [*map(body, range(COUNT)), b"new"]
+        group = queue.group("all", start="earliest")
+        assert len(group.get_many(COUNT + 5)) == COUNT + 1
+        assert not queue.verify().corrupt
+
+
+@pytest.mark.parametrize("size", [300, 90])
+@pytest.mark.parametrize(
+    ("format", "layout"),
+    [
+        ("penstock", None), ("zbus", "doc000"), ("zbus", "crc"), ("beats", "1"), ("vqs", "doc"),
+        ("vqs", "stage4"), ("mfq", None),
+    ],
+)  # fmt: skip
+def test_a_cursor_above_the_recovered_tail_is_set_back_before_anyone_puts(
+    tmp_path: Path, format: str, layout: str | None, size: int
+) -> None:
+    """The page of the ack reached the disk, that of the message did not; then a producer comes."""
+    clock = penstock.ManualClock()
+    name, given = "queue.bin" if format == "vqs" else "queue", options(format, clock=clock)
+    with penstock.Queue(tmp_path / "open" / name, format=format, layout=layout, **given) as queue:
+        group = queue.group("workers", ack="lease")
+        queue.put(b"a" * 100)
+        group.get(0).ack()
+        queue.sync()
+        shutil.copytree(tmp_path / "open", tmp_path / "left")
+        queue.put(b"b" * 300)
+        group.get(0).ack()
+        groups = next((tmp_path / "open").rglob("groups"))
+        older = tmp_path / "left" / groups.relative_to(tmp_path / "open")
+        shutil.rmtree(older)
+        shutil.copytree(groups, older)
+    clock.restart(5)
+    bodies = [(b"c%d" % number).ljust(size, b".") for number in range(4)]
+    with penstock.Queue(tmp_path / "left" / name, create=False, **given) as queue:
+        for one in bodies:
+            queue.put(one)
+    with penstock.Queue(tmp_path / "left" / name, create=False, **given) as queue:
+        assert [bytes(m.body) for m in queue.group("workers").get_many(10)] == bodies

@@ -7,6 +7,7 @@ was closed, no page is lost.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +179,83 @@ def test_a_cursor_above_the_recovered_tail_is_set_back_before_anyone_puts(
             queue.put(one)
     with penstock.Queue(tmp_path / "left" / name, create=False, **given) as queue:
         assert [bytes(m.body) for m in queue.group("workers").get_many(10)] == bodies
+
+
+def moved_by_another_program(path: Path, act: Callable[[penstock.Queue], None]) -> None:
+    """Another program has used the queue: one that does not know our sidecar."""
+    sidecar = path.with_name(path.name + ".penstock") if path.is_file() else path / ".penstock"
+    away = path.with_name("away")
+    sidecar.rename(away)
+    with penstock.Queue(path, create=False, durability="process") as queue:
+        act(queue)
+    shutil.rmtree(sidecar)
+    away.rename(sidecar)
+
+
+@pytest.mark.parametrize("left", ["killed", "closed"])
+@pytest.mark.parametrize("format", ["zbus", "vqs", "mfq"])
+def test_what_another_program_put_and_read_since_is_followed(
+    tmp_path: Path, format: str, left: str
+) -> None:
+    name, given = "queue.bin" if format == "vqs" else "queue", options(format)
+    with penstock.Queue(tmp_path / "open" / name, format=format, **given) as queue:
+        for number in range(COUNT):
+            queue.put(body(number))
+        for message in queue.get_many(5):
+            message.ack()
+        queue.sync()
+        shutil.copytree(tmp_path / "open", tmp_path / "killed")
+    shutil.copytree(tmp_path / "open", tmp_path / "closed")
+    path = tmp_path / left / name
+
+    def put_and_read(queue: penstock.Queue) -> None:
+        for number in range(COUNT, COUNT + 5):
+            queue.put(body(number))
+        for message in queue.get_many(10):
+            message.ack()
+        queue.sync()
+
+    moved_by_another_program(path, put_and_read)
+    with penstock.Queue(path, create=False, **given) as queue:
+        queue.put(b"new")  # By a producer, who opens no group.
+    with penstock.Queue(path, create=False, **given) as queue:
+        found = [bytes(message.body) for message in queue.group().get_many(COUNT * 2)]
+    assert found == [*map(body, range(15, COUNT + 5)), b"new"]
+
+
+def test_mfq_what_was_acked_at_always_does_not_come_back_after_a_power_cut(tmp_path: Path) -> None:
+    clock = penstock.ManualClock()
+    given = options("mfq", durability="always", clock=clock)
+    with penstock.Queue(tmp_path / "open", format="mfq", **given) as queue:
+        group = queue.group()
+        for number in range(6):
+            queue.put(body(number))
+        older = (tmp_path / "open/offset/consumer.offset").read_bytes()
+        for _ in range(4):
+            group.get(0).ack()
+        shutil.copytree(tmp_path / "open", tmp_path / "left")
+    # The page that nobody synced is the old one.
+    (tmp_path / "left/offset/consumer.offset").write_bytes(older)
+    clock.restart(5)
+    with penstock.Queue(tmp_path / "left", create=False, **given) as queue:
+        found = [bytes(message.body) for message in queue.group().get_many(10)]
+    assert found == [body(4), body(5)]
+
+
+@pytest.mark.parametrize("place", [(7, 0), (0, 1 << 20), (0, 11), (-1, 0)])
+def test_zbus_a_place_that_can_not_be_is_reported_and_costs_no_message(
+    tmp_path: Path, place: tuple[int, int]
+) -> None:
+    given = options("zbus")
+    with penstock.Queue(tmp_path / "queue", format="zbus", **given) as queue:
+        for number in range(COUNT):
+            queue.put(body(number))
+        for message in queue.get_many(5):
+            message.ack()
+    reader = tmp_path / "queue/reader/default.rdx"
+    raw = place[0].to_bytes(8, "big", signed=True) + place[1].to_bytes(4, "big")
+    reader.write_bytes(raw + reader.read_bytes()[12:])
+    with penstock.Queue(tmp_path / "queue", create=False, **given) as queue:
+        found = [bytes(message.body) for message in queue.group().get_many(COUNT * 2)]
+        assert [damage.path for damage in queue.store.dropped] == [reader]
+    assert found == [body(number) for number in range(5, COUNT)]

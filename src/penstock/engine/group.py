@@ -111,9 +111,6 @@ class Group:
         # Whoever deletes, renames or changes it is done, or has not begun: or the table of one
         # group would go with the journal of another of its name.
         self.queue.store.need_shared().alone(self._open_alone)
-        moved = self.queue.store.moved_group(self.name) if self.options.mirrored else None
-        if moved is not None and not self._is_new:
-            self.core.seek(moved)
         self._check_cursor()
         if self.queue.store.was_first:
             self.core.release_dead()
@@ -235,7 +232,7 @@ class Group:
         next_unread = self.core.next
         end = self.queue.store.end()
         own = self.queue.store.own_cursor(self.name) if self.queue.store.was_first else None
-        if own is not None and own != self.core.cursor and own <= end.tail:
+        if own is not None and self.core.cursor < own <= end.tail:
             # A program that is not ours has consumed, and said so in the format's own file.
             self.core.seek(positions.check(self.queue.store, max(own, end.head)))
         elif next_unread > end.tail:

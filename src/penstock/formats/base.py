@@ -241,6 +241,7 @@ class Store(StoreSegments, OwnGroups, ABC):
             _core.sync_folder(self.sidecar)
         if before.is_foreign or not before.is_closed:
             cursors.set_back(self, end.tail)
+        cursors.follow(self, before, end.tail)
 
     def close(self) -> None:
         """Syncs, and leaves the queue clean if nobody else has it open."""

@@ -1,9 +1,13 @@
-"""Cursors above the end of a queue are set back by whoever recovers it, before the first append.
+"""What whoever recovers a queue does about its groups, before the first append.
 
-After a power cut the page of an ack may have reached the disk, and that of the message not: then a
-group has read what is not there any more. What is put next would take the place of what it has
-read, and the group would pass over it. So every group is set back to the recovered tail, whether
-anyone opens it or not; what the format's own files say of groups is the format's to set back.
+Cursors above the end are set back. After a power cut the page of an ack may have reached the disk,
+and that of the message not: then a group has read what is not there any more. What is put next
+would take its place, and the group would pass over it. So every group is set back to the recovered
+tail, whether anyone opens it or not; the format sets back what its own files say of groups.
+
+Where a program that is not ours has read on, the group follows. A format's own file then says
+another place than the one we left there: after a kill one that is further on, since we store it
+after our own journal. After a power cut our journal decides, which was synced.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from penstock.options import Durability, GroupOptions
 
 if TYPE_CHECKING:
     from penstock.formats.base import Store
+    from penstock.formats.past import Past
 
 log = logging.getLogger("penstock.recovery")
 
@@ -35,6 +40,42 @@ def set_back(store: Store, tail: int) -> None:
             log.warning("%s: its cursor could not be checked: %s", folder, error)
 
 
+def follow(store: Store, past: Past, tail: int) -> None:
+    """Lets groups go on where another program has moved them, and sets the format's own places
+    right that can't be true. Alone, under the opening lock."""
+    for name, own in store.own_groups().items():
+        folder = store.sidecar / "groups" / name
+        options = files.read_json(folder / "group.json")
+        if options is not None and not options.get("mirrored", True):
+            continue
+        try:
+            _follow(store, past, folder, own, tail)
+        except (PenstockError, OSError) as error:
+            log.warning("%s: its place could not be checked: %s", folder, error)
+
+
+def _follow(store: Store, past: Past, folder: Path, own: int, tail: int) -> None:
+    name, boot = folder.name, store.clock.boot_id()
+    progress = groups.peek(folder, boot, is_auto=_is_auto(folder))
+    ours = None if progress is None else store.own_place(name, progress)
+    if (fault := store.place_fault(name)) is not None:
+        log.warning("%s:%d: %s, expected %s", fault.path, fault.at, fault.found, fault.expected)
+        store.dropped = (*store.dropped, fault)
+        if ours is not None:  # Else the format's own rule for such places is all there is.
+            store.set_own_place(name, min(ours, tail))
+    elif ours is None or own == ours:
+        return
+    elif past.is_stopped:
+        store.set_own_place(name, min(ours, tail))
+    elif store.is_moved(name) if past.is_closed else own > ours:
+        log.info("%s: another program has moved the group from %d to %d", folder, ours, own)
+        core = _open(store, folder, own)
+        try:
+            core.seek(own)
+        finally:
+            core.close()
+
+
 def _is_auto(folder: Path) -> bool:
     return (files.read_json(folder / "group.json") or {}).get("ack") == "auto"
 
@@ -49,15 +90,20 @@ def _is_beyond(store: Store, folder: Path, tail: int) -> bool:
 
 def _cut(store: Store, folder: Path, tail: int) -> None:
     log.warning("%s: the group had read beyond the end; it is set back to %d", folder, tail)
-    usual = GroupOptions()
-    core = _core.Group(
-        store.need_shared(), folder, store.clock, store,
-        start=tail, lease=not _is_auto(folder),
-        always=store.options.durability is Durability.ALWAYS, bound=usual.bound,
-        visibility_s=usual.visibility_s, window=usual.window, max_receives=usual.max_receives,
-        tags="", dialect=usual.dialect,
-    )  # fmt: skip
+    core = _open(store, folder, tail)
     try:
         core.cut(tail)
     finally:
         core.close()
+
+
+def _open(store: Store, folder: Path, start: int) -> _core.Group:
+    """The group's own state, without what the format's files say."""
+    usual = GroupOptions()
+    return _core.Group(
+        store.need_shared(), folder, store.clock, store,
+        start=start, lease=not _is_auto(folder),
+        always=store.options.durability is Durability.ALWAYS, bound=usual.bound,
+        visibility_s=usual.visibility_s, window=usual.window, max_receives=usual.max_receives,
+        tags="", dialect=usual.dialect,
+    )  # fmt: skip

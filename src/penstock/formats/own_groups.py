@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock import _core
+from penstock.disk.groups import Progress
+from penstock.formats.values import Damage
 from penstock.options import GroupOptions
 
 
@@ -29,9 +31,22 @@ class OwnGroups:
     def note_group(self, group: str, options: GroupOptions) -> None:
         """A group was opened or changed: formats that keep its options themselves do so here."""
 
-    def moved_group(self, group: str) -> int | None:
-        """Where another program has moved a group since we left it, told once; none: nowhere."""
+    def own_place(self, group: str, progress: Progress) -> int | None:
+        """What the format's own file says of a group whose progress is this, if only we write it;
+        none where the format keeps no such place."""
         return None
+
+    def is_moved(self, group: str) -> bool:
+        """Whether the format's own file says something else than when the last of us closed the
+        queue; asked only if it is not what `own_place` says."""
+        return True
+
+    def place_fault(self, group: str) -> Damage | None:
+        """A place in the format's own file where no message can be."""
+        return None
+
+    def set_own_place(self, group: str, offset: int) -> None:
+        """Writes a group's place into the format's own file. Alone."""
 
     def drop_group(self, group: str) -> None:
         """A group was deleted: its files in the format go."""

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
@@ -239,7 +239,6 @@ struct Reader {
     nak: Option<(Mapping, usize)>,
     /// Where records have the message's id too.
     blocks: Option<Blocks>,
-    stored: AtomicU64,
 }
 
 impl Reader {
@@ -253,14 +252,14 @@ impl Reader {
 impl Mirror for Reader {
     fn store(&self, cursor: u64, next: u64) -> std::io::Result<()> {
         let offset = if self.nak.is_some() { next } else { cursor };
-        if self.stored.swap(offset, Ordering::Relaxed) == offset {
-            return Ok(());
-        }
         let (block, position) = self.index.locate(offset);
         let mut place = [0u8; 12];
         words::put_u64_be(&mut place, 0, block);
         words::put_i32_be(&mut place, 8, i32::try_from(position).unwrap_or(i32::MAX));
-        self.rdx.store(0, &place);
+        // What is there is asked, not remembered: another process may have stored since.
+        if self.rdx.get(0, place.len()) != Some(&place[..]) {
+            self.rdx.store(0, &place);
+        }
         Ok(())
     }
 
@@ -367,7 +366,6 @@ impl ZbusIndex {
             rdx: open(&reader, 256)?,
             nak,
             blocks: blocks.map(|folder| Blocks { folder, open: Mutex::new(None) }),
-            stored: AtomicU64::new(u64::MAX),
         };
         Ok(PyMirror(Arc::new(reader)))
     }

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import control, files, sides
+from penstock.disk.groups import Progress
 from penstock.errors import CorruptError, OptionError, RefusedError
 from penstock.formats import past
 from penstock.formats.base import Store
@@ -150,6 +151,28 @@ class MfqStore(Store):
     def own_cursor(self, group: str) -> int | None:
         """`consumer.offset`: a consumer that is not ours moves it too."""
         return read_offset(self.path, CONSUMER) if group == DEFAULT_GROUP else None
+
+    def own_place(self, group: str, progress: Progress) -> int | None:
+        """The default group's cursor."""
+        return progress.cursor if group == DEFAULT_GROUP else None
+
+    def place_fault(self, group: str) -> Damage | None:
+        """A `consumer.offset` where no message begins."""
+        end, consumer = self.end(), read_offset(self.path, CONSUMER)
+        path, found = segments.offset_path(self.path, CONSUMER), f"offset {consumer}"
+        if consumer > end.tail:
+            return Damage(path, 0, 8, found, f"at most the end, {end.tail}")
+        if not end.head < consumer < end.tail:
+            return None
+        segment = self.segment_at(consumer)
+        limit = segment.end if segment.end is not None else end.tail
+        if _core.is_boundary(segment, consumer, limit):
+            return None
+        return Damage(path, 0, 8, f"{found}, where no message begins", "a message's offset")
+
+    def set_own_place(self, group: str, offset: int) -> None:
+        """Into `consumer.offset`."""
+        write_offset(self.path, CONSUMER, offset)
 
     def meta(self) -> dict[str, Any]:
         """Segment size and both offsets."""
@@ -420,19 +443,11 @@ class MfqStore(Store):
 
     def verify_extra(self, verdict: Verdict) -> None:
         """That the producer's offset is not behind, and the consumer's one of a message."""
-        end, consumer = self.end(), read_offset(self.path, CONSUMER)
+        end = self.end()
         producer = read_offset(self.path, PRODUCER)
         if producer < end.durable:
             path, found = segments.offset_path(self.path, PRODUCER), f"offset {producer}"
             expected = f"at least {end.durable}, up to which the queue was synced"
             verdict.corrupt.append(Damage(path, 0, 8, found, expected))
-        path = segments.offset_path(self.path, CONSUMER)
-        if end.head < consumer < end.tail:
-            segment = self.segment_at(consumer)
-            limit = segment.end if segment.end is not None else end.tail
-            if not _core.is_boundary(segment, consumer, limit):
-                found = f"offset {consumer}, where no message begins"
-                verdict.corrupt.append(Damage(path, 0, 8, found, "a message's offset"))
-        elif consumer > end.tail:
-            found = f"offset {consumer}"
-            verdict.corrupt.append(Damage(path, 0, 8, found, f"at most the end, {end.tail}"))
+        if (fault := self.place_fault(DEFAULT_GROUP)) is not None:
+            verdict.corrupt.append(fault)

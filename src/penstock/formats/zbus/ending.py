@@ -249,7 +249,9 @@ def recover(store: ZbusStore, end: End, past: Past) -> End:
     count = end.next_number - store.found.first_number
     if found.message_count != count:
         found.write("message_count", count)
-    readers.set_back(store.path, store.table, (last.number, end.tail - last.base), end.tail)
+    if past.is_stopped:
+        place = last.number, end.tail - last.base
+        readers.set_back(store.path, store.table, place, end.tail)
     if past.is_closed and end.durable == end.tail:
         return end
     if past.is_poisoned:
@@ -354,3 +356,29 @@ def offset_of(store: ZbusStore, place: Place) -> int:
     if _core.find_frame(segment, offset, limit, number=ANY_NUMBER) == (offset, True):
         return offset
     return max(_core.walk(segment, block.base, offset, past_damage=True).end, end.head)
+
+
+def place_fault(store: ZbusStore, path: Path) -> Damage | None:
+    """What is wrong with the place in a reader file; none when a message begins or may begin there.
+
+    A block that was trimmed is none of its faults, nor is the block after the last.
+    """
+    place = readers.read_place(path, store.table)
+    if place is None:
+        return None
+    blocks, tail = born(store.index()), store.end().tail
+    where = f"block {place.block}, byte {place.offset}"
+    if 0 <= place.block < blocks[0].number or (place.block, place.offset) == (
+        blocks[-1].number + 1,
+        0,
+    ):
+        return None
+    if not 0 <= place.block - blocks[0].number < len(blocks):
+        expected = f"a block from {blocks[0].number} to {blocks[-1].number}"
+        return Damage(path, 0, 12, where, expected)
+    block = blocks[place.block - blocks[0].number]
+    limit = tail if block is blocks[-1] else block.base + block.end
+    offset = block.base + place.offset
+    if offset == limit or offset_of(store, place) == offset:
+        return None
+    return Damage(path, 0, 12, f"{where}, where no message begins", "the place of a message")

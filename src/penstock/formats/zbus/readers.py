@@ -113,17 +113,22 @@ def read_naks(path: Path, layout: ZbusLayout) -> Naks | None:
 def set_back(queue: Path, layout: ZbusLayout, end: tuple[int, int], tail: int) -> None:
     """Places beyond the end of the queue, its last block and the byte in it, are set back to it;
     nothing is out there. Alone, under the opening lock."""
-    table = layouts.READER_FLAG
     for name in names(queue):
         path, nak = rdx_path(queue, name), nak_path(queue, name)
         place, owed = read_place(path, layout), read_naks(nak, layout)
         if place is not None and (place.block, place.offset) > end:
             log.warning("%s: block %d, byte %d lies beyond the end; set back to %d, %d",
                         path, place.block, place.offset, *end)  # fmt: skip
-            raw = table.pack_field("block", end[0]) + table.pack_field("offset", end[1])
-            _core.write_file(path, table.offset_of("block"), raw, synced=True)
+            write_place(path, *end)
         if owed is not None and any(offset >= tail for offset, _ in owed.out):
             _drop_naks(nak, layout, tail)
+
+
+def write_place(path: Path, block: int, offset: int) -> None:
+    """Stores where a group reads next, for good."""
+    table = layouts.READER_FLAG
+    raw = table.pack_field("block", block) + table.pack_field("offset", offset)
+    _core.write_file(path, table.offset_of("block"), raw, synced=True)
 
 
 def _drop_naks(path: Path, layout: ZbusLayout, tail: int) -> None:

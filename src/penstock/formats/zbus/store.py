@@ -12,10 +12,12 @@ from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import control, files
+from penstock.disk.groups import Progress
 from penstock.errors import FormatError, OptionError, RefusedError
 from penstock.formats import past
 from penstock.formats.base import (
     Capabilities,
+    Damage,
     End,
     NewSegment,
     SegmentInfo,
@@ -96,7 +98,6 @@ class ZbusStore(Store):
             raise FormatError(self.path, "no .idx file", "is no zbus queue")
         self.index_path = path
         self._with_naks: set[str] = set()
-        self._moved: set[str] = set()
         known = sniffing.recorded(self.path)
         if known is None or known.layout != self.layout:
             known = sniffing.examine(self.path, self.layout)
@@ -216,8 +217,6 @@ class ZbusStore(Store):
     def recover(self, end: End, past: Past) -> End:
         """Makes the index agree with `end`, before the first append."""
         _record(self.sidecar, self.found, self.identity)
-        if past.is_closed:
-            self._moved = readers.moved(self.path, self.sidecar / PLACES)
         return ending.recover(self, end, past)
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
@@ -320,12 +319,23 @@ class ZbusStore(Store):
         blocks = self.path / "data" if record is layouts.NAK_RECORD_ABS else None
         return self.native().mirror(rdx, nak, record.size, blocks)
 
-    def moved_group(self, group: str) -> int | None:
+    def own_place(self, group: str, progress: Progress) -> int:
+        """The lowest unacked offset; where the NAK file knows what is not acked, the next unread
+        one."""
+        is_next = readers.nak_path(self.path, group).exists()
+        return progress.next if is_next else progress.cursor
+
+    def is_moved(self, group: str) -> bool:
         """Its reader file is not as we left it: a zbus program has read on."""
-        if group not in self._moved:
-            return None
-        self._moved.discard(group)
-        return self._place(group)
+        return group in readers.moved(self.path, self.sidecar / PLACES)
+
+    def place_fault(self, group: str) -> Damage | None:
+        """A reader file that names no block, or no message in it."""
+        return ending.place_fault(self, readers.rdx_path(self.path, group))
+
+    def set_own_place(self, group: str, offset: int) -> None:
+        """Its reader file's first two words."""
+        readers.write_place(readers.rdx_path(self.path, group), *self.native().locate(offset))
 
     def drop_group(self, group: str) -> None:
         """The group's own files go with it."""

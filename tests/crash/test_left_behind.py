@@ -126,9 +126,9 @@ def test_a_damaged_word_after_a_kill_costs_no_message(
 ) -> None:
     path = killed(tmp_path, format)
     with penstock.Queue(path, create=False, read_only=True, **options(format)) as queue:
-        offsets = [message.offset for message in queue.scan()]
+        offsets = [message.offset or 0 for message in queue.scan()]
     value, tail = read_word(path, word), read_word(path, "tail")
-    changed = {
+    changed: int = {
         "0": 0,
         "one message less": offsets[-1],
         "inside a message": offsets[-1] + 8,

@@ -233,7 +233,7 @@ RUNGS = {
         Rung("T13", "is a failed allocation an error",
              nothing("no allocator that fails on command is built in")),
         Rung("T14", "does any jump of the clocks deliver early or never",
-             selection("tests/engine/test_year.py")),
+             selection("tests/engine/test_year.py", "tests/ladder/test_environments.py")),
         Rung("T15", "are the originals' bytes read and written as they are",
              selection("tests/formats", "tests/originals", "tests/test_golden_data.py")),
         Rung("T16", "is every planted bug caught by its test",

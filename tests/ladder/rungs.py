@@ -71,14 +71,16 @@ class Rung:
     run: Callable[[str], Figure]
 
 
-def selection(*ci: str, release: tuple[str, ...] = (), seeds: int = 1) -> Callable[[str], Figure]:
+def selection(
+    *chosen: str, seeds: int = 1, always_slow: bool = False
+) -> Callable[[str], Figure]:  # fmt: skip
     """Tests of the suite; at size `release` the slow ones too, with as many seeds as said."""
 
     def run(size: str) -> Figure:
         figure = Figure("tests")
         for turn in range(seeds if size == "release" else 1):
-            marker = ["-m", "slow or not slow"] if size == "release" else []
-            chosen = [*ci, *(release if size == "release" else ())]
+            with_slow = size == "release" or always_slow
+            marker = ["-m", "slow or not slow"] if with_slow else []
             pytest_run(figure, [*marker, *chosen], turn)
         return figure
 
@@ -225,9 +227,9 @@ RUNGS = {
             ),
         ),
         Rung("T10", "is a file that is gone, cut or changed ever silent",
-             nothing("its rig is not written yet")),
+             selection("tests/ladder/test_each_file.py", always_slow=True)),
         Rung("T11", "do hostile bytes end in anything but an answer",
-             selection("tests/formats/vqs/test_hostile.py",
+             selection("tests/ladder/test_fuzz.py", "tests/formats/vqs/test_hostile.py",
                        "tests/formats/penstock/test_bad_input.py", seeds=20)),
         Rung("T12", "are the crate's own checks clean", rust_checks),
         Rung("T13", "is a failed allocation an error",

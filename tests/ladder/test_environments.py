@@ -297,14 +297,8 @@ ENVIRONMENTS: dict[str, Callable[[Scene], None]] = {
 FAILING = {
     "root and owner": "files that root makes lock the owner out",
     "umask 777": "folders and files are made with the umask's rights",
-    "fork while opening": "the child keeps its parent's slot, so that a dead parent seems alive",
 }
 """Strict: a mend takes the row away."""
-AT_TIMES = {
-    "fork": "a bound put in a forked child appends under its parent's name",
-    "frozen": "a close beside a frozen holder is not ended by Ctrl-C",
-}
-"""Fails when it is met in the right instant."""
 
 
 def cells() -> list[Any]:
@@ -313,8 +307,6 @@ def cells() -> list[Any]:
         marks = []
         if reason := FAILING.get(environment):
             marks.append(pytest.mark.xfail(reason=reason))
-        if reason := AT_TIMES.get(environment):
-            marks.append(pytest.mark.xfail(reason=reason, strict=False))
         name = f"{environment.replace(' ', '-')}-{format}"
         found.append(pytest.param(environment, format, marks=marks, id=name))
     return found

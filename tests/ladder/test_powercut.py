@@ -24,7 +24,6 @@ SOME_FAIL = {
     "vqs": "the ring is read on where it wrapped",
 }
 """In a few states of a hundred, so that a small run may see none."""
-ALL_FAIL = {"mfq": "consumer.offset is stored, not synced, and taken for another program's"}
 
 
 def cases() -> list[Any]:
@@ -35,8 +34,6 @@ def cases() -> list[Any]:
         marks = []
         if format in SOME_FAIL:
             marks.append(pytest.mark.xfail(reason=SOME_FAIL[format], strict=False))
-        if format in ALL_FAIL:
-            marks.append(pytest.mark.xfail(reason=ALL_FAIL[format]))
         found.append(pytest.param(format, layout, marks=marks, id=format))
     return found
 

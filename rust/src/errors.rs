@@ -1,8 +1,11 @@
 //! Raising `penstock.errors` from native code. The classes live in Python; this finds them.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{Error, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 
-use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -25,21 +28,54 @@ pub fn error<'py>(
     }
 }
 
-/// An error of the operating system: with its number, so that callers can tell a full disk from a
-/// bad one, and with the file. A missing file and one that is there already are Python's own errors;
-/// the others are ours, and say what to do.
-pub fn os(error: std::io::Error, path: &std::path::Path) -> PyErr {
-    let Some(number) = error.raw_os_error() else { return error.into() };
+mod classes {
+    #![allow(missing_docs)]
+    pyo3::import_exception!(penstock.errors, CorruptError);
+    pyo3::import_exception!(penstock.errors, ExistingFileError);
+    pyo3::import_exception!(penstock.errors, MissingFileError);
+    pyo3::import_exception!(penstock.errors, NotAFolderError);
+    pyo3::import_exception!(penstock.errors, StorageError);
+}
+
+/// `error` with its file, as `penstock.errors` has it: the error stays an `io::Error` of its kind on
+/// its way through native code, and what Python gets from it has path, number and advice. Needs no
+/// interpreter: the Python object is made when someone looks at it.
+#[cold]
+pub fn located(error: Error, path: &Path) -> Error {
+    if error.get_ref().is_some_and(|inner| inner.is::<PyErr>()) {
+        return error;
+    }
+    let (kind, number) = (error.kind(), error.raw_os_error());
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default().to_owned();
-    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) {
-        return PyOSError::new_err((number, text, path.to_path_buf()));
-    }
-    Python::attach(|py| {
-        let storage = class(py, "StorageError")
-            .and_then(|class| class.call_method1("of", (path.to_path_buf(), number, &text)));
-        storage.map_or_else(|failure| failure, PyErr::from_value)
-    })
+    let arguments = (path.to_path_buf(), text, number);
+    let raised = match kind {
+        ErrorKind::NotFound => PyErr::new::<classes::MissingFileError, _>(arguments),
+        ErrorKind::AlreadyExists => PyErr::new::<classes::ExistingFileError, _>(arguments),
+        ErrorKind::NotADirectory => PyErr::new::<classes::NotAFolderError, _>(arguments),
+        _ => PyErr::new::<classes::StorageError, _>(arguments),
+    };
+    Error::new(kind, raised)
+}
+
+/// The same for a file that is open: its name is asked for only now that it is needed.
+#[cold]
+pub fn located_file(error: Error, file: &File) -> Error {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = std::fs::read_link(link).unwrap_or_else(|_| PathBuf::from("an open file"));
+    located(error, &path)
+}
+
+/// Bytes of a file that nobody of us has written there.
+#[cold]
+pub fn damaged(path: &Path, at: usize, found: String, expected: &str) -> Error {
+    let arguments = (path.to_path_buf(), at, found, expected.to_owned());
+    Error::new(ErrorKind::InvalidData, PyErr::new::<classes::CorruptError, _>(arguments))
+}
+
+/// An error of the operating system, for Python.
+pub fn os(error: Error, path: &Path) -> PyErr {
+    located(error, path).into()
 }
 
 /// Damage in a segment: its file and its byte.
@@ -50,7 +86,7 @@ pub fn corrupt(py: Python<'_>, segment: &Segment, fault: &Fault) -> PyErr {
 }
 
 /// A file that was cut short under a mapping.
-pub fn vanished(py: Python<'_>, path: &std::path::Path) -> PyErr {
+pub fn vanished(py: Python<'_>, path: &Path) -> PyErr {
     let text = "a file was cut short while it was mapped; run `penstock verify`";
     error(py, "StorageError", (path.to_path_buf(), text))
 }

@@ -27,8 +27,9 @@ mod _core {
     use super::clock::Clock;
     #[pymodule_export]
     use super::files::effects::{
-        bus_errors, create_file, fail_syncs, file_system, mark_effect, record_effects, rename_file,
-        replace_file, resize_file, sync_file, sync_folder, take_effects, unlink_file, write_file,
+        bus_errors, create_file, fail_syncs, file_system, make_folder, mark_effect, record_effects,
+        rename_file, replace_file, resize_file, sync_file, sync_folder, take_effects, unlink_file,
+        write_file,
     };
     #[pymodule_export]
     use super::formats::beats::face::{
@@ -38,8 +39,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::formats::face::{
-        consumer_offset, crc32, crc32c, mfq_frames, penstock_frames, producer_offset,
-        publish_size_word, tag_matches, vqs_frames, zbus_frames,
+        consumer_offset, crc32, crc32c, mfq_frames, penstock_frames, penstock_key_check,
+        producer_offset, publish_size_word, tag_matches, vqs_frames, zbus_frames,
     };
     #[pymodule_export]
     use super::formats::mfq::consumer::MfqConsumer;
@@ -61,7 +62,7 @@ mod _core {
     use super::read::scan::Scan;
     #[pymodule_export]
     use super::read::walk::{
-        Walked, find_frame, frame_cuts, frame_start, is_boundary, skip_frames, walk,
+        Walked, find_frame, frame_cuts, frame_start, is_boundary, opens_frames, skip_frames, walk,
     };
     #[pymodule_export]
     use super::segment::{PyFrames, PyPublish, PySegment};

@@ -58,9 +58,12 @@ __all__ = [
     "frame_cuts",
     "frame_start",
     "is_boundary",
+    "make_folder",
     "mark_effect",
     "mfq_frames",
+    "opens_frames",
     "penstock_frames",
+    "penstock_key_check",
     "producer_offset",
     "publish_size_word",
     "record_effects",
@@ -866,6 +869,11 @@ def penstock_frames(
 ) -> Frames:
     """The codec of a `penstock` segment; with `key` (32 bytes) and `salt` an encrypted one."""
 
+def penstock_key_check(key: bytes, queue_id: bytes, base: int, salt: bytes, header: bytes) -> bytes:
+    """What only someone with the queue's key can say about the segment header `header`: 16 bytes
+    that stand behind it, and prove the key before it is used for anything.
+    """
+
 def publish_size_word() -> Publish:
     """The end of a `penstock` segment: the first frame's size word."""
 
@@ -1016,6 +1024,11 @@ def check_range(segment: Segment, first: int, end: int) -> int | None:
 def is_boundary(segment: Segment, offset: int, limit: int) -> bool:
     """Whether a message begins at `offset`: cursors are checked with it before they are trusted."""
 
+def opens_frames(segment: Segment, limit: int) -> bool | None:
+    """Whether the segment's key opens one of the first whole frames below `limit`; none when there
+    is no frame to try.
+    """
+
 def arrow_stream(scan: Scan, columns: list[str] | None = None) -> object:
     """An Arrow C stream over `scan` with these columns, in a capsule."""
 
@@ -1032,6 +1045,11 @@ def create_file(
 ) -> None:
     """Creates a file of `size` bytes that really exist; with `zeroed` they are written, so that the
     first store to a page later costs no allocation. Answers nothing; the file is synced.
+    """
+
+def make_folder(path: Path, like: Path | None = None) -> None:
+    """Makes a folder: its owner's alone, or like the file or folder `like` and for the same users.
+    One that is there already is fine.
     """
 
 def write_file(path: Path, at: int, data: bytes, *, synced: bool = False) -> None:

@@ -7,6 +7,9 @@ PenstockError
 ├── RefusedError(ValueError)           the format has no place for what was put
 ├── CorruptError(OSError)              bytes that no writer of the format could have written
 ├── StorageError(OSError)              the disk, the file system or its rights are in the way
+│   ├── MissingFileError(FileNotFoundError)     a file that should be there is not
+│   ├── ExistingFileError(FileExistsError)      a file is there that should not be
+│   └── NotAFolderError(NotADirectoryError)     a file is where a folder should be
 ├── PoisonedError(OSError)             a sync failed: nothing more is accepted
 ├── KeyNeededError(PermissionError)    encrypted, and the key is missing or another one
 ├── OffsetError(LookupError)           no message is at this offset, number or time
@@ -22,6 +25,7 @@ PenstockError
 from __future__ import annotations
 
 import errno
+import os
 import queue
 from pathlib import Path
 
@@ -36,6 +40,10 @@ STORAGE_ADVICE = {
     errno.EIO: "the disk fails: save the queue to another one with `penstock convert`",
     errno.ESTALE: "it was deleted while the queue was open: close the queue everywhere",
     errno.EMFILE: "too many files are open in this process: raise `ulimit -n`",
+    errno.ENFILE: "too many files are open on this machine",
+    errno.ENOMEM: "no memory is left to map it: close queues or raise the process's limit",
+    errno.ELOOP: "a link is where a file of the queue should be: put the file itself there",
+    errno.ENOENT: "a file is missing: `penstock verify` says what that means for the queue",
 }
 
 
@@ -89,17 +97,37 @@ class CorruptError(PenstockError, OSError):
 class StorageError(PenstockError, OSError):
     """The disk, the file system or its rights are in the way."""
 
-    def __init__(self, path: Path | str, text: str) -> None:
+    def __init__(self, path: Path | str, text: str, number: int | None = None) -> None:
+        """With the error number of the operating system it also says what to do about that."""
+        if number is not None:
+            advice = "`penstock doctor` says what the disk can promise"
+            text = f"{text}; {STORAGE_ADVICE.get(number, advice)}"
         super().__init__(f"{path}: {text}")
         self.path = Path(path)
+        self.errno = number
 
-    @classmethod
-    def of(cls, path: Path | str, number: int | None, text: str) -> StorageError:
-        """From an error number of the operating system, with what to do about it."""
-        advice = STORAGE_ADVICE.get(number or 0, "`penstock doctor` says what the disk can promise")
-        error = cls(path, f"{text}; {advice}")
-        error.errno = number
-        return error
+    @staticmethod
+    def of(error: OSError, path: Path | str) -> StorageError:
+        """An error of the operating system, about `path` unless it names another file itself.
+
+        It stays what it was to those who look for a missing file.
+        """
+        kinds = (MissingFileError, ExistingFileError, NotAFolderError)
+        kind = next((one for one in kinds if isinstance(error, one.__bases__[1])), StorageError)
+        where = error.filename if isinstance(error.filename, str | bytes | os.PathLike) else path
+        return kind(Path(os.fsdecode(where)), error.strerror or str(error), error.errno)
+
+
+class MissingFileError(StorageError, FileNotFoundError):
+    """A file that should be there is not."""
+
+
+class ExistingFileError(StorageError, FileExistsError):
+    """A file is there that should not be."""
+
+
+class NotAFolderError(StorageError, NotADirectoryError):
+    """A file is where a folder should be."""
 
 
 class PoisonedError(PenstockError, OSError):

@@ -132,6 +132,9 @@ class QueueOptions:
     integrity: bool = True
     """Keep checksums beside formats that have none (zbus, vqs, mfq)."""
 
+    trust_others: bool = False
+    """Open for writing what another user owns, or what every user of the machine may write to."""
+
     def __post_init__(self) -> None:
         """Refuses what can't be."""
         _check_types(self)
@@ -153,7 +156,8 @@ class QueueOptions:
         modes = ("block", "reject", "drop-oldest")
         _check("when_full", self.when_full, self.when_full in modes, " or ".join(modes))
         if self.key is not None:
-            _check("key", "…", len(self.key) in (16, 32), "16 or 32 bytes")
+            is_key = isinstance(self.key, bytes) and len(self.key) in (16, 32)
+            _check("key", "…", is_key, "16 or 32 bytes")
 
     def __repr__(self) -> str:
         """Everything but the key."""
@@ -200,6 +204,7 @@ class QueueKeywords(TypedDict, total=False):
     hold_for_groups: bool | None
     hold_max_s: float | None
     integrity: bool | None
+    trust_others: bool | None
 
 
 MAX_WINDOW = 1 << 20

@@ -54,6 +54,17 @@ pub fn create_file(
     .map_err(|error| errors::os(error, &path))
 }
 
+/// Makes a folder: its owner's alone, or like the file or folder `like` and for the same users.
+/// One that is there already is fine.
+#[pyfunction]
+#[pyo3(signature = (path, like=None))]
+pub fn make_folder(path: PathBuf, like: Option<PathBuf>) -> PyResult<()> {
+    match region::make_folder(&path, like.as_deref()) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        other => Ok(other?),
+    }
+}
+
 /// Writes bytes into an existing file.
 #[pyfunction]
 #[pyo3(signature = (path, at, data, *, synced=false))]
@@ -111,7 +122,8 @@ pub fn sync_folder(py: Python<'_>, path: PathBuf) -> PyResult<()> {
 /// The magic number of the file system that holds `path`.
 #[pyfunction]
 pub fn file_system(path: PathBuf) -> PyResult<i64> {
-    Ok(files::file_system(&std::fs::File::open(path)?)?)
+    let found = std::fs::File::open(&path).and_then(|file| files::file_system(&file));
+    found.map_err(|error| errors::os(error, &path))
 }
 
 /// Starts or stops recording every effect of this process on files.

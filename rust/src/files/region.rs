@@ -6,10 +6,14 @@
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{
+    DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use crate::errors::{located, located_file};
 
 /// One thing that happened to the disk, in program order.
 pub enum Effect {
@@ -74,25 +78,104 @@ pub fn set_sync_fault(errno: i32) {
 
 /// The file's number on its device.
 pub fn inode(file: &File) -> io::Result<u64> {
-    Ok(file.metadata()?.ino())
+    Ok(file.metadata().map_err(|error| located_file(error, file))?.ino())
 }
 
-/// Creates a file (0600) that must not exist yet.
+/// Who may use a new file or folder, from the one that it is made in, or made beside.
+pub struct Owner {
+    user: u32,
+    group: u32,
+    /// Its group works with it, and not everyone does: members share what is in it.
+    is_shared: bool,
+    is_public: bool,
+}
+
+impl Owner {
+    /// As the file or folder at `path` says.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let found = std::fs::metadata(path).map_err(|error| located(error, path))?;
+        let writers = found.mode() & 0o022;
+        Ok(Self {
+            user: found.uid(),
+            group: found.gid(),
+            is_shared: writers == 0o020,
+            is_public: writers & 0o002 != 0,
+        })
+    }
+
+    /// Gives `file` to them. Root, by `sudo` or from a timer, must not lock the owner out; another
+    /// user can only hand a file to a group that he is in himself, and where not it stays his.
+    pub fn take(&self, file: &File, mode: u32) -> io::Result<()> {
+        let found = file.metadata()?;
+        let is_root = crate::sys::files::is_root();
+        if is_root && !self.is_public && (found.uid(), found.gid()) != (self.user, self.group) {
+            fchown(file, Some(self.user), Some(self.group))?;
+        } else if self.is_shared && found.gid() != self.group {
+            let _ = fchown(file, None, Some(self.group));
+        }
+        // Not by the mode of the call that made it: that is subject to the process's umask.
+        let mode = if self.is_shared { mode | (mode & 0o700) >> 3 } else { mode };
+        if found.mode() & 0o777 != mode {
+            file.set_permissions(PermissionsExt::from_mode(mode))?;
+        }
+        Ok(())
+    }
+}
+
+/// Creates a file that must not exist yet. It belongs to whom its folder belongs to; nobody else
+/// may read it (0600), apart from the folder's group where that may write there (0660).
 pub fn create(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)?;
+    let make = || -> io::Result<File> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)?;
+        if let Some(folder) = path.parent() {
+            Owner::of(folder)?.take(&file, 0o600)?;
+        }
+        Ok(file)
+    };
+    let file = make().map_err(|error| located(error, path))?;
     record(Effect::Create(path.to_path_buf(), inode(&file)?));
     Ok(file)
 }
 
-/// Opens an existing file; never follows a link.
+/// Makes a folder that must not exist yet: its owner's alone (0700), or like the file or folder
+/// `like`, whose owner it gets then.
+pub fn make_folder(path: &Path, like: Option<&Path>) -> io::Result<()> {
+    let make = || -> io::Result<()> {
+        std::fs::DirBuilder::new().mode(0o700).create(path)?;
+        let folder = open_folder(path)?;
+        match (like, path.parent()) {
+            (Some(like), _) => Owner::of(like)?.take(&folder, 0o700),
+            (None, Some(above)) => {
+                Owner { is_shared: false, ..Owner::of(above)? }.take(&folder, 0o700)
+            }
+            (None, None) => Ok(()),
+        }
+    };
+    make().map_err(|error| located(error, path))
+}
+
+fn open_folder(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_DIRECTORY;
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// Opens an existing file. Never follows a link, and never waits: what is no ordinary file (a pipe
+/// that nobody writes to, a device) is refused.
 pub fn open(path: &Path, writable: bool) -> io::Result<File> {
-    OpenOptions::new().read(true).write(writable).custom_flags(libc::O_NOFOLLOW).open(path)
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let opened = OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| located(error, path))?;
+    match file.metadata().map_err(|error| located(error, path))?.is_file() {
+        true => Ok(file),
+        false => Err(located(io::Error::other("this is no ordinary file"), path)),
+    }
 }
 
 /// Opens, or creates when missing.
@@ -109,11 +192,12 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
 /// Gives the file `len` bytes that really exist, so that a full disk is an error here and never
 /// a signal later.
 pub fn allocate(file: &File, len: u64) -> io::Result<()> {
-    let size = file.metadata()?.len();
+    let of_file = |error| located_file(error, file);
+    let size = file.metadata().map_err(of_file)?.len();
     if size >= len {
         return Ok(());
     }
-    crate::sys::files::allocate(file, size, len - size)?;
+    crate::sys::files::allocate(file, size, len - size).map_err(of_file)?;
     record(Effect::Grow(inode(file)?, len));
     Ok(())
 }
@@ -123,13 +207,14 @@ pub fn allocate(file: &File, len: u64) -> io::Result<()> {
 /// error here too.
 pub fn extend(file: &File, len: u64) -> io::Result<()> {
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-    let mut at = file.metadata()?.len();
+    let of_file = |error| located_file(error, file);
+    let mut at = file.metadata().map_err(of_file)?.len();
     if at >= len {
         return Ok(());
     }
     while at < len {
         let part = usize::try_from(len - at).unwrap_or(usize::MAX).min(ZEROS.len());
-        file.write_all_at(ZEROS.get(..part).unwrap_or_default(), at)?;
+        file.write_all_at(ZEROS.get(..part).unwrap_or_default(), at).map_err(of_file)?;
         at += part as u64;
     }
     record(Effect::Grow(inode(file)?, len));
@@ -138,7 +223,7 @@ pub fn extend(file: &File, len: u64) -> io::Result<()> {
 
 /// Writes all of `bytes` at `at`.
 pub fn write_at(file: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
-    file.write_all_at(bytes, at)?;
+    file.write_all_at(bytes, at).map_err(|error| located_file(error, file))?;
     if is_recording() {
         let start = usize::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
         record_store(inode(file)?, start, bytes);
@@ -148,7 +233,7 @@ pub fn write_at(file: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
 
 /// Cuts or extends the file.
 pub fn set_len(file: &File, len: u64) -> io::Result<()> {
-    file.set_len(len)?;
+    file.set_len(len).map_err(|error| located_file(error, file))?;
     record(Effect::Grow(inode(file)?, len));
     Ok(())
 }
@@ -170,8 +255,7 @@ pub fn check_named(file: &File) -> io::Result<()> {
 
 /// Bytes and length to the disk.
 pub fn sync(file: &File) -> io::Result<()> {
-    sync_fault()?;
-    file.sync_data()?;
+    sync_fault().and_then(|()| file.sync_data()).map_err(|error| located_file(error, file))?;
     if is_recording() {
         record(Effect::Sync(inode(file)?));
     }
@@ -180,22 +264,25 @@ pub fn sync(file: &File) -> io::Result<()> {
 
 /// A folder's names to the disk.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
-    sync_fault()?;
-    File::open(path)?.sync_all()?;
+    let synced = sync_fault().and_then(|()| File::open(path)?.sync_all());
+    synced.map_err(|error| located(error, path))?;
     record(Effect::SyncFolder(path.to_path_buf()));
     Ok(())
 }
 
 /// Moves a name over another.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    std::fs::rename(from, to)?;
+    std::fs::rename(from, to).map_err(|error| {
+        let is_source = error.kind() == io::ErrorKind::NotFound && !from.exists();
+        located(error, if is_source { from } else { to })
+    })?;
     record(Effect::Rename(from.to_path_buf(), to.to_path_buf()));
     Ok(())
 }
 
 /// Removes a name.
 pub fn unlink(path: &Path) -> io::Result<()> {
-    std::fs::remove_file(path)?;
+    std::fs::remove_file(path).map_err(|error| located(error, path))?;
     record(Effect::Unlink(path.to_path_buf()));
     Ok(())
 }
@@ -209,10 +296,6 @@ pub fn replace(path: &Path, bytes: &[u8], synced: bool) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_os_string();
     temporary.push(format!(".{process:x}-{chance:x}.tmp"));
     let temporary = PathBuf::from(temporary);
-    match std::fs::remove_file(&temporary) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
     let file = create(&temporary)?;
     let written =
         write_at(&file, 0, bytes).and_then(|()| if synced { sync(&file) } else { Ok(()) });

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::bytes::cipher::SegmentCipher;
 use crate::formats::mfq::{ConsumerOffset, MfqFrames, OffsetFile, ProducerOffset};
@@ -31,7 +32,25 @@ pub fn penstock_frames(
         ),
         _ => None,
     };
-    Ok(PyFrames(Arc::new(PenstockFrames { cipher, compress })))
+    Ok(PyFrames(Arc::new(PenstockFrames { cipher, is_encrypted: encrypted, compress })))
+}
+
+/// What only someone with the queue's key can say about the segment header `header`: 16 bytes that
+/// stand behind it, and prove the key before it is used for anything.
+#[pyfunction]
+pub fn penstock_key_check<'py>(
+    py: Python<'py>,
+    key: &[u8],
+    queue_id: [u8; 16],
+    base: u64,
+    salt: &[u8],
+    header: &[u8],
+) -> PyResult<Bound<'py, PyBytes>> {
+    let wrong = || pyo3::exceptions::PyValueError::new_err("a queue's key has 32 bytes");
+    // No message is at this offset: the nonce is never another one's.
+    let check = SegmentCipher::new(key, &queue_id, base, salt)
+        .and_then(|cipher| cipher.seal(u64::MAX, header, b""));
+    Ok(PyBytes::new(py, &check.ok_or_else(wrong)?))
 }
 
 /// The end of a `penstock` segment: the first frame's size word.

@@ -48,8 +48,11 @@ const KNOWN_FLAGS: u16 = HAS_KEY | HAS_DUE | HAS_PRODUCER | COMPRESSED | ENCRYPT
 
 /// The codec of one segment of ours.
 pub struct PenstockFrames {
-    /// Set in encrypted queues.
+    /// Set in encrypted queues whose key is known.
     pub cipher: Option<SegmentCipher>,
+    /// Every frame of the segment is encrypted, or none is. Without this, whoever can write to the
+    /// disk would put frames of his own between those that only the key's owner can make.
+    pub is_encrypted: bool,
     /// Whether single messages and lists are compressed when it pays.
     pub compress: bool,
 }
@@ -301,7 +304,7 @@ impl PenstockFrames {
 
 impl Frames for PenstockFrames {
     fn is_own(&self) -> bool {
-        self.cipher.is_none()
+        !self.is_encrypted
     }
 
     fn measure(&self, draft: &Draft<'_>) -> Result<usize, String> {
@@ -328,7 +331,7 @@ impl Frames for PenstockFrames {
     }
 
     fn pack(&self, drafts: &[Draft<'_>], first: Place) -> Option<Vec<u8>> {
-        let plain = PenstockFrames { cipher: None, compress: false };
+        let plain = PenstockFrames { cipher: None, is_encrypted: false, compress: false };
         let mut raw = Vec::new();
         for (draft, number) in drafts.iter().zip(first.number..) {
             let size = FIXED_BYTES + shape(draft).ok()?.plain_len;
@@ -386,6 +389,15 @@ impl Frames for PenstockFrames {
                 format!("unknown flag {unknown:#x}"),
                 "a flag of version 1",
             ));
+        }
+        match (head.flags & ENCRYPTED != 0, self.is_encrypted) {
+            (false, true) => {
+                return Step::Bad(Fault::new(at + 8, "a frame in plain text", "encrypted frames"));
+            }
+            (true, false) => {
+                return Step::Bad(Fault::new(at + 8, "an encrypted frame", "frames in plain text"));
+            }
+            _ => {}
         }
         let mut view = if head.flags & (COMPRESSED | ENCRYPTED) != 0 {
             sealed_view(&head, frame)

@@ -344,3 +344,34 @@ pub fn is_boundary(py: Python<'_>, segment: &PySegment, offset: u64, limit: u64)
         at == offset
     })
 }
+
+/// Sealed frames that are tried, at most, before a key is said to open none.
+const FRAMES_TRIED: usize = 16;
+
+/// Whether the segment's key opens one of the first whole frames below `limit`; none when there is
+/// no frame to try.
+#[pyfunction]
+pub fn opens_frames(py: Python<'_>, segment: &PySegment, limit: u64) -> Option<bool> {
+    let segment = &segment.0;
+    py.detach(|| {
+        let (mut offset, mut tried) = (segment.first(), 0);
+        while offset < limit && tried < FRAMES_TRIED {
+            offset = match segment.step(offset, limit, true) {
+                Step::Frame(view) => {
+                    tried += 1;
+                    if segment.unseal(offset, limit, &view).is_ok() {
+                        return Some(true);
+                    }
+                    offset + view.size as u64
+                }
+                Step::Hole(next) => next,
+                Step::End => break,
+                Step::Bad(_) | Step::CutShort(_) => match segment.resync(offset, limit) {
+                    Some(next) => next,
+                    None => break,
+                },
+            };
+        }
+        (tried > 0).then_some(false)
+    })
+}

@@ -23,7 +23,8 @@ use crate::formats::penstock::PenstockFrames;
 use crate::segment::sides::{self, Opened};
 use crate::sys::mapping::Mapping;
 
-const FRAMES: PenstockFrames = PenstockFrames { cipher: None, compress: false };
+const FRAMES: PenstockFrames =
+    PenstockFrames { cipher: None, is_encrypted: false, compress: false };
 const MAGIC: &[u8; 8] = b"PENSTEXT";
 const GENERATION_AT: usize = 12;
 const END_AT: usize = 24;
@@ -63,10 +64,9 @@ impl Extras {
             return Ok(None);
         };
         if !is_ours {
-            return Err(std::io::Error::other(format!(
-                "{}: no file of extras of version 1; keys and due times are in it",
-                path.display()
-            )));
+            let found = "another header".to_owned();
+            let expected = "a file with keys and due times, version 1";
+            return Err(crate::errors::damaged(path, 0, found, expected));
         }
         Ok(Some(Self { map, allocated: allocated.into(), index: RwLock::default() }))
     }

@@ -168,8 +168,12 @@ impl PySegment {
     fn store(&self, at: usize, bytes: &[u8]) -> PyResult<()> {
         self.0.ensure(at.saturating_add(bytes.len()))?;
         let stored = self.0.map().and_then(|map| map.store(at, bytes));
-        stored
-            .ok_or_else(|| pyo3::exceptions::PyValueError::new_err("outside the segment's mapping"))
+        stored.ok_or_else(|| {
+            let len = self.0.map().map_or(0, Mapping::len);
+            let (found, needed) =
+                (format!("a file of {len} bytes"), at.saturating_add(bytes.len()));
+            errors::damaged(&self.0.path, len, found, &format!("at least {needed}")).into()
+        })
     }
 
     /// Zeroes the offsets `[first, last)`.

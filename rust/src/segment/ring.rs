@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::bytes::words;
+use crate::errors;
 use crate::files::region;
 use crate::shared::control::{CONTROL_BYTES, at};
 use crate::sys::mapping::Mapping;
@@ -28,8 +29,10 @@ impl Watch {
     /// Notes the count of replaced files as it is now.
     pub fn new(path: &Path) -> std::io::Result<Self> {
         let file = region::open(path, false)?;
-        if file.metadata()?.len() < CONTROL_BYTES as u64 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        let len = file.metadata()?.len();
+        if len < CONTROL_BYTES as u64 {
+            let found = format!("a file of {len} bytes");
+            return Err(errors::damaged(path, words::size(len), found, "a control block"));
         }
         let map = Mapping::new(file, CONTROL_BYTES, false)?;
         let generation = map.word64(at::GENERATION).load(Ordering::Acquire);

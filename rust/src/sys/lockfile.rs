@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
+use crate::errors::located_file;
+
 fn request(kind: i32, byte: u64) -> libc::flock {
     libc::flock {
         l_type: i16::try_from(kind).unwrap_or(0),
@@ -28,13 +30,14 @@ pub fn try_lock(file: &File, byte: u64) -> io::Result<bool> {
     match call(file, libc::F_OFD_SETLK, &mut request(libc::F_WRLCK, byte)) {
         Ok(()) => Ok(true),
         Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
-        Err(e) => Err(e),
+        Err(e) => Err(located_file(e, file)),
     }
 }
 
 /// Gives the byte back.
 pub fn unlock(file: &File, byte: u64) -> io::Result<()> {
     call(file, libc::F_OFD_SETLK, &mut request(libc::F_UNLCK, byte))
+        .map_err(|error| located_file(error, file))
 }
 
 /// Whether another open file description has the byte: is that opener alive?
@@ -46,7 +49,7 @@ pub fn is_held_elsewhere(file: &File, byte: u64) -> io::Result<bool> {
 pub fn any_held_elsewhere(file: &File, byte: u64, count: u64) -> io::Result<bool> {
     let mut lock = request(libc::F_WRLCK, byte);
     lock.l_len = i64::try_from(count).unwrap_or(i64::MAX);
-    call(file, libc::F_OFD_GETLK, &mut lock)?;
+    call(file, libc::F_OFD_GETLK, &mut lock).map_err(|error| located_file(error, file))?;
     Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }
 

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::sigbus;
+use crate::errors::located_file;
 use crate::files::region;
 
 /// A multiple of every page size there is.
@@ -51,7 +52,7 @@ impl Mapping {
             )
         };
         if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+            return Err(located_file(io::Error::last_os_error(), &file));
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let watch = Some(sigbus::watch(base.as_ptr() as usize, len));
@@ -83,7 +84,7 @@ impl Mapping {
                 0,
             );
             if base == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
+                return Err(located_file(io::Error::last_os_error(), &file));
             }
             let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
             let first = libc::mmap(base, len, protection, fixed, file.as_raw_fd(), 0);
@@ -98,7 +99,7 @@ impl Mapping {
             if first == libc::MAP_FAILED || second == libc::MAP_FAILED {
                 let error = io::Error::last_os_error();
                 libc::munmap(base, total);
-                return Err(error);
+                return Err(located_file(error, &file));
             }
             if writable {
                 // Read-ahead makes large folios of pages that are stored to one by one, and each

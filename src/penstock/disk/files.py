@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from penstock import _core
 from penstock.errors import StorageError
 
-TEMPORARY = re.compile(r"\.[0-9a-f]+-[0-9a-f]+\.tmp$")
-"""What a file is called until it takes another one's place."""
+TEMPORARY = re.compile(r"\.[0-9a-f]+-[0-9a-f]+\.tmp$|^(new|zero)-[0-9a-f]{16}\.")
+"""What a file is called until it takes another one's place, or a place of its own."""
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,79}\Z")
 
 NETWORK_FILE_SYSTEMS = {
@@ -33,22 +34,29 @@ def is_name(text: str) -> bool:
     return NAME.match(text) is not None
 
 
-def make_folder(path: Path) -> None:
-    """Creates a folder (0700) with its parents; an existing one is fine.
+def make_folder(path: Path, like: Path | None = None) -> None:
+    """Creates a folder with its parents; an existing one is fine.
 
-    Each new one's name is synced: what is synced inside it would be lost with it.
+    It is for the same users as `like`, else as the folder that it is made in; parents that have to
+    be made, too, are for their owner alone (0700). Each new one's name is synced: what is synced
+    inside it would be lost with it.
     """
-    try:
-        if path.is_dir():
-            return
-        if not path.parent.is_dir():
-            make_folder(path.parent)
-        path.mkdir(mode=0o700, exist_ok=True)
-        _core.sync_folder(path.parent)
-    except StorageError:
-        raise
-    except OSError as error:
-        raise StorageError(path, f"the folder can't be made: {error.strerror or error}") from error
+    if path.is_dir():
+        return
+    above = path.parent
+    if not above.is_dir():
+        if not above.parent.is_dir():
+            make_folder(above.parent)
+        _core.make_folder(above)
+        _core.sync_folder(above.parent)
+    _core.make_folder(path, like or above)
+    _core.sync_folder(above)
+
+
+def fresh(folder: Path, kind: str, suffix: str = ".seg") -> Path:
+    """A name for a new file that nobody else has: processes in different containers have the same
+    numbers, and their objects the same addresses."""
+    return folder / f"{kind}-{os.urandom(8).hex()}{suffix}"
 
 
 def names_in(folder: Path) -> list[str]:
@@ -80,24 +88,84 @@ def read_json(path: Path) -> dict[str, Any] | None:
     import json
 
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        raw = read_bytes(path)
     except (FileNotFoundError, NotADirectoryError):
         return None  # Mostly: so it should cost little.
     try:
-        with open(file, "rb") as stream:  # noqa: PTH123  (an open file)
-            value = json.loads(stream.read())
-    except ValueError:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
+def descriptor(path: Path | str) -> int:
+    """A file of a queue, open to be read. A link is not followed, and what is no ordinary file (a
+    pipe that nobody writes to) makes nobody wait."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise StorageError(path, "this is no ordinary file; move it out of the queue")
+    return file
+
+
+def reading(path: Path | str) -> BinaryIO:
+    """The same as a stream."""
+    return open(descriptor(path), "rb")
+
+
+def read_bytes(path: Path | str) -> bytes:
+    """All bytes of a file."""
+    with reading(path) as stream:
+        return stream.read()
+
+
 def read_start(path: Path | str, count: int) -> bytes:
     """The first bytes of a file, `count` of them or as many as it has."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    file = descriptor(path)
     try:
         return os.pread(file, count, 0)
     finally:
         os.close(file)
+
+
+def refuse_links(*folders: Path) -> None:
+    """What a queue has in folders of its own is in the queue. A link there would have us write to
+    wherever someone let it point."""
+    for folder in folders:
+        if folder.is_symlink():
+            raise _link(folder)
+        try:
+            entries = list(os.scandir(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for entry in entries:
+            if entry.is_symlink():
+                raise _link(Path(entry.path))
+
+
+def _link(path: Path) -> StorageError:
+    return StorageError(path, "is a link, and a queue follows none inside itself; move it away")
+
+
+def refuse_strangers(*paths: Path) -> None:
+    """A queue that everyone may write to, or that is another user's: what is in it was not
+    necessarily put there by those whom we take it from. Root may use anyone's."""
+    for path in paths:
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            continue
+        if found.st_mode & 0o002:
+            advice = "take that right away (`chmod o-w`)"
+            raise _stranger(path, "every user of this machine may write here", advice)
+        if found.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
+            whose = f"this belongs to user {found.st_uid}, and you are {os.geteuid()}"
+            raise _stranger(path, whose, "work as that user")
+
+
+def _stranger(path: Path, found: str, advice: str) -> StorageError:
+    told = "trust_others=True (`--trust-others`) if they may"
+    return StorageError(path, f"{found}; {advice}, or open it with {told}")
 
 
 def refuse_network_file_system(path: Path) -> None:
@@ -113,8 +181,8 @@ def refuse_network_file_system(path: Path) -> None:
 
 def free_bytes(path: Path) -> int:
     """What is left on the file system of `path` for users like us."""
-    stat = os.statvfs(path)
-    return stat.f_bavail * stat.f_frsize
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
 
 
 def disk_bytes(path: Path) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock import _core
+from penstock.disk import files
 from penstock.disk.layout import Buffer, Field, Layout
 
 MAGIC = b"PENSTGRP"
@@ -144,7 +145,7 @@ def unsynced(folder: Path, boot: int) -> tuple[int, int, int] | None:
 
 def _table(path: Path) -> dict[str, int] | None:
     try:
-        with path.open("rb") as stream:
+        with files.reading(path) as stream:
             raw = stream.read(TABLE.size)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -157,7 +158,7 @@ def _newest(folder: Path) -> Progress | None:
     while journals := sorted(folder.glob("journal-??????")):
         path = journals[-1]
         try:
-            with path.open("rb") as stream:
+            with files.reading(path) as stream:
                 raw = stream.read()
                 is_same = os.fstat(stream.fileno()).st_ino == path.stat().st_ino
         except FileNotFoundError:

@@ -111,7 +111,7 @@ def _alone(store: Store, work: Callable[[], Report]) -> Report:
         return work()
 
     files.refuse_network_file_system(store.path)
-    files.make_folder(store.sidecar)
+    files.make_folder(store.sidecar, like=store.path)
     return _core.Shared.visit(store.sidecar, inside)
 
 
@@ -211,7 +211,7 @@ class _Repair:
             folder = self.store.sidecar / QUARANTINE
             files.make_folder(folder)
             try:
-                with path.open("rb") as stream:
+                with files.reading(path) as stream:
                     stream.seek(at)
                     _core.replace_file(folder / name, stream.read(length))
             except OSError as error:

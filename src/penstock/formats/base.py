@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import control, files, sides
-from penstock.errors import ClosedError, NoQueueError, RefusedError
+from penstock.errors import ClosedError, NoQueueError, RefusedError, StorageError
 from penstock.formats import cursors, known_damage, past, verifying
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.own_groups import OwnGroups
@@ -32,6 +32,7 @@ from penstock.formats.values import End as End
 from penstock.formats.values import NewSegment as NewSegment
 from penstock.formats.values import SegmentInfo as SegmentInfo
 from penstock.formats.values import Verdict as Verdict
+from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
 
 
@@ -42,6 +43,8 @@ class Store(StoreSegments, OwnGroups, ABC):
     layouts: ClassVar[tuple[str, ...]]
     """The variants of the format that can be read."""
     capabilities: ClassVar[Capabilities]
+    inner_folders: ClassVar[tuple[str, ...]] = ()
+    """Folders of the format itself inside the queue's."""
 
     def __init__(
         self, path: Path, layout: str, options: QueueOptions, clock: _core.Clock, *, live: bool
@@ -66,6 +69,7 @@ class Store(StoreSegments, OwnGroups, ABC):
         self._has_trimmed = False
         self._turn = threading.RLock()
         """Held by the thread that rolls, or takes over what another process changed."""
+        self._look_around()
         self.load()
         self.set_aside = known_damage.load(self.sidecar, self.identity)
         if live:
@@ -196,11 +200,28 @@ class Store(StoreSegments, OwnGroups, ABC):
         """Whether bodies can be read: the key is there, or none is needed."""
         return True
 
+    def need_key(self) -> None:
+        """Before frames are read or judged: `KeyNeededError` where that takes a key that was not
+        given. Sizes and groups can be looked at without."""
+
     # ── opening and closing ────────────────────────────────────────────────────────────────
+
+    def _look_around(self) -> None:
+        """Whether the folder is what we would have made: before anything in it is believed."""
+        own = [self.path / name for name in self.inner_folders]
+        files.refuse_links(self.sidecar, self.sidecar / "groups", *own)
+        if self.options.trust_others:
+            return
+        try:
+            files.refuse_strangers(self.path, self.sidecar)
+        except StorageError as error:
+            if self.is_live:
+                raise
+            logger("formats").warning("%s", error)  # Reading takes nothing that is done from it.
 
     def _open_live(self) -> None:
         files.refuse_network_file_system(self.path)
-        files.make_folder(self.sidecar)
+        files.make_folder(self.sidecar, like=self.path)
         _core.Shared.open(self.sidecar, self._open_alone)
 
     def _open_alone(self, shared: _core.Shared) -> None:

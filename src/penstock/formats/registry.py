@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 from penstock import _core
+from penstock.disk import files
 from penstock.errors import FormatError, NoQueueError, OptionError, PenstockError, StorageError
 from penstock.formats.base import Store
 from penstock.options import QueueOptions
@@ -58,7 +59,7 @@ def sniff(path: Path, wanted: str | None = None) -> tuple[type[Store], str]:
 def seen(path: Path) -> str:
     """What is there, in a few words."""
     if path.is_file():
-        with path.open("rb") as stream:
+        with files.reading(path) as stream:
             begin = stream.read(8).hex(" ")
         return f"a file of {path.stat().st_size} bytes that begins with {begin}"
     names = sorted(entry.name for entry in path.iterdir())
@@ -99,5 +100,4 @@ def open_store(
     except PermissionError as error:
         if isinstance(error, PenstockError):
             raise
-        where, text = error.filename or path, error.strerror or str(error)
-        raise StorageError.of(where, error.errno, text) from error
+        raise StorageError.of(error, path) from error

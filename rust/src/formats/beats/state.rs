@@ -88,7 +88,7 @@ impl StateFile {
             let offset = segment.first();
             Ok(Some(Known { segment, offset, index: 0 }))
         })
-        .map_err(|error: PyErr| std::io::Error::other(error.to_string()))
+        .map_err(|error: PyErr| std::io::Error::other(error))
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::bytes::words;
+use crate::errors;
 use crate::files::region;
 use crate::formats::frame::{Batch, Draft, Fault, FrameView, Frames, Place, Publish, Span, Step};
 use crate::group::Mirror;
@@ -160,9 +161,10 @@ impl OffsetFile {
     /// Maps it.
     pub fn open(path: &Path) -> std::io::Result<Self> {
         let file = region::open(path, true)?;
-        if file.metadata()?.len() < 8 {
-            let text = format!("{} has fewer than 8 bytes", path.display());
-            return Err(std::io::Error::other(text));
+        let len = file.metadata()?.len();
+        if len < 8 {
+            let found = format!("a file of {len} bytes");
+            return Err(errors::damaged(path, words::size(len), found, "8 bytes with an offset"));
         }
         Ok(Self(Mapping::new(file, 8, true)?))
     }

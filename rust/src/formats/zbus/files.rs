@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use pyo3::prelude::*;
 
 use crate::bytes::words;
+use crate::errors;
 use crate::files::region;
 use crate::formats::frame::{Batch, Publish};
 use crate::group::journal::Kind;
@@ -46,6 +47,10 @@ struct Shape {
 struct Index {
     map: Mapping,
     shape: Shape,
+}
+
+fn found(len: u64) -> String {
+    format!("a file of {len} bytes")
 }
 
 fn wrong(text: String) -> std::io::Error {
@@ -327,8 +332,9 @@ impl ZbusIndex {
             return Err(pyo3::exceptions::PyValueError::new_err("no such index layout"));
         }
         let file = region::open(&path, true)?;
-        if file.metadata()?.len() < INDEX_BYTES as u64 {
-            return Err(wrong(format!("{}: shorter than an index", path.display())).into());
+        let len = file.metadata()?.len();
+        if len < INDEX_BYTES as u64 {
+            return Err(errors::damaged(&path, words::size(len), found(len), "an index").into());
         }
         let map = Mapping::new(file, INDEX_BYTES, true)?;
         let shape = Shape { base_at, end_at, created_at, updated_at, count_at, first_number };
@@ -352,8 +358,10 @@ impl ZbusIndex {
     ) -> PyResult<PyMirror> {
         let open = |path: &PathBuf, least: usize| -> std::io::Result<Mapping> {
             let file = region::open(path, true)?;
-            if file.metadata()?.len() < least as u64 {
-                return Err(wrong(format!("{}: shorter than {least} bytes", path.display())));
+            let len = file.metadata()?.len();
+            if len < least as u64 {
+                let expected = format!("{least} bytes");
+                return Err(errors::damaged(path, words::size(len), found(len), &expected));
             }
             Mapping::new(file, least, true)
         };

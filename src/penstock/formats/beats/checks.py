@@ -118,7 +118,7 @@ def _verify_seal(
     path, key = closing.seal_path(info.path), store.options.key
     if not header.kind.is_encrypted or key is None or last == info.first:
         return
-    tags = path.read_bytes() if path.exists() else None
+    tags = files.read_bytes(path) if path.exists() else None
     if tags is None and not store.options.seal:
         return
     segment = store._open(info, store.end().segment_base)
@@ -136,5 +136,5 @@ def count_of(store: BeatsFiles, info: SegmentInfo) -> int | None:
     header = store.header(info.path)
     if not isinstance(header, Header) or not header.kind.is_counted:
         return None
-    with info.path.open("rb") as file:
+    with files.reading(info.path) as file:
         return int(header.kind.header.unpack(file.read(header.kind.header_bytes))["frames"])

@@ -111,7 +111,7 @@ def _close_stream(
     copy = plain_path(store, int(path.stem))
     if not copy.exists():
         return
-    plain = copy.read_bytes()[kind.header_bytes : kind.header_bytes + length]
+    plain = files.read_bytes(copy)[kind.header_bytes : kind.header_bytes + length]
     if count is None:
         write_stream(path, kind, plain)
     elif plain:
@@ -203,7 +203,7 @@ def set_aside(store: BeatsFiles, path: Path, at: int, length: int) -> Path:
     folder = store.sidecar / "quarantine"
     files.make_folder(folder)
     target = folder / f"{path.name}.{at}-{at + length}.{store.clock.wall_now_ns()}"
-    with path.open("rb") as file:
+    with files.reading(path) as file:
         file.seek(at)
         _core.replace_file(target, file.read(length))
     return target
@@ -232,7 +232,7 @@ def follow_beats(store: BeatsFiles, *, clean: bool) -> None:
     if "id" not in known or known.get("key_check") != check:
         known |= {"id": store.identity, "key_check": check}
         files.write_json(store.sidecar / "beats.json", known)
-    raw = store.state_path.read_bytes() if store.state_path.exists() else b""
+    raw = files.read_bytes(store.state_path) if store.state_path.exists() else b""
     if clean and "state" in known and known["state"] != raw.hex():
         folder = store.sidecar / "groups" / "default"
         for name in [*folder.glob("journal-*"), folder / "table"] if folder.is_dir() else []:
@@ -264,5 +264,5 @@ def remember(store: BeatsFiles) -> None:
     raw = b""
     if store.state_path.exists():
         _core.sync_file(store.state_path)
-        raw = store.state_path.read_bytes()
+        raw = files.read_bytes(store.state_path)
     files.write_json(store.sidecar / "beats.json", known | {"state": raw.hex()})

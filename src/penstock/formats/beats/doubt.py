@@ -161,10 +161,10 @@ def rewrite(store: BeatsFiles, durable: int) -> None:
     """After a failed sync: what was not known to be on the disk is written anew, byte for byte."""
     for number, path in segments.find(store.path).items():
         if number >= durable >> POSITION_BITS:
-            _core.replace_file(path, path.read_bytes())
+            _core.replace_file(path, files.read_bytes(path))
             copy = closing.plain_path(store, number)
             if copy.exists():
-                _core.replace_file(copy, copy.read_bytes())
+                _core.replace_file(copy, files.read_bytes(copy))
 
 
 def cut_info(info: SegmentInfo, doubt: Doubt) -> SegmentInfo | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock import _core
+from penstock.disk import files
 from penstock.errors import FormatError, KeyNeededError
 from penstock.formats.beats.layouts import FRAME_BYTES, IV_BYTES, KINDS, MAX_ID, Kind
 
@@ -88,7 +89,7 @@ class _Bytes:
 
 def identify(path: Path, key: bytes | None) -> Header | Unreadable:
     """The layout of one segment; `KeyNeededError` when only the key could tell."""
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    file = files.descriptor(path)
     try:
         return _identify(_Bytes(file), key, path)
     finally:
@@ -213,7 +214,7 @@ def _name_of(path: Path) -> str | None:
 
 
 def _encrypted_name(path: Path) -> str:
-    with path.open("rb") as file:
+    with files.reading(path) as file:
         head = file.read(12)
     if head[0] == 3:
         return "3"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.disk import files
 from penstock.formats.beats.layouts import POSITION_BITS, POSITION_MASK, STATE_0, STATE_1
 
 
@@ -45,7 +46,7 @@ class State:
 def read(path: Path) -> State | None:
     """The state; none when the file is missing, empty, cut short or of another version."""
     try:
-        raw = path.read_bytes()[:64]
+        raw = files.read_bytes(path)[:64]
     except (FileNotFoundError, NotADirectoryError):
         return None
     version = int.from_bytes(raw[:4], "little")

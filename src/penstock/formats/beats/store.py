@@ -62,7 +62,7 @@ class BeatsStore(BeatsFiles):
 
         def make(shared: _core.Shared) -> None:
             if not segments.find(path):
-                prepared = sidecar / f"new-{shared.owner}.seg"
+                prepared = files.fresh(sidecar, "new")
                 begin_file(prepared, kind, synced=True)
                 known: dict[str, Any] = {"id": secrets.token_hex(16)}
                 if options.key is not None:
@@ -91,7 +91,7 @@ class BeatsStore(BeatsFiles):
             number = newest + 1  # Also of one that was set aside: no offset is given twice.
             known = state.read(self.state_path)
             number = max(number, known.segment + 1 if known is not None else 0)
-        prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.seg"
+        prepared = files.fresh(self.sidecar, "new")
         begin_file(prepared, self.kind, synced=True)
         if self.kind.is_stream:
             closing.begin_plain(self, number, self.kind)
@@ -183,7 +183,7 @@ class BeatsStore(BeatsFiles):
         if needed + self.kind.data_at > MAX_SEGMENT_BYTES:
             raise RefusedError(f"{needed} bytes do not fit into any segment")
         following = (self.need_shared().segment_base >> POSITION_BITS) + 1
-        prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.seg"
+        prepared = files.fresh(self.sidecar, "new")
         begin_file(prepared, self.kind, synced=False)
         base = self.kind.base(following)
         return prepared, NewSegment(self.path / f"{following}.seg", base, base)

@@ -34,7 +34,7 @@ def read_offset(queue: Path, name: str) -> int:
     """What an offset file says; one that never came to be says 0, as a new queue's does."""
     path = offset_path(queue, name)
     try:
-        raw = path.read_bytes()
+        raw = files.read_bytes(path)
     except FileNotFoundError:
         return 0
     if not raw:
@@ -135,8 +135,7 @@ def _came_to_be(found: list[tuple[int, Path, int]], sidecar: Path) -> int:
 
 def make_segment(queue: Path, sidecar: Path, base: int, size: int) -> None:
     """A new segment of zeros, whole and synced before it has its name."""
-    prepared = sidecar / f"new-{os.getpid()}-{base}.seg"
-    _core.unlink_file(prepared)
+    prepared = files.fresh(sidecar, "new")
     _core.create_file(prepared, size, synced=True)
     _core.rename_file(prepared, segment_path(queue, base))
     _core.sync_folder(queue / LOG)
@@ -144,7 +143,7 @@ def make_segment(queue: Path, sidecar: Path, base: int, size: int) -> None:
 
 def is_unused(info: SegmentInfo) -> bool:
     """Whether nothing was ever written at a segment's beginning."""
-    with info.path.open("rb") as stream:
+    with files.reading(info.path) as stream:
         return info.base == 0 and not any(stream.read(layouts.FRAME.size))
 
 
@@ -156,7 +155,7 @@ def identity_of(queue: Path, sidecar: Path) -> str:
     infos = list_segments(queue, sidecar)
     head = b""
     if infos and read_offset(queue, PRODUCER) > infos[0].base:
-        with infos[0].path.open("rb") as stream:
+        with files.reading(infos[0].path) as stream:
             head = stream.read(layouts.FRAME.size)
             length = layouts.FRAME.unpack(head)["length"] if len(head) == 4 else 0
             head += stream.read(max(0, min(length, 4096)))

@@ -365,7 +365,7 @@ class MfqStore(Store):
         prepared = self.sidecar / f"copy-{info.path.name}"
         _core.unlink_file(prepared)
         _core.create_file(prepared, info.size)
-        with info.path.open("rb") as stream:
+        with files.reading(info.path) as stream:
             at = 0
             while piece := stream.read(1 << 20):
                 if any(piece):
@@ -395,8 +395,7 @@ class MfqStore(Store):
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """The next file, named by the tail; 0xEE ends the old one if six bytes are left."""
         base = self.need_shared().segment_base
-        prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.seg"
-        _core.unlink_file(prepared)
+        prepared = files.fresh(self.sidecar, "new")
         ready = self.sidecar / "next.seg"
         try:
             if ready.stat().st_size == self.segment_bytes:
@@ -427,8 +426,7 @@ class MfqStore(Store):
             return
         if (shared.tail - shared.segment_base) * 8 < self.segment_bytes:
             return
-        fresh = self.sidecar / f"zero-{os.getpid()}-{id(self):x}.seg"
-        _core.unlink_file(fresh)
+        fresh = files.fresh(self.sidecar, "zero")
         is_zeroed = not self.need_writer().is_quick
         _core.create_file(fresh, self.segment_bytes, zeroed=is_zeroed, synced=True)
         _core.rename_file(fresh, ready)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.disk import files
 from penstock.errors import CorruptError, FormatError, OptionError
 from penstock.formats.vqs import layouts
 from penstock.formats.vqs.layouts import HEADER_BYTES, SETTINGS, STAGES, Stage
@@ -46,7 +47,7 @@ class Header:
 def read_bytes(path: Path, stage: Stage) -> bytes:
     """The header with its labels, as it is on disk."""
     size = HEADER_BYTES if not stage.meta else META_LIMIT
-    with stage.header_path(path).open("rb") as stream:
+    with files.reading(stage.header_path(path)) as stream:
         return stream.read(size)
 
 
@@ -179,7 +180,7 @@ def pack(stage: Stage, values: dict[str, int]) -> bytes:
 def sniff(path: Path) -> str | None:
     """The layout of what is at `path`; an error for a VQS file that is none of ours."""
     if path.is_file():
-        with path.open("rb") as stream:
+        with files.reading(path) as stream:
             raw = stream.read(HEADER_BYTES)
         if raw[:3] == layouts.MAGIC or path.suffix == ".bin":
             parse_start(path, raw)
@@ -189,7 +190,7 @@ def sniff(path: Path) -> str | None:
     if not data.is_file():
         is_half_made = meta.is_file() and (path / ".penstock" / "making").is_file()
         return "stage4" if is_half_made else None
-    with (meta if meta.is_file() else data).open("rb") as stream:
+    with files.reading(meta if meta.is_file() else data) as stream:
         raw = stream.read(64)
     if raw[:3] != layouts.MAGIC:
         return None
@@ -217,7 +218,7 @@ def _stage_of_records(path: Path, raw: bytes) -> str:
         return "stage4"
     data = STAGES["stage4"].data_path(path)
     size = data.stat().st_size
-    with data.open("rb") as stream:
+    with files.reading(data) as stream:
         stream.seek((values["read_offset"] + 4) % max(size, 1))
         start = stream.read(2)
         if len(start) < 2:

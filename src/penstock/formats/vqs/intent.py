@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock import _core
+from penstock.disk import files
 from penstock.formats.vqs.layouts import INTENT
 
 FILE = "intent"
@@ -31,7 +32,7 @@ class Intent:
 def read(sidecar: Path) -> Intent | None:
     """The newest whole slot; none when there is none."""
     try:
-        raw = (sidecar / FILE).read_bytes()[: SLOTS[-1] + INTENT.size]
+        raw = files.read_bytes(sidecar / FILE)[: SLOTS[-1] + INTENT.size]
     except (FileNotFoundError, NotADirectoryError):
         return None
     found = [slot for at in SLOTS if (slot := _parse(raw[at : at + INTENT.size])) is not None]

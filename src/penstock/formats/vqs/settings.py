@@ -72,9 +72,7 @@ def effective(options: QueueOptions, found: Header, ring_bytes: int) -> QueueOpt
     )
 
 
-def create_files(
-    path: Path, sidecar: Path, stage: Stage, options: QueueOptions, owner: int
-) -> None:
+def create_files(path: Path, sidecar: Path, stage: Stage, options: QueueOptions) -> None:
     """An empty queue: the file with the header comes last."""
     size = file_bytes(stage, options)
     words = {"capacity_left": size - stage.start, "count": 0}
@@ -85,12 +83,11 @@ def create_files(
         _core.replace_file(sidecar / MAKING, b"")
         _core.sync_folder(path)
         _core.sync_folder(path.parent)
-    prepared = sidecar / f"new-{owner}.bin"
     parts = [(stage.data_path(path), size, head if not stage.meta else None)]
     if stage.meta:
         parts.insert(0, (stage.header_path(path), META_BYTES, head))
     for target, length, first in parts:
-        _core.unlink_file(prepared)
+        prepared = files.fresh(sidecar, "new", ".bin")
         _core.create_file(prepared, length, head=first, synced=True)
         _core.rename_file(prepared, target)
     for folder in {part[0].parent for part in parts} | {path.parent}:
@@ -138,7 +135,7 @@ def _labels(found: Header, given: dict[str, Any]) -> dict[bytes, bytes]:
 def pending(sidecar: Path, stage: Stage, raw: bytes) -> bytes:
     """The header as it is once a change that was interrupted is done."""
     try:
-        new = (sidecar / PENDING).read_bytes()
+        new = files.read_bytes(sidecar / PENDING)
     except (FileNotFoundError, NotADirectoryError):
         return raw
     return raw[:FIXED_AT] + new if len(raw) == FIXED_AT + len(new) else raw
@@ -147,7 +144,7 @@ def pending(sidecar: Path, stage: Stage, raw: bytes) -> bytes:
 def finish(path: Path, sidecar: Path, stage: Stage) -> None:
     """Carries a change of the header out."""
     try:
-        new = (sidecar / PENDING).read_bytes()
+        new = files.read_bytes(sidecar / PENDING)
     except FileNotFoundError:
         return
     if len(header.read_bytes(path, stage)) == FIXED_AT + len(new):

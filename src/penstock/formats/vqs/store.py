@@ -64,7 +64,7 @@ class VqsStore(Store):
 
         def make(shared: _core.Shared) -> None:
             if not stage.data_path(path).exists():
-                settings.create_files(path, sidecar, stage, options, shared.owner)
+                settings.create_files(path, sidecar, stage, options)
             _core.unlink_file(sidecar / settings.MAKING)
 
         _core.Shared.visit(sidecar, make)
@@ -153,7 +153,7 @@ class VqsStore(Store):
         if self.ring_bytes > MAX_COPY_BYTES:
             found = f"a ring of {self.ring_bytes} bytes, no multiple of {PAGE_BYTES}"
             raise FormatError(self.path, found, "rings of this kind are read up to 1 GiB")
-        raw = self.data_path.read_bytes()[self.stage.start :]
+        raw = files.read_bytes(self.data_path)[self.stage.start :]
         turn = first % self.ring_bytes
         straight = raw[turn:] + raw[:turn]
         return _core.Segment.over(self.data_path, BASE, 0, frames, straight, at=first, first=first)

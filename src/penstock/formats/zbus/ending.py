@@ -216,7 +216,7 @@ def _stray(path: Path, end: int, size: int) -> int:
     if size <= end:
         return 0
     stray = 0
-    with path.open("rb") as stream:
+    with files.reading(path) as stream:
         stream.seek(end)
         at = 0
         while chunk := stream.read(CHUNK):

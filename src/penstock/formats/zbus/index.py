@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import _core
+from penstock.disk import files
 from penstock.errors import CorruptError, FormatError
 from penstock.formats.zbus import layouts
 from penstock.formats.zbus.layouts import ENTRY_BYTES, HEADER_BYTES, SLOTS, ZbusLayout
@@ -64,7 +65,7 @@ class Head:
 
     def find(self, base: int) -> Block | None:
         """The block that begins at `base`."""
-        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        file = files.descriptor(self.path)
         try:
 
             def block(number: int) -> Block:
@@ -133,7 +134,7 @@ def find(folder: Path) -> Path | None:
 
 def look(path: Path, layout: ZbusLayout) -> Head:
     """Reads and checks the header alone."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    file = files.descriptor(path)
     try:
         return _head(path, layout, os.pread(file, HEADER_BYTES, 0), os.fstat(file).st_size)
     finally:
@@ -163,7 +164,7 @@ def _block(path: Path, layout: ZbusLayout, number: int, raw: bytes, at: int) -> 
 
 def read(path: Path, layout: ZbusLayout) -> Index:
     """Reads and checks the whole file."""
-    raw = path.read_bytes()
+    raw = files.read_bytes(path)
     head = _head(path, layout, raw, len(raw))
     blocks: list[Block] = []
     for number in range(head.start, head.start + head.count):

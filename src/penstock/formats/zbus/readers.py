@@ -66,7 +66,7 @@ def names(queue: Path) -> list[str]:
 
 def places(queue: Path) -> dict[str, str]:
     """Block and offset of every reader file, as they stand there."""
-    return {name: rdx_path(queue, name).read_bytes()[:12].hex() for name in names(queue)}
+    return {name: files.read_bytes(rdx_path(queue, name))[:12].hex() for name in names(queue)}
 
 
 def moved(queue: Path, left: Path) -> set[str]:
@@ -80,7 +80,7 @@ def moved(queue: Path, left: Path) -> set[str]:
 def read_place(path: Path, layout: ZbusLayout) -> Place | None:
     """Where the group is; none when the file is missing or too short to say."""
     try:
-        raw = path.read_bytes()
+        raw = files.read_bytes(path)
     except FileNotFoundError:
         return None
     table = layouts.READER_FLAG  # Its fields are the beginning of every layout's.
@@ -94,7 +94,7 @@ def read_naks(path: Path, layout: ZbusLayout) -> Naks | None:
     """What is out; the status byte decides, which the original forgot when it read its file."""
     table = layout.nak_record
     try:
-        raw = path.read_bytes()
+        raw = files.read_bytes(path)
     except FileNotFoundError:
         return None
     if table is None or len(raw) < NAK.size + NAK_RECORDS * table.size:

@@ -68,7 +68,7 @@ def examine(folder: Path, wanted: str | None) -> Found:
     """Looks at the bytes; `wanted` settles what they leave open and must not contradict them."""
     path = index.find(folder)
     assert path is not None
-    raw = path.read_bytes()
+    raw = files.read_bytes(path)
     (version,) = struct.unpack_from(">i", raw)
     if version != 1:
         raise FormatError(path, f"version {version}", "every zbus index has version 1", at=0)
@@ -181,7 +181,7 @@ def first_head(folder: Path, block: index.Block) -> bytes | None:
     if block.end < HEAD_BYTES:
         return None
     try:
-        with segment_path(folder, block.base).open("rb") as stream:
+        with files.reading(segment_path(folder, block.base)) as stream:
             head = stream.read(HEAD_BYTES)
     except FileNotFoundError:
         return None
@@ -215,7 +215,7 @@ def _last_number(folder: Path, blocks: tuple[index.Block, ...]) -> int | None:
     """The number of the last frame there is, by the lengths of those before it."""
     for block in reversed(blocks):
         try:
-            raw = segment_path(folder, block.base).read_bytes()[: block.end]
+            raw = files.read_bytes(segment_path(folder, block.base))[: block.end]
         except FileNotFoundError:
             continue
         at, number = 0, None

@@ -77,8 +77,7 @@ class ZbusStore(Store):
                 found = Found(layout, table.is_absolute, table.first_number, table.dialect)
                 _record(sidecar, found, secrets.token_hex(16))
                 now_ms = clock.wall_now_ns() // NS_PER_MS
-                prepared = sidecar / "new.idx"
-                _core.unlink_file(prepared)
+                prepared = files.fresh(sidecar, "new", ".idx")
                 head = index.pack_new(table, now_ms)
                 _core.create_file(prepared, len(head), head=head, synced=True)
                 _core.sync_folder(path)
@@ -230,8 +229,7 @@ class ZbusStore(Store):
                 f"{self.path}: the index has {layouts.SLOTS} blocks and no slot for another: "
                 f"trim the queue (`penstock trim`), or move to format penstock"
             )
-        prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.zbus"
-        _core.unlink_file(prepared)
+        prepared = files.fresh(self.sidecar, "new", ".zbus")
         _core.create_file(prepared, 0)
         return prepared, NewSegment(segment_path(self.path, tail), tail, tail)
 

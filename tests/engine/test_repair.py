@@ -180,17 +180,21 @@ def test_a_segment_whose_key_is_lost_with_its_header_is_set_aside_whole(tmp_path
     assert not [offset for offset in found if offset is not None and first <= offset < after]
 
 
-def test_an_encrypted_queue_is_verified_without_its_key_by_its_checksums(tmp_path: Path) -> None:
+def test_nothing_is_called_damage_without_the_key(tmp_path: Path) -> None:
     path = tmp_path / "q"
     with Queue(path, key=b"k" * 32) as queue:
         offset = queue.put(b"secret")
-    with Queue(path, read_only=True) as queue:
-        assert queue.verify().is_ok
     flip(segment_files(path)[0], position(segment_files(path)[0], offset) + 40)
     with Queue(path, read_only=True) as queue:
-        assert not queue.verify().is_ok
+        for look in (queue.verify, lambda: list(queue.scan(tolerant=True))):
+            with pytest.raises(KeyNeededError):
+                look()
+    with pytest.raises(KeyNeededError):
+        repair(path)
     with pytest.raises(KeyNeededError):
         Queue(path)
+    with Queue(path, key=b"k" * 32) as queue:
+        assert not queue.verify().is_ok
 
 
 def test_a_queue_that_someone_has_open_is_not_repaired(damaged: tuple[Path, list[int]]) -> None:

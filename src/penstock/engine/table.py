@@ -32,6 +32,7 @@ class Scan:
         codec: Codec | None = None,
     ) -> None:
         """Reads `[start, end)`; with `tolerant`, damage is noted and passed over."""
+        store.need_key()
         self._store, self.start, self.end = store, start, end
         self._codec = codec
         self._columns = list(columns) if columns is not None else None

@@ -34,11 +34,14 @@ def open_store(
     format: str | None = None,
 ) -> Store:
     """Opens for reading only: nothing on disk changes. A plan that knows the `format` says it."""
-    return registry.open_store(
-        Path(path), format=options.queue_format or format, layout=options.queue_layout,
-        options=opening or options.queue_options(), clock=clocks.native(None), create=False,
-        live=False,
-    )  # fmt: skip
+    try:
+        return registry.open_store(
+            Path(path), format=options.queue_format or format, layout=options.queue_layout,
+            options=opening or options.queue_options(), clock=clocks.native(None), create=False,
+            live=False,
+        )  # fmt: skip
+    except KeyNeededError as error:
+        raise KeyNeededError(f"{error}; {KEY_ADVICE}") from error
 
 
 def need_key(store: Store, name: str) -> None:

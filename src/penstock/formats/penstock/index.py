@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import _core
+from penstock.disk import files
 from penstock.formats.base import SegmentInfo
 from penstock.formats.penstock.layouts import INDEX_ENTRY
 
@@ -122,7 +123,7 @@ class Index:
 
     def _bytes(self, start: int, length: int) -> bytes:
         try:
-            with self.path.open("rb") as stream:
+            with files.reading(self.path) as stream:
                 stream.seek(start)
                 return stream.read(length)
         except (FileNotFoundError, NotADirectoryError):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from penstock.disk.layout import Field, Layout
 
 HEADER_BYTES = 4096
+KEY_CHECK_AT = 96
 SUMMARY_AT = 2048
 MAGIC = b"PENSTOCK"
 VERSION = 1
@@ -35,6 +36,12 @@ HEADER = Layout(
     Field("salt", "16s", "drawn per segment; the segment's key is derived with it"),
     Field("reserved", "4x", ""),
     Field("crc", "I", "CRC-32C of the bytes before it"),
+)  # fmt: skip
+
+KEY_CHECK = Layout(
+    "key check", "<", 24,
+    Field("magic", "8s", "KEYCHK01; zeros in a segment that is not encrypted, or of version 0.1"),
+    Field("check", "16s", "what only the queue's key makes of the segment header before it"),
 )  # fmt: skip
 
 SUMMARY = Layout(
@@ -81,4 +88,4 @@ INDEX_ENTRY = Layout(
     Field("last_ns", "q", "largest timestamp"),
 )  # fmt: skip
 
-LAYOUTS = (HEADER, SUMMARY, FRAME, INDEX_ENTRY)
+LAYOUTS = (HEADER, KEY_CHECK, SUMMARY, FRAME, INDEX_ENTRY)

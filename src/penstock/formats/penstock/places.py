@@ -11,6 +11,8 @@ from penstock.formats.penstock.layouts import (
     HEADER,
     HEADER_BYTES,
     INDEX_ENTRY,
+    KEY_CHECK,
+    KEY_CHECK_AT,
     SUMMARY,
     SUMMARY_AT,
 )
@@ -22,6 +24,8 @@ def places(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
         yield from ((at, INDEX_ENTRY) for at in range(0, len(data), INDEX_ENTRY.size))
         return
     yield 0, HEADER
+    if bytes(data[KEY_CHECK_AT : KEY_CHECK_AT + 8]).strip(b"\0"):
+        yield KEY_CHECK_AT, KEY_CHECK
     if bytes(data[SUMMARY_AT : SUMMARY_AT + 8]).strip(b"\0"):
         yield SUMMARY_AT, SUMMARY
     yield from frames(data, HEADER_BYTES)

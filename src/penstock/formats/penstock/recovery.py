@@ -216,7 +216,7 @@ def make_durable(store: PenstockStore, end: End, *, poisoned: bool) -> None:
         if poisoned:
             copy = store.sidecar / f"copy-{info.path.name}"
             _core.unlink_file(copy)
-            _core.create_file(copy, info.size, head=info.path.read_bytes(), synced=True)
+            _core.create_file(copy, info.size, head=files.read_bytes(info.path), synced=True)
             _core.rename_file(copy, info.path)
         else:
             _core.sync_file(info.path)

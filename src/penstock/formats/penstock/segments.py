@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hmac
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -76,15 +77,28 @@ class Header:
     segment_bytes: int
     previous: int = 0
 
-    def pack(self) -> bytes:
-        """The 4 KiB page."""
+    def pack(self, key: bytes | None = None) -> bytes:
+        """The 4 KiB page; with the queue's key it says which key that is, to those who have it."""
         raw = layouts.HEADER.pack(
             magic=layouts.MAGIC, version=layouts.VERSION, flags=self.flags, queue_id=self.queue_id,
             base=self.base, base_number=self.base_number, created_ns=self.created_ns,
             segment_bytes=self.segment_bytes, previous=self.previous, salt=self.salt, crc=0,
         )  # fmt: skip
         raw = raw[:CRC_AT] + _core.crc32c(raw[:CRC_AT]).to_bytes(4, "little")
+        if key is not None:
+            raw += layouts.KEY_CHECK.pack(magic=b"KEYCHK01", check=self._check(key, raw))
         return raw.ljust(layouts.HEADER_BYTES, b"\0")
+
+    def _check(self, key: bytes, raw: bytes) -> bytes:
+        return _core.penstock_key_check(key, self.queue_id, self.base, self.salt, raw)
+
+    def is_proved(self, key: bytes, page: bytes) -> bool | None:
+        """Whether `key` is the one that the segment's frames are sealed with; none when its page
+        does not tell."""
+        found = layouts.KEY_CHECK.unpack(page[layouts.KEY_CHECK_AT :].ljust(layouts.KEY_CHECK.size))
+        if found["magic"] != b"KEYCHK01":
+            return None
+        return hmac.compare_digest(found["check"], self._check(key, page[: layouts.HEADER.size]))
 
     @classmethod
     def unpack(cls, raw: bytes, path: Path) -> Header:
@@ -130,12 +144,12 @@ def read_summary(page: bytes) -> dict[str, Any] | None:
     return word
 
 
-def pack_summary(seen: _core.Walked) -> bytes:
-    """What a sealed segment says about itself."""
-    tags, more = b"", seen.more_tags
+def pack_summary(seen: _core.Walked, *, is_secret: bool = False) -> bytes:
+    """What a full segment says about itself; of an encrypted one no tag."""
+    tags, more = b"", seen.more_tags or (is_secret and bool(seen.tags))
     room = layouts.HEADER_BYTES - layouts.SUMMARY_AT - layouts.SUMMARY.size
     count = 0
-    for tag in seen.tags:
+    for tag in () if is_secret else seen.tags:
         one = tag.encode() + b"\0"
         if len(tags) + len(one) > room:
             more = True

@@ -38,6 +38,7 @@ class PenstockStore(Store):
     format: ClassVar[str] = "penstock"
     layouts: ClassVar[tuple[str, ...]] = ("1",)
     capabilities: ClassVar[Capabilities] = Capabilities(keys=True, delays=True, checksums=True)
+    inner_folders: ClassVar[tuple[str, ...]] = ("log",)
 
     header: Header
     """Of the oldest segment: the queue's id and flags."""
@@ -68,11 +69,10 @@ class PenstockStore(Store):
                 flags |= layouts.COMPRESSED if options.compression == "lz4" else 0
                 size = segments.next_size(0, 0, segments.limit_of(options))
                 now = clock.wall_now_ns()
-                prepared = sidecar / f"new-{shared.owner}.seg"
-                _core.unlink_file(prepared)
+                prepared = files.fresh(sidecar, "new")
                 size = segments.make_file(prepared, size, 0)
                 head = Header(os.urandom(16), 0, 0, flags, os.urandom(16), now, size)
-                _core.write_file(prepared, 0, head.pack(), synced=True)
+                _core.write_file(prepared, 0, head.pack(options.key), synced=True)
                 _core.rename_file(prepared, segment_path(path, 0))
                 for folder in (path / "log", path, path.parent):
                     _core.sync_folder(folder)
@@ -88,10 +88,38 @@ class PenstockStore(Store):
         key = self.options.key
         if self.is_encrypted and key is not None and len(key) != 32:
             raise KeyNeededError(f"{self.path}: the key of a penstock queue has 32 bytes")
-        if self.is_live and self.is_encrypted and key is None:
-            raise KeyNeededError(f"{self.path}: the queue is encrypted; open it with key=")
+        if self.is_live:
+            self.need_key()
         if not self.is_encrypted and key is not None:
             raise KeyNeededError(f"{self.path}: the queue is not encrypted; open it without key")
+        if key is not None and not self._is_right(key):
+            raise KeyNeededError(f"{self.path}: this is not the key that the queue was made with")
+
+    def need_key(self) -> None:
+        """Frames can't be judged without it."""
+        if not self.can_unseal:
+            raise KeyNeededError(f"{self.path}: the queue is encrypted; open it with key=")
+
+    def _is_right(self, key: bytes) -> bool:
+        """Whether a segment proves the key, by its page or, in one that was made before pages did,
+        by a frame. One is enough: what the others say then is damage. A queue that has nothing to
+        prove it with takes any."""
+        answers = set()
+        for info in self.list_segments():
+            with suppress(CorruptError, FormatError, FileNotFoundError):
+                answer = self._proof(info, key)
+                if answer:
+                    return True
+                answers.add(answer)
+        return False not in answers
+
+    def _proof(self, info: SegmentInfo, key: bytes) -> bool | None:
+        page = segments.read_page(info.path)
+        answer = self.header_of(info, page).is_proved(key, page)
+        if answer is not None:
+            return answer
+        segment = self.open_segment(info, writable=False)
+        return _core.opens_frames(segment, info.base + info.size - HEADER_BYTES)
 
     def _oldest_header(self) -> Header:
         error: Exception | None = None
@@ -134,9 +162,13 @@ class PenstockStore(Store):
         """Named by its base."""
         return segment_path(self.path, base)
 
-    def header_of(self, info: SegmentInfo) -> Header:
+    def header_of(self, info: SegmentInfo, page: bytes | None = None) -> Header:
         """The header of a segment of this queue."""
-        header = Header.unpack(segments.read_page(info.path), info.path)
+        header = Header.unpack(page or segments.read_page(info.path), info.path)
+        if (header.flags ^ self.header.flags) & layouts.ENCRYPTED:
+            kinds = ("encrypted segments", "segments in plain text")
+            expected, found = kinds if self.is_encrypted else kinds[::-1]
+            raise CorruptError(info.path, segments.FLAGS_AT, f"one of {found}", expected)
         if header.queue_id != self.header.queue_id:
             found = f"queue id {header.queue_id.hex()}"
             raise CorruptError(info.path, 16, found, self.header.queue_id.hex())
@@ -247,8 +279,7 @@ class PenstockStore(Store):
         size = segments.next_size(before, max(needed, len(body)), most)
         if needed + HEADER_BYTES + 8 > 2**31 - 1:
             raise RefusedError(f"{needed} bytes do not fit into any segment")
-        prepared = self.sidecar / f"new-{os.getpid()}-{id(self):x}.seg"
-        _core.unlink_file(prepared)
+        prepared = files.fresh(self.sidecar, "new")
         ready = self.sidecar / "next.seg"
         try:
             fits = ready.stat().st_size >= needed + 2 * HEADER_BYTES
@@ -265,7 +296,7 @@ class PenstockStore(Store):
             self.header.queue_id, tail, number, self.header.flags, salt,
             self.clock.wall_now_ns(), size, previous,
         )  # fmt: skip
-        _core.write_file(prepared, 0, header.pack() + body)
+        _core.write_file(prepared, 0, header.pack(self.options.key) + body)
         path = segment_path(self.path, tail)
         return prepared, NewSegment(path, tail, tail, layouts.SEALED_WORD)
 
@@ -302,8 +333,7 @@ class PenstockStore(Store):
         if last.size == 0 or (shared.tail - last.base) * 8 < last.size:
             return
         size = segments.next_size(last.size, 0, segments.limit_of(self.options))
-        fresh = self.sidecar / f"zero-{os.getpid()}-{id(self):x}.seg"
-        _core.unlink_file(fresh)
+        fresh = files.fresh(self.sidecar, "zero")
         is_synced = self.options.durability is Durability.ALWAYS
         is_zeroed = is_synced or not self.need_writer().is_quick
         segments.make_file(fresh, size, 0, zeroed=is_zeroed, synced=is_synced)
@@ -323,7 +353,8 @@ class PenstockStore(Store):
                 assert info.end is not None
                 segment = self.open_whole(info, writable=True)
                 seen = _core.walk(segment, info.first, info.end, past_damage=True)
-                segment.store(layouts.SUMMARY_AT, segments.pack_summary(seen))
+                summary = segments.pack_summary(seen, is_secret=self.is_encrypted)
+                segment.store(layouts.SUMMARY_AT, summary)
             sealed.append(info)
         if sealed:
             self.index.add(self._read_about(info) for info in reversed(sealed))
@@ -353,7 +384,8 @@ class PenstockStore(Store):
         before: SegmentInfo | None = None
         for info in self.list_segments():
             try:
-                header = self.header_of(info)
+                page = segments.read_page(info.path)
+                header = self.header_of(info, page)
                 expected = self._check_of(before, info.base) if before is not None else 0
             except FileNotFoundError:
                 if not self.is_trimmed(before or info):
@@ -367,6 +399,11 @@ class PenstockStore(Store):
                 )
                 before = None
                 continue
+            key = self.options.key
+            if key is not None and header.is_proved(key, page) is False:
+                found = "a key check of another key or header"
+                check = Damage(info.path, layouts.KEY_CHECK_AT, 24, found, "the queue's key")
+                verdict.corrupt.append(check)
             if before is not None and header.previous not in (0, expected):
                 found = f"link {header.previous:08x} to the segment before"
                 verdict.corrupt.append(Damage(info.path, 64, 4, found, f"{expected:08x}"))

@@ -27,7 +27,12 @@ from __future__ import annotations
 import errno
 import os
 import queue
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from inspect import isgeneratorfunction
 from pathlib import Path
+from typing import Any
 
 NO_ROOM = "nothing was lost; free space there, trim the queue, or give it max_bytes or retention"
 STORAGE_ADVICE = {
@@ -189,3 +194,55 @@ class Empty(PenstockError, queue.Empty):
 
 class Full(PenstockError, queue.Full):
     """No room came within the timeout. The same as the standard library's `queue.Full`."""
+
+
+# ── errors of the operating system, at the door ────────────────────────────────────────────────
+
+
+@contextmanager
+def about(path: Path) -> Iterator[None]:
+    """An error of the operating system in here leaves as a `StorageError` with its file, or with
+    `path` where the system did not say which one."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except OSError as error:
+        raise StorageError.of(error, path) from error
+
+
+def typed(cls: type, *names: str) -> None:
+    """No bare `OSError` leaves these methods of `cls`, whose objects have a path or a folder.
+
+    The native core's errors are ours from the start; this is for what Python itself does to files.
+    What is called for every message is native, so that this costs it nothing.
+    """
+    for name in names:
+        found = vars(cls).get(name)
+        if isinstance(found, property) and found.fget is not None:
+            setattr(cls, name, property(_typed(found.fget), found.fset, found.fdel, found.__doc__))
+        elif callable(found):
+            setattr(cls, name, _typed(found))
+
+
+def _typed(work: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(work)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return work(self, *args, **kwargs)
+        except PenstockError:
+            raise
+        except OSError as error:
+            raise StorageError.of(error, _place(self)) from error
+
+    @wraps(work)
+    def each(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        with about(_place(self)):
+            yield from work(self, *args, **kwargs)
+
+    return each if isgeneratorfunction(work) else call
+
+
+def _place(thing: Any) -> Path:
+    found: Any = getattr(thing, "folder", None) or getattr(thing, "path", ".")
+    return Path(found)

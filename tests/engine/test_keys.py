@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from penstock.options import QueueOptions
 RIGHT, WRONG = bytes(range(32)), b"W" * 32
 
 
-def filled(path: Path, count: int = 4, **options: object) -> Path:
+def filled(path: Path, count: int = 4, **options: Any) -> Path:
     with Queue(path, key=RIGHT, **options) as queue:
         for number in range(count):
             queue.put(b"pay %05d EUR to A" % number, tag="SECRETTAG")
@@ -91,7 +92,7 @@ def plain_frame(path: Path, number: int) -> bytes:
     with Queue(path) as queue:
         for _ in range(number + 1):
             queue.put(b"pay 99999 EUR to M")
-        last = [message.offset for message in queue.scan()][-1]
+        last = [message.offset or 0 for message in queue.scan()][-1]
     raw = min((path / "log").glob("*.seg")).read_bytes()[layouts.HEADER_BYTES + last :]
     return raw[: struct.unpack_from("<I", raw)[0]]
 
@@ -158,7 +159,7 @@ def test_full_segments_of_an_encrypted_queue_name_no_tag(tmp_path: Path) -> None
 def test_no_error_shows_a_key(tmp_path: Path) -> None:
     for options in ({"kye": RIGHT}, {"key": b"SECRETKEY"}, {"key": "SECRETKEY" * 4}):
         with pytest.raises(OptionError) as caught:
-            Queue(tmp_path / "q", **options)  # type: ignore[arg-type]
+            Queue(tmp_path / "q", **options)
         assert "SECRET" not in str(caught.value)
         assert repr(RIGHT)[2:20] not in str(caught.value)
     with Queue(tmp_path / "q", key=RIGHT) as queue:

@@ -47,7 +47,8 @@ def make_folder(path: Path, like: Path | None = None) -> None:
     if not above.is_dir():
         if not above.parent.is_dir():
             make_folder(above.parent)
-        _core.make_folder(above)
+        is_inside = above.parent.name.endswith(".penstock")
+        _core.make_folder(above, above.parent if is_inside else None)
         _core.sync_folder(above.parent)
     _core.make_folder(path, like or above)
     _core.sync_folder(above)

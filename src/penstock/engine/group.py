@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from penstock import _core
 from penstock.disk import files
 from penstock.engine import deadletter, exclusive, positions
-from penstock.errors import ClosedError, Empty, GroupError, OptionError, PenstockError
+from penstock.errors import ClosedError, Empty, GroupError, OptionError, PenstockError, typed
 from penstock.options import Durability, GroupKeywords, GroupOptions
 
 if TYPE_CHECKING:
@@ -483,5 +483,9 @@ class Group:
         self.close()
 
 
+typed(
+    Group, "__init__", "_open", "segment_at", "follow", "dead_letter", "peek", "cursor", "lag",
+    "lag_bytes", "idle_ns", "seek", "configure", "refresh", "stats", "close", "delete", "rename",
+)  # fmt: skip
 _OWN = (Group.get, Group.get_many)
 """As they are written here."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -42,7 +42,7 @@ from penstock.engine.handles import Handles
 from penstock.engine.keeper import Keeper
 from penstock.engine.repair import Report
 from penstock.engine.table import Scan
-from penstock.errors import ClosedError, NoQueueError, OptionError
+from penstock.errors import ClosedError, NoQueueError, OptionError, typed
 from penstock.formats import registry
 from penstock.formats.base import End, Store, Verdict
 from penstock.options import (
@@ -101,6 +101,14 @@ class Queue:
         )  # fmt: skip
         if self._read_only:
             return
+        try:
+            self._open_live()
+        except BaseException:
+            # Nobody gets a handle to close: what is open would stay so, and keep others waiting.
+            self.store.drop()
+            raise
+
+    def _open_live(self) -> None:
         self.store.on_full = partial(room.make, self)
         exclusive.sweep(self)
         if self.codec is None and type(self).put is _OWN_PUT:
@@ -473,29 +481,37 @@ class Queue:
                 self._close()
 
     def _close(self) -> None:
-        if self._pid == os.getpid() and not self._read_only and not self.is_poisoned:
-            self.store.free_consumed(self)  # What was acked is gone for whoever reads the files.
-        self._is_closed = True
-        openings.discard(self)
-        for name in ("put", "get"):
-            self.__dict__.pop(name, None)
-        if self._pid != os.getpid():
-            return
+        # Whatever one step raises, the others are taken: nothing stays open behind a closed queue.
+        is_ours = self._pid == os.getpid()
         try:
-            if not self._read_only:
-                self.store.need_shared().signal()
-            if self._keeper is not None:
-                self._keeper.stop()
-                self._keeper = None
-            groups, graves = self._handles.close()
-            for group in groups:
-                group.core.close() if self.is_poisoned else group.close()
-            for grave in graves:
-                grave.close()
-            self.store.on_full = None  # It names this queue: together they would stay for ever.
-            self.store.close()
+            if is_ours and not self._read_only and not self.is_poisoned:
+                # What was acked is gone for whoever reads the files.
+                self.store.free_consumed(self)
+        finally:
+            self._is_closed = True
+            openings.discard(self)
+            for name in ("put", "get"):
+                self.__dict__.pop(name, None)
+            if is_ours:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        try:
+            with ExitStack() as steps:  # From the last one added to the first.
+                steps.callback(self.store.close)
+                self.store.on_full = None  # It names this queue: together they would stay.
+                if not self._read_only:
+                    self.store.need_shared().signal()
+                if self._keeper is not None:
+                    self._keeper.stop()
+                    self._keeper = None
+                groups, graves = self._handles.close()
+                for grave in graves:
+                    steps.callback(grave.close)
+                for group in groups:
+                    steps.callback(group.core.close if self.is_poisoned else group.close)
         except BaseException:
-            self.store.drop()  # Interrupted, as by Ctrl-C: the next opener recovers it.
+            self.store.drop()  # Also interrupted, as by Ctrl-C: the next opener recovers it.
             raise
 
     def after_fork(self) -> None:
@@ -521,6 +537,14 @@ class Queue:
         """Closes."""
         self.close()
 
+
+# Not `put` and `put_many`: they run code of the user's, whose errors stay what they are.
+typed(
+    Queue, "__init__", "_open", "group", "broadcast", "groups", "get", "get_many", "peek", "seek",
+    "lag", "scan", "message_at", "count_from", "end", "sync", "sync_groups", "trim", "retain",
+    "purge", "verify", "repair", "look", "dead_letters", "redrive", "meta", "set_meta", "stats",
+    "__len__", "ensure_open", "close",
+)  # fmt: skip
 
 _OWN_PUT, _OWN_GET = Queue.put, Queue.get
 """As they are written here: what a class has instead, by inheritance or a patch, is honoured."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock import _core
 from penstock.engine.codecs import Codec
+from penstock.errors import typed
 from penstock.formats import known_damage
 from penstock.formats.base import Damage, Store
 
@@ -75,7 +76,7 @@ class _Guide:
     """Leads a tolerant scan from segment to segment, past those that can't be read."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self.path = store, store.path
         self.found: list[Damage] = []
 
     def segment_at(self, offset: int) -> _core.Segment:
@@ -93,3 +94,6 @@ class _Guide:
         # Nothing more can be read: an empty segment at the tail ends the scan.
         frames = _core.penstock_frames(bytes(16), tail)
         return _core.Segment.over(self._store.path, tail, 0, frames, b"")
+
+
+typed(_Guide, "segment_at")

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import control, files, sides
-from penstock.errors import ClosedError, NoQueueError, RefusedError, StorageError
+from penstock.errors import ClosedError, NoQueueError, RefusedError, StorageError, typed
 from penstock.formats import cursors, known_damage, past, verifying
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.own_groups import OwnGroups
@@ -35,6 +35,11 @@ from penstock.formats.values import Verdict as Verdict
 from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
 
+CALLED_BACK = (
+    "roll", "make_room", "follow", "writable_segment", "segment_at", "segment_of",
+    "unsynced_segments", "open_tolerantly",
+)  # fmt: skip
+
 
 class Store(StoreSegments, OwnGroups, ABC):
     """An open queue as its format sees it."""
@@ -45,6 +50,10 @@ class Store(StoreSegments, OwnGroups, ABC):
     capabilities: ClassVar[Capabilities]
     inner_folders: ClassVar[tuple[str, ...]] = ()
     """Folders of the format itself inside the queue's."""
+
+    def __init_subclass__(cls) -> None:
+        """What the native core calls back, in the middle of a put or a get, raises our errors."""
+        typed(cls, *CALLED_BACK)
 
     def __init__(
         self, path: Path, layout: str, options: QueueOptions, clock: _core.Clock, *, live: bool
@@ -419,3 +428,7 @@ class Store(StoreSegments, OwnGroups, ABC):
         with self._turn:
             self._known = self._known.without(due)
         return gone
+
+
+typed(Store, *CALLED_BACK)
+typed(StoreSegments, *CALLED_BACK)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import FormatError, NoQueueError, OptionError, PenstockError, StorageError
+from penstock.errors import FormatError, NoQueueError, OptionError, about
 from penstock.formats.base import Store
 from penstock.options import QueueOptions
 
@@ -88,7 +88,7 @@ def open_store(
     live: bool,
 ) -> Store:
     """Opens the queue at `path`; creates it when nothing is there and `create` says so."""
-    try:
+    with about(path):
         if create and is_empty(path):
             store = store_class(format or "penstock")
             store.create(path, layout or "", options, clock)
@@ -97,7 +97,3 @@ def open_store(
             known = " or ".join(store.layouts)
             raise OptionError("layout", layout, f"{known} (format {store.format})")
         return store(path, layout or sniffed, options, clock, live=live)
-    except PermissionError as error:
-        if isinstance(error, PenstockError):
-            raise
-        raise StorageError.of(error, path) from error

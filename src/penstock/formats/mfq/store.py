@@ -45,6 +45,7 @@ class MfqStore(Store):
     capabilities: ClassVar[Capabilities] = Capabilities(
         tags=False, ids=False, headers=False, timestamps=False, numbers=False, empty_bodies=False
     )
+    inner_folders: ClassVar[tuple[str, ...]] = (segments.LOG, segments.OFFSETS)
 
     segment_bytes: int
     """Of every segment: the existing ones', else the option's."""

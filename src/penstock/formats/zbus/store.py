@@ -43,6 +43,7 @@ class ZbusStore(Store):
     format: ClassVar[str] = "zbus"
     layouts: ClassVar[tuple[str, ...]] = tuple(TABLE)
     capabilities: ClassVar[Capabilities] = Capabilities(headers=False)
+    inner_folders: ClassVar[tuple[str, ...]] = ("data", "reader")
 
     found: Found
     table: ZbusLayout

@@ -1,0 +1,226 @@
+"""Folders that someone else made, or changed: nobody hangs, nothing outside is touched."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Empty, PenstockError, Queue, StorageError
+from penstock.disk import files
+from penstock.formats import registry
+
+FORMATS = list(registry.MODULES)
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+
+
+def made(folder: Path, format: str, count: int = 40) -> Path:
+    path = folder / ("q.bin" if format == "vqs" else "q")
+    size: dict[str, Any] = {"max_bytes": 1 << 20} if format == "vqs" else {"segment_bytes": 16384}
+    with Queue(path, format=format, durability="process", **size) as queue:
+        group = queue.group("default")
+        queue.group("side", ack="auto")
+        for number in range(count):
+            queue.put(b"%06d" % number + b"y" * 900)
+        for message in group.get_many(4):
+            message.ack()
+    return path
+
+
+def use(path: Path) -> list[str]:
+    """What a program does with a queue; the names of the errors that it meets."""
+
+    def live() -> None:
+        with Queue(path, create=False) as queue:
+            queue.put(b"999999")
+            queue.get(0).ack()
+            queue.group("new").get_many(100)
+            queue.sync()
+            queue.trim("latest")
+            queue.group("new").delete()
+            queue.put_many([b"z" * 900] * 20)
+
+    def look() -> None:
+        with Queue(path, create=False, read_only=True) as queue:
+            list(queue.scan(tolerant=True))
+
+    def repair() -> None:
+        with Queue(path, create=False) as queue:
+            queue.repair()
+
+    met = []
+    for work in (look, live, repair):
+        try:
+            work()
+        except (PenstockError, Empty) as error:
+            met.append(type(error).__name__)
+    return met
+
+
+def copy(source: Path, target: Path) -> None:
+    """Holes stay holes: a group's table is mostly one."""
+    asked = ["cp", "-a", "--sparse=always", str(source), str(target)]
+    subprocess.run(asked, check=True, timeout=60)
+
+
+def tree(path: Path) -> dict[str, str]:
+    found = [path, *sorted(path.rglob("*"))]
+    return {
+        str(one): hashlib.sha256(files.read_start(one, 1 << 20)).hexdigest()
+        if one.is_file()
+        else "folder"
+        for one in found
+    }
+
+
+# ── owners ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@needs_root
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_root_makes_in_a_queue_belongs_to_its_owner(tmp_path: Path, format: str) -> None:
+    path = made(tmp_path, format, 4)
+    for one in [path, files_beside(path), *files_beside(path).rglob("*"), *path.rglob("*")]:
+        os.chown(one, NOBODY, NOBODY)
+    with Queue(path) as queue:
+        for _ in range(60):
+            queue.put(b"r" * 900)
+        queue.group("side2").get(0).ack()
+    found = [path, files_beside(path), *files_beside(path).rglob("*"), *path.rglob("*")]
+    assert {(one.stat().st_uid, one.stat().st_gid) for one in found} == {(NOBODY, NOBODY)}
+    assert {one.stat().st_mode & 0o777 for one in found} <= {0o600, 0o700}
+
+
+def files_beside(path: Path) -> Path:
+    return path / ".penstock" if path.is_dir() else path.with_name(path.name + ".penstock")
+
+
+def test_a_folder_that_its_group_writes_to_gets_files_that_it_can_write_to(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    path.mkdir()
+    path.chmod(0o2770)
+    with Queue(path) as queue:
+        queue.put(b"x")
+        queue.group("g")
+    modes = {one.stat().st_mode & 0o777 for one in path.rglob("*") if one.is_file()}
+    assert modes == {0o660}
+    assert {one.stat().st_mode & 0o777 for one in path.rglob("*") if one.is_dir()} == {0o770}
+
+
+def test_the_umask_gives_nobody_more_and_nobody_less(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        made(tmp_path / "open", "penstock", 4)
+        os.umask(0o777)
+        made(tmp_path / "shut", "penstock", 4)
+    finally:
+        os.umask(before)
+    for one in tmp_path.rglob("*"):
+        assert one.stat().st_mode & 0o777 == (0o700 if one.is_dir() else 0o600), one
+
+
+# ── who may write there ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_queue_that_everyone_may_write_to_is_refused_unless_told(
+    tmp_path: Path, format: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = made(tmp_path, format)
+    path.chmod(0o777)
+    with pytest.raises(StorageError, match=r"every user.*chmod o-w.*trust_others"):
+        Queue(path)
+    with Queue(path, read_only=True) as queue:
+        assert len(list(queue.scan()))
+    assert "every user" in caplog.text
+    with Queue(path, trust_others=True) as queue:
+        queue.put(b"x")
+
+
+@needs_root
+def test_a_queue_of_another_user_is_refused_unless_told(tmp_path: Path) -> None:
+    # As the one who is not root: in a child, since there is no way back.
+    path = made(tmp_path, "penstock")
+    for one in [tmp_path, *tmp_path.rglob("*")]:
+        one.chmod(0o2770 if one.is_dir() else 0o660)
+        os.chown(one, 4711, NOBODY)
+    above = tmp_path
+    while not above.stat().st_mode & 0o001 and above != above.parent:
+        above.chmod(above.stat().st_mode | 0o001)
+        above = above.parent
+    code = (
+        "import os, sys, penstock, penstock.engine.queue\n"
+        "from penstock.formats import registry\n"
+        "for format in registry.MODULES: registry.store_class(format)\n"
+        "import json, logging\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "try: penstock.Queue(sys.argv[1])\n"
+        "except penstock.StorageError as error: print(error)\n"
+        "penstock.Queue(sys.argv[1], trust_others=True).put(b'x')\n"
+    )
+    asked = [sys.executable, "-c", code, str(path)]
+    ran = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    assert "belongs to user 4711" in ran.stdout, ran.stderr
+    assert ran.returncode == 0, ran.stderr
+
+
+# ── what is no file ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_pipe_in_place_of_any_file_makes_nobody_wait(tmp_path: Path, format: str) -> None:
+    path = made(tmp_path / "base", format, 4)
+    for victim in [one for one in (tmp_path / "base").rglob("*") if one.is_file()]:
+        run = tmp_path / "run"
+        shutil.rmtree(run, ignore_errors=True)
+        copy(tmp_path / "base", run)
+        target = run / victim.relative_to(tmp_path / "base")
+        target.unlink()
+        os.mkfifo(target)
+        use(run / path.name)
+
+
+def test_a_file_is_read_only_if_it_is_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(__file__)
+    with pytest.raises(StorageError, match="no ordinary file"):
+        files.read_bytes(tmp_path / "pipe")
+    with pytest.raises(OSError, match="symbolic"):
+        files.read_bytes(tmp_path / "link")
+
+
+# ── links ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_link_inside_a_queue_is_written_through(tmp_path: Path, format: str) -> None:
+    path = made(tmp_path / "base", format)
+    for victim in sorted((tmp_path / "base").rglob("*")):
+        if victim == path and victim.is_dir():
+            continue  # The queue's own name may be a link: see below.
+        run, outside = tmp_path / "run", tmp_path / "outside"
+        for folder in (run, outside):
+            shutil.rmtree(folder, ignore_errors=True)
+        copy(tmp_path / "base", run)
+        outside.mkdir()
+        target = run / victim.relative_to(tmp_path / "base")
+        target.rename(outside / victim.name)
+        target.symlink_to(outside / victim.name)
+        before = tree(outside)
+        use(run / path.name)
+        assert tree(outside) == before, victim
+
+
+def test_the_name_of_a_queue_itself_may_be_a_link(tmp_path: Path) -> None:
+    made(tmp_path / "base", "penstock")
+    (tmp_path / "link").symlink_to(tmp_path / "base" / "q")
+    with Queue(tmp_path / "link", create=False) as queue:
+        queue.put(b"x")
+        assert queue.verify().is_ok

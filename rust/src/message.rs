@@ -45,7 +45,7 @@ impl Message {
             id: self.spot.bytes(view.id),
             key: self.spot.bytes(view.key),
             headers: self.spot.bytes(view.headers),
-            timestamp_ns: if view.timestamp_ns == NO_TIME { 0 } else { view.timestamp_ns },
+            timestamp_ns: view.timestamp_ns,
             due_ns: view.due_ns,
         }
     }

@@ -14,7 +14,7 @@ use pyo3::types::{PyCapsule, PyString, PyTuple};
 use crate::append::Writer;
 use crate::bytes::headers;
 use crate::errors;
-use crate::formats::frame::Draft;
+use crate::formats::frame::{Draft, NO_TIME};
 use crate::sys::capsule;
 
 /// The columns that become part of a message.
@@ -84,16 +84,16 @@ fn column<'a>(py: Python<'_>, batch: &'a RecordBatch, name: &str) -> PyResult<Op
     Bytes::of(array).map(Some).ok_or_else(wrong)
 }
 
-/// A column of times in ns, 0 where there is none; `name` with or without `_ns`.
-fn times(py: Python<'_>, batch: &RecordBatch, name: &str) -> PyResult<Vec<i64>> {
+/// A column of times in ns, `none` where there is none; `name` with or without `_ns`.
+fn times(py: Python<'_>, batch: &RecordBatch, name: &str, none: i64) -> PyResult<Vec<i64>> {
     let array = batch.column_by_name(&format!("{name}_ns")).or_else(|| batch.column_by_name(name));
-    let Some(array) = array else { return Ok(vec![0; batch.num_rows()]) };
+    let Some(array) = array else { return Ok(vec![none; batch.num_rows()]) };
     let scale = match array.data_type() {
         DataType::Int64 | DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
         DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,
         DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000_000,
         DataType::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
-        DataType::Null => return Ok(vec![0; batch.num_rows()]),
+        DataType::Null => return Ok(vec![none; batch.num_rows()]),
         other => {
             return Err(errors::refused(py, &format!("column {name} is {other}, not a timestamp")));
         }
@@ -103,7 +103,9 @@ fn times(py: Python<'_>, batch: &RecordBatch, name: &str) -> PyResult<Vec<i64>> 
         data.buffers().first().map(|buffer| buffer.typed_data::<i64>()).unwrap_or_default();
     let value =
         |row: usize| values.get(data.offset() + row).copied().unwrap_or(0).saturating_mul(scale);
-    Ok((0..batch.num_rows()).map(|row| if array.is_valid(row) { value(row) } else { 0 }).collect())
+    Ok((0..batch.num_rows())
+        .map(|row| if array.is_valid(row) { value(row) } else { none })
+        .collect())
 }
 
 /// Each row's headers in wire form.
@@ -174,8 +176,8 @@ impl<'a> Columns<'a> {
             tags: column(py, batch, "tag")?,
             ids: column(py, batch, "id")?,
             keys: column(py, batch, "key")?,
-            times: times(py, batch, "timestamp")?,
-            due: times(py, batch, "due")?,
+            times: times(py, batch, "timestamp", NO_TIME)?,
+            due: times(py, batch, "due", 0)?,
             headers: header_column(py, batch)?,
         })
     }

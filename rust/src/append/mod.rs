@@ -28,7 +28,7 @@ use crate::append::pack::{copy_packed, encode_all, pack};
 use crate::append::sync::Pace;
 use crate::clock::Clock;
 use crate::errors;
-use crate::formats::frame::{Batch, Draft, Place, Publish};
+use crate::formats::frame::{Batch, Draft, NO_TIME, Place, Publish};
 use crate::message::{Body, Message, encode_headers};
 use crate::segment::place::Way;
 use crate::segment::{PyPublish, PySegment, Segment};
@@ -175,7 +175,7 @@ impl Writer {
 
     /// Appends a body alone, for a format that keeps no times.
     pub fn append_body(&self, py: Python<'_>, body: &[u8]) -> PyResult<u64> {
-        self.append(py, &[Draft { body, ..Draft::default() }])
+        self.append(py, &[Draft { body, timestamp_ns: 0, ..Draft::default() }])
     }
 
     /// Whether the queue was closed, or this process is a fork of the one that opened it.
@@ -421,7 +421,7 @@ impl Writer {
 #[inline]
 fn stamp(draft: Draft<'_>, now_ns: i64, delay_ns: i64) -> Draft<'_> {
     let due_ns = if delay_ns > 0 { now_ns.saturating_add(delay_ns) } else { draft.due_ns };
-    let timestamp_ns = if draft.timestamp_ns == 0 { now_ns } else { draft.timestamp_ns };
+    let timestamp_ns = if draft.timestamp_ns == NO_TIME { now_ns } else { draft.timestamp_ns };
     Draft { timestamp_ns, due_ns, ..draft }
 }
 
@@ -509,7 +509,7 @@ impl Writer {
             id: text(id)?,
             key: text(key)?,
             headers: &headers,
-            timestamp_ns: timestamp_ns.unwrap_or(0),
+            timestamp_ns: timestamp_ns.unwrap_or(NO_TIME),
             due_ns: 0,
         };
         let draft = stamp(draft, self.clock.get().wall(), self.delay(delay)?);

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A message on its way in. Empty means absent, except for the body.
-#[derive(Default, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Draft<'a> {
     /// The user's bytes.
     pub body: &'a [u8],
@@ -19,10 +19,18 @@ pub struct Draft<'a> {
     pub key: &'a [u8],
     /// Headers in wire form (`headers.rs`).
     pub headers: &'a [u8],
-    /// Wall time, ns since 1970.
+    /// Wall time, ns since 1970; `NO_TIME`: that of the put.
     pub timestamp_ns: i64,
     /// Wall time before which nobody gets it; 0: at once.
     pub due_ns: i64,
+}
+
+impl Default for Draft<'_> {
+    fn default() -> Self {
+        let none: &[u8] = &[];
+        let (body, tag, id, key, headers) = (none, none, none, none, none);
+        Self { body, tag, id, key, headers, timestamp_ns: NO_TIME, due_ns: 0 }
+    }
 }
 
 /// Where a frame goes.

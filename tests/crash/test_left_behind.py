@@ -259,3 +259,41 @@ def test_zbus_a_place_that_can_not_be_is_reported_and_costs_no_message(
         found = [bytes(message.body) for message in queue.group().get_many(COUNT * 2)]
         assert [damage.path for damage in queue.store.dropped] == [reader]
     assert found == [body(number) for number in range(5, COUNT)]
+
+
+@pytest.mark.parametrize("which", ["first", "last"])
+@pytest.mark.parametrize("format", ["penstock", "mfq"])
+def test_a_missing_segment_is_damage_and_never_silence(
+    tmp_path: Path, format: str, which: str
+) -> None:
+    path, given = tmp_path / "queue", options(format, segment_bytes=1 << 14)
+    with penstock.Queue(path, format=format, **given) as queue:
+        for number in range(COUNT * 20):
+            queue.put(body(number))
+        tail = queue.end().tail
+    segments = sorted((path / ("log" if format == "penstock" else "commitlog")).iterdir())
+    assert len(segments) > 2
+    segments[0 if which == "first" else -1].unlink()
+    with penstock.Queue(path, create=False, read_only=True, **given) as queue:
+        assert not queue.verify().is_ok
+    with penstock.Queue(path, create=False, **given) as queue:
+        assert len(queue.store.dropped) == 1
+        # No offset is given twice; an mfq queue can't have a hole.
+        assert queue.put(b"new") >= tail or (format, which) == ("mfq", "last")
+        assert there(queue)[-1] == b"new"
+        assert len(there(queue)) > COUNT
+
+
+@pytest.mark.parametrize("layout", ["doc000", "crc"])
+def test_zbus_reader_files_that_were_cut_short_cost_no_message(tmp_path: Path, layout: str) -> None:
+    given = options("zbus")
+    with penstock.Queue(tmp_path / "queue", format="zbus", layout=layout, **given) as queue:
+        for number in range(COUNT):
+            queue.put(body(number))
+        for message in queue.group(window=100).get_many(5):
+            message.ack()
+    for file in (tmp_path / "queue/reader").iterdir():
+        file.write_bytes(file.read_bytes()[:7])
+    with penstock.Queue(tmp_path / "queue", create=False, **given) as queue:
+        found = [bytes(message.body) for message in queue.group().get_many(COUNT * 2)]
+    assert found == [body(number) for number in range(5, COUNT)]

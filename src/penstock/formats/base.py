@@ -258,6 +258,9 @@ class Store(StoreSegments, OwnGroups, ABC):
         files.drop_temporaries(self.path, self.sidecar, *groups)
         end = self.find_end(before)
         self.dropped = (*before.faults, *end.dropped)
+        if before.words is not None and not before.is_stopped and not before.is_foreign:
+            # After a power cut an older head may be back, and what was trimmed not.
+            self.dropped = (*self.dropped, *self.missing_segments(before.words.head))
         end = self.recover(end, before)
         if not before.is_closed:
             self._known = SegmentList()  # Files may have been cut, moved or made.
@@ -269,7 +272,8 @@ class Store(StoreSegments, OwnGroups, ABC):
         _core.sync_file(self.sidecar / "control")
         if before.words is None:
             _core.sync_folder(self.sidecar)
-        if before.is_foreign or not before.is_closed:
+        is_shorter = before.words is not None and end.tail < before.words.tail
+        if is_shorter or before.is_foreign or not before.is_closed:
             cursors.set_back(self, end.tail)
         cursors.follow(self, before, end.tail)
 

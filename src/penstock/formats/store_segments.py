@@ -116,6 +116,19 @@ class StoreSegments(ABC):
         """Bytes of all segments as the disk counts them."""
         return sum(files.disk_bytes(info.path) for info in self.segments(fresh=True))
 
+    def missing_segments(self, head: int | None = None) -> list[Damage]:
+        """What should be there and is not: segments between the head and the oldest file.
+
+        Formats whose offsets have gaps can't tell; whose files are listed elsewhere find out there.
+        """
+        infos = self.segments(fresh=True)
+        # Asked for after the files: others move the head before they unlink.
+        head = self.end().head if head is None else head
+        if self.capabilities.gaps or not infos or infos[0].first <= head:
+            return []
+        lost = infos[0].first - head
+        return [Damage(self.path_of(head), 0, lost, "no file", f"{lost} bytes of messages", head)]
+
     # ── opening them ───────────────────────────────────────────────────────────────────────
 
     def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:

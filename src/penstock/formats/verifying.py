@@ -35,6 +35,7 @@ def verify(store: Store) -> Verdict:
         for fault_seen, (offset, _) in zip(seen.faults, seen.bad, strict=True):
             at, found, expected, skipped = fault_seen
             verdict.corrupt.append(Damage(info.path, at, skipped, found, expected, offset))
+    verdict.corrupt.extend(store.missing_segments())
     store.verify_extra(verdict)
     verdict.corrupt = known_damage.new_in(verdict.corrupt, store.set_aside)
     return verdict

@@ -44,19 +44,35 @@ def find_end(store: PenstockStore, past: Past) -> End:
     infos = store.segments(fresh=not past.is_closed)
     if not infos:
         raise NoQueueError(store.path)  # Someone has deleted it meanwhile.
-    bases, words = {info.base for info in infos}, past.words
-    if words is not None and {words.segment_base, words.head} <= bases and not past.is_stopped:
+    words, head = past.words, infos[0]
+    is_named = words is not None and infos.at(words.segment_base) is not None
+    if words is not None and not past.is_stopped and (is_named or past.is_closed):
         end = End(
             words.tail, words.last_number, words.segment_base, words.head,
             words.head_number, words.durable,
         )  # fmt: skip
+        if infos.at(words.head) is None:  # Its file is gone.
+            end = replace(end, head=head.base, head_number=base_number(store, head))
+        if not is_named:
+            return without_last(store, infos[-1], end)
         return end if past.is_closed else end_by_frames(store, infos, end, words.reserved_end)
     last, dropped = walk_up(store, infos, past.durable, past_damage=words is None)
-    head = infos[0]
+    if last.end < past.durable and not dropped:
+        at, lost = last.end - last.info.base + HEADER_BYTES, past.durable - last.end
+        expected = f"{lost} bytes of messages, which were synced"
+        dropped = [Damage(last.info.path, at, lost, "an end", expected, last.end)]
     return End(
         last.end, last.number, last.info.base, head.base, base_number(store, head),
         min(past.durable, last.end), tuple(dropped),
     )  # fmt: skip
+
+
+def without_last(store: PenstockStore, last: SegmentInfo, said: End) -> End:
+    """The last segment's file is gone from a queue that was closed in order. Its offsets are used
+    up all the same: what is put next comes behind them."""
+    base, lost = said.segment_base, said.tail - said.segment_base
+    gone = Damage(store.path_of(base), 0, lost, "no file", f"{lost} bytes of messages", base)
+    return replace(said, segment_base=max(said.tail, last.base), dropped=(gone,) if lost else ())
 
 
 def end_by_frames(
@@ -173,6 +189,12 @@ def recover(store: PenstockStore, end: End, past: Past) -> End:
         # A name that came back after the next power cut would lie below what was synced by then.
         _core.sync_folder(store.sidecar / "quarantine")
         _core.sync_folder(store.path / "log")
+    if store.segments().at(end.segment_base) is None:
+        prepared, new = store.prepare_segment(end.tail, end.next_number, 0, body=b"")
+        _core.sync_file(prepared)
+        _core.rename_file(prepared, new.path)
+        _core.sync_folder(new.path.parent)
+        return replace(end, durable=end.tail)
     if past.is_closed:
         return end
     words, poisoned = past.words, past.is_poisoned

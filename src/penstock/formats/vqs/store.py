@@ -257,22 +257,28 @@ class VqsStore(Store):
         Without either it comes from the header, which must then agree with the records.
         """
         known, last = past.words, intent.read(self.sidecar)
-        is_behind = last is not None and (known is None or known.tail < last.tail)
-        if last is not None and is_behind and self._words(last) == self.header.words:
-            # Words of ours that are newer, and synced: the control block is an older one.
-            numbers = (last.tail, last.next_number, BASE, last.head, last.head_number)
-            return End(*numbers, durable=last.tail)
+        if last is not None and last.tail - last.head > self.ring_bytes:
+            last = None
         if known is None:
-            return self._end_of_header(None)
-        if not past.is_stopped:
+            is_ours = last is not None and self._words(last) == self.header.words
+            return self._end_of_intent(last) if last and is_ours else self._end_of_header(None)
+        # What was noted later than the words were stored is newer: the control block is an older
+        # one, though the machine was not restarted.
+        is_older = last is not None and known.tail < last.tail and not known.is_clean
+        if not past.is_stopped and not is_older:
             if past.is_foreign:
                 return self._end_of_header(known)
             tail, number = self._shown(known)
             durable = min(known.durable, tail)
             return End(tail, number, BASE, known.head, known.head_number, durable)
-        if last is None or last.tail - last.head > self.ring_bytes:
+        if last is None:
             return self._end_of_header(known)
-        return self._end_of_intent(last, known)
+        end = self._end_of_intent(last)
+        lost, most = known.tail - end.tail, last.head + self.ring_bytes
+        if not 0 < lost <= most - end.tail:
+            return end
+        found, at = f"{lost} bytes that were not synced", self._position(end.tail)
+        return replace(end, dropped=(Damage(self.data_path, at, lost, found, "whole records"),))
 
     def _shown(self, known: control.Words) -> tuple[int, int]:
         """Tail and next number after a kill, by the words and the header, both of them ours.
@@ -294,19 +300,13 @@ class VqsStore(Store):
         is_led = is_inside and _core.walk(segment, first, last, past_damage=True).end == last
         return said if is_led == (last == known.tail) else stored
 
-    def _end_of_intent(self, last: Intent, known: control.Words) -> End:
+    def _end_of_intent(self, last: Intent) -> End:
         """What was synced, and what came after it as far as its checksums hold."""
         segment = self._ring(last.head, writable=False, watched=False)
         most = last.head + self.ring_bytes
         seen = _core.walk(segment, last.tail, most, covered=True)
-        end = End(
-            seen.end, last.next_number + seen.messages, BASE, last.head, last.head_number, last.tail
-        )
-        lost = known.tail - end.tail
-        if not 0 < lost <= most - end.tail:
-            return end
-        found, at = f"{lost} bytes that were not synced", self._position(end.tail)
-        return replace(end, dropped=(Damage(self.data_path, at, lost, found, "whole records"),))
+        number = last.next_number + seen.messages
+        return End(seen.end, number, BASE, last.head, last.head_number, last.tail)
 
     def _check_offsets(self) -> None:
         end = self.stage.start + self.ring_bytes

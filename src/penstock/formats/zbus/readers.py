@@ -146,9 +146,21 @@ def _common(now_ms: int) -> dict[str, Any]:
     return values | dict.fromkeys((f"ext{n}" for n in (1, 2, 3, 4)), b"")
 
 
+def _is_made(path: Path, size: int) -> bool:
+    """Whether the file is there, whole. One that was cut short says nothing: it is made anew, and
+    what we know of the group ourselves is stored there again."""
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError:
+        return False
+    if found < size:
+        log.warning("%s: %d bytes, expected %d; it is made anew", path, found, size)
+    return found >= size
+
+
 def make_reader(path: Path, layout: ZbusLayout, now_ms: int) -> None:
     """An `.rdx` at the beginning, if there is none yet."""
-    if path.exists():
+    if _is_made(path, layout.reader.size):
         return
     values: dict[str, Any] = {"block": 0, "offset": 0, "filter": b""}
     if layout.has_mask:
@@ -162,10 +174,10 @@ def make_reader(path: Path, layout: ZbusLayout, now_ms: int) -> None:
 def make_naks(path: Path, layout: ZbusLayout, window: int, timeout_s: float, now_ms: int) -> None:
     """A `.nak` with nothing out, if there is none yet."""
     assert layout.nak_record is not None
-    if path.exists():
+    size = NAK.size + NAK_RECORDS * layout.nak_record.size
+    if _is_made(path, size):
         return
     head = NAK.pack(window=window, timeout_ms=int(timeout_s * 1000), **_common(now_ms))
-    size = NAK.size + NAK_RECORDS * layout.nak_record.size
     _core.replace_file(path, head.ljust(size, b"\0"))
 
 

@@ -6,10 +6,13 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import penstock
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference.md"
-PUBLIC_NAMES_MAX = 30
+PUBLIC_NAMES_MAX = 34
+PAGES = [REFERENCE.parent.parent / "README.md", *REFERENCE.parent.rglob("*.md")]
 NAMES: list[str] = list(getattr(penstock, "__all__", []))
 _HEADING = re.compile(r"^#{2,4} +`?(?P<path>[A-Za-z_][\w.]*)", re.MULTILINE)
 
@@ -59,3 +62,11 @@ def test_headings_are_read_in_all_their_forms() -> None:
     )
     assert headings(text) == ["Queue", "penstock.Message", "penstock.Queue.put"]
     assert documented(text) == {"Queue", "Message"}
+
+
+@pytest.mark.parametrize("page", sorted(PAGES), ids=lambda page: page.name)
+def test_examples_import_from_public_modules_alone(page: Path) -> None:
+    found = re.findall(
+        r"(?:from|import) (penstock\.(?:engine|formats|disk|_core)\S*)", page.read_text()
+    )
+    assert not found, f"{page.name} imports {found}"

@@ -28,6 +28,7 @@ LAYERS = {"_core": 0, "disk": 0, "formats": 1, "engine": 2}
 INTERFACES = {"cli", "sqs", "web", "spark"}
 FORMATS = {"penstock", "zbus", "beats", "vqs", "mfq"}
 FRONT_DOOR = ""
+FRONT_DOORS = {"mfq", "beats"}  # Public modules that only name what is elsewhere.
 
 PYTHON_LINES_MAX = 800
 RUST_LINES_MAX = 900
@@ -149,7 +150,7 @@ def test_data_flows_one_way_through_the_layers() -> None:
 
 
 def test_every_module_has_a_layer() -> None:
-    known = LEAVES | LAYERS.keys() | INTERFACES | {"__init__", "__main__"}
+    known = LEAVES | LAYERS.keys() | INTERFACES | FRONT_DOORS | {"__init__", "__main__"}
     rooms = {path.relative_to(SOURCE).parts[0] for path in files("*.py", under=SOURCE)}
     strangers = {room.removesuffix(".py") for room in rooms} - known
     assert not strangers, f"give them a layer at the top of this file: {sorted(strangers)}"

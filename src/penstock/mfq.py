@@ -1,0 +1,35 @@
+"""The face of MappedFileQueues.Stream: one producer and one consumer on a store of format `mfq`.
+
+from penstock.mfq import MappedFileQueue
+
+with MappedFileQueue("store", segment_size=512 << 20) as queue:
+queue.producer.produce(b"bytes")
+view = queue.consumer.consume()
+queue.consumer.commit()
+"""
+
+from penstock.engine.mfq import (
+    CborSerializer,
+    CommitError,
+    Consumer,
+    Deserializer,
+    JsonSerializer,
+    MappedFileQueue,
+    MappedFileQueueOptions,
+    MsgspecSerializer,
+    Producer,
+    Serializer,
+)
+
+__all__ = [
+    "CborSerializer",
+    "CommitError",
+    "Consumer",
+    "Deserializer",
+    "JsonSerializer",
+    "MappedFileQueue",
+    "MappedFileQueueOptions",
+    "MsgspecSerializer",
+    "Producer",
+    "Serializer",
+]

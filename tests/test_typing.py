@@ -21,7 +21,7 @@ import asyncio
 from datetime import datetime
 
 import penstock
-from penstock import AsyncQueue, DropIn, Durability, Group, Message, Queue
+from penstock import AsyncQueue, StandardQueue, Durability, Group, Message, Queue
 
 
 class Audited(Queue):
@@ -46,7 +46,7 @@ with Audited("orders", max_bytes=1 << 30, when_full="reject", durability="always
     for raw in (queue.broadcast(tags="a"), queue.group()):
         raw.close()
 Queue("plain", durability=Durability.PROCESS, codec="json", format="zbus", layout="crc").close()
-tasks = DropIn("tasks", 10, codec="cbor", ack="auto", compression="lz4")
+tasks = StandardQueue("tasks", 10, codec="cbor", ack="auto", compression="lz4")
 tasks.put({"n": 1}, timeout=1)
 report = penstock.convert("orders", "copy", format="mfq", drop=["tag"])
 print(report.messages, penstock.export("orders", "orders.jsonl").bytes, penstock.__version__)
@@ -65,7 +65,7 @@ asyncio.run(main())
 
 WRONG = """
 import penstock
-from penstock import AsyncQueue, DropIn, Queue
+from penstock import AsyncQueue, StandardQueue, Queue
 
 queue = Queue("q", max_byte=1)  # wrong
 queue = Queue("q", when_full="drop")  # wrong
@@ -81,7 +81,7 @@ queue.group("g").configure(windw=7)  # wrong
 print(b"x" in queue)  # wrong
 queue.scan(start=1.5)  # wrong
 queue.get().acknowledge()  # wrong
-DropIn("q", compression="zip")  # wrong
+StandardQueue("q", compression="zip")  # wrong
 AsyncQueue("q", delay=3)  # wrong
 penstock.export("q", "f.jsonl", start=None)  # wrong
 """

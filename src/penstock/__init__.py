@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.engine.exchange import import_ as import_
     from penstock.engine.group import Group as Group
     from penstock.engine.queue import Queue as Queue
-    from penstock.engine.stdlib import DropIn as DropIn
+    from penstock.engine.stdlib import StandardQueue as StandardQueue
     from penstock.engine.table import Scan as Scan
     from penstock.errors import ClosedError as ClosedError
     from penstock.errors import CodecError as CodecError
@@ -41,15 +41,17 @@ if TYPE_CHECKING:
     from penstock.errors import PoisonedError as PoisonedError
     from penstock.errors import ReceiptError as ReceiptError
     from penstock.errors import RefusedError as RefusedError
+    from penstock.errors import ShutDown as ShutDown
     from penstock.errors import StorageError as StorageError
     from penstock.options import Durability as Durability
+
+    DropIn = StandardQueue
 
 __all__ = [
     "AsyncQueue",
     "ClosedError",
     "CodecError",
     "CorruptError",
-    "DropIn",
     "Durability",
     "Empty",
     "FormatError",
@@ -69,6 +71,8 @@ __all__ = [
     "ReceiptError",
     "RefusedError",
     "Scan",
+    "ShutDown",
+    "StandardQueue",
     "StorageError",
     "convert",
     "export",
@@ -80,7 +84,6 @@ _HOMES = {
     "ClosedError": "penstock.errors",
     "CodecError": "penstock.errors",
     "CorruptError": "penstock.errors",
-    "DropIn": "penstock.engine.stdlib",
     "Durability": "penstock.options",
     "Empty": "penstock.errors",
     "FormatError": "penstock.errors",
@@ -100,6 +103,8 @@ _HOMES = {
     "ReceiptError": "penstock.errors",
     "RefusedError": "penstock.errors",
     "Scan": "penstock.engine.table",
+    "ShutDown": "penstock.errors",
+    "StandardQueue": "penstock.engine.stdlib",
     "StorageError": "penstock.errors",
     "convert": "penstock.engine.convert",
     "export": "penstock.engine.exchange",
@@ -107,10 +112,27 @@ _HOMES = {
 }
 
 
+_OLD = {"DropIn": "StandardQueue"}
+"""Names of before, which go with the next release."""
+
+_NEVER = {
+    "LifoQueue": "a queue on disk is a log, read in the order in which it was written",
+    "PriorityQueue": "a queue on disk is a log: use one queue per priority, and ask them in turn",
+}
+
+
 def __getattr__(name: str) -> object:
     """Loads the module that a public name lives in."""
+    if name in _OLD:
+        import warnings
+
+        new = _OLD[name]
+        text = f"penstock.{name} is penstock.{new} now; the old name goes with the next release"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return __getattr__(new)
     if name not in _HOMES:
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+        why = f": {_NEVER[name]}" if name in _NEVER else ""
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}{why}")
     from importlib import import_module
 
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)

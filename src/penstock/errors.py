@@ -19,6 +19,7 @@ PenstockError
 ├── CodecError(ValueError)             an object without bytes, or bytes without an object
 ├── MissingExtraError(ImportError)     a library that is not installed was needed
 ├── Empty(queue.Empty)                 no message came in time
+├── ShutDown(queue.ShutDown)           a StandardQueue was shut down
 └── Full(queue.Full)                   no room came in time
 """
 
@@ -32,7 +33,7 @@ from contextlib import contextmanager
 from functools import wraps
 from inspect import isgeneratorfunction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 NO_ROOM = "nothing was lost; free space there, trim the queue, or give it max_bytes or retention"
 STORAGE_ADVICE = {
@@ -59,6 +60,10 @@ class PenstockError(Exception):
 class OptionError(PenstockError, ValueError):
     """An option has a value that it can't have."""
 
+    name: str
+    value: object
+    expected: str
+
     def __init__(self, name: str, value: object, expected: str) -> None:
         super().__init__(f"{name}={value!r}: expected {expected}")
         self.name, self.value, self.expected = name, value, expected
@@ -66,6 +71,11 @@ class OptionError(PenstockError, ValueError):
 
 class FormatError(PenstockError, ValueError):
     """The folder is not a queue, not of this format, or of a version we do not know."""
+
+    path: Path
+    found: str
+    advice: str
+    at: int | None
 
     def __init__(self, path: Path | str, found: str, advice: str, *, at: int | None = None) -> None:
         place = path if at is None else f"{path}:{at}"
@@ -75,6 +85,8 @@ class FormatError(PenstockError, ValueError):
 
 class NoQueueError(PenstockError, FileNotFoundError):
     """There is no queue at the path, and creating one was not asked for."""
+
+    path: Path
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(f"{path}: no queue is here; create one with Queue(path) or check the path")
@@ -91,6 +103,11 @@ class CorruptError(PenstockError, OSError):
     Raised with the file and the byte, so that `penstock inspect FILE --at BYTE` shows them.
     """
 
+    path: Path
+    at: int
+    found: str
+    expected: str
+
     def __init__(self, path: Path | str, at: int, found: str, expected: str) -> None:
         super().__init__(
             f"{path}:{at}: found {found}, expected {expected}; "
@@ -101,6 +118,8 @@ class CorruptError(PenstockError, OSError):
 
 class StorageError(PenstockError, OSError):
     """The disk, the file system or its rights are in the way."""
+
+    path: Path
 
     def __init__(self, path: Path | str, text: str, number: int | None = None) -> None:
         """With the error number of the operating system it also says what to do about that."""
@@ -182,6 +201,8 @@ class CodecError(PenstockError, ValueError):
 class MissingExtraError(PenstockError, ImportError):
     """Something was asked for that needs another library, which is not installed."""
 
+    extra: str
+
     def __init__(self, library: str, extra: str, purpose: str) -> None:
         install = f"pip install 'penstock[{extra}]'" if extra else f"pip install {library}"
         super().__init__(f"{purpose} needs {library}, which is not installed: {install}")
@@ -190,6 +211,16 @@ class MissingExtraError(PenstockError, ImportError):
 
 class Empty(PenstockError, queue.Empty):
     """No message came within the timeout. The same as the standard library's `queue.Empty`."""
+
+
+if TYPE_CHECKING:
+    _StandardShutDown = Exception
+else:
+    _StandardShutDown = getattr(queue, "ShutDown", Exception)
+
+
+class ShutDown(PenstockError, _StandardShutDown):
+    """A `StandardQueue` was shut down. From Python 3.13 on also the standard library's."""
 
 
 class Full(PenstockError, queue.Full):

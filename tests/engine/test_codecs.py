@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,59 @@ def test_a_hostile_log_record_can_t_hide_methods() -> None:
     found = codecs.LogRecordCodec().decode(b'{"getMessage": 1, "msg": "m", "args": null}')
     assert found is not None
     assert found.getMessage() == "m"
+
+
+@dataclass
+class Line:
+    name: str
+    count: int = 1
+
+
+@dataclass
+class Order:
+    id: int
+    lines: list[Line] = field(default_factory=list)
+    gift: Line | None = None
+    by_name: dict[str, Line] = field(default_factory=dict)
+
+
+def test_a_dataclass_is_its_own_codec(tmp_path: Path) -> None:
+    order = Order(7, [Line("a"), Line("b", 2)], Line("c"), {"d": Line("d")})
+    with penstock.Queue(tmp_path / "q", codec=Order) as queue:
+        queue.put(order)
+        queue.put(Order(8))
+        assert [message.value for message in queue.scan()] == [order, Order(8)]
+        with pytest.raises(penstock.CodecError, match="dict is no Order"):
+            queue.put({"id": 7})
+    with penstock.Queue(tmp_path / "q") as queue:
+        for body in (b'{"id": 1, "colour": 2}', b"{}", b"[]", b'{"id": 1, "gift": 2}', b"no"):
+            queue.put(body)
+    with penstock.Queue(tmp_path / "q", codec=Order) as queue:
+        for message in list(queue.scan())[2:]:
+            with pytest.raises(penstock.CodecError):
+                message.value  # noqa: B018
+
+
+def test_a_msgspec_struct_is_its_own_codec(tmp_path: Path) -> None:
+    msgspec = pytest.importorskip("msgspec")
+    kind = msgspec.defstruct("Order", [("id", int), ("tags", list[str], ())])
+    with penstock.Queue(tmp_path / "q", codec=kind) as queue:
+        queue.put(kind(7, ["a"]))
+        queue.put_many([kind(8)])
+        assert [message.value.id for message in queue.scan()] == [7, 8]
+        with pytest.raises(penstock.CodecError, match="is no Order"):
+            queue.put({"id": 7})
+    with penstock.Queue(tmp_path / "q") as queue:
+        queue.put(b'{"id": "seven"}')
+    with penstock.Queue(tmp_path / "q", codec=kind) as queue:
+        wrong = list(queue.scan())[2]
+    with pytest.raises(penstock.CodecError, match="int"):
+        wrong.value  # noqa: B018
+
+
+def test_pickle_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(penstock.OptionError, match="could run code in every consumer"):
+        penstock.Queue(tmp_path / "q", codec="pickle")  # type: ignore[arg-type]
+    with pytest.raises(penstock.OptionError, match="a dataclass, a msgspec struct, or an object"):
+        penstock.Queue(tmp_path / "q", codec=int)
+    assert not (tmp_path / "q").exists()

@@ -20,18 +20,18 @@ from tests.waiting import until_it_waits
 
 
 @pytest.fixture
-def tasks(tmp_path: Path) -> penstock.DropIn:
-    return penstock.DropIn(tmp_path / "q")
+def tasks(tmp_path: Path) -> penstock.StandardQueue:
+    return penstock.StandardQueue(tmp_path / "q")
 
 
-def test_items_come_out_as_they_went_in_first_in_first_out(tasks: penstock.DropIn) -> None:
+def test_items_come_out_as_they_went_in_first_in_first_out(tasks: penstock.StandardQueue) -> None:
     for item in ({"a": 1}, [1, None], "text", 7):
         tasks.put(item)
     assert [tasks.get() for _ in range(4)] == [{"a": 1}, [1, None], "text", 7]
 
 
 def test_errors_are_those_of_the_standard_library(tmp_path: Path) -> None:
-    tasks = penstock.DropIn(tmp_path / "q", maxsize=1)
+    tasks = penstock.StandardQueue(tmp_path / "q", maxsize=1)
     with pytest.raises(standard.Empty):
         tasks.get_nowait()
     with pytest.raises(standard.Empty):
@@ -44,13 +44,13 @@ def test_errors_are_those_of_the_standard_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["put", "get"])
-def test_a_negative_timeout_is_refused(tasks: penstock.DropIn, call: str) -> None:
+def test_a_negative_timeout_is_refused(tasks: penstock.StandardQueue, call: str) -> None:
     with pytest.raises(ValueError, match="non-negative"):
         tasks.put(1, timeout=-1) if call == "put" else tasks.get(timeout=-1)
 
 
 def test_qsize_empty_and_full_count_what_waits(tmp_path: Path) -> None:
-    tasks = penstock.DropIn(tmp_path / "q", maxsize=2)
+    tasks = penstock.StandardQueue(tmp_path / "q", maxsize=2)
     assert (tasks.qsize(), tasks.empty(), tasks.full()) == (0, True, False)
     tasks.put(1)
     tasks.put(2)
@@ -60,7 +60,7 @@ def test_qsize_empty_and_full_count_what_waits(tmp_path: Path) -> None:
 
 
 def test_a_put_into_a_full_queue_waits_for_a_get(tmp_path: Path) -> None:
-    tasks = penstock.DropIn(tmp_path / "q", maxsize=1)
+    tasks = penstock.StandardQueue(tmp_path / "q", maxsize=1)
     tasks.put(1)
     thread = threading.Thread(target=tasks.put, args=(2,))
     thread.start()
@@ -71,7 +71,7 @@ def test_a_put_into_a_full_queue_waits_for_a_get(tmp_path: Path) -> None:
 
 
 def test_maxsize_is_never_exceeded_by_many_threads(tmp_path: Path) -> None:
-    tasks = penstock.DropIn(tmp_path / "q", maxsize=5)
+    tasks = penstock.StandardQueue(tmp_path / "q", maxsize=5)
     refused: list[int] = []
 
     def put_some() -> None:
@@ -89,7 +89,9 @@ def test_maxsize_is_never_exceeded_by_many_threads(tmp_path: Path) -> None:
     assert (tasks.qsize(), len(refused)) == (5, 35)
 
 
-def test_task_done_more_often_than_items_were_taken_is_an_error(tasks: penstock.DropIn) -> None:
+def test_task_done_more_often_than_items_were_taken_is_an_error(
+    tasks: penstock.StandardQueue,
+) -> None:
     tasks.put(1)
     tasks.get()
     tasks.task_done()
@@ -97,7 +99,7 @@ def test_task_done_more_often_than_items_were_taken_is_an_error(tasks: penstock.
         tasks.task_done()
 
 
-def test_join_returns_when_every_item_is_done(tasks: penstock.DropIn) -> None:
+def test_join_returns_when_every_item_is_done(tasks: penstock.StandardQueue) -> None:
     for number in range(3):
         tasks.put(number)
     joined = threading.Thread(target=tasks.join)
@@ -111,11 +113,11 @@ def test_join_returns_when_every_item_is_done(tasks: penstock.DropIn) -> None:
     assert tasks.unfinished == 0
 
 
-def test_join_returns_at_once_when_nothing_was_put(tasks: penstock.DropIn) -> None:
+def test_join_returns_at_once_when_nothing_was_put(tasks: penstock.StandardQueue) -> None:
     tasks.join()
 
 
-def test_each_thread_marks_its_own_items_done(tasks: penstock.DropIn) -> None:
+def test_each_thread_marks_its_own_items_done(tasks: penstock.StandardQueue) -> None:
     tasks.put("slow")
     tasks.put("quick")
     assert tasks.get() == "slow"
@@ -128,40 +130,40 @@ def test_each_thread_marks_its_own_items_done(tasks: penstock.DropIn) -> None:
     thread.start()
     thread.join()
     tasks.close()
-    again = penstock.DropIn(tasks.queue.path)
+    again = penstock.StandardQueue(tasks.queue.path)
     assert again.get() == "slow"
     with pytest.raises(standard.Empty):
         again.get_nowait()
 
 
 def test_what_was_not_done_comes_again_after_a_restart(tmp_path: Path) -> None:
-    with penstock.DropIn(tmp_path / "q") as tasks:
+    with penstock.StandardQueue(tmp_path / "q") as tasks:
         tasks.put("a")
         tasks.put("b")
         tasks.get()
         tasks.get()
         tasks.task_done()
-    with penstock.DropIn(tmp_path / "q") as tasks:
+    with penstock.StandardQueue(tmp_path / "q") as tasks:
         assert tasks.get() == "b"
 
 
 def test_with_ack_auto_a_get_is_final(tmp_path: Path) -> None:
-    with penstock.DropIn(tmp_path / "q", ack="auto") as tasks:
+    with penstock.StandardQueue(tmp_path / "q", ack="auto") as tasks:
         tasks.put("a")
         assert tasks.get() == "a"
         tasks.task_done()
         tasks.join()
-    with penstock.DropIn(tmp_path / "q", ack="auto") as tasks:
+    with penstock.StandardQueue(tmp_path / "q", ack="auto") as tasks:
         assert tasks.empty()
 
 
 def test_one_group_has_one_way_of_acking(tmp_path: Path) -> None:
-    penstock.DropIn(tmp_path / "q").close()
+    penstock.StandardQueue(tmp_path / "q").close()
     with pytest.raises(penstock.GroupError, match="ack"):
-        penstock.DropIn(tmp_path / "q", ack="auto")
+        penstock.StandardQueue(tmp_path / "q", ack="auto")
 
 
-def work(tasks: penstock.DropIn, results: penstock.DropIn) -> None:
+def work(tasks: penstock.StandardQueue, results: penstock.StandardQueue) -> None:
     while True:
         item = tasks.get(timeout=60)
         if item is not None:
@@ -174,8 +176,8 @@ def work(tasks: penstock.DropIn, results: penstock.DropIn) -> None:
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_processes_share_the_work_and_join_waits_for_them(tmp_path: Path, method: str) -> None:
     context: Any = multiprocessing.get_context(method)
-    tasks = penstock.DropIn(tmp_path / "tasks")
-    results = penstock.DropIn(tmp_path / "results", ack="auto")
+    tasks = penstock.StandardQueue(tmp_path / "tasks")
+    results = penstock.StandardQueue(tmp_path / "results", ack="auto")
     workers = [context.Process(target=work, args=(tasks, results)) for _ in range(2)]
     for worker in workers:
         worker.start()
@@ -188,13 +190,13 @@ def test_processes_share_the_work_and_join_waits_for_them(tmp_path: Path, method
         assert worker.exitcode == 0
 
 
-def take_and_hang(tasks: penstock.DropIn) -> None:
+def take_and_hang(tasks: penstock.StandardQueue) -> None:
     tasks.get(timeout=60)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.crash
-def test_the_item_of_a_killed_worker_goes_to_another(tasks: penstock.DropIn) -> None:
+def test_the_item_of_a_killed_worker_goes_to_another(tasks: penstock.StandardQueue) -> None:
     tasks.put("precious")
     context = multiprocessing.get_context("spawn")
     worker = context.Process(target=take_and_hang, args=(tasks,))
@@ -203,7 +205,7 @@ def test_the_item_of_a_killed_worker_goes_to_another(tasks: penstock.DropIn) -> 
     assert tasks.get(timeout=30) == "precious"
 
 
-def test_a_handle_can_be_copied_to_another_process(tasks: penstock.DropIn) -> None:
+def test_a_handle_can_be_copied_to_another_process(tasks: penstock.StandardQueue) -> None:
     tasks.put("a")
     copy = pickle.loads(pickle.dumps(tasks))
     assert copy.get(timeout=0) == "a"
@@ -218,7 +220,7 @@ def logger() -> logging.Logger:
 def test_log_records_travel_by_queue_handler_and_listener(
     tmp_path: Path, logger: logging.Logger
 ) -> None:
-    records = penstock.DropIn(tmp_path / "log", codec="logrecord")
+    records = penstock.StandardQueue(tmp_path / "log", codec="logrecord")
     logger.addHandler(logging.handlers.QueueHandler(records))
     seen: list[str] = []
 
@@ -275,9 +277,9 @@ def test_peeking_takes_nothing(tmp_path: Path) -> None:
 
 def test_order_and_count_survive_reopening(tmp_path: Path) -> None:
     for item in range(5):
-        with penstock.DropIn(tmp_path / "q", ack="auto") as tasks:
+        with penstock.StandardQueue(tmp_path / "q", ack="auto") as tasks:
             tasks.put(item)
-    with penstock.DropIn(tmp_path / "q", ack="auto") as tasks:
+    with penstock.StandardQueue(tmp_path / "q", ack="auto") as tasks:
         assert tasks.qsize() == 5
         assert [tasks.get() for _ in range(5)] == list(range(5))
 
@@ -285,13 +287,13 @@ def test_order_and_count_survive_reopening(tmp_path: Path) -> None:
 def test_a_body_that_is_no_item_is_an_error_and_the_next_one_is_fine(tmp_path: Path) -> None:
     with penstock.Queue(tmp_path / "q") as raw:
         raw.put_many([b"{no json", b'"fine"'])
-    with penstock.DropIn(tmp_path / "q") as tasks:
+    with penstock.StandardQueue(tmp_path / "q") as tasks:
         with pytest.raises(penstock.CodecError):
             tasks.get(timeout=0)
         assert tasks.get(timeout=0) == "fine"
 
 
-def test_many_threads_lose_and_double_nothing(tasks: penstock.DropIn) -> None:
+def test_many_threads_lose_and_double_nothing(tasks: penstock.StandardQueue) -> None:
     seen: list[int] = []
 
     def consume() -> None:
@@ -309,3 +311,59 @@ def test_many_threads_lose_and_double_nothing(tasks: penstock.DropIn) -> None:
     for thread in threads:
         thread.join()
     assert sorted(seen) == list(range(1000))
+
+
+def test_after_a_shutdown_what_is_there_is_taken_and_no_more(
+    tasks: penstock.StandardQueue,
+) -> None:
+    tasks.put(1)
+    tasks.shutdown()
+    with pytest.raises(penstock.ShutDown):
+        tasks.put(2)
+    assert tasks.get() == 1
+    for block in (True, False):
+        with pytest.raises(penstock.ShutDown):
+            tasks.get(block=block)
+
+
+def test_an_immediate_shutdown_leaves_what_waits_for_the_next_opening(tmp_path: Path) -> None:
+    with penstock.StandardQueue(tmp_path / "q") as tasks:
+        tasks.put(1)
+        tasks.shutdown(immediate=True)
+        with pytest.raises(penstock.ShutDown):
+            tasks.get()
+        tasks.join()
+    with penstock.StandardQueue(tmp_path / "q") as tasks:
+        assert tasks.get_nowait() == 1
+
+
+@pytest.mark.parametrize("verb", ["get", "put"])
+def test_a_shutdown_ends_the_waits_of_other_threads(tmp_path: Path, verb: str) -> None:
+    tasks = penstock.StandardQueue(tmp_path / "q", maxsize=1)
+    if verb == "put":
+        tasks.put(1)
+    caught: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            tasks.get() if verb == "get" else tasks.put(2)
+        except BaseException as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until_it_waits(thread, tasks.queue, "waiters" if verb == "get" else "room_wanted")
+    tasks.shutdown()
+    thread.join()
+    assert [type(error) for error in caught] == [penstock.ShutDown]
+
+
+def test_the_name_of_before_is_there_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match="StandardQueue"):
+        assert penstock.DropIn is penstock.StandardQueue
+
+
+@pytest.mark.parametrize("name", ["LifoQueue", "PriorityQueue"])
+def test_what_can_not_be_honest_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(AttributeError, match="a queue on disk is a log"):
+        getattr(penstock, name)

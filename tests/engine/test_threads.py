@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import ClosedError, DropIn, Queue
+from penstock import ClosedError, Queue, StandardQueue
 from penstock.disk import files
 from penstock.engine.group import Group
 from tests.waiting import LONG_S, often_switching, until_it_waits
@@ -81,7 +81,7 @@ def test_closing_a_poisoned_queue_ends_a_blocked_get(
 def test_an_item_that_is_taken_while_it_is_counted_is_not_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with DropIn(tmp_path / "tasks") as tasks:
+    with StandardQueue(tmp_path / "tasks") as tasks:
         tasks.put("work")
 
         def lag_after_a_get(group: Group) -> int:
@@ -108,7 +108,7 @@ def test_a_small_file_may_be_replaced_by_several_at_once(tmp_path: Path) -> None
 
 
 def test_a_forked_child_opens_its_doors_anew(tmp_path: Path) -> None:
-    with DropIn(tmp_path / "tasks", maxsize=5) as tasks:
+    with StandardQueue(tmp_path / "tasks", maxsize=5) as tasks:
         tasks.put("parent")
         with tasks._mutex:  # As another thread of the parent may, at the fork.
             child = os.fork()

@@ -326,7 +326,7 @@ def test_a_table_with_a_column_that_no_message_has_is_refused(queue: Queue) -> N
 def test_a_daemon_thread_that_waits_at_exit_says_nothing(tmp_path: Path) -> None:
     program = f"""
         import threading, penstock
-        tasks = penstock.DropIn({str(tmp_path / "d")!r})
+        tasks = penstock.StandardQueue({str(tmp_path / "d")!r})
         plain = penstock.Queue({str(tmp_path / "q")!r})
 
         def work():

@@ -1,4 +1,5 @@
-"""Codecs: from objects to bodies and back. `Queue(codec="json")`, or an object of your own.
+"""Codecs: from objects to bodies and back. `Queue(codec="json")`, `Queue(codec=Order)` for a
+dataclass or a msgspec struct, or an object of your own.
 
 There is none that runs code from the bytes it reads: no pickle.
 """
@@ -6,6 +7,7 @@ There is none that runs code from the bytes it reads: no pickle.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from penstock.errors import CodecError, OptionError
@@ -148,6 +150,84 @@ class LogRecordCodec:
         return logging.makeLogRecord(kept)
 
 
+class DataclassCodec:
+    """Objects of one dataclass as JSON objects: what its fields hold, dataclasses in them too."""
+
+    kind: type
+
+    def __init__(self, kind: type) -> None:
+        """For that class."""
+        from typing import get_type_hints
+
+        self.kind, self._json, self._hints = kind, JsonCodec(), get_type_hints
+
+    def encode(self, value: Any) -> bytes:
+        """The fields, by name."""
+        import dataclasses
+
+        if not isinstance(value, self.kind):
+            name = type(value).__name__
+            raise CodecError(f"codec {self.kind.__name__}: {name} is no {self.kind.__name__}")
+        return self._json.encode(dataclasses.asdict(value))  # type: ignore[call-overload]
+
+    def decode(self, body: bytes) -> Any:
+        """The object; `CodecError` when fields are missing, or there are others."""
+        try:
+            return self._built(self.kind, self._json.decode(body))
+        except TypeError as error:
+            raise CodecError(f"codec {self.kind.__name__}: {error}") from error
+
+    def _built(self, hint: Any, value: Any) -> Any:
+        import dataclasses
+        from typing import get_args
+
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            if not isinstance(value, dict):
+                raise TypeError(f"found {type(value).__name__}, expected {hint.__name__}")
+            hints = self._hints(hint)
+            return hint(**{name: self._built(hints.get(name), v) for name, v in value.items()})
+        inner = [one for one in get_args(hint) if dataclasses.is_dataclass(one)]
+        if not inner or value is None:
+            return value
+        if isinstance(value, list):
+            return [self._built(inner[0], one) for one in value]
+        is_map = isinstance(value, dict) and getattr(hint, "__origin__", None) is dict
+        if is_map:
+            return {name: self._built(inner[-1], one) for name, one in value.items()}
+        return self._built(inner[0], value)
+
+
+class StructCodec:
+    """Objects of one msgspec struct as JSON, checked against its types."""
+
+    kind: type
+
+    def __init__(self, kind: type) -> None:
+        """For that class; msgspec is there, or there were no such class."""
+        import msgspec
+
+        self.kind, self._encode = kind, msgspec.json.encode
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
+        self._faults = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
+
+    def encode(self, value: Any) -> bytes:
+        """The JSON text."""
+        if not isinstance(value, self.kind):
+            name = type(value).__name__
+            raise CodecError(f"codec {self.kind.__name__}: {name} is no {self.kind.__name__}")
+        try:
+            return self._encode(value)
+        except self._faults as error:
+            raise CodecError(f"codec {self.kind.__name__}: {error}") from error
+
+    def decode(self, body: bytes) -> Any:
+        """The object, whose fields have the types they say."""
+        try:
+            return self._decode(body)
+        except self._faults as error:
+            raise CodecError(f"codec {self.kind.__name__}: {error}") from error
+
+
 BY_NAME: dict[str, type[Codec]] = {
     "bytes": BytesCodec,
     "cbor": CborCodec,
@@ -157,14 +237,27 @@ BY_NAME: dict[str, type[Codec]] = {
 }
 
 
-def find(codec: str | Codec | None) -> Codec | None:
+NO_PICKLE = (
+    "json, cbor, a dataclass or a msgspec struct: a pickle runs what its bytes say, so that "
+    "whoever can write to the queue could run code in every consumer"
+)
+
+
+def find(codec: str | Codec | type | None) -> Codec | None:
     """The codec that a user named or passed; none for none."""
     if codec is None:
         return None
     if isinstance(codec, str):
         if codec not in BY_NAME:
-            raise OptionError("codec", codec, f"one of {', '.join(BY_NAME)}, or an object")
+            known = f"one of {', '.join(BY_NAME)}, a dataclass, a msgspec struct, or an object"
+            raise OptionError("codec", codec, NO_PICKLE if codec == "pickle" else known)
         return BY_NAME[codec]()
-    if isinstance(codec, Codec):
+    if isinstance(codec, type):
+        if hasattr(codec, "__struct_fields__"):
+            return StructCodec(codec)
+        if hasattr(codec, "__dataclass_fields__"):
+            return DataclassCodec(codec)
+    elif isinstance(codec, Codec):
         return codec
-    raise OptionError("codec", codec, "an object with encode(value) and decode(body)")
+    expected = "a dataclass, a msgspec struct, or an object with encode(value) and decode(body)"
+    raise OptionError("codec", codec, expected)

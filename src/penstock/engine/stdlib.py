@@ -1,6 +1,6 @@
 """The standard library's `queue.Queue`, on disk and between processes.
 
-    tasks = penstock.DropIn("tasks", codec="json")
+    tasks = penstock.StandardQueue("tasks", codec="json")
     tasks.put({"n": 1})
     task = tasks.get()
     …
@@ -10,6 +10,9 @@
 none, of this process). `join` returns when everything put by anyone was done by someone. What a
 process had not marked done when it ended goes to another one: whoever never calls `task_done`
 opens the queue with `ack="auto"`, where the get is the ack and `join` waits for gets alone.
+
+There is no `LifoQueue` and no `PriorityQueue`: a queue on disk is a log, read in the order in which
+it was written. Use one queue per priority and ask them in turn.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from penstock.engine.codecs import Codec
 from penstock.engine.group import DEFAULT, Group
 from penstock.engine.queue import Queue
 from penstock.engine.room import MANUAL_NAP_S
-from penstock.errors import Full, GroupError
+from penstock.errors import Empty, Full, GroupError, ShutDown
 from penstock.options import MAX_WINDOW, AckMode, CodecName, QueueKeywords
 
 FOR_EVER_S = 4e9
@@ -37,15 +40,17 @@ LOOK_S = 1.0
 """How often a wait looks again where no signal may come."""
 
 
-class DropIn:
+class StandardQueue:
     """`queue.Queue`, durable and shared by processes. Handles travel by `multiprocessing`."""
+
+    queue: Queue
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         maxsize: int = 0,
         *,
-        codec: CodecName | Codec = "json",
+        codec: CodecName | Codec | type = "json",
         group: str = DEFAULT,
         ack: AckMode = "lease",
         format: str | None = None,
@@ -72,6 +77,7 @@ class DropIn:
         self._door: int | None = None
         self._undone: deque[tuple[int, _core.Message]] = deque()
         self._pid = os.getpid()
+        self._is_shut = self._is_shut_now = False
         self.queue.group(group, ack=ack, visibility_s=FOR_EVER_S, window=MAX_WINDOW)
 
     # ── putting ────────────────────────────────────────────────────────────────────────────
@@ -80,14 +86,25 @@ class DropIn:
         """Puts an item; `Full` when no room comes in time."""
         if timeout is not None and timeout < 0:
             raise ValueError("'timeout' must be a non-negative number")
+        if self._is_shut:
+            raise ShutDown(f"{self.queue.path}: put() after shutdown()")
         patience = timeout if block else 0.0
         if not self.maxsize:
             with self.queue.patience(patience):
                 self.queue.put(item)
             return
         until = self._until(patience)
-        if not self._wait(until, lambda: self._put_if_room(item)):
+        was_put = False
+
+        def put() -> bool:
+            nonlocal was_put
+            was_put = not self._is_shut and self._put_if_room(item)
+            return was_put or self._is_shut
+
+        if not self._wait(until, put):
             raise Full(f"{self.queue.path}: {self.maxsize} messages wait already")
+        if not was_put:
+            raise ShutDown(f"{self.queue.path}: shutdown() while put() waited")
 
     def _put_if_room(self, item: Any) -> bool:
         # Count and put as one, for all processes: no two may take the last place.
@@ -127,13 +144,37 @@ class DropIn:
                 f"{self.queue.path}: {MAX_WINDOW} items were taken and not marked done; call "
                 f"task_done(), or open the queue with ack='auto'"
             )
-        message = self._group().get(timeout if block else 0.0)
+        message = self._next(self._until(timeout if block else 0.0))
         if message.receipt is not None:
             with self._mutex:
                 self._undone.append((threading.get_ident(), message))
         if self.maxsize:
             self.queue.store.need_shared().signal()  # A put may wait for this place.
         return message.value
+
+    def _next(self, until: int | None) -> _core.Message:
+        """Waits in pieces: `shutdown` of another thread is seen between two."""
+        clock = self.queue.store.clock
+        while not self._is_shut_now:
+            left = None if until is None else max(0.0, (until - clock.boot_now_ns()) / 1e9)
+            piece = 0.0 if self._is_shut else LOOK_S if left is None else min(left, LOOK_S)
+            try:
+                return self._group().get(None if clock.manual and left is None else piece)
+            except Empty:
+                if self._is_shut:
+                    break
+                if left is not None and left <= piece:
+                    raise
+        raise ShutDown(f"{self.queue.path}: nothing is left after shutdown()")
+
+    def shutdown(self, immediate: bool = False) -> None:
+        """From now on `put` raises `ShutDown`, and `get` too once nothing is left.
+
+        With `immediate`, `get` raises at once. It is this handle that is shut: other processes go
+        on, and what waits stays in the queue for them or for the next opening.
+        """
+        self._is_shut, self._is_shut_now = True, immediate
+        self.queue.store.need_shared().signal()
 
     def get_nowait(self) -> Any:
         """`get(block=False)`."""
@@ -160,8 +201,9 @@ class DropIn:
         return mine[1]
 
     def join(self) -> None:
-        """Returns when everything that was put, by anyone, is done."""
-        self._wait(None, lambda: self.unfinished == 0)
+        """Returns when everything that was put, by anyone, is done; or at a `shutdown` that is
+        immediate."""
+        self._wait(None, lambda: self._is_shut_now or self.unfinished == 0)
 
     @property
     def unfinished(self) -> int:
@@ -246,8 +288,8 @@ class DropIn:
 
     def __repr__(self) -> str:
         """Path and size."""
-        return f"<DropIn {str(self.queue.path)!r}: {self.qsize()} waiting>"
+        return f"<StandardQueue {str(self.queue.path)!r}: {self.qsize()} waiting>"
 
 
-def _reopen(path: str, maxsize: int, given: dict[str, Any]) -> DropIn:
-    return DropIn(path, maxsize, **given)
+def _reopen(path: str, maxsize: int, given: dict[str, Any]) -> StandardQueue:
+    return StandardQueue(path, maxsize, **given)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class ManualClock:
     """A clock that stands still until it is told otherwise. Pass it as `Queue(clock=…)`."""
 
+    core: Clock
+
     def __init__(self, wall_s: float = 1_700_000_000.0) -> None:
         """Starts at `wall_s`, seconds since 1970."""
         self.core = Clock(True, int(wall_s * 1e9))

@@ -178,3 +178,30 @@ def test_put_uses_what_the_queue_has_unless_said(run: Run, tmp_path: Path) -> No
     with Queue(tmp_path / "q", durability="always"):
         pass
     run("put", tmp_path / "q", "x")
+
+
+def test_set_and_show_speak_of_the_options_that_a_queue_keeps(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    run("put", path, "x")
+    run("set", path, "max_bytes=32768", "when_full=reject", "delay_s=0.5", "codec=json")
+    shown = run("show", path).one
+    assert (shown["max_bytes"], shown["when_full"], shown["codec"]) == (32768, "reject", "json")
+    assert shown["kept"] == ["codec", "delay_s", "max_bytes", "when_full"]
+    assert "(default)" in run("show", path, "--no-json").text
+    with Queue(path) as queue:
+        assert queue.options.max_bytes == 32768
+    run("put", path, "--lines", "-", stdin=b"\n".join([bytes(2000)] * 40), code=4)
+    run("set", path, "max_bytes=")
+    assert "max_bytes" not in run("show", path).one["kept"]
+    assert run("set", path, "max_bytes=-1", code=2).err.startswith("penstock: max_bytes=-1")
+    assert "colour" in run("set", path, "colour=blue", code=2).err
+
+
+def test_show_of_a_group_has_its_options(run: Run, orders: Path) -> None:
+    assert run("show", orders, "--group", "audit").one["tags"] == "eu.#"
+    assert "billing" in run("show", orders, "--group", "nobody", code=2).err
+
+
+def test_put_waits_for_room_only_when_told(run: Run, tmp_path: Path) -> None:
+    Queue(tmp_path / "q", max_bytes=32 << 10).close()
+    run("put", tmp_path / "q", "--lines", "-", stdin=b"\n".join([bytes(2000)] * 40), code=4)

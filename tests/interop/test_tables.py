@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from penstock import OptionError, Queue, Scan
+from penstock import MissingExtraError, OptionError, Queue, Scan
 
 Row = tuple[Any, ...]
 COLUMNS = ["offset", "number", "timestamp_ns", "id", "key", "tag", "body"]
@@ -87,3 +88,49 @@ def test_a_table_that_was_read_can_be_put_again(queue: Queue, tmp_path: Path) ->
     with Queue(tmp_path / "copy") as copy:
         copy.put_many(table)
         assert [row[2:] for row in rows_of(copy)] == [row[2:] for row in rows_of(queue)]
+
+
+def test_a_polars_frame_goes_in_as_it_came_out(tmp_path: Path) -> None:
+    with Queue(tmp_path / "a") as one, Queue(tmp_path / "b") as other:
+        one.put(b"plain")
+        one.put(b"full", tag="t", id="i", key="k", headers={"a": "1", "b": "2"})
+        frame = one.to_polars()
+        assert frame.height == 2
+        other.put_many(frame)
+        assert rows_of(other) == rows_of(one)
+        assert [m.headers for m in other.scan()] == [{}, {"a": "1", "b": "2"}]
+        other.put_many(pl.DataFrame({"body": ["text"]}, schema={"body": pl.String}))
+        assert other.to_polars(start="number:2")["body"].to_list() == [b"text"]
+
+
+def test_a_pandas_frame_is_made_of_a_scan_and_taken(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q") as queue:
+        queue.put_many([b"a", b"b"], tag="t")
+        frame = queue.to_pandas(columns=["tag", "body"], tags="t")
+        assert frame.to_dict("list") == {"tag": ["t", "t"], "body": [b"a", b"b"]}
+        queue.put_many(frame)
+        assert len(queue) == 4
+
+
+def test_a_notebook_shows_a_queue_and_its_oldest_messages_as_text(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q") as queue:
+        queue.put(b"<script>", tag="<b>")
+        queue.put_many([b"x"] * 9)
+        assert [message.body for message in queue.head(2)] == [b"<script>", b"x"]
+        assert len(queue.head()) == 5
+        assert queue.head(0) == []
+        with pytest.raises(OptionError, match="count=-1"):
+            queue.head(-1)
+        shown = queue._repr_html_()
+        assert shown.count("<tr>") == 6
+        assert "&lt;script&gt;" in shown
+        assert "<script>" not in shown
+        assert "10 messages" in shown
+        assert queue.lag == 10
+    assert "closed" in queue._repr_html_()
+
+
+def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with Queue(tmp_path / "q") as queue, pytest.raises(MissingExtraError, match="pip install pol"):
+        queue.to_polars()

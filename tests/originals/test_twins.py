@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from penstock import Queue
+from penstock.options import DurabilityName
 from tests.crash.killing import in_a_small_process
 from tests.originals import mfq_twin, vqs_twin, zbus_twin
 from tests.originals.alternation import Alternation, Point, Say, number_of
@@ -183,7 +184,7 @@ def test_penstock_and_an_original_in_turn_at_length(folder: Path, name: str) -> 
 @pytest.mark.xfail(reason="consumer.offset behind producer.offset is refused")
 @pytest.mark.parametrize("level", ["process", "always"])
 def test_a_frame_that_an_mfq_consumer_took_before_its_word_is_no_obstacle(
-    tmp_path: Path, level: str
+    tmp_path: Path, level: DurabilityName
 ) -> None:
     """A killed producer left it behind `producer.offset`; the consumer never looks there."""
 

@@ -240,7 +240,7 @@ impl Writer {
         delay: Option<f64>,
     ) -> PyResult<Option<u64>> {
         let failed = |error: arrow_schema::ArrowError| {
-            pyo3::exceptions::PyValueError::new_err(error.to_string())
+            errors::refused(py, &format!("the table can't be taken: {error}"))
         };
         let mut first = None;
         for batch in RecordBatchStreamReader::try_new(stream).map_err(failed)? {

@@ -141,6 +141,8 @@ class QueueAt:
         return self._open(create=create, **options)
 
     def _open(self, **options: Any) -> Queue:
+        # Commands put and print bytes, whatever codec the queue keeps for programs.
+        options = {"codec": "bytes"} | options
         return Queue(self.path, format=self.format, layout=self.layout, key=self.key, **options)
 
 

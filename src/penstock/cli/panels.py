@@ -25,6 +25,7 @@ PANELS: dict[str, dict[str, str]] = {
         "groups": "List, make, pause, resume and delete groups.",
         "seek": "Set where a group reads on.",
         "set": "Change the options of a queue or a group.",
+        "show": "Show the options that a queue or a group keeps.",
         "labels": "List, set and remove labels (vqs).",
     },
     "Upkeep": {

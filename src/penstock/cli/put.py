@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from penstock.cli.opening import Json, QueueAt, command
 from penstock.engine.queue import Queue
 
 BATCH_LINES = 1000
+BATCH_BYTES = 1 << 20
 
 
 def register(app: typer.Typer) -> None:
@@ -55,10 +55,15 @@ def put(
     compression: Annotated[
         str | None, typer.Option(help="none or lz4, where the format can.")
     ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Wait this many seconds for room in a full queue.")
+    ] = 0.0,
     json: Json = None,
 ) -> None:
-    """Put messages: arguments, files or stdin. Prints each one's offset."""
-    with at.writing(create=create, durability=durability, compression=compression) as queue:
+    """Put messages: arguments, files or stdin. Prints each one's offset. Exit code 4: no room."""
+    with at.writing(
+        create=create, durability=durability, compression=compression, put_timeout_s=timeout
+    ) as queue:
         headers = opening.pairs("--header", header) or None
         common = {"tag": tag, "id": id, "key": key, "headers": headers}
         if lines:
@@ -89,7 +94,7 @@ def _put_lines(
     queue: Queue, found: Iterator[bytes], tag: str | None, delay: float | None, json: bool | None
 ) -> None:
     count, first = 0, None
-    while batch := list(islice(found, BATCH_LINES)):
+    for batch in _batches(found, queue.options.max_bytes // 16 or BATCH_BYTES):
         offset = queue.put_many(batch, tag=tag, delay=delay)
         first = offset if first is None else first
         count += len(batch)
@@ -97,6 +102,20 @@ def _put_lines(
         show.emit({"messages": count, "offset": first})
     else:
         show.line(f"{count} messages from offset {first} on")
+
+
+def _batches(found: Iterator[bytes], most_bytes: int) -> Iterator[list[bytes]]:
+    """In pieces that are put at once: none is too large for a queue with a limit."""
+    batch: list[bytes] = []
+    size = 0
+    for line in found:
+        batch.append(line)
+        size += len(line)
+        if len(batch) == BATCH_LINES or size >= most_bytes:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _tell(offset: int, json: bool | None) -> None:

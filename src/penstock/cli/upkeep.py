@@ -1,4 +1,4 @@
-"""`move`, `purge`, `trim`, `set`, `resize`: keeping queues in order."""
+"""`move`, `purge`, `trim`, `set`, `show`, `resize`: keeping queues in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli import opening, show
 from penstock.cli.opening import DryRun, Json, QueueAt, command
-from penstock.engine import deadletter, glance, positions, retention
+from penstock.engine import deadletter, glance, kept, positions, retention
 from penstock.engine.queue import Queue
 from penstock.errors import GroupError, OptionError
 
@@ -35,9 +35,14 @@ def register(app: typer.Typer) -> None:
     command(
         app,
         "set",
+        "penstock set orders max_bytes=1000000000 when_full=reject",
+        "penstock set orders max_bytes=",
         "penstock set orders --group billing visibility_s=60 max_receives=5",
         "penstock set topic creator=alice mask=64",
     )(set_values)
+    command(app, "show", "penstock show orders", "penstock show orders --group billing --json")(
+        show_values
+    )
     command(app, "resize", "penstock resize queue.bin 268435456")(resize)
 
 
@@ -145,15 +150,47 @@ def set_values(
         str | None, typer.Option("--group", "-g", help="An option of this group, not the queue.")
     ] = None,
 ) -> None:
-    """Change what the format keeps about a queue, or a group's options."""
+    """Change options that a queue keeps, what its format keeps about it, or a group's options.
+
+    NAME= without a value: the default again. `penstock show` prints what there is.
+    """
     pairs: dict[str, Any] = {
         name: parse(text) for name, text in opening.pairs("NAME=VALUE", values).items()
     }
     with at.writing() as queue:
-        if group is None:
-            queue.set_meta(**pairs)
-        else:
+        if group is not None:
             queue.group(group, create=False).configure(**pairs)
+            return
+        options = {k: None if v == "" else v for k, v in pairs.items() if k in kept.NAMES}
+        queue.set_options(**options)
+        if rest := {name: value for name, value in pairs.items() if name not in options}:
+            queue.set_meta(**rest)
+
+
+def show_values(
+    at: QueueAt,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="The options of this group.")
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Show the options that a queue keeps, or a group's; changes nothing.
+
+    Those that are not kept have their defaults, which an opening may change for itself.
+    """
+    with at.reading() as queue:
+        if group is not None:
+            glance.progress(queue, group)  # An error that lists the groups, if it is none.
+            facts = glance.options_of(queue, group).as_dict()
+        else:
+            options = {name: getattr(queue.options, name, None) for name in kept.NAMES}
+            facts = kept.plain(options) | {"codec": queue.kept_options.get("codec")}
+        is_kept = set(queue.kept_options) | set(queue.store.own_options)
+    if show.wants_json(json):
+        show.emit(facts | ({} if group else {"kept": sorted(is_kept)}))
+        return
+    notes = {name: "" if group or name in is_kept else "  (default)" for name in facts}
+    show.facts({name: f"{value}{notes[name]}" for name, value in facts.items()})
 
 
 def parse(text: str) -> str | int | float | bool:

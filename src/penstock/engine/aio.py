@@ -21,6 +21,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -50,6 +51,8 @@ T = TypeVar("T")
 class AsyncQueue:
     """A durable queue in a folder, for asyncio. Opened by `async with` or the first call."""
 
+    path: Path
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -58,7 +61,7 @@ class AsyncQueue:
         layout: str | None = None,
         create: bool = True,
         clock: ManualClock | _core.Clock | None = None,
-        codec: CodecName | Codec | None = None,
+        codec: CodecName | Codec | type | None = None,
         **options: Unpack[QueueKeywords],
     ) -> None:
         """Takes what `Queue` takes; nothing is opened yet."""

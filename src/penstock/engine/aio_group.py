@@ -22,6 +22,9 @@ FOREIGN_NAP_S = 0.02
 class AsyncGroup:
     """One group, for asyncio: any number of tasks may wait on it."""
 
+    queue: AsyncQueue
+    inner: Group
+
     def __init__(self, queue: AsyncQueue, inner: Group) -> None:
         """Made by `AsyncQueue.group`."""
         self.queue, self.inner = queue, inner
@@ -218,6 +221,9 @@ class AsyncGroup:
 
 class Waiter:
     """A get that found nothing yet."""
+
+    count: int
+    visibility: float | None
 
     __slots__ = ("count", "future", "until", "visibility")
 

@@ -47,6 +47,8 @@ class Carried:
 class Groups:
     """The groups of one conversion: told of every message that goes, made when all have gone."""
 
+    carried: Carried
+
     def __init__(self, source: Queue, target: Queue, wanted: bool | None) -> None:
         """`wanted`: none means only where no message of the copy would be deleted by it."""
         self.target = target

@@ -50,7 +50,7 @@ def bury(group: Group, message: _core.Message) -> None:
         REASON: f"handed out {message.receives} times without an ack",
         RECEIVES: str(message.receives),
     }
-    queue.put(message.body, tag=message.tag, id=message.id, key=message.key, headers=headers)
+    _put(queue, message, headers)
     message.settle(True)  # Its lease may have run out meanwhile: then another one buries it again.
 
 
@@ -98,6 +98,12 @@ def _source(message: _core.Message, kind: type[Queue], opened: dict[str, Queue])
 
 def _put_back(message: _core.Message, goal: Queue) -> None:
     kept = {name: value for name, value in message.headers.items() if name not in OURS}
-    goal.put(
-        message.body, tag=message.tag, id=message.id, key=message.key, headers=kept or None,
-    )  # fmt: skip
+    _put(goal, message, kept)
+
+
+def _put(queue: Queue, message: _core.Message, headers: dict[str, str]) -> None:
+    """As bytes, which they are already: the queue's codec is not asked."""
+    copy = _core.Message(
+        message.body, tag=message.tag, id=message.id, key=message.key, headers=headers or None
+    )
+    queue.put_many([copy])

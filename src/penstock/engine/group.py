@@ -83,6 +83,12 @@ def _check_of(options: dict[str, Any]) -> int:
 class Group:
     """One group, open in this process."""
 
+    queue: Queue
+    name: str
+    folder: Path
+    options: GroupOptions
+    core: _core.Group
+
     def __init__(
         self,
         queue: Queue,

@@ -17,7 +17,6 @@ committed again. Nothing that was published is ever withdrawn.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,11 +59,18 @@ def file_name(app: str) -> str:
     """A name for the application's files, whatever it calls itself."""
     if files.is_name(app) and len(app) <= 64:
         return app
+    import hashlib
+
     return "app-" + hashlib.sha256(app.encode()).hexdigest()[:32]
 
 
 class Ledger:
     """What one application has put into one queue, batch by batch."""
+
+    store: Store
+    app: str
+    path: Path
+    note: Path
 
     def __init__(self, store: Store, app: str) -> None:
         """For the application `app`; nothing is written yet."""

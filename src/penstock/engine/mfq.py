@@ -301,6 +301,9 @@ class Consumer:
 class MappedFileQueue:
     """A queue of the format with its one producer and its one consumer."""
 
+    options: MappedFileQueueOptions
+    queue: Queue
+
     def __init__(
         self, store_path: str | os.PathLike[str] | MappedFileQueueOptions, **options: Any
     ) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, proxy
 
 from penstock import _core
-from penstock.engine import room
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
@@ -83,6 +82,8 @@ class PatientWriter:
 
     def _pause(self, seconds: float) -> None:
         """Sleeps; an ack that lets a segment go, or closing the queue, ends it early."""
+        from penstock.engine import room
+
         clock = self._queue.store.clock
         until = clock.boot_now_ns() + int(seconds * 1e9)
         seen = self._shared.want_room(room.wanted(self._queue))

@@ -16,32 +16,16 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from penstock import _core
 from penstock import clock as clocks
-from penstock.engine import (
-    codecs,
-    deadletter,
-    exclusive,
-    intents,
-    openings,
-    paths,
-    patient,
-    positions,
-    repair,
-    retention,
-    room,
-    settings,
-    stats,
-)
-from penstock.engine.codecs import Codec
+from penstock.engine import exclusive, kept, openings, paths, patient, positions
 from penstock.engine.group import DEFAULT, Group, names
 from penstock.engine.handles import Handles
 from penstock.engine.keeper import Keeper
-from penstock.engine.repair import Report
-from penstock.engine.table import Scan
 from penstock.errors import ClosedError, NoQueueError, OptionError, typed
 from penstock.formats import registry
 from penstock.formats.base import End, Store, Verdict
@@ -54,9 +38,19 @@ from penstock.options import (
     QueueOptions,
 )
 
+if TYPE_CHECKING:
+    from penstock.engine.codecs import Codec
+    from penstock.engine.repair import Report
+    from penstock.engine.table import Head, Scan
+
+# Most programs open a queue, put and get: what else there is, is loaded when it is asked for.
+
 
 class Queue:
     """A durable queue in a folder, shared by any number of processes and threads."""
+
+    path: Path
+    codec: Codec | None
 
     def __init__(
         self,
@@ -67,17 +61,19 @@ class Queue:
         create: bool = True,
         read_only: bool = False,
         clock: clocks.ManualClock | _core.Clock | None = None,
-        codec: CodecName | Codec | None = None,
+        codec: CodecName | Codec | type | None = None,
         **options: Unpack[QueueKeywords],
     ) -> None:
         """Opens the queue at `path`; creates it when nothing is there.
 
         `create=False` never creates; `read_only=True` changes nothing on disk; with `codec`
-        (`bytes`, `str`, `json`, `cbor`, `logrecord`, or an object) `put` takes objects and
-        `message.value` gives them back. The other options are those of `QueueOptions`.
+        (`bytes`, `str`, `json`, `cbor`, `logrecord`, a dataclass, a msgspec struct, or an object)
+        `put` takes objects and `message.value` gives them back. The other options are those of
+        `QueueOptions`; those that were said when the queue was made are kept in it.
         """
         self.path = paths.absolute(path)
-        self._given = QueueOptions.of(**options)
+        self._said = QueueOptions.checked(options)
+        self._given = QueueOptions(**self._said)
         self._format, self._layout = format, layout
         self._create, self._read_only = create and not read_only, read_only
         self._clock = clocks.native(clock)
@@ -86,8 +82,8 @@ class Queue:
         self._turn = threading.RLock()
         """Held by the thread that closes the queue, or opens it again after a fork."""
         self._patience = threading.local()
-        self.codec = codecs.find(codec)
         self._codec_given = codec
+        self._find_codec(codec)  # A name that there is not is refused before anything is made.
         self._is_closed, self._pid = False, os.getpid()
         self._open()
         openings.add(self)
@@ -95,6 +91,13 @@ class Queue:
     def _open(self) -> None:
         if not self._create and not self.path.exists():
             raise NoQueueError(self.path)
+        is_new = self._create and registry.is_empty(self.path)
+        said = self._said | {"codec": self._codec_given}
+        held = {} if is_new else kept.load(Store.sidecar_of(self.path))
+        kept.tell(self.path, held, said)
+        kept_codec = held.pop("codec", None)
+        self.codec = self._find_codec(self._codec_given or kept_codec)
+        self._given = QueueOptions.of(**held | self._said)
         self.store: Store = registry.open_store(
             self.path, format=self._format, layout=self._layout, options=self._given,
             clock=self._clock, create=self._create, live=not self._read_only,
@@ -102,6 +105,8 @@ class Queue:
         if self._read_only:
             return
         try:
+            if is_new:
+                kept.first(self.store, said)
             self._open_live()
         except BaseException:
             # Nobody gets a handle to close: what is open would stay so, and keep others waiting.
@@ -109,15 +114,33 @@ class Queue:
             raise
 
     def _open_live(self) -> None:
-        self.store.on_full = partial(room.make, self)
+        self.store.on_full = self._make_room
         exclusive.sweep(self)
         if self.codec is None and type(self).put is _OWN_PUT:
             self.put = patient.writer(self).put  # type: ignore[method-assign]
         if self.store.was_first:
-            intents.settle_all(self.store)
+            self._settle_sinks()
         self.store.need_shared().steady_wall_ns(self.store.clock)  # From here on no jump counts.
         if self.options.durability is not Durability.PROCESS or self._has_retention():
             self._keeper = Keeper(self)
+
+    def _find_codec(self, codec: CodecName | Codec | type | None) -> Codec | None:
+        if codec is None:
+            return None
+        from penstock.engine import codecs
+
+        return codecs.find(codec)
+
+    def _make_room(self, needed: int) -> None:
+        from penstock.engine import room
+
+        room.make(self, needed)
+
+    def _settle_sinks(self) -> None:
+        if (self.store.sidecar / "sinks").is_dir():
+            from penstock.engine import intents
+
+            intents.settle_all(self.store)
 
     def _has_retention(self) -> bool:
         return bool(self.options.retention_age_s or self.options.retention_bytes)
@@ -275,6 +298,8 @@ class Queue:
         self.ensure_open()
         first = positions.resolve(self.store, start)
         last = self.store.end().tail if end is None else positions.resolve(self.store, end)
+        from penstock.engine.table import Scan
+
         return Scan(
             self.store, first, last, tags=tags, dialect=dialect, columns=columns,
             tolerant=tolerant, codec=self.codec,
@@ -284,6 +309,31 @@ class Queue:
         """Every message kept, as an Arrow C stream: `duckdb.sql("from queue")`."""
         return self.scan().__arrow_c_stream__(requested_schema)
 
+    def head(self, count: int = 5) -> Head:
+        """The oldest messages kept, without taking them; drawn as a table in a notebook."""
+        if count < 0:
+            raise OptionError("count", count, "0 or more")
+        from penstock.engine.table import Head
+
+        return Head(islice(self.scan(), count))
+
+    def to_pandas(self, **scan: Any) -> Any:
+        """A pandas frame of `scan(**scan)`; needs pyarrow and pandas."""
+        return self.scan(**scan).to_pandas()
+
+    def to_polars(self, **scan: Any) -> Any:
+        """A Polars frame of `scan(**scan)`."""
+        return self.scan(**scan).to_polars()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what it is, and its oldest messages."""
+        from penstock.engine.table import html_safe
+
+        if self._is_closed:
+            return f"<pre>{html_safe(repr(self))}</pre>"
+        kept = f"{len(self)} messages, {self.store.used_bytes()} bytes"
+        return f"<pre>{html_safe(repr(self))}\n{kept}</pre>" + self.head()._repr_html_()
+
     def message_at(self, offset: int, *, id: str | None = None) -> _core.Message:
         """The message at an offset; with `id` it must have that, else `OffsetError`."""
         positions.resolve(self.store, offset, id)
@@ -291,6 +341,8 @@ class Queue:
 
     def count_from(self, offset: int) -> int:
         """Messages from `offset` to the tail."""
+        from penstock.engine import stats
+
         return stats.count_from(self, offset)
 
     def end(self) -> End:
@@ -317,6 +369,8 @@ class Queue:
 
     def trim(self, before: positions.Where | None = None, *, dry_run: bool = False) -> int:
         """Deletes whole segments before `before`, or what retention says; answers how many."""
+        from penstock.engine import retention
+
         self.ensure_open()
         offset = None if before is None else positions.resolve(self.store, before)
         planned = retention.plan(self, offset)
@@ -325,6 +379,8 @@ class Queue:
     def retain(self) -> None:
         """What the keeper does about retention."""
         if self._has_retention() and not self._is_closed:
+            from penstock.engine import retention
+
             planned = retention.plan(self)
             if planned.segments:
                 retention.apply(self, planned)
@@ -335,6 +391,8 @@ class Queue:
 
         Answers how many messages the default group had not read.
         """
+        from penstock.engine import retention
+
         self.ensure_open()
         return retention.purge(self)
 
@@ -349,6 +407,8 @@ class Queue:
         Nobody else may have the queue open. It is closed for the repair and opened again: leases
         end, and groups are asked for anew with `group(name)`.
         """
+        from penstock.engine import repair
+
         self.ensure_open()
         again = partial(
             repair.repair, self.path, format=self._format, layout=self._layout,
@@ -371,11 +431,15 @@ class Queue:
 
     def holding_cursors(self) -> dict[str, int]:
         """The cursor of every group that retention waits for."""
+        from penstock.engine import retention
+
         return retention.holding_cursors(self)
 
     def unsettled(self) -> list[int]:
         """Where batches begin of which nobody can say yet that they landed. Ask for the cursors
         first: what a group has read was noted before it was visible."""
+        from penstock.engine import intents
+
         return intents.unsettled(self.store)
 
     def look(self, name: str) -> Group | None:
@@ -406,6 +470,8 @@ class Queue:
 
     def redrive(self, target: Queue | None = None, *, limit: int | None = None) -> int:
         """This queue holds dead letters: moves them back to their origin, or to `target`."""
+        from penstock.engine import deadletter
+
         if target is not None:
             if not isinstance(target, Queue):
                 raise OptionError("target", target, "an open Queue: redrive(Queue(path))")
@@ -421,12 +487,33 @@ class Queue:
 
     def set_meta(self, **values: Any) -> None:
         """Changes what the format keeps about the queue, and what groups took over from it."""
+        from penstock.engine import settings
+
         settings.change(self, values)
 
     @property
     def options(self) -> QueueOptions:
         """As given, and as the format's own settings say."""
         return self.store.options
+
+    @property
+    def kept_options(self) -> dict[str, Any]:
+        """What the queue keeps for whoever opens it without saying otherwise."""
+        self.ensure_open()
+        return kept.load(self.store.sidecar)
+
+    def set_options(
+        self, *, codec: CodecName | None = None, **options: Unpack[QueueKeywords]
+    ) -> None:
+        """Changes what the queue keeps, for openings from now on; `None`: the default again.
+
+        What can be kept: `durability`, `segment_bytes`, `max_bytes`, `when_full`,
+        `max_message_bytes`, `compression`, `delay_s`, the options of retention, and `codec`.
+        """
+        self.ensure_open()
+        self._need_live()
+        values: dict[str, Any] = dict(options)
+        kept.change(self, values if codec is None else values | {"codec": codec})
 
     @property
     def is_poisoned(self) -> bool:
@@ -441,6 +528,8 @@ class Queue:
 
     def stats(self) -> dict[str, Any]:
         """Everything worth showing, as plain values."""
+        from penstock.engine import stats
+
         self.ensure_open()
         return stats.of(self)
 
@@ -525,8 +614,7 @@ class Queue:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A handle travels between processes as its path."""
-        options = {n: getattr(self._given, n) for n in self._given.__slots__}
-        options |= {"codec": self._codec_given}
+        options = self._said | {"codec": self._codec_given}
         return _reopen, (str(self.path), self._format, self._read_only, options)
 
     def __enter__(self) -> Self:
@@ -543,6 +631,7 @@ typed(
     Queue, "__init__", "_open", "group", "broadcast", "groups", "get", "get_many", "peek", "seek",
     "lag", "scan", "message_at", "count_from", "end", "sync", "sync_groups", "trim", "retain",
     "purge", "verify", "repair", "look", "dead_letters", "redrive", "meta", "set_meta", "stats",
+    "head", "kept_options", "set_options",
     "__len__", "ensure_open", "close",
 )  # fmt: skip
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock import _core
+from penstock.engine import extras
 from penstock.engine.codecs import Codec
-from penstock.errors import typed
+from penstock.errors import CodecError, typed
 from penstock.formats import known_damage
 from penstock.formats.base import Damage, Store
 
@@ -19,6 +20,9 @@ class Scan:
     `duckdb.sql("from scan")` and `pandas` read it as it is; iterating gives messages. Each reading
     begins at the start again; where the range ends was decided when the scan was made.
     """
+
+    start: int
+    end: int
 
     def __init__(
         self,
@@ -62,6 +66,15 @@ class Scan:
         """The Arrow C stream, in a capsule."""
         return _core.arrow_stream(self._begin(), self._columns)
 
+    def to_pandas(self) -> Any:
+        """A pandas frame: times with their zone, headers as lists of pairs."""
+        extras.load("pandas", "", "to_pandas()")
+        return extras.load("pyarrow", "arrow", "to_pandas()").table(self).to_pandas()
+
+    def to_polars(self) -> Any:
+        """A Polars frame."""
+        return extras.load("polars", "", "to_polars()").DataFrame(self)
+
     @property
     def damage(self) -> list[Damage]:
         """What the latest reading has passed over so far (`tolerant`)."""
@@ -70,6 +83,34 @@ class Scan:
             Damage(path, at, n, found, want) for path, at, found, want, n in self._core.faults
         ]
         return known_damage.new_in([*unread, *faults], ())
+
+
+def html_safe(text: str) -> str:
+    """Text as a browser shows it: messages come from strangers."""
+    from html import escape
+
+    return escape(text)
+
+
+class Head(list[_core.Message]):
+    """Some messages, in a list that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        names = ("offset", "timestamp", "tag", "id", "key", "body")
+        heads = "".join(f"<th>{name}</th>" for name in names)
+        rows = "".join(f"<tr>{_cells(message)}</tr>" for message in self)
+        return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _cells(message: _core.Message) -> str:
+    try:
+        when = message.timestamp
+    except CodecError:
+        when = None  # In no year that Python has.
+    moment = "" if when is None else when.isoformat(sep=" ", timespec="milliseconds")
+    body = repr(message).partition(": ")[2].removesuffix(">")
+    values = (message.offset, moment, message.tag, message.id, message.key, body)
+    return "".join(f"<td>{html_safe('' if v is None else str(v))}</td>" for v in values)
 
 
 class _Guide:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -44,12 +44,19 @@ CALLED_BACK = (
 class Store(StoreSegments, OwnGroups, ABC):
     """An open queue as its format sees it."""
 
+    layout: str
+    options: QueueOptions
+    clock: _core.Clock
+    was_first: bool
+
     format: ClassVar[str]
     layouts: ClassVar[tuple[str, ...]]
     """The variants of the format that can be read."""
     capabilities: ClassVar[Capabilities]
     inner_folders: ClassVar[tuple[str, ...]] = ()
     """Folders of the format itself inside the queue's."""
+    own_options: ClassVar[Mapping[str, str]] = {}
+    """Options that the format's own files keep, by their name there; none: the file's size."""
 
     def __init_subclass__(cls) -> None:
         """What the native core calls back, in the middle of a put or a get, raises our errors."""

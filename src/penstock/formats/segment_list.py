@@ -50,6 +50,8 @@ class _Full:
 class SegmentList(Sequence[SegmentInfo]):
     """Segments in order; all but the last one have an end."""
 
+    as_of: int | None
+
     def __init__(self, infos: Iterable[SegmentInfo] = (), as_of: int | None = None) -> None:
         """As they were listed, while the last segment was the one that begins at `as_of`."""
         self.as_of, full = as_of, list(infos)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import FormatError, Queue
+from penstock import FormatError, OptionError, Queue
 
 LAYOUTS = ("doc000", "doc001", "flag", "corr", "crc")
 
@@ -76,7 +76,7 @@ def test_a_layout_that_the_bytes_contradict_is_refused(tmp_path: Path) -> None:
     for wrong in ("corr", "doc000", "flag"):
         with pytest.raises(FormatError, match="that is layout crc"):
             Queue(path, layout=wrong, read_only=True)
-    with pytest.raises(FormatError, match="there are doc000"):
+    with pytest.raises(OptionError, match="expected doc000"):
         Queue(path, layout="none", read_only=True)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,6 +43,7 @@ class MfqStore(Store):
 
     format: ClassVar[str] = "mfq"
     layouts: ClassVar[tuple[str, ...]] = ("1",)
+    own_options: ClassVar[Mapping[str, str]] = {"segment_bytes": ""}
     capabilities: ClassVar[Capabilities] = Capabilities(
         tags=False, ids=False, headers=False, timestamps=False, numbers=False, empty_bodies=False
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,6 +34,10 @@ class VqsStore(Store):
 
     format: ClassVar[str] = "vqs"
     layouts: ClassVar[tuple[str, ...]] = tuple(STAGES)
+    own_options: ClassVar[Mapping[str, str]] = {
+        "max_bytes": "", "max_message_bytes": "max_message_size", "delay_s": "delay_seconds",
+        "retention_age_s": "retention_period",
+    }  # fmt: skip
     capabilities: ClassVar[Capabilities] = Capabilities(
         tags=False, timestamps=False, numbers=False, deletes_consumed=True, ring=True
     )

@@ -1,0 +1,93 @@
+"""Options that a queue keeps: whoever opens it, also by the command line, has the same limits.
+
+What was said when the queue was made stands in `.penstock/options.json`, unless the format's own
+files have a place for it. `Queue.set_options` and `penstock set` change it. An option that is said
+at an opening applies to that opening alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.disk import files
+from penstock.errors import FormatError, OptionError
+from penstock.logs import logger
+from penstock.options import Durability, QueueOptions
+
+if TYPE_CHECKING:
+    from penstock.engine.queue import Queue
+    from penstock.formats.base import Store
+
+FILE = "options.json"
+NAMES = (
+    "durability", "segment_bytes", "max_bytes", "when_full", "max_message_bytes", "compression",
+    "delay_s", "retention_bytes", "retention_age_s", "hold_for_groups", "hold_max_s", "codec",
+)  # fmt: skip
+"""What can be kept. A key never is."""
+
+
+def load(sidecar: Path) -> dict[str, Any]:
+    """What the queue keeps; names that a newer penstock may have written are left out."""
+    path = sidecar / FILE
+    found = files.read_json(path)
+    if found is None:
+        if path.exists():
+            advice = "write it anew with `penstock set`, or delete it: the queue has no limits then"
+            raise FormatError(path, "the queue's options can't be read", advice)
+        return {}
+    return {name: value for name, value in found.items() if name in NAMES}
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that can be kept, as they are written."""
+    found = {name: value for name, value in values.items() if name in NAMES and value is not None}
+    if isinstance(found.get("durability"), Durability):
+        found["durability"] = found["durability"].value
+    if not isinstance(found.get("codec", ""), str) or found.get("codec") == "bytes":
+        del found["codec"]  # An object only the program has that made it; bytes need no codec.
+    return found
+
+
+def first(store: Store, said: Mapping[str, Any]) -> None:
+    """The queue was just made with these options."""
+    mine = {name: value for name, value in plain(said).items() if name not in store.own_options}
+    if mine:
+        files.write_json(store.sidecar / FILE, mine)
+
+
+def tell(path: Path, kept: Mapping[str, Any], said: Mapping[str, Any]) -> None:
+    """Says which options of an opening are others than the queue keeps."""
+    for name, value in plain(said).items():
+        if kept.get(name, value) != value:
+            logger("queue").info(
+                "%s: %s=%r applies to this opening; the queue keeps %r, which set_options changes",
+                path, name, value, kept[name],
+            )  # fmt: skip
+
+
+def change(queue: Queue, values: Mapping[str, Any]) -> None:
+    """Changes what the queue keeps; `None` takes an option back to its default."""
+    store = queue.store
+    for name, value in values.items():
+        if name not in NAMES:
+            raise OptionError("option", name, f"one of {', '.join(NAMES)}")
+        if store.own_options.get(name) == "":
+            raise OptionError(name, value, "another size of the file: `penstock resize`")
+    said = {name: value for name, value in values.items() if name != "codec"}
+    QueueOptions.of(**said)  # An error for what can't be.
+    own = {store.own_options[name]: values[name] for name in values if name in store.own_options}
+    if own:
+        queue.set_meta(**{name: value or 0 for name, value in own.items()})
+    mine = {name: value for name, value in values.items() if name not in store.own_options}
+    if not mine:
+        return
+
+    def write() -> None:
+        path = store.sidecar / FILE
+        before = files.read_json(path) or {}
+        after = {name: value for name, value in before.items() if name not in mine}
+        files.write_json(path, after | plain(mine))
+
+    store.need_shared().alone(write)

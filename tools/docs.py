@@ -1,4 +1,7 @@
-"""Writes the byte tables of docs/formats from the layouts in `penstock.formats` and `.disk`.
+"""Writes the tables of docs/formats: layouts of bytes, and the tree of `.penstock/`.
+
+They are the tuples LAYOUTS and DOC_TABLES of modules in `penstock.formats` and `penstock.disk`:
+whatever has a name and can show itself as Markdown.
 
 What stands between these two comments on a page is written by this program, the rest by people:
 
@@ -39,7 +42,8 @@ def find_layouts() -> dict[str, tuple[Layout, ...]]:
     found: dict[str, tuple[Layout, ...]] = {}
     roots = (penstock.formats, penstock.disk)
     for info in (i for r in roots for i in pkgutil.walk_packages(r.__path__, r.__name__ + ".")):
-        layouts = getattr(importlib.import_module(info.name), "LAYOUTS", ())
+        module = importlib.import_module(info.name)
+        layouts = getattr(module, "LAYOUTS", ()) + getattr(module, "DOC_TABLES", ())
         # What every format has beside it is on a page of its own.
         package, page = info.name.split(".")[1:3]
         page = page if package == "formats" else "sidecar"

@@ -1,0 +1,116 @@
+"""The tree of `.penstock/`: every file that may be in it, and who may write it.
+
+The folder stands inside a queue (beside one that is a single file: `<name>.penstock/`), where the
+original programs never look. This table is its only list: the page docs/formats/sidecar.md is made
+from it, and a test compares it with what queues of every format really leave there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Trust = Literal["truth", "cache", "hint", "temporary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file, or one kind of files."""
+
+    path: str
+    """Below `.penstock/`; `<x>` stands for any name."""
+    holds: str
+    writer: str
+    """The module that writes it; nobody else may."""
+    trust: Trust
+    """`truth`: it can't be made again; `cache`: of this boot, made again from the truth; `hint`:
+    may be missing or old; `temporary`: gets its real name, or is deleted by the next opener."""
+
+    def matches(self, path: str) -> bool:
+        """Whether `path`, below `.penstock/`, is such a file."""
+        parts = re.split(r"<[\w ]+>", self.path)
+        return re.fullmatch("[^/]+".join(map(re.escape, parts)), path) is not None
+
+
+ENTRIES = (
+    Entry("control", "words that all openers share: tail, head, durable, locks, waiters",
+          "`rust/src/shared/control.rs`", "cache"),
+    Entry("lock", "one byte per opener, locked for as long as it lives: how the dead are noticed",
+          "`rust/src/shared/lock.rs`", "cache"),
+    Entry("groups/<group>/group.json", "the options of a group", "`engine/group.py`", "truth"),
+    Entry("groups/<group>/journal-<n>", "what happened to the group's messages, record by record",
+          "`rust/src/group/journal.rs`", "truth"),
+    Entry("groups/<group>/table", "which messages are out now, their deadlines and keys",
+          "`rust/src/group/table/`", "cache"),
+    Entry("groups/<group>/spark.json", "which query follows the group",
+          "`spark/follow.py`", "hint"),
+    Entry("index", "what full segments say about themselves (format `penstock`)",
+          "`formats/penstock/index.py`", "hint"),
+    Entry("extras/<base>.ext", "key and due time of messages, where the format has no place",
+          "`rust/src/segment/extras.rs`", "truth"),
+    Entry("integrity/<base>.crc", "a checksum per frame, where the format has none",
+          "`rust/src/segment/integrity.rs`", "truth"),
+    Entry("known-damage.json", "ranges that a repair has set aside", "`formats/known_damage.py`",
+          "truth"),
+    Entry("quarantine/<bytes>", "bytes that were set aside: a repair's, a recovery's",
+          "`engine/repair.py` and the recovery of each format", "truth"),
+    Entry("purged.json", "up to where `purge` was asked for", "`engine/retention.py`", "truth"),
+    Entry("sinks/<application>", "batches that land once: what was committed, what is under way",
+          "`engine/intents.py`", "truth"),
+    Entry("sinks/<application>/<file>", "rows that tasks of a sink left for its commit",
+          "`spark/staging.py`", "temporary"),
+    Entry("zbus.json", "identity, layout and bases of a zbus queue", "`formats/zbus/store.py`",
+          "truth"),
+    Entry("zbus-places.json", "where zbus readers were when we left", "`formats/zbus/store.py`",
+          "hint"),
+    Entry("beats.json", "identity of a beats queue, and what state.dat said last",
+          "`formats/beats/`", "truth"),
+    Entry("plain/<segment>", "plain bytes of a compressed or encrypted segment while it is open",
+          "`formats/beats/closing.py`", "cache"),
+    Entry("queue.json", "identity of an mfq or vqs queue", "`formats/mfq/`, `formats/vqs/`",
+          "truth"),
+    Entry("unchecked.json", "says that frames without checksums came in between (mfq)",
+          "`formats/mfq/store.py`", "truth"),
+    Entry("ages.json", "when messages of a ring were put (vqs)", "`formats/vqs/ages.py`", "hint"),
+    Entry("intent", "an append to a ring that is under way (vqs)", "`formats/vqs/intent.py`",
+          "truth"),
+    Entry("making", "a ring is being made (vqs)", "`formats/vqs/settings.py`", "temporary"),
+    Entry("header.new", "a header that is being changed (vqs)", "`formats/vqs/settings.py`",
+          "truth"),
+    Entry("resize.bin", "a ring of another size, before it gets its name (vqs)",
+          "`formats/vqs/resize.py`", "temporary"),
+    Entry("next.seg", "the next segment, prepared in the background", "the store of each format",
+          "temporary"),
+    Entry("new-<owner>", "a segment that is being prepared", "the store of each format",
+          "temporary"),
+    Entry("zero-<owner>", "the same, while it is filled with zeros", "the store of each format",
+          "temporary"),
+    Entry("copy-<segment>", "a segment that is written anew after a failed sync",
+          "the recovery of each format", "temporary"),
+    Entry("new.idx", "the index of a zbus queue that is being made", "`formats/zbus/store.py`",
+          "temporary"),
+    Entry("moved.zbus", "a zbus block that is written anew", "`formats/zbus/ending.py`",
+          "temporary"),
+)  # fmt: skip
+
+
+def entry_of(path: str) -> Entry | None:
+    """The entry of a file, named from `.penstock/` on; none when nobody should have written it."""
+    return next((entry for entry in ENTRIES if entry.matches(path)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the docs."""
+
+    name: str
+
+    def markdown(self) -> str:
+        """As the page shows it."""
+        lines = ["| file | holds | written by | |", "| --- | --- | --- | --- |"]
+        lines += [f"| `{e.path}` | {e.holds} | {e.writer} | {e.trust} |" for e in ENTRIES]
+        return "\n".join(lines) + "\n"
+
+
+DOC_TABLES = (Table("sidecar tree"),)

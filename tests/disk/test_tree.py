@@ -1,0 +1,44 @@
+"""The table of `.penstock/` has every file that queues really leave there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock import Queue
+from penstock.disk import tree
+
+FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
+
+
+def files_of(path: Path) -> set[str]:
+    sidecar = path / ".penstock" if path.is_dir() else path.with_name(path.name + ".penstock")
+    return {str(file.relative_to(sidecar)) for file in sidecar.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_file_of_a_used_queue_is_in_the_table(format: str, tmp_path: Path) -> None:
+    path = tmp_path / ("queue.bin" if format == "vqs" else "queue")
+    small = {} if format == "vqs" else {"segment_bytes": 64 * 1024}
+    seen = set()
+    with Queue(path, format=format, **small) as queue:
+        group = queue.group("workers")
+        for _ in range(200):
+            queue.put(b'{"x": "%s"}' % (b"x" * 1000), key="k", delay=0.001)
+        for message in group.get_many(50):
+            message.ack()
+        queue.sync()
+        seen |= files_of(path)
+        queue.repair()
+        queue.purge()
+        seen |= files_of(path)
+    seen |= files_of(path)
+    assert {"control", "lock", "groups/workers/table"} <= seen
+    assert {name for name in seen if tree.entry_of(name) is None} == set()
+
+
+def test_a_file_that_nobody_declared_is_noticed() -> None:
+    assert tree.entry_of("groups/a/b/table") is None
+    assert tree.entry_of("stray") is None
+    assert tree.entry_of("groups/billing/journal-000003") is not None

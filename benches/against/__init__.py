@@ -1,0 +1,1 @@
+"""Other queues, each with requirements of its own."""

@@ -108,7 +108,7 @@ def test_bench_measures_every_way_in_and_out(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.crash
 def test_the_demo_loses_nothing_to_kill_9(run: Run) -> None:
-    facts = run("demo", "--messages", 20000).one
+    facts = run("demo", "--messages", 20000, "--json").one
     assert facts["ok"]
     assert (facts["missing"], facts["out_of_order"], facts["unhandled"]) == (0, 0, 0)
     assert [worker["fate"] for worker in facts["workers"]].count("kill -9") == 2

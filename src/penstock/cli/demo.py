@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from ctypes import c_uint64
@@ -21,12 +22,13 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import show
-from penstock.cli.opening import Json, command
+from penstock.cli.opening import command
 from penstock.engine.queue import Queue
 
 GROUP = "workers"
 BATCH = 100
 DEADLINE_S = 25.0
+SAMPLE_S = 0.1
 COUNTERS = 3
 PUT, ACKED, AGAIN = range(COUNTERS)
 
@@ -44,9 +46,9 @@ def demo(
         bool, typer.Option("--spark/--no-spark", help="Go on with Spark; takes a minute.")
     ] = False,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Where Spark's report and plot are left.")
+        Path | None, typer.Option("--report", help="Where Spark's pages and plots are left.")
     ] = None,
-    json: Json = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object, not a table.")] = False,
 ) -> int:
     """See a queue work, and survive kill -9, in a temporary folder. Takes a few seconds."""
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
@@ -54,9 +56,11 @@ def demo(
         if spark and facts["ok"]:
             from penstock.spark.demo import act
 
-            facts["spark"] = act(Path(folder) / "queue", Path(folder), show.note, report)
+            facts["spark"] = act(
+                Path(folder) / "queue", Path(folder), show.note, report, story=facts
+            )
             facts["ok"] = facts["spark"]["ok"]
-    if show.wants_json(json):
+    if json:
         show.emit(facts)
     else:
         _draw(facts)
@@ -102,6 +106,38 @@ class Worker:
         self.fate = "kill -9"
 
 
+class Course:
+    """What the workers' counters said over time, and what happened to them: for the plot."""
+
+    def __init__(self, workers: list[Worker]) -> None:
+        self.workers = workers
+        self.begun = time.monotonic()
+        self.samples: list[tuple[float, int, int]] = []
+        """Seconds, messages put so far, messages acked so far."""
+        self.marks: list[tuple[float, str]] = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> None:
+        self.thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+    def mark(self, text: str) -> None:
+        """Something happened now."""
+        self.marks.append((round(time.monotonic() - self.begun, 2), text))
+
+    def _watch(self) -> None:
+        while True:
+            counters = [worker.counters for worker in list(self.workers)]
+            put, acked = (sum(one[which] for one in counters) for which in (PUT, ACKED))
+            self.samples.append((round(time.monotonic() - self.begun, 2), put, acked))
+            if self.over.wait(SAMPLE_S):
+                return
+
+
 class _Demo:
     """One run."""
 
@@ -111,6 +147,7 @@ class _Demo:
         self.stop = self.context.RawValue(c_uint64, 0)
         self.workers: list[Worker] = []
         self.until = time.monotonic() + DEADLINE_S
+        self.course = Course(self.workers)
 
     def start(self, name: str, work: Callable[..., None], *arguments: object) -> Worker:
         """A new process."""
@@ -130,7 +167,7 @@ class _Demo:
     def run(self) -> dict[str, Any]:
         """The whole story."""
         try:
-            with Queue(self.path) as queue:
+            with Queue(self.path) as queue, self.course:
                 return self.play(queue)
         finally:
             for worker in self.workers:
@@ -148,11 +185,14 @@ class _Demo:
         self.wait(lambda: producers[0].counters[PUT] > self.messages // 3)
         self.wait(lambda: consumers[0].counters[ACKED] > 10 * BATCH)
         producers[0].kill()
+        self.course.mark("kill -9: producer 1")
         consumers[0].kill()
+        self.course.mark("kill -9: consumer 1")
         say("kill -9: producer 1 and consumer 1, in the middle of their work")
         verdict = queue.verify()
         say(f"verify: {verdict.frames} frames, {'clean' if verdict.is_ok else 'DAMAGED'}")
         self.start("consumer 3", consume, self.stop)
+        self.course.mark("consumer 3 joins")
         say("consumer 3 joins; it is handed what the dead one had")
         producers[1].process.join(max(0.0, self.until - time.monotonic()))
         put_s = time.monotonic() - begun
@@ -182,6 +222,8 @@ class _Demo:
             "clean_after_kill": is_clean,
             "put_per_second": kept / put_s if put_s else 0.0,
             "handled_per_second": kept / drain_s if drain_s else 0.0,
+            "course": self.course.samples,
+            "marks": self.course.marks,
             "workers": [
                 {"name": w.name, "fate": w.fate, "put": w.counters[PUT],
                  "acked": w.counters[ACKED], "given_again": w.counters[AGAIN]}
@@ -202,40 +244,46 @@ def count_bodies(queue: Queue) -> tuple[dict[int, int], int]:
 
 
 def _draw(facts: dict[str, Any]) -> None:
+    """The story in two tables: who did what, and what came of it."""
     names = ("name", "fate", "put", "acked", "given_again")
-    rows = ([worker[name] or "" for name in names] for worker in facts["workers"])
-    show.table(("process", "end", ">put", ">acked", ">given again"), rows)
-    show.facts(
-        {
-            "messages in the queue": f"{facts['messages']:,}",
-            "lost": facts["missing"],
-            "out of order or twice": facts["out_of_order"],
-            "not handled": facts["unhandled"],
-            "clean after kill -9": "yes" if facts["clean_after_kill"] else "no",
-            "put": f"{facts['put_per_second']:,.0f} messages/s by two processes",
-            "put, taken and acked": f"{facts['handled_per_second']:,.0f} messages/s",
-        }
-    )
+    rows = [[_cell(worker[name]) for name in names] for worker in facts["workers"]]
+    show.table(("process", "end", ">put", ">acked", ">given again"), rows, "Who did what")
+    told = [
+        ("messages in the queue", f"{facts['messages']:,}", ""),
+        ("lost", f"{facts['missing']:,}", _verdict(not facts["missing"])),
+        (
+            "out of order or twice",
+            f"{facts['out_of_order']:,}",
+            _verdict(not facts["out_of_order"]),
+        ),
+        ("not handled", f"{facts['unhandled']:,}", _verdict(not facts["unhandled"])),
+        ("frames after kill -9", "", _verdict(facts["clean_after_kill"])),
+        ("put by two processes", f"{facts['put_per_second']:,.0f}/s", ""),
+        ("put, taken and acked", f"{facts['handled_per_second']:,.0f}/s", ""),
+    ]
     if "spark" in facts:
-        _draw_spark(facts["spark"])
+        told += _spark_rows(facts["spark"])
+    show.table(("what", ">messages", ""), told, "What came of it")
+    page = facts.get("spark", {}).get("page")
+    if page:
+        show.line(f"plots and the audit: {Path(page).absolute().as_uri()}")
 
 
-def _draw_spark(found: dict[str, Any]) -> None:
-    widest = max(row["messages"] for row in found["tags"])
-    rows = [
-        (row["queue"], row["tag"] or "", f"{row['messages']:,}",
-         "█" * max(1, 40 * row["messages"] // widest))
-        for row in found["tags"]
-    ]  # fmt: skip
-    show.table(("queue", "tag", ">messages", ""), rows, "what Spark counted")
-    show.facts(
-        {
-            "three queues to Parquet": f"{found['rows_per_second']:,.0f} rows/s",
-            "alerts put back, once each": f"{found['alerts']} of {found['alerts_wanted']}",
-            "tasks killed meanwhile": found["killed_tasks"],
-            "audit": "all is well" if found["sound"] else "something is wrong",
-            "converted and compared": f"{found['converted']:,} messages",
-            "Spark's part": f"{found['seconds']} s, {found['start_s']} of them to start",
-            **({"report": found["report"]} if "report" in found else {}),
-        }
-    )
+def _spark_rows(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    alerts = f"{found['alerts']:,} of {found['alerts_wanted']:,}"
+    return [
+        ("three queues to Parquet by Spark", f"{found['rows_per_second']:,.0f}/s", ""),
+        ("counted by Spark", f"{found['counted']:,}", _verdict(found["counted"] == found["rows"])),
+        ("alerts put back, a task killed", alerts, _verdict(found["killed_tasks"] > 0)),
+        ("audited", f"{found['audited']:,}", _verdict(found["sound"])),
+        ("converted zbus to penstock", f"{found['converted']:,}", _verdict(True)),
+        ("seconds for Spark's part", f"{found['seconds']:.0f}", f"{found['start_s']:.0f} to start"),
+    ]
+
+
+def _cell(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and value else str(value or "")
+
+
+def _verdict(is_well: bool) -> str:
+    return "as it should be" if is_well else "WRONG"

@@ -15,7 +15,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +45,17 @@ Say = Callable[[str], None]
 
 
 def act(
-    orders: Path, folder: Path, say: Say, kept: Path | None = None, readings: int = READINGS
+    orders: Path,
+    folder: Path,
+    say: Say,
+    kept: Path | None = None,
+    readings: int = READINGS,
+    story: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Plays it; answers what was found, with `ok`; leaves the report in `kept`."""
+    """Plays it; answers what was found, with `ok`; leaves pages and plots in `kept`.
+
+    `story` is what the first act found, for the page.
+    """
     begun = time.monotonic()
     queues = folder / "queues"
     queues.mkdir()
@@ -64,7 +72,7 @@ def act(
     facts["start_s"] = round(ready - begun, 1)
     facts["seconds"] = round(time.monotonic() - begun, 1)
     if kept is not None:
-        facts["report"] = keep(kept, folder, facts)
+        facts["page"] = keep(kept, folder, facts, story or {})
     return facts
 
 
@@ -230,12 +238,64 @@ class _Hot:
 _ALERT = pa.schema([("body", pa.binary()), ("tag", pa.string()), ("id", pa.string())])
 
 
-def keep(to: Path, folder: Path, facts: dict[str, Any]) -> str:
-    """Leaves the audit's page and the plot of the rollup."""
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>penstock demo</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto }}
+svg {{ max-width: 100%; height: auto }}
+</style></head><body>
+<h1>penstock demo: <span style="color:{colour}">{verdict}</span></h1>
+<p>Two producers filled a queue, consumers drained it, and one of each was killed with
+<code>kill -9</code> on the way. {messages:,} messages stayed, {missing} were lost.</p>
+{course}
+<p>Then Spark read this queue and two more, of three formats, into Parquet: {counted:,} messages.
+It put {alerts} alerts back while one of its tasks was killed; each arrived once.</p>
+{tags}
+<p>The <a href="audit.html">audit</a> has checksums, gaps and repetitions of every queue.</p>
+</body></html>
+"""
+
+
+def keep(to: Path, folder: Path, facts: dict[str, Any], story: Mapping[str, Any]) -> str:
+    """Leaves a page with the plots, and the audit's page; answers where the former is."""
     files.make_folder(to)
-    page = (folder / "audit" / "audit.html").read_bytes()
-    _core.replace_file(to / "audit.html", page)
-    names = [{"tag": f"{r['queue']} {r['tag'] or ''}", "messages": r["messages"]}
-             for r in facts["tags"]]  # fmt: skip
-    _core.replace_file(to / "rollup.svg", report.plot_tags(names).encode())
-    return str(to)
+    _core.replace_file(to / "audit.html", (folder / "audit" / "audit.html").read_bytes())
+    page = PAGE.format(
+        colour="#176f2c" if facts["ok"] else "#b3261e",
+        verdict="nothing was lost" if facts["ok"] else "something is wrong",
+        messages=story.get("messages", 0), missing=story.get("missing", 0),
+        course=plot_course(story) if story.get("course") else "",
+        counted=facts["counted"], alerts=facts["alerts"], tags=plot_counts(facts["tags"]),
+    )  # fmt: skip
+    _core.replace_file(to / "index.html", page.encode())
+    return str(to / "index.html")
+
+
+def plot_course(story: Mapping[str, Any]) -> str:
+    """Messages put and acked over the seconds of the first act, kills marked; as SVG."""
+    figure, axes = report.figure(3.6)
+    seconds, put, acked = zip(*story["course"], strict=True)
+    axes.plot(seconds, put, label="put", color="#0b6e99")
+    axes.plot(seconds, acked, label="taken and acked", color="#d98c00")
+    top = max(put, default=1)
+    for number, (at, text) in enumerate(story["marks"]):
+        axes.axvline(at, color="#b3261e" if "kill" in text else "#888888", linestyle=":")
+        axes.annotate(text, (at, top * (0.95 - 0.09 * number)), fontsize=8, ha="left",
+                      xytext=(4, 0), textcoords="offset points")  # fmt: skip
+    axes.set_title("Messages so far: two producers, consumers, and two kills", loc="left")
+    axes.set_xlabel("seconds")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.legend(loc="lower right")
+    return report.svg(figure)
+
+
+def plot_counts(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What Spark counted, per queue and tag; as SVG."""
+    figure, axes = report.figure(1.2 + 0.25 * len(rows))
+    names = [f"{row['queue']} {row['tag'] or ''}" for row in rows]
+    bars = axes.barh(names, [row["messages"] for row in rows], color="#0b6e99")
+    axes.bar_label(bars, [f"{row['messages']:,}" for row in rows], padding=3, fontsize=8)
+    axes.set_xscale("log")
+    axes.invert_yaxis()
+    axes.set_title("Messages that Spark counted, by queue and tag", loc="left")
+    return report.svg(figure)

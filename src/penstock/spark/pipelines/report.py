@@ -56,14 +56,16 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def _figure(height: float) -> tuple[Any, Any]:
+def figure(height: float) -> tuple[Any, Any]:
+    """A figure and its axes."""
     from matplotlib.figure import Figure  # no pyplot: no windows, no global state
 
-    figure = Figure(figsize=(9, height), layout="constrained")
-    return figure, figure.subplots()
+    found = Figure(figsize=(9, height), layout="constrained")
+    return found, found.subplots()
 
 
-def _svg(figure: Any) -> str:
+def svg(figure: Any) -> str:
+    """The figure as text that a page can hold."""
     out = io.StringIO()
     figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
@@ -71,21 +73,23 @@ def _svg(figure: Any) -> str:
 
 
 def _plot_hours(rows: Sequence[Mapping[str, Any]]) -> str:
-    figure, axes = _figure(3)
+    drawn, axes = figure(3)
     known = [row for row in rows if row["hour"] is not None]
     hours, counts = [row["hour"] for row in known], [row["messages"] for row in known]
     axes.bar(hours, counts, width=1 / 26, align="edge")  # an hour is what follows its name
     axes.set_ylabel("messages")
-    figure.autofmt_xdate()
-    return _svg(figure)
+    axes.set_title("Messages per hour, UTC", loc="left")
+    drawn.autofmt_xdate()
+    return svg(drawn)
 
 
 def plot_tags(rows: Sequence[Mapping[str, Any]]) -> str:
     """Messages per tag, as SVG."""
-    figure, axes = _figure(1 + 0.25 * len(rows))
+    drawn, axes = figure(1 + 0.25 * len(rows))
     names = ["(none)" if row["tag"] is None else str(row["tag"])[:40] for row in rows]
     names = [name.replace("$", r"\$") for name in names]  # a dollar would begin a formula
     axes.barh(names, [row["messages"] for row in rows])
     axes.invert_yaxis()
     axes.set_xlabel("messages")
-    return _svg(figure)
+    axes.set_title("Messages per tag", loc="left")
+    return svg(drawn)

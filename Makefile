@@ -16,7 +16,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow spark-versions check bench ladder docs
+.PHONY: help setup demo test test-slow spark-versions check bench ladder docs bench-peers site wheels dist
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +48,26 @@ bench: setup ## measure this machine
 
 ladder: setup ## climb the reliability ladder: RUNG=T5 (none: all) SIZE=ci|release
 	$(BIN)/python -m tests.ladder $(RUNG) --size $(SIZE)
+
+bench-peers: setup ## measure penstock beside other Python queues, in an environment of its own
+	$(PYTHON) -m venv build/peers
+	build/peers/bin/python -m pip install --quiet --disable-pip-version-check -r benches/against/peers.txt
+	PYTHONPATH=src:. build/peers/bin/python -m benches.against.peers
+	PYTHONPATH=. build/peers/bin/python -m tools.plot_peers benches/results/peers.json build/peers.svg
+
+site: setup ## build the documentation as a website, in build/site
+	$(PYTHON) -m venv build/site-env
+	build/site-env/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	build/site-env/bin/mkdocs build --strict --quiet
+	@echo "open file://$(CURDIR)/build/site/index.html"
+
+wheels: setup ## build the wheels, in build/wheels
+	$(PYTHON) -m venv build/wheels-env
+	build/wheels-env/bin/python -m pip install --quiet --disable-pip-version-check 'maturin[zig]==1.16.0'
+	PATH="$(CURDIR)/build/wheels-env/bin:$$PATH" build/wheels-env/bin/python -m tools.wheels build
+
+dist: wheels ## build the wheels and try each in a fresh environment
+	build/wheels-env/bin/python -m tools.wheels check
 
 docs: setup ## write the byte tables of docs/formats anew from the layouts
 	$(BIN)/python -m tools.docs

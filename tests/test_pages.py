@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import queue
+import json
 import re
-import threading
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from penstock.options import GroupOptions, QueueOptions
-from tests.waiting import until_it_waits
+from tests.cli import transcripts
+from tools import plot_peers
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-PAGES = [README, *sorted(DOCS.glob("*.md"))]
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+# These are run elsewhere (tests/spark, tests/formats), or need what no test has: a real zbus
+# folder, a stuck Beat, jars.
+ELSEWHERE = {
+    "filebeat-spool-to-table.md", "filebeat-queue-stuck.md", "open-a-zbus-folder.md",
+    "delta-and-kafka.md", "kafka-in-spark.md",
+}  # fmt: skip
+GUIDES = [
+    page.relative_to(DOCS)
+    for page in [*sorted(DOCS.glob("howto/*.md")), *sorted(DOCS.glob("migrate/*.md"))]
+    if page.name not in ELSEWHERE
+] + [Path("tables.md")]
 
 
 def blocks(page: Path) -> list[tuple[int, str, str]]:
@@ -53,21 +63,58 @@ def test_the_python_of_a_format_s_page_runs(
         exec(compile("\n" * (line - 1) + text, str(page), "exec"), {"__name__": "page"})
 
 
-def test_the_first_lines_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    handled: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    scope: dict[str, Any] = {"__name__": "page", "handle": handled.put}
+def has_console(page: Path) -> bool:
+    return any(language == "console" for _, language, _ in blocks(page))
 
-    def close_once_it_waits() -> None:
-        assert handled.get() == b"..."
-        until_it_waits(threading.main_thread(), scope["queue"])
-        scope["queue"].close()
 
-    line, _, text = blocks(README)[0]
-    thread = threading.Thread(target=close_once_it_waits)
-    thread.start()
-    exec(compile("\n" * (line - 1) + text, "README.md", "exec"), scope)
-    thread.join()
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(str(name), marks=[pytest.mark.slow] if has_console(DOCS / name) else [])
+        for name in GUIDES
+    ],
+)
+def test_every_block_of_a_guide_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_page(DOCS / name, tmp_path, monkeypatch)
+
+
+def test_every_block_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The test of docs/spark.md runs the one block that needs Spark.
+    run_page(README, tmp_path, monkeypatch, without="penstock.spark")
+
+
+def run_page(
+    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, without: str = "\0"
+) -> None:
+    """Runs a page's Python and its transcripts, from its first block to its last."""
+    monkeypatch.chdir(folder)
+    scope: dict[str, object] = {"__name__": "page"}
+    for line, language, text in blocks(page):
+        if without in text or (language == "sh" and "pip install" in text):
+            continue
+        if language == "console":
+            for step in transcripts.steps(f"```console\n{text}```\n"):
+                found = transcripts.show(step.command, folder)
+                assert transcripts.matches(step.shown, found), f"$ {step.command}\n{found}"
+            continue
+        assert language == "python", f"{page.name}:{line}: a block that no test runs"
+        exec(compile("\n" * (line - 1) + text, str(page), "exec"), scope)
+
+
+def test_there_are_guides_enough_and_the_index_has_all_of_them() -> None:
+    for folder, least in (("howto", 15), ("migrate", 6)):
+        pages = {page.name for page in (DOCS / folder).glob("*.md")} - {"index.md"}
+        listed = set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / folder / "index.md").read_text()))
+        assert pages == listed
+        assert len(pages) >= least
+
+
+def test_the_readme_shows_the_figures_that_were_measured() -> None:
+    found = json.loads((DOCS / "images" / "peers.json").read_text())
+    assert plot_peers.table(found) in README.read_text()
+    assert found["machine"]["cpu"] in README.read_text()
 
 
 def test_every_test_that_a_page_names_is_there() -> None:
@@ -83,7 +130,7 @@ def test_durability_names_tests_for_what_it_promises() -> None:
 def test_every_link_between_pages_leads_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
 
 
 @pytest.mark.parametrize("options", [QueueOptions, GroupOptions])
@@ -98,3 +145,23 @@ def test_the_reference_has_every_option_with_its_default(
         shown = rows.get(field.name)
         assert shown is not None, f"docs/reference.md lacks the option {field.name}"
         assert eval(shown, {"MiB": 1 << 20}) == default, f"{field.name} is {default!r}"
+
+
+SOURCES = (ROOT, ROOT / "src/penstock", ROOT / "rust/src")
+
+
+def test_contributing_and_internals_name_only_what_exists() -> None:
+    for page in [ROOT / "CONTRIBUTING.md", *sorted((DOCS / "internals").glob("*.md"))]:
+        named = re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", page.read_text())
+        missing = [
+            name for name in named
+            if "<" not in name and not any((root / name).exists() for root in SOURCES)
+            and not name.startswith((".penstock", "build/"))
+        ]  # fmt: skip
+        assert missing == [], page.name
+
+
+def test_contributing_names_only_targets_that_exist() -> None:
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.M)
+    named = re.findall(r"`make ([a-z-]+)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert set(named) <= set(targets)

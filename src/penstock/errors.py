@@ -184,7 +184,7 @@ class CommitError(PenstockError, RuntimeError):
 
 
 class GroupError(PenstockError, ValueError):
-    """No such group, a name it can't have, or a group that someone has for himself."""
+    """No such group, a name that is not allowed, or a group that another consumer uses alone."""
 
 
 class ClosedError(PenstockError, ValueError):

@@ -57,6 +57,13 @@ def test_the_python_and_the_sql_of_the_page_run(
     assert "eu.created" in capsys.readouterr().out
 
 
+@pytest.mark.spark
+def test_the_page_for_people_from_kafka_runs(spark: SparkSession, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "migrate" / "kafka-in-spark.md").read_text()
+    for text in blocks(page, "python"):
+        exec(text.replace('"orders"', f'"{tmp_path}/orders"'), {})
+
+
 def named(heading: str) -> list[str]:
     """The options in the first column of a section's table."""
     _, _, section = PAGE.partition(f"\n## {heading}\n")

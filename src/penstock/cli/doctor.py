@@ -51,7 +51,7 @@ def doctor(
     measure: Annotated[bool, typer.Option(help="Write and sync a small file there.")] = True,
     json: Json = None,
 ) -> int:
-    """Say what the place of a queue can promise. Exit code 1: a queue would not be safe there."""
+    """Check what this disk and machine can promise a queue. Exit code 1: it would not be safe."""
     folder = path
     while not folder.is_dir():
         folder = folder.absolute().parent

@@ -109,9 +109,7 @@ def convert(
     verify: Annotated[bool, typer.Option(help="Read both again and compare.")] = True,
     groups: Annotated[
         bool | None,
-        typer.Option(
-            help="Groups go on where they stood; unless said, not where that deletes messages."
-        ),
+        typer.Option(help="Copy where groups stand; by default unless that would delete messages."),
     ] = None,
     dry_run: DryRun = False,
     json: Json = None,

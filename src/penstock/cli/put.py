@@ -48,7 +48,7 @@ def put(
         opening.option(
             "--durability",
             variable="PENSTOCK_DURABILITY",
-            help="process, interval or always; unless said, as the queue has it.",
+            help="process, interval or always; by default the queue's own.",
         ),
     ] = None,
     create: Annotated[bool, typer.Option(help="Make the queue when there is none.")] = True,

@@ -94,7 +94,7 @@ def purge(
     dry_run: DryRun = False,
     json: Json = None,
 ) -> None:
-    """Every group is done with everything, and what that frees is deleted."""
+    """Ack every message for every group, then delete the segments that nobody needs."""
     if dry_run:
         with at.reading() as queue:
             count = glance.count_from(queue.store, queue.end().head)
@@ -119,7 +119,7 @@ def trim(
     dry_run: DryRun = False,
     json: Json = None,
 ) -> None:
-    """Delete whole segments: say what would go, and why not more, with --dry-run."""
+    """Delete whole segments, oldest first; --dry-run says what would go and what keeps the rest."""
     seconds = positions.seconds_of(age) if age else None
     if age and seconds is None:
         raise OptionError("--age", age, "an age like 7d, 12h or 90s")

@@ -1,9 +1,9 @@
 """Builds the wheels, and tries them: `make wheels`, `make dist`.
 
-    python -m tools.wheels build [TARGET...]     into build/wheels; all targets unless some are named
-    python -m tools.wheels check                 sizes and tags; those of this machine in a fresh venv
+    python -m tools.wheels build [TARGET...]    into build/wheels; all targets, or those named
+    python -m tools.wheels check                sizes; wheels for this machine in a fresh venv
 
-Each wheel is stripped and for the stable ABI of Python 3.11, so one wheel serves every later Python.
+Each wheel is stripped and for the stable ABI of Python 3.11: one wheel serves every later Python.
 zig (a package of PyPI) is the linker: it links against the glibc of manylinux2014, and for other
 processors. Rust's own part of a target comes from rustup; a target that can't be had is left out,
 with a word, and the exit code says so.

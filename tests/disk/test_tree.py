@@ -20,9 +20,9 @@ def files_of(path: Path) -> set[str]:
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_file_of_a_used_queue_is_in_the_table(format: str, tmp_path: Path) -> None:
     path = tmp_path / ("queue.bin" if format == "vqs" else "queue")
-    small = {} if format == "vqs" else {"segment_bytes": 64 * 1024}
+    small = None if format == "vqs" else 64 * 1024
     seen = set()
-    with Queue(path, format=format, **small) as queue:
+    with Queue(path, format=format, segment_bytes=small) as queue:
         group = queue.group("workers")
         for _ in range(200):
             queue.put(b'{"x": "%s"}' % (b"x" * 1000), key="k", delay=0.001)

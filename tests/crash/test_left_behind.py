@@ -6,6 +6,7 @@ was closed, no page is lost.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock import _core
 from penstock.disk.control import CONTROL
+from tests.failing import failing_syncs
 
 FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
 COUNT = 20
@@ -297,3 +300,76 @@ def test_zbus_reader_files_that_were_cut_short_cost_no_message(tmp_path: Path, l
     with penstock.Queue(tmp_path / "queue", create=False, **given) as queue:
         found = [bytes(message.body) for message in queue.group().get_many(COUNT * 2)]
     assert found == [body(number) for number in range(5, COUNT)]
+
+
+@pytest.mark.parametrize(
+    ("format", "layout", "written"),
+    [
+        ("zbus", "doc000", ["*.idx"]),
+        ("vqs", "doc", ["queue.bin"]),
+        ("vqs", "stage4", ["data.dat", "meta.dat"]),
+        ("mfq", None, ["0*", "producer.offset", "consumer.offset"]),
+    ],
+)
+def test_after_a_failed_sync_everything_that_was_not_synced_gets_a_new_place(
+    tmp_path: Path, format: str, layout: str | None, written: list[str]
+) -> None:
+    """The kernel may hold a page for clean that the disk never got: storing there again, or syncing
+    again, proves nothing."""
+    path, given = tmp_path / "queue.bin", options(format, durability="always")
+    queue = penstock.Queue(path, format=format, layout=layout, **given)
+    queue.put(body(0))
+    queue.get(0).ack()
+    queue.put(body(1))
+    with failing_syncs(), pytest.raises(penstock.PenstockError):
+        queue.put(body(2))
+    with contextlib.suppress(penstock.PenstockError):
+        queue.close()
+
+    def places() -> dict[Path, int]:
+        files = [file for name in written for file in tmp_path.rglob(name)]
+        return {file: file.stat().st_ino for file in files if ".penstock" not in str(file)}
+
+    before = places()
+    assert len(before) == len(written)
+    # Held open: or a new file might get the number of the old one.
+    with contextlib.ExitStack() as held:
+        for file in before:
+            held.enter_context(file.open("rb"))
+        with penstock.Queue(path, create=False, **given) as queue:
+            queue.put(body(3))
+            assert body(3) in there(queue)
+            assert body(1) in there(queue)
+        after = places()
+    assert [file for file in before if after[file] == before[file]] == []
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_group_that_was_set_back_stays_there_after_the_next_power_cut(
+    tmp_path: Path, format: str
+) -> None:
+    """A group that acks by getting goes by its table, whose old page was never to come back."""
+    clock = penstock.ManualClock()
+    name, given = "queue.bin" if format == "vqs" else "queue", options(format, clock=clock)
+    with penstock.Queue(tmp_path / "open" / name, format=format, **given) as queue:
+        group = queue.group("all", ack="auto")
+        queue.put(b"a" * 100)
+        group.get(0)
+        queue.sync()
+        shutil.copytree(tmp_path / "open", tmp_path / "left")
+        queue.put(b"b" * 300)
+        group.get(0)
+        groups = next((tmp_path / "open").rglob("groups"))
+        older = tmp_path / "left" / groups.relative_to(tmp_path / "open")
+        shutil.rmtree(older)
+        shutil.copytree(groups, older)
+    clock.restart(5)
+    _core.record_effects(True)
+    try:
+        with penstock.Queue(tmp_path / "left" / name, create=False, **given):
+            effects = _core.take_effects()
+    finally:
+        _core.record_effects(False)
+    table = (older / "all" / "table").stat().st_ino
+    is_synced = any(effect[:2] == ("sync", table) for effect in effects)
+    assert is_synced or format == "beats"  # There, no place is ever used again.

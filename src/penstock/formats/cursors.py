@@ -93,8 +93,11 @@ def _cut(store: Store, folder: Path, tail: int) -> None:
     core = _open(store, folder, tail)
     try:
         core.cut(tail)
+        core.sync()
     finally:
         core.close()
+    # A group that acks by getting goes by its table, too: the old one must not come back.
+    _core.sync_file(folder / "table")
 
 
 def _open(store: Store, folder: Path, start: int) -> _core.Group:

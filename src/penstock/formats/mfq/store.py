@@ -22,7 +22,7 @@ from penstock import _core
 from penstock.disk import control, files, sides
 from penstock.disk.groups import Progress
 from penstock.errors import CorruptError, OptionError, RefusedError
-from penstock.formats import past
+from penstock.formats import past, recovering
 from penstock.formats.base import Store
 from penstock.formats.mfq import layouts, segments
 from penstock.formats.mfq.segments import CONSUMER, PRODUCER, read_offset, write_offset
@@ -319,7 +319,7 @@ class MfqStore(Store):
             # What begins below the durable offset was there, whole, when it was listed.
             is_unborn = base >= end.durable and entry.stat().st_size == 0
             if base > end.segment_base or is_unborn:
-                self._set_aside(Path(entry.path))
+                recovering.set_aside(self, Path(entry.path))
                 sides.drop(self.sidecar, self._side_kinds(), base)
             else:
                 is_empty = False
@@ -327,6 +327,9 @@ class MfqStore(Store):
             segments.make_segment(self.path, self.sidecar, end.tail, self.segment_bytes)
         self._set_back(PRODUCER, end)
         self._set_back(CONSUMER, end)
+        if past.is_poisoned:
+            for name in (PRODUCER, CONSUMER):
+                recovering.copy_anew(self, segments.offset_path(self.path, name))
         if (
             past.is_closed
         ):  # Only then: until `durable` is synced anew a power cut brings the old one back.
@@ -338,7 +341,7 @@ class MfqStore(Store):
             if info.end is not None and info.end <= end.durable:
                 continue
             if past.is_poisoned:
-                self._copy_anew(info)
+                recovering.copy_anew(self, info.path)
             # A file of checksums that is made here, with none in it, would say after another power
             # cut that no frame of its segment was ever synced.
             is_open = info.end is None and self._checksums_of(info).exists()
@@ -362,26 +365,6 @@ class MfqStore(Store):
                 log.warning("%s: %s says %d, the queue was synced up to %d; corrected",
                             self.path, name, found, tail)  # fmt: skip
             write_offset(self.path, name, tail)
-
-    def _copy_anew(self, info: SegmentInfo) -> None:
-        """After a failed sync nobody knows what is on the disk: the bytes go to a new file."""
-        prepared = self.sidecar / f"copy-{info.path.name}"
-        _core.unlink_file(prepared)
-        _core.create_file(prepared, info.size)
-        with files.reading(info.path) as stream:
-            at = 0
-            while piece := stream.read(1 << 20):
-                if any(piece):
-                    _core.write_file(prepared, at, piece)
-                at += len(piece)
-        _core.sync_file(prepared)
-        _core.rename_file(prepared, info.path)
-
-    def _set_aside(self, path: Path) -> None:
-        folder = self.sidecar / "quarantine"
-        files.make_folder(folder)
-        log.warning("%s: set aside in %s", path, folder)
-        _core.rename_file(path, folder / f"{path.name}.{self.clock.wall_now_ns()}")
 
     # ── rolling and keeping ────────────────────────────────────────────────────────────────
 
@@ -438,9 +421,7 @@ class MfqStore(Store):
 
     def leave(self, shared: _core.Shared) -> None:
         """Drops files that were only prepared."""
-        for entry in list(os.scandir(self.sidecar)):
-            if entry.name.endswith(".seg"):
-                _core.unlink_file(Path(entry.path))
+        recovering.drop_prepared(self, ".seg")
 
     def verify_extra(self, verdict: Verdict) -> None:
         """That the producer's offset is not behind, and the consumer's one of a message."""

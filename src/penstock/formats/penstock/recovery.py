@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock import _core
-from penstock.disk import control, files
+from penstock.disk import control
 from penstock.errors import CorruptError, NoQueueError
-from penstock.formats import known_damage
+from penstock.formats import known_damage, recovering
 from penstock.formats.past import Past, frames_end
 from penstock.formats.penstock import layouts, segments
 from penstock.formats.values import Damage, End, SegmentInfo
@@ -183,12 +183,9 @@ def recover(store: PenstockStore, end: End, past: Past) -> End:
     """Clears what was dropped and begins a new segment where the old must not go on."""
     later = [info for info in store.segments() if info.base > end.segment_base]
     for info in later:
-        set_aside(store, info)
+        recovering.set_aside(store, info.path)
     if later:
         store.segments(fresh=True)
-        # A name that came back after the next power cut would lie below what was synced by then.
-        _core.sync_folder(store.sidecar / "quarantine")
-        _core.sync_folder(store.path / "log")
     if store.segments().at(end.segment_base) is None:
         prepared, new = store.prepare_segment(end.tail, end.next_number, 0, body=b"")
         _core.sync_file(prepared)
@@ -203,7 +200,7 @@ def recover(store: PenstockStore, end: End, past: Past) -> End:
     if past.is_killed and words is not None and is_here and not store.is_encrypted:
         return go_on(store, end, words)
     store.index.forget()
-    store.drop_prepared()
+    recovering.drop_prepared(store, ".seg")
     make_durable(store, end, poisoned=poisoned)
     store.seal_quietly(store.segments())
     if store.is_encrypted or poisoned:
@@ -227,19 +224,12 @@ def go_on(store: PenstockStore, end: End, words: control.Words) -> End:
 
 
 def make_durable(store: PenstockStore, end: End, *, poisoned: bool) -> None:
-    """Full segments above `durable`, and all names: nobody may have synced them yet.
-
-    After a failed sync the kernel may hold pages for clean that never reached the disk: then a
-    copy is synced and takes the segment's place.
-    """
+    """Full segments above `durable`, and all names: nobody may have synced them yet."""
     for info in store.segments():
         if info.end is None or info.end <= end.durable:
             continue
         if poisoned:
-            copy = store.sidecar / f"copy-{info.path.name}"
-            _core.unlink_file(copy)
-            _core.create_file(copy, info.size, head=files.read_bytes(info.path), synced=True)
-            _core.rename_file(copy, info.path)
+            recovering.copy_anew(store, info.path)
         else:
             _core.sync_file(info.path)
     _core.sync_folder(store.path / "log")
@@ -283,10 +273,3 @@ def move_on(store: PenstockStore, end: End, *, poisoned: bool) -> End:
     _core.rename_file(prepared, new.path)
     _core.sync_folder(new.path.parent)
     return replace(end, segment_base=new.base, durable=end.tail)
-
-
-def set_aside(store: PenstockStore, info: SegmentInfo) -> None:
-    """Moves a file to the quarantine, where nothing reads it and nothing deletes it."""
-    folder = store.sidecar / "quarantine"
-    files.make_folder(folder)
-    _core.rename_file(info.path, folder / f"{info.path.name}.{store.clock.wall_now_ns()}")

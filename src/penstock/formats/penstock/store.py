@@ -14,6 +14,7 @@ from typing import ClassVar
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import CorruptError, FormatError, KeyNeededError, OptionError, RefusedError
+from penstock.formats import recovering
 from penstock.formats.base import (
     Capabilities,
     Damage,
@@ -370,14 +371,7 @@ class PenstockStore(Store):
         """Seals what is full and drops files that were only prepared."""
         self.seal_quietly(self.segments())
         self.index.tidy(self.segments_above(0))
-        self.drop_prepared()
-
-    def drop_prepared(self) -> None:
-        """Removes files that were to become segments. After a power cut they need not be empty: a
-        segment whose new name was lost has its old one again."""
-        for entry in list(os.scandir(self.sidecar)):
-            if entry.name.endswith(".seg"):
-                _core.unlink_file(Path(entry.path))
+        recovering.drop_prepared(self, ".seg")
 
     def verify_extra(self, verdict: Verdict) -> None:
         """Every segment's header, and that each one continues the one before it."""

@@ -27,7 +27,6 @@ PENDING = "header.new"
 MAKING = "making"
 FIXED_AT = layouts.WORDS_AT + 4 * len(layouts.WORDS)
 """From here on the header holds settings and labels."""
-COPY_BYTES = 1 << 20
 LONGEST_S = 4e9
 """No option is a longer time; the header has room for a little more."""
 LABELS = ("labels", "set_labels", "remove_labels")
@@ -150,14 +149,3 @@ def finish(path: Path, sidecar: Path, stage: Stage) -> None:
     if len(header.read_bytes(path, stage)) == FIXED_AT + len(new):
         _core.write_file(stage.header_path(path), FIXED_AT, new, synced=True)
     _core.unlink_file(sidecar / PENDING)
-
-
-def store_again(segment: _core.Segment, first: int, last: int) -> None:
-    """Stores bytes once more, so that they are synced once more.
-
-    After a failed sync the kernel may hold them for clean although the disk has not got them.
-    """
-    while first < last:
-        length = min(COPY_BYTES, last - first)
-        segment.store(segment.position(first), segment.read(segment.position(first), length))
-        first += length

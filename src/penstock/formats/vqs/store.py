@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from penstock import _core
 from penstock.disk import control, files, sides
 from penstock.errors import CorruptError, FormatError, OptionError, StorageError
-from penstock.formats import past
+from penstock.formats import past, recovering
 from penstock.formats.base import Capabilities, Damage, End, NewSegment, SegmentInfo, Store
 from penstock.formats.past import Past
 from penstock.formats.segment_list import SegmentList
@@ -351,9 +351,10 @@ class VqsStore(Store):
         settings.finish(self.path, self.sidecar, self.stage)
         settings.remember(self.sidecar, self.layout, self.identity)
         _core.unlink_file(self.sidecar / "resize.bin")
-        segment = self._ring(end.head, writable=True, watched=False)
         if past.is_poisoned:
-            settings.store_again(segment, end.durable, end.tail)
+            for path in {self.data_path, self.stage.header_path(self.path)}:
+                recovering.copy_anew(self, path)
+        segment = self._ring(end.head, writable=True, watched=False)
         if not past.is_closed:
             segment.recover_sides(end.tail, end.durable)
         words = self._words(end)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import control, files
+from penstock.formats import recovering
 from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Damage, End, SegmentInfo
 from penstock.formats.zbus import readers
@@ -237,7 +238,7 @@ def recover(store: ZbusStore, end: End, past: Past) -> End:
     if len(blocks) != len(found.blocks):
         found.write_range(found.start, len(blocks))
         for block in born(found)[len(blocks) :]:
-            _set_aside(store, segment_path(store.path, block.base))
+            recovering.set_aside(store, segment_path(store.path, block.base))
     path = segment_path(store.path, end.segment_base)
     if not path.exists():
         _core.create_file(path, 0, synced=True)
@@ -255,6 +256,10 @@ def recover(store: ZbusStore, end: End, past: Past) -> End:
     if past.is_closed and end.durable == end.tail:
         return end
     if past.is_poisoned:
+        for block in blocks[:-1]:
+            if block.base + block.end > end.durable:
+                recovering.copy_anew(store, segment_path(store.path, block.base))
+        recovering.copy_anew(store, store.index_path)
         return _move_on(store, found, last, end)
     for block, following in itertools.pairwise(blocks):
         older = segment_path(store.path, block.base)
@@ -270,14 +275,6 @@ def recover(store: ZbusStore, end: End, past: Past) -> End:
     segment.sync()
     _core.sync_file(store.index_path)
     return replace(end, durable=end.tail)
-
-
-def _set_aside(store: ZbusStore, path: Path) -> None:
-    """Keeps a file that is no part of the queue any more, where nobody stumbles over it."""
-    folder = store.sidecar / "quarantine"
-    files.make_folder(folder)
-    if path.exists():
-        _core.rename_file(path, folder / f"{path.name}.{store.clock.wall_now_ns()}")
 
 
 def _begin_block(store: ZbusStore, found: Index, number: int, base: int, end: int) -> Block:

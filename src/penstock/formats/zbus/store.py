@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import secrets
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +13,7 @@ from penstock import _core
 from penstock.disk import control, files
 from penstock.disk.groups import Progress
 from penstock.errors import FormatError, OptionError, RefusedError
-from penstock.formats import past
+from penstock.formats import past, recovering
 from penstock.formats.base import (
     Capabilities,
     Damage,
@@ -250,9 +249,7 @@ class ZbusStore(Store):
         """Cuts the last block to what was written, and drops what was only prepared."""
         self._cut(shared.segment_base)
         files.write_json(self.sidecar / PLACES, readers.places(self.path), synced=False)
-        for entry in list(os.scandir(self.sidecar)):
-            if entry.name.endswith(".zbus"):
-                _core.unlink_file(Path(entry.path))
+        recovering.drop_prepared(self, ".zbus")
 
     def after_trim(self, kept: SegmentInfo) -> None:
         """BlockStart moves on disk, with the count, by one write; files go afterwards."""

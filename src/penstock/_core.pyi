@@ -681,6 +681,17 @@ class Group:
         """Hands nothing out until `resume`, in every process."""
 
     @property
+    def replayed_next(self) -> int | None:
+        """Where reading goes on by the journal; none where this opener had no reason to read it."""
+
+    @property
+    def torn(self) -> tuple[Path, int] | None:
+        """The journal and the byte from which on it could not be read, if that was so."""
+
+    def journal_next(self) -> None:
+        """Journals how far reading has got, where no message says so."""
+
+    @property
     def is_paused(self) -> bool:
         """Whether it is paused."""
 

@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 
+use super::Group;
 use super::journal::Kind;
 use super::reader::{Found, Reader};
 use super::receipt::Receipt;
 use super::table::{Entry, NEVER, State, at};
-use super::{GONE, Group, PAUSED};
 use crate::bytes::checksum::key_hash;
 use crate::errors;
 use crate::formats::frame::{Fault, FrameView, NO_TIME};
@@ -160,7 +160,7 @@ impl Group {
             && self.mirror.is_none()
             && self.table.attention() == NEVER
             && self.table.small(at::READY_LEN) == 0
-            && self.table.small(at::FLAGS) & (PAUSED | GONE) == 0
+            && self.table.small(at::FLAGS) == 0
             && self.settings.expire_ns.load(Ordering::Relaxed) == 0
             && !self.is_always
     }
@@ -231,7 +231,7 @@ impl Group {
         wish: &Wish,
         out: &mut Vec<Claimed>,
     ) -> Result<Stop, Stop> {
-        if self.table.small(at::FLAGS) & (PAUSED | GONE) != 0 {
+        if self.is_paused() || self.is_gone() {
             return Ok(Stop::Enough);
         }
         let stop = self.hand_out(reader, wish, out);

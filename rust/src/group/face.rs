@@ -12,9 +12,8 @@ use super::claim::Claimed;
 use super::journal::{Journal, Kind, Record};
 use super::reader::Reader;
 use super::table::{Entry, MAX_ENTRIES, NEVER, NONE, State, Table, at};
-use super::{GONE, Group, MAGIC, PAUSED, PyMirror, Receipt, Settings};
+use super::{GONE, Group, MAGIC, PAUSED, PyMirror, Receipt, Settings, opening};
 use crate::append::seconds_to_ns;
-use crate::bytes::checksum::key_hash;
 use crate::bytes::tags::{self, Filter};
 use crate::clock::Clock;
 use crate::errors;
@@ -173,6 +172,7 @@ impl PyGroup {
         let boot_id = shared.control.boot();
         let table = Table::open(&folder.join("table")).map_err(|e| errors::os(e, &folder))?;
         let is_same_boot = table.wide(at::MAGIC) == MAGIC && table.wide(at::BOOT) == boot_id;
+        let is_alone = opening::is_alone(shared, &table).map_err(|e| errors::os(e, &folder))?;
         let found = Journal::open_newest(&folder).map_err(|e| errors::os(e, &folder))?;
         let is_new = found.is_none();
         let opened = match found {
@@ -208,6 +208,9 @@ impl PyGroup {
             table,
             folder,
             journal_name: opened.name().into(),
+            process: std::process::id(),
+            replayed_next: u64::MAX.into(),
+            torn: Mutex::new(None),
             journal: Mutex::new(opened),
             spare: Mutex::new(None),
             reader: Mutex::new(Reader::new(parse_filter(tags, dialect)?)),
@@ -224,9 +227,12 @@ impl PyGroup {
             owes: AtomicBool::new(false),
             codec: OnceLock::new(),
         };
+        group.enter(is_alone || !is_same_boot);
         if !is_same_boot {
             let done = py.detach(|| group.prepare(is_new, boot_id));
             done.map_err(|error| errors::os(error, &group.folder))?;
+        } else {
+            group.check(py, is_alone)?;
         }
         if is_new {
             group.mirror()?;
@@ -368,23 +374,7 @@ impl PyGroup {
     /// and whoever sets the wall clock makes nobody idle.
     fn idle_ns(&self, py: Python<'_>, tail: u64) -> PyResult<i64> {
         let _held = self.0.take(py)?;
-        let (table, now) = (&self.0.table, self.0.clock().boot());
-        let words = [at::NEXT, at::CURSOR, at::DELIVERED, at::ACKED, at::TOKEN];
-        let seen = words.iter().flat_map(|word| table.wide(*word).to_le_bytes());
-        let mark = match self.0.cursor() < tail {
-            true => key_hash(&seen.collect::<Vec<u8>>()),
-            false => 0, // Nothing to do is not idle.
-        };
-        let is_same = mark != 0 && mark == table.wide(at::IDLE_MARK);
-        let since = now.saturating_sub(table.wide(at::IDLE_AT).cast_signed()).max(0);
-        let idle = match is_same {
-            true => table.wide(at::IDLE).cast_signed().max(0).saturating_add(since),
-            false => 0,
-        };
-        table.set_wide(at::IDLE, idle.cast_unsigned());
-        table.set_wide(at::IDLE_AT, now.cast_unsigned());
-        table.set_wide(at::IDLE_MARK, mark);
-        Ok(idle)
+        Ok(self.0.idle(tail, self.0.clock().boot()))
     }
 
     /// Seconds until something may be there without a signal: the next deadline, or the time to
@@ -409,7 +399,7 @@ impl PyGroup {
     /// Whether it is paused.
     #[getter]
     fn is_paused(&self) -> bool {
-        self.0.table.small(at::FLAGS) & PAUSED != 0
+        self.0.is_paused()
     }
 
     /// Counts since the group was made, and what is out now.
@@ -540,6 +530,26 @@ impl PyGroup {
         drop(held);
         self.0.control.signal();
         Ok(())
+    }
+
+    /// Journals how far reading has got, where no message says so.
+    fn journal_next(&self, py: Python<'_>) -> PyResult<()> {
+        let held = self.0.take(py)?;
+        self.0.journal_next().map_err(|error| errors::os(error, &self.0.folder))?;
+        drop(held);
+        Ok(())
+    }
+
+    /// Where reading goes on by the journal; none where this opener had no reason to read it.
+    #[getter]
+    fn replayed_next(&self) -> Option<u64> {
+        Some(self.0.replayed_next.load(Ordering::Relaxed)).filter(|next| *next != u64::MAX)
+    }
+
+    /// The journal and the byte from which on it could not be read, if that was so.
+    #[getter]
+    fn torn(&self) -> Option<(PathBuf, u64)> {
+        self.0.torn.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
 
     /// Syncs the journal (and, for groups that ack by getting, the word).

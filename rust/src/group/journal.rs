@@ -19,7 +19,10 @@ use crate::files::region;
 use crate::group::table::{Entry, NONE, State};
 use crate::sys::mapping::Mapping;
 
-const RESERVED_BYTES: usize = 1 << 30;
+/// Mapped at first: room for what is written until the journal is rewritten. A longer one is mapped
+/// anew, twice as long.
+const MAPPED_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 1 << 30;
 const GROW_BYTES: u64 = 256 << 10;
 /// A journal smaller than this is never rewritten.
 pub const SMALL_BYTES: u64 = 8 << 20;
@@ -27,6 +30,8 @@ pub const SMALL_BYTES: u64 = 8 << 20;
 const SHORT_BYTES: usize = 24;
 const USUAL_BYTES: usize = 64;
 const LONG_BYTES: usize = 80;
+/// No journal has such a number: one a nanosecond for years.
+const MAX_NAME: u64 = 1 << 60;
 const SPARE: &str = "spare";
 
 /// What happened.
@@ -238,6 +243,7 @@ fn all(folder: &Path) -> std::io::Result<Vec<u64>> {
         let file_name = entry?.file_name();
         let number =
             file_name.to_str().and_then(|text| text.strip_prefix("journal-")?.parse::<u64>().ok());
+        let number = number.filter(|number| *number < MAX_NAME);
         found.extend(number);
     }
     Ok(found)
@@ -269,8 +275,9 @@ impl Journal {
     /// Opens journal `name`.
     pub fn open(folder: &Path, name: u64) -> std::io::Result<Self> {
         let file = region::open(&path(folder, name), true)?;
-        let allocated = file.metadata()?.len().into();
-        Ok(Self { map: Mapping::new(file, RESERVED_BYTES, true)?, name, allocated })
+        let len = file.metadata()?.len();
+        let map = Mapping::new(file, mapped_for(len)?, true)?;
+        Ok(Self { map, name, allocated: len.into() })
     }
 
     /// Its number.
@@ -286,7 +293,7 @@ impl Journal {
 
     /// Appends a record at `end`; answers the new end. Under the group's lock.
     #[inline(always)]
-    pub fn append(&self, end: u64, record: &Record<'_>, wall_ns: i64) -> std::io::Result<u64> {
+    pub fn append(&mut self, end: u64, record: &Record<'_>, wall_ns: i64) -> std::io::Result<u64> {
         let (at, size) = (words::size(end), record.len());
         let needed = end + size as u64;
         if needed > self.allocated.load(Ordering::Relaxed) {
@@ -313,22 +320,25 @@ impl Journal {
     }
 
     #[cold]
-    fn grow(&self, needed: u64) -> std::io::Result<()> {
-        if needed > self.map.len() as u64 {
-            return Err(std::io::Error::other("the group's journal is full"));
-        }
+    fn grow(&mut self, needed: u64) -> std::io::Result<()> {
         let target = needed.div_ceil(GROW_BYTES) * GROW_BYTES;
+        if target > self.map.len() as u64 {
+            self.map = Mapping::new(self.map.file().try_clone()?, mapped_for(target)?, true)?;
+        }
         region::extend(self.map.file(), target)?;
         self.allocated.store(target, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Clears what a dead writer left behind the last whole record.
-    pub fn clear_after(&self, end: u64) -> std::io::Result<()> {
+    /// Clears what a dead writer left behind the last whole record. True: more stands there than one
+    /// writer leaves in the middle of a record, so something in between was damaged.
+    pub fn clear_after(&self, end: u64) -> std::io::Result<bool> {
         let len = words::size(self.map.file().metadata()?.len()).min(self.map.len());
-        let at = words::size(end);
-        self.map.write_with(at, (len.saturating_sub(at)).min(4 * LONG_BYTES), |out| out.fill(0));
-        Ok(())
+        let at = words::size(end).min(len);
+        let rest = self.map.get(at, len - at).unwrap_or_default();
+        let is_torn = has_record(self.name, rest);
+        self.map.write_with(at, (len - at).min(4 * LONG_BYTES), |out| out.fill(0));
+        Ok(is_torn)
     }
 
     /// Another handle of its file, to sync it without holding anything up.
@@ -378,6 +388,26 @@ impl Journal {
         };
         Ok((journal, end))
     }
+}
+
+/// How much of a journal of `len` bytes is mapped.
+fn mapped_for(len: u64) -> std::io::Result<usize> {
+    let full = || std::io::Error::other("the group's journal is full");
+    let len = usize::try_from(len).ok().filter(|len| *len <= MAX_BYTES).ok_or_else(full)?;
+    Ok(len.next_power_of_two().max(MAPPED_BYTES))
+}
+
+/// Whether a whole record of journal `name` begins anywhere in `bytes`. Records lie on words; most of
+/// it was never written, and is passed over page by page.
+fn has_record(name: u64, bytes: &[u8]) -> bool {
+    const PAGE: usize = 4096;
+    let is_written = |at: &usize| {
+        let page = bytes.get(*at..bytes.len().min(at + PAGE)).unwrap_or_default();
+        page != [0; PAGE].get(..page.len()).unwrap_or_default()
+    };
+    let pages = (0..bytes.len()).step_by(PAGE).filter(is_written);
+    let mut words = pages.flat_map(|at| (at..bytes.len().min(at + PAGE)).step_by(8));
+    words.any(|at| bytes.get(at..).and_then(|rest| Read::decode(name, rest)).is_some())
 }
 
 /// Removes journals before `name`, whose own name is on the disk first.

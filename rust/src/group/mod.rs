@@ -7,6 +7,7 @@
 mod claim;
 mod cutting;
 mod face;
+mod idle;
 pub mod journal;
 mod opening;
 mod quick;
@@ -32,7 +33,7 @@ use crate::shared::control::{Control, Locks};
 use crate::shared::gate;
 use crate::shared::lock::Got;
 use crate::sys::futex;
-use journal::{Journal, Kind, Record};
+use journal::{Journal, Kind, Record, Replay};
 use reader::Reader;
 use table::{Entry, NEVER, NONE, State, Table, at};
 
@@ -41,10 +42,14 @@ const MAGIC: u64 = u64::from_le_bytes(*b"PENSTGRP");
 /// for it a little later.
 const LOOK_FOR_DEAD_NS: u64 = 200_000_000;
 const SLEEP_FOR_DEAD_NS: i64 = 250_000_000;
-/// The group hands nothing out.
-const PAUSED: u32 = 1;
+/// The group hands nothing out. Not one bit: one that flips must not stop everyone.
+const PAUSED: u32 = 0xA5A5;
 /// The group was deleted or renamed: every handle on it is done.
-const GONE: u32 = 2;
+const GONE: u32 = 0xA5A5 << 16;
+/// In a record of the journal that is about no message: only `next` counts.
+const NO_OFFSET: u64 = u64::MAX;
+/// A table that says that more leases were given than are in the journal by this is damaged.
+const MAX_UNSEEN_TOKENS: u64 = 1 << 32;
 
 /// Where a format keeps a group's progress itself (`.rdx`, `state.dat`, `consumer.offset`).
 pub trait Mirror: Send + Sync {
@@ -76,6 +81,12 @@ pub struct Group {
     folder: PathBuf,
     journal: Mutex<Journal>,
     journal_name: AtomicU64,
+    /// The process that opened it.
+    process: u32,
+    /// Where reading went on by the journal, when the table was last made from it here.
+    replayed_next: AtomicU64,
+    /// The journal and the byte of it from which on it could not be read.
+    torn: Mutex<Option<(PathBuf, u64)>>,
     /// The journal before, whose file the next one takes over.
     spare: Mutex<Option<Journal>>,
     reader: Mutex<Reader>,
@@ -214,7 +225,8 @@ impl Group {
             self.table.set_small(at::BROKEN, 0);
         }
         if self.journal_name.load(Ordering::Relaxed) != self.table.wide(at::JOURNAL_NAME) {
-            self.reopen_journal()?;
+            let path = journal::path(&self.folder, self.table.wide(at::JOURNAL_NAME));
+            self.reopen_journal().map_err(|error| errors::os(error, &path))?;
         }
         Ok(())
     }
@@ -231,25 +243,52 @@ impl Group {
         let name = journal::newest(&self.folder)?.unwrap_or(0);
         let journal = Journal::open(&self.folder, name)?;
         let replay = journal.replay()?;
-        journal.clear_after(replay.end)?;
+        let is_torn = journal.clear_after(replay.end)?;
         // Whoever died in a checkpoint may have left its name unsynced and the journal before it:
         // settled before anyone may take the new one's name for a sync of the old one.
         journal::drop_older(&self.folder, name)?;
+        let idle_ns = Some(self.idle_then()).filter(|_| self.is_as_seen());
+        self.enter_all(&replay, same_boot)?;
+        let token = self.table.wide(at::TOKEN);
+        let is_token = token.wrapping_sub(replay.token) < MAX_UNSEEN_TOKENS;
+        self.table.set_wide(at::TOKEN, if is_token { token } else { replay.token });
+        self.table.set_wide(at::JOURNAL_NAME, name);
+        self.table.set_wide(at::JOURNAL_END, replay.end);
+        self.table.set_wide(at::JOURNAL_SYNCED, 0);
+        self.table.set_wide(at::JOURNALED_NEXT, replay.next);
+        if let Some(idle_ns) = idle_ns {
+            let seen_at = self.table.wide(at::IDLE_AT).cast_signed();
+            let now = if same_boot { seen_at } else { self.clock().boot() };
+            self.note_idle(idle_ns, now, true);
+        }
+        self.use_journal(journal);
+        self.replayed_next.store(replay.next, Ordering::Relaxed);
+        if is_torn {
+            // What stands behind the last record that checks must never follow the next one.
+            let at = journal::path(&self.folder, name);
+            *self.torn.lock().unwrap_or_else(|e| e.into_inner()) = Some((at, replay.end));
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Everything that is not done, as the journal says.
+    fn enter_all(&self, replay: &Replay, same_boot: bool) -> std::io::Result<()> {
         let (boot, wall) = (self.clock().boot(), self.clock().wall());
         match self.is_lease {
             true => self.table.set_wide(at::NEXT, replay.next),
             // A group that acks by getting moves its word without the journal, and without the
-            // lock: others may be moving it right now.
+            // lock: others may be moving it right now. Whoever opens it alone looks whether a
+            // message begins there.
             false => {
                 self.table.map().word64(at::NEXT).fetch_max(replay.next, Ordering::AcqRel);
             }
         }
-        if !same_boot {
-            self.table.forget();
-        }
+        // Where each part of it is depends on a word of the table itself.
+        self.table.forget();
         self.table.clear();
-        for (entry, set_at) in replay.outstanding.into_values() {
-            let mut entry = entry;
+        for (entry, set_at) in replay.outstanding.values() {
+            let mut entry = *entry;
             if !same_boot {
                 let left = set_at
                     .saturating_add(entry.timeout)
@@ -266,12 +305,23 @@ impl Group {
             self.table.enter(&entry)?;
         }
         self.table.settle_cursor();
-        self.table.set_wide(at::TOKEN, self.table.wide(at::TOKEN).max(replay.token));
-        self.table.set_wide(at::JOURNAL_NAME, name);
-        self.table.set_wide(at::JOURNAL_END, replay.end);
-        self.table.set_wide(at::JOURNAL_SYNCED, 0);
-        self.use_journal(journal);
         Ok(())
+    }
+
+    /// Journals how far reading has got, where no message says so: what a filter rejects and what
+    /// a get acks leave no record. Under the lock.
+    fn journal_next(&self) -> std::io::Result<()> {
+        let next = self.table.wide(at::NEXT);
+        if next == self.table.wide(at::JOURNALED_NEXT) || self.is_gone() {
+            return Ok(());
+        }
+        let entry = Entry::read(NO_OFFSET, NO_OFFSET, NONE);
+        let record = Record { kind: Kind::Done, entry: &entry, next };
+        let before = self.table.wide(at::JOURNAL_END);
+        let end = self.journal().append(before, &record, self.clock().wall())?;
+        self.table.set_wide(at::JOURNAL_END, end);
+        self.table.set_wide(at::JOURNALED_NEXT, next);
+        self.checkpoint_if_long()
     }
 
     /// Journals what is about to happen. Under the lock, before the table changes.
@@ -288,6 +338,7 @@ impl Group {
         let end =
             self.journal().append(before, &record, wall).inspect_err(|_| self.table.distrust())?;
         self.table.set_wide(at::JOURNAL_END, end);
+        self.table.set_wide(at::JOURNALED_NEXT, next);
         self.ask_for_sync();
         if let Some(mirror) = &self.mirror {
             mirror.note(kind, entry, wall);
@@ -345,6 +396,7 @@ impl Group {
         let (journal, end) = Journal::begin(&self.folder, old + 1, &records, before)?;
         self.table.set_wide(at::JOURNAL_NAME, old + 1);
         self.table.set_wide(at::JOURNAL_END, end);
+        self.table.set_wide(at::JOURNALED_NEXT, next);
         self.table.set_wide(at::JOURNAL_SYNCED, end);
         let last = self.use_journal(journal);
         *self.spare.lock().unwrap_or_else(|e| e.into_inner()) = Some(last);
@@ -454,7 +506,13 @@ impl Group {
     /// Whether the group was deleted or renamed.
     #[inline(always)]
     fn is_gone(&self) -> bool {
-        self.table.small(at::FLAGS) & GONE != 0
+        self.table.small(at::FLAGS) & GONE == GONE
+    }
+
+    /// Whether nothing is handed out.
+    #[inline(always)]
+    fn is_paused(&self) -> bool {
+        self.table.small(at::FLAGS) & PAUSED == PAUSED
     }
 
     /// Whether its settings were changed, it is gone, or an error was kept back.

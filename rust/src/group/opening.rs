@@ -1,9 +1,39 @@
-//! The first opening of a group in a boot.
+//! Opening a group: what an opener finds is believed as far as somebody vouches for it.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use super::table::at;
+use pyo3::prelude::*;
+
+use super::table::{Table, at};
 use super::{Group, MAGIC};
+use crate::bytes::checksum::key_hash;
+use crate::errors;
+use crate::files::region;
+use crate::shared::control::Shared;
+use crate::shared::lock::Got;
+
+/// How many handles this process has on each table, by its number on the device.
+static OPEN: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
+
+/// A handle on this table came (1) or went (-1).
+fn count(table: &Table, by: isize) {
+    let Ok(number) = region::inode(table.map().file()) else { return };
+    let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
+    let handles = open.entry(number).or_default();
+    *handles = handles.saturating_add_signed(by);
+    if *handles == 0 {
+        open.remove(&number);
+    }
+}
+
+/// Whether nobody else has the group open, in any process. With the queue's opening lock held.
+pub fn is_alone(shared: &Shared, table: &Table) -> std::io::Result<bool> {
+    let number = region::inode(table.map().file())?;
+    let is_ours = OPEN.lock().unwrap_or_else(|e| e.into_inner()).contains_key(&number);
+    Ok(!is_ours && shared.control.life().is_alone()?)
+}
 
 impl Group {
     /// The first opener of a boot makes the table from the journal; later ones use it.
@@ -11,11 +41,8 @@ impl Group {
     /// Under the opening lock: lock words of another boot say nothing, and nobody looks at the
     /// table before it carries this boot's id.
     pub(super) fn prepare(&self, is_new: bool, boot_id: u64) -> std::io::Result<()> {
-        for word in [at::LOCK, at::SYNC_LOCK] {
-            self.table.map().word32(word).store(0, Ordering::SeqCst);
-        }
-        // A time of another boot says nothing; what was counted in it does.
-        self.table.set_wide(at::IDLE_AT, self.clock().boot().cast_unsigned());
+        self.reset_locks();
+        // A time of another boot says nothing.
         self.table.set_wide(at::LOOKED_FOR_DEAD, 0);
         self.measure_skew();
         self.rebuild(false)?;
@@ -27,5 +54,71 @@ impl Group {
         self.table.map().publish64(at::BOOT, boot_id);
         self.table.map().publish64(at::MAGIC, MAGIC);
         Ok(())
+    }
+
+    /// A table of this boot. Alone, nobody vouches for it: it is made anew from the journal, whose
+    /// records check. Else those who use it do, and it need only be sound.
+    pub(super) fn check(&self, py: Python<'_>, is_alone: bool) -> PyResult<()> {
+        if self.is_gone() {
+            return Ok(()); // In its folder there may be another group by now.
+        }
+        if is_alone {
+            self.reset_locks(); // Whoever they name is dead, or they are damaged.
+            self.table.distrust();
+        }
+        self.measure_skew();
+        let held = self.take(py)?;
+        if !self.table.is_sound() {
+            self.table.distrust();
+            self.mend(Got::Clean)?;
+        }
+        drop(held);
+        match self.table.is_sound() {
+            true => Ok(()),
+            false => {
+                let text = "the group's table can't be made from its journal";
+                Err(errors::error(py, "StorageError", (self.folder.clone(), text)))
+            }
+        }
+    }
+
+    /// Counts this handle; its end counts it out.
+    ///
+    /// Where reading goes on is in no record of a group that acks by getting, but the last one who
+    /// closed it left a check of the word. If it does not fit, the first handle takes the journal's.
+    pub(super) fn enter(&self, is_first: bool) {
+        if is_first {
+            let check = self.table.wide(at::NEXT_CHECK);
+            if check != 0 && check != self.next_check() {
+                self.table.set_wide(at::NEXT, 0);
+            }
+            self.table.set_small(at::OPENERS, 0);
+        }
+        count(&self.table, 1);
+        self.table.set_wide(at::NEXT_CHECK, 0); // From now on the word may move at any time.
+        self.table.map().word32(at::OPENERS).fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn next_check(&self) -> u64 {
+        key_hash(&self.table.wide(at::NEXT).to_le_bytes())
+    }
+
+    fn reset_locks(&self) {
+        for word in [at::LOCK, at::SYNC_LOCK] {
+            self.table.map().word32(word).store(0, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        count(&self.table, -1);
+        if self.process != std::process::id() {
+            return; // A forked child's copy: the parent has the handle.
+        }
+        let openers = self.table.map().word32(at::OPENERS);
+        if openers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.table.set_wide(at::NEXT_CHECK, self.next_check());
+        }
     }
 }

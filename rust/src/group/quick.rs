@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 
+use super::Group;
 use super::claim::Wish;
 use super::reader::{Found, Reader};
 use super::receipt::Receipt;
 use super::table::{Entry, at};
-use super::{GONE, Group, PAUSED};
 use crate::clock::Clock;
 use crate::message::Message;
 use crate::read::spot::Spot;
@@ -154,7 +154,7 @@ impl Group {
     /// Whether something else than the next message may have to be handed out first, or nothing.
     #[inline(always)]
     fn is_encumbered(&self, now: i64) -> bool {
-        self.table.small(at::FLAGS) & (PAUSED | GONE) != 0
+        self.table.small(at::FLAGS) != 0
             || self.table.small(at::READY_LEN) != 0
             || self.table.attention() <= now
             || self.is_time_for_dead(now)

@@ -44,6 +44,10 @@ impl Group {
     /// asks anew: the lock tells for the journal, the exchange for the word.
     fn begin_sync(&self) -> std::io::Result<(u64, u64, u64)> {
         self.locked(|| {
+            if self.is_table_whole() {
+                // A full disk is no failed sync: the word itself says how far reading has got.
+                let _ = self.journal_next();
+            }
             self.table.map().word32(at::SYNC_ASKED).swap(0, Ordering::SeqCst);
             let (name, end) = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
             (name, end, self.table.wide(at::NEXT))

@@ -17,14 +17,14 @@ from penstock.disk import files
 from penstock.disk.layout import Buffer, Field, Layout
 
 MAGIC = b"PENSTGRP"
-PAUSED = 1
+PAUSED = 0xA5A5
 
 TABLE = Layout(
-    "group table", "<", 256,
+    "group table", "<", 272,
     Field("magic", "8s", "PENSTGRP"),
     Field("boot", "Q", "which run of the machine wrote the words below"),
     Field("lock", "I", "the group's lock: 0, or the holder's slot + 1"),
-    Field("flags", "I", "1 paused"),
+    Field("flags", "I", "a5a5 below: paused; above: deleted or renamed"),
     Field("sync_lock", "I", "held by the one who syncs the journal"),
     Field("version", "I", "raised when group.json was changed"),
     Field("next", "Q", "next unread offset"),
@@ -39,7 +39,7 @@ TABLE = Layout(
     Field("broken", "I", "1: something failed half-way; made anew from the journal before use"),
     Field("sync_asked", "I", "1: progress was made since the last sync began, and was said"),
     Field("looked_for_dead", "q", "boot time at which someone last looked for dead consumers"),
-    Field("pad0", "8x", ""),
+    Field("journaled_next", "Q", "`next` as the journal has it"),
     Field("capacity", "I", "entries that the file has room for"),
     Field("used", "I", "entries ever used"),
     Field("free", "I", "first free entry"),
@@ -61,7 +61,10 @@ TABLE = Layout(
     Field("skipped", "Q", "messages that were gone before they were read"),
     Field("idle", "q", "ns for which nothing had happened when retention last looked"),
     Field("idle_at", "q", "boot time of that look"),
-    Field("idle_mark", "Q", "what had happened so far, as a hash; 0: there was nothing to read"),
+    Field("idle_check", "Q", "hash of these two and of what had happened; 0: nothing to read"),
+    Field("next_check", "Q", "hash of `next`, left by the last one who closed it; 0 while open"),
+    Field("openers", "I", "handles that are open, or were when their process died"),
+    Field("pad1b", "4x", ""),
 )  # fmt: skip
 
 _SHORT_FIELDS = (
@@ -122,7 +125,7 @@ def peek(folder: Path, boot: int, *, is_auto: bool = False) -> Progress | None:
     if progress is None or words is None:
         return progress
     if words["boot"] == boot:
-        progress.is_paused = bool(words["flags"] & PAUSED)
+        progress.is_paused = words["flags"] & PAUSED == PAUSED
         progress.counts = {name: words[name] for name in COUNTS}
         progress.next = words["next"]  # What a filter passed over is in no record.
         known = progress.outstanding.items()

@@ -19,10 +19,12 @@ from penstock import _core
 from penstock.disk import files
 from penstock.engine import deadletter, exclusive, positions
 from penstock.errors import ClosedError, Empty, GroupError, OptionError, PenstockError, typed
+from penstock.logs import logger
 from penstock.options import Durability, GroupKeywords, GroupOptions
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
+    from penstock.formats.base import End
 
 DEFAULT = "default"
 
@@ -117,6 +119,7 @@ class Group:
         # Whoever deletes, renames or changes it is done, or has not begun: or the table of one
         # group would go with the journal of another of its name.
         self.queue.store.need_shared().alone(self._open_alone)
+        self._say_what_was_lost()
         self._check_cursor()
         if self.queue.store.was_first:
             self.core.release_dead()
@@ -231,6 +234,28 @@ class Group:
             return self._start.cursor
         return positions.resolve(self.queue.store, self._start)
 
+    def _say_what_was_lost(self) -> None:
+        if self.core.torn is not None:
+            path, at = self.core.torn
+            text = "%s:%d: a record that does not check; what was acked after it comes again"
+            logger("groups").warning(text, path, at)
+
+    def _is_nowhere(self, offset: int, end: End) -> bool:
+        """Whether only the table says that reading goes on at `offset`, and no message begins
+        there: a group that acks by getting moves its word without a record until the next sync."""
+        if self.core.replayed_next in (None, offset) or offset <= end.head:
+            return False
+        store = self.queue.store
+        try:
+            for _, first, last in store.ranges(end.head, end.tail):
+                if first < offset < last:
+                    return not _core.is_boundary(store.segment_at(first), offset, last)
+                if offset in (first, last):
+                    return False
+        except PenstockError:
+            return False  # What is damaged is said when it is read.
+        return True
+
     def _check_cursor(self) -> None:
         """A cursor above the tail (power loss) or below the head (retention) is set right."""
         # First where the group is, then where the queue ends: the other way round, what others
@@ -242,7 +267,11 @@ class Group:
             # A program that is not ours has consumed, and said so in the format's own file.
             self.core.seek(positions.check(self.queue.store, max(own, end.head)))
         elif next_unread > end.tail:
-            self.core.cut(end.tail)
+            # By the journal, if that has an older end: a word of the table may be damaged.
+            known = self.core.replayed_next
+            self.core.cut(end.tail if known is None else min(known, end.tail))
+        elif self._is_nowhere(next_unread, end):
+            self.core.cut(max(end.head, self.core.replayed_next or 0))
         elif self.core.cursor < end.head:
             self.core.overtake(end.head)
 
@@ -424,6 +453,7 @@ class Group:
             self.delete()
             return
         self.core.give_back()
+        self.core.journal_next()
         if self.core.is_dirty and self.queue.options.durability is not Durability.PROCESS:
             self.core.sync()
         self.queue.forget_group(self.name)

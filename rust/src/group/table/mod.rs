@@ -12,6 +12,7 @@
 //! * `ready` is a heap by offset of what may be handed out again.
 //! * `keys` maps a key to the chain of entries that carry it; only the first may be out.
 
+mod check;
 mod deadlines;
 mod keys;
 mod ready;
@@ -59,6 +60,7 @@ pub mod at {
     pub const BROKEN: usize = 104;
     pub const SYNC_ASKED: usize = 108;
     pub const LOOKED_FOR_DEAD: usize = 112;
+    pub const JOURNALED_NEXT: usize = 120;
     pub const CAPACITY: usize = 128;
     pub const USED: usize = 132;
     pub const FREE: usize = 136;
@@ -79,7 +81,9 @@ pub mod at {
     pub const SKIPPED: usize = 224;
     pub const IDLE: usize = 232;
     pub const IDLE_AT: usize = 240;
-    pub const IDLE_MARK: usize = 248;
+    pub const IDLE_CHECK: usize = 248;
+    pub const NEXT_CHECK: usize = 256;
+    pub const OPENERS: usize = 264;
 }
 
 /// What an entry is.

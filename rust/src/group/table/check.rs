@@ -1,0 +1,126 @@
+//! Whether a table can be used as it is: what an opener finds may have been damaged at rest.
+//!
+//! Every index is inside the table, every list ends, and what refers to something is referred back
+//! to. A table that passes may still be wrong; it can't make anyone hang, or look elsewhere.
+
+use std::sync::atomic::Ordering;
+
+use super::{FIRST_ENTRIES, IN_LANE, KEYS_AT, MAX_ENTRIES, NONE, State, Table, at, field};
+
+impl Table {
+    /// Whether the table is whole in itself. Under the lock.
+    pub fn is_sound(&self) -> bool {
+        let capacity = self.small(at::CAPACITY);
+        if capacity == 0 {
+            return self.wide(at::ORDER_LEN) == 0 && self.small(at::USED) == 0;
+        }
+        let is_size =
+            capacity.is_power_of_two() && (FIRST_ENTRIES..=MAX_ENTRIES).contains(&capacity);
+        is_size
+            && self.map.file().metadata().is_ok_and(|data| data.len() >= Self::bytes_for(capacity))
+            && self.has_sound_counts(capacity)
+            && self.has_sound_order()
+            && self.has_sound_deadlines()
+            && self.has_sound_lists()
+            && self.has_sound_keys()
+    }
+
+    /// Bytes of a file with room for this many entries.
+    fn bytes_for(capacity: u32) -> u64 {
+        KEYS_AT as u64 + u64::from(capacity) * 32
+    }
+
+    fn has_sound_counts(&self, capacity: u32) -> bool {
+        let (used, len) = (self.small(at::USED), self.wide(at::ORDER_LEN));
+        used <= capacity
+            && len <= u64::from(capacity)
+            && self.wide(at::ORDER_FIRST).checked_add(len).is_some()
+            && u64::from(self.small(at::GAPS)) <= len
+            && self.small(at::HEAP_LEN) <= used
+            && self.small(at::READY_LEN) <= used
+            && [at::LEASED, at::DELAYED, at::BLOCKED].iter().all(|word| self.small(*word) <= used)
+    }
+
+    /// Entries in the ring know their place, and their offsets rise.
+    fn has_sound_order(&self) -> bool {
+        let (first, len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
+        let (mut gaps, mut before) = (0, None);
+        for index in first..first + len {
+            let entry = self.order(index);
+            if entry == NONE {
+                gaps += 1;
+                continue;
+            }
+            let is_here = entry < self.small(at::USED)
+                && self.load64(entry, field::ORDER) == index
+                && self.state(entry) != State::Free
+                && before.is_none_or(|before| before < self.offset(entry));
+            if !is_here {
+                return false;
+            }
+            before = Some(self.offset(entry));
+        }
+        gaps == self.small(at::GAPS)
+    }
+
+    fn has_sound_deadlines(&self) -> bool {
+        let used = self.small(at::USED);
+        let (mut entry, mut before, mut steps) = (self.small(at::LANE_FIRST), NONE, 0);
+        while entry != NONE {
+            let is_here = entry < used
+                && steps < used
+                && self.load32(entry, field::PLACE) == IN_LANE
+                && self.load32(entry, field::LANE_BEFORE) == before;
+            if !is_here {
+                return false;
+            }
+            (before, entry, steps) = (entry, self.load32(entry, field::LANE_AFTER), steps + 1);
+        }
+        let is_in_heap = |position: u32| {
+            let entry = self.heap(position);
+            entry < used && self.load32(entry, field::PLACE) == position
+        };
+        before == self.small(at::LANE_LAST) && (0..self.small(at::HEAP_LEN)).all(is_in_heap)
+    }
+
+    fn has_sound_lists(&self) -> bool {
+        let used = self.small(at::USED);
+        let is_ready = |position: u32| {
+            let entry = self.ready(position);
+            entry < used && self.state(entry) == State::Ready
+        };
+        let (mut free, mut steps) = (self.small(at::FREE), 0);
+        while free != NONE {
+            if free >= used || steps >= used || self.state(free) != State::Free {
+                return false;
+            }
+            (free, steps) = (self.load32(free, field::KEY_NEXT), steps + 1);
+        }
+        (0..self.small(at::READY_LEN)).all(is_ready)
+    }
+
+    /// Chains end where the table says, all of them together are no longer than the table, and a
+    /// search ends because there is room.
+    fn has_sound_keys(&self) -> bool {
+        let (used, mut steps, mut taken) = (self.small(at::USED), 0, 0);
+        for slot in 0..self.key_slots() {
+            let key = self.map.word64(KEYS_AT + slot * 16).load(Ordering::Relaxed);
+            if key == 0 {
+                continue;
+            }
+            taken += 1;
+            let (mut entry, last) = self.chain(slot);
+            loop {
+                if entry >= used || steps >= used || self.key(entry) != key {
+                    return false;
+                }
+                steps += 1;
+                if entry == last {
+                    break;
+                }
+                entry = self.load32(entry, field::KEY_NEXT);
+            }
+        }
+        taken < self.key_slots()
+    }
+}

@@ -14,7 +14,12 @@ impl PyGroup {
         let held = group.take(py)?;
         let known = group.table.outstanding().filter_map(|index| group.table.entry(index));
         let kept: Vec<Entry> = known.filter(|entry| entry.offset < tail).collect();
-        group.table.set_wide(at::NEXT, tail);
+        let (next, replayed) = (group.table.wide(at::NEXT), group.replayed_next());
+        if next > tail {
+            // By the journal, where that ends before: the word of a group that acks by getting is
+            // in no record until the next sync, and may be damaged.
+            group.table.set_wide(at::NEXT, replayed.unwrap_or(tail).min(tail));
+        }
         group.table.clear();
         for entry in &kept {
             group.table.enter(entry)?;

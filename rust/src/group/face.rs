@@ -543,7 +543,7 @@ impl PyGroup {
     /// Where reading goes on by the journal; none where this opener had no reason to read it.
     #[getter]
     fn replayed_next(&self) -> Option<u64> {
-        Some(self.0.replayed_next.load(Ordering::Relaxed)).filter(|next| *next != u64::MAX)
+        self.0.replayed_next()
     }
 
     /// The journal and the byte from which on it could not be read, if that was so.

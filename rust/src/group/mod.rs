@@ -308,6 +308,11 @@ impl Group {
         Ok(())
     }
 
+    /// Where reading goes on by the journal, if that was read here.
+    fn replayed_next(&self) -> Option<u64> {
+        Some(self.replayed_next.load(Ordering::Relaxed)).filter(|next| *next != u64::MAX)
+    }
+
     /// Journals how far reading has got, where no message says so: what a filter rejects and what
     /// a get acks leave no record. Under the lock.
     fn journal_next(&self) -> std::io::Result<()> {

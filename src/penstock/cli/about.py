@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli import show
 from penstock.cli.opening import Json, QueueAt, Utc, command
+from penstock.engine import facts as facts_of
 from penstock.engine import glance
 from penstock.engine.queue import Queue
 from penstock.errors import PenstockError
@@ -80,7 +81,7 @@ def _short(queue: Queue) -> dict[str, Any]:
         "path": str(queue.path),
         "format": store.format,
         "layout": store.layout,
-        "messages": glance.count_from(store, end.head),
+        "messages": facts_of.messages_from(store, end.head),
         "bytes": store.bytes_between(end.head, end.tail),
         "groups": len(queue.groups()),
     }

@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli import about, show
 from penstock.cli.opening import Json, command
+from penstock.engine import facts as facts_of
 from penstock.engine import glance
 from penstock.engine.queue import Queue
 from penstock.errors import PenstockError
@@ -79,9 +80,9 @@ class _Watch:
         first = {
             "queue": name,
             "group": None,
-            "messages": glance.count_from(queue.store, end.head),
+            "messages": facts_of.messages_from(queue.store, end.head),
             "bytes": queue.store.bytes_between(end.head, end.tail),
-            "unsynced_bytes": max(0, end.tail - end.durable),
+            "unsynced_bytes": facts_of.unsynced_bytes(queue.store, end),
             "per_second": self.rate(name, end.next_number),
         }
         rows = [first]

@@ -11,6 +11,7 @@ import typer
 from penstock.cli import opening, show
 from penstock.cli.opening import DryRun, Json, QueueAt, command
 from penstock.engine import deadletter, glance, kept, positions, retention
+from penstock.engine import facts as facts_of
 from penstock.engine.queue import Queue
 from penstock.errors import GroupError, OptionError
 
@@ -97,11 +98,11 @@ def purge(
     """Ack every message for every group, then delete the segments that nobody needs."""
     if dry_run:
         with at.reading() as queue:
-            count = glance.count_from(queue.store, queue.end().head)
+            count = facts_of.messages_from(queue.store, queue.end().head)
         _result({"would_purge": count}, f"{count} messages would be deleted", json)
         return
     with at.writing() as queue:
-        count = glance.count_from(queue.store, queue.end().head)
+        count = facts_of.messages_from(queue.store, queue.end().head)
         queue.purge()
     _result({"purged": count}, f"{count} messages deleted", json)
 

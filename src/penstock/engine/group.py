@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from penstock import _core
 from penstock.disk import files
-from penstock.engine import deadletter, exclusive, positions
+from penstock.engine import deadletter, exclusive, facts, positions
 from penstock.errors import ClosedError, Empty, GroupError, OptionError, PenstockError, typed
 from penstock.logs import logger
 from penstock.options import Durability, GroupKeywords, GroupOptions
@@ -267,9 +267,7 @@ class Group:
             # A program that is not ours has consumed, and said so in the format's own file.
             self.core.seek(positions.check(self.queue.store, max(own, end.head)))
         elif next_unread > end.tail:
-            # By the journal, if that has an older end: a word of the table may be damaged.
-            known = self.core.replayed_next
-            self.core.cut(end.tail if known is None else min(known, end.tail))
+            self.core.cut(end.tail)
         elif self._is_nowhere(next_unread, end):
             self.core.cut(max(end.head, self.core.replayed_next or 0))
         elif self.core.cursor < end.head:
@@ -363,13 +361,13 @@ class Group:
 
     @property
     def lag(self) -> int:
-        """Messages between the next unread one and the tail, tags not considered."""
-        return self.queue.count_from(self.core.next)
+        """Messages between the next unread one and the tail that the group wants."""
+        return facts.lag(self.queue.store, self.options, self.core.next)
 
     @property
     def lag_bytes(self) -> int:
         """Bytes between the cursor and the tail."""
-        return self.queue.store.bytes_between(self.core.cursor, self.queue.store.end().tail)
+        return facts.lag_bytes(self.queue.store, self.core.cursor)
 
     @property
     def idle_ns(self) -> int:
@@ -432,17 +430,10 @@ class Group:
 
     def stats(self) -> dict[str, Any]:
         """Counts, what is out, cursor, lag."""
-        return {
-            "name": self.name,
-            "ack": self.options.ack,
-            "tags": self.options.tags,
-            "cursor": self.core.cursor,
-            "next": self.core.next,
-            "lag": self.lag,
-            "lag_bytes": self.lag_bytes,
-            "paused": self.core.is_paused,
-            **self.core.counts(),
-        }
+        return facts.of_group(
+            self.queue.store, self.name, self.options, cursor=self.core.cursor,
+            next_unread=self.core.next, is_paused=self.core.is_paused, counts=self.core.counts(),
+        )  # fmt: skip
 
     def close(self) -> None:
         """Ends this handle's waits and gives its leases back; a broadcast group goes."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from penstock import _core
 from penstock import clock as clocks
-from penstock.engine import exclusive, kept, openings, paths, patient, positions
+from penstock.engine import exclusive, facts, kept, openings, paths, patient, positions
 from penstock.engine.group import DEFAULT, Group, names
 from penstock.engine.handles import Handles
 from penstock.engine.keeper import Keeper
@@ -341,9 +341,7 @@ class Queue:
 
     def count_from(self, offset: int) -> int:
         """Messages from `offset` to the tail."""
-        from penstock.engine import stats
-
-        return stats.count_from(self, offset)
+        return facts.messages_from(self.store, offset)
 
     def end(self) -> End:
         """Head, tail and durable as they are now."""
@@ -528,10 +526,14 @@ class Queue:
 
     def stats(self) -> dict[str, Any]:
         """Everything worth showing, as plain values."""
-        from penstock.engine import stats
-
         self.ensure_open()
-        return stats.of(self)
+        groups = [] if self.store.shared is None else [g.stats() for g in self.open_groups()]
+        return {
+            **facts.of_queue(self.store),
+            "segments": len(self.store.segments(fresh=True)),
+            "poisoned": self.is_poisoned,
+            "groups": groups,
+        }
 
     def __repr__(self) -> str:
         """Path, format, state."""

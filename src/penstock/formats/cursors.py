@@ -12,20 +12,18 @@ after our own journal. After a power cut our journal decides, which was synced.
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files, groups
 from penstock.errors import PenstockError
+from penstock.logs import logger
 from penstock.options import Durability, GroupOptions
 
 if TYPE_CHECKING:
     from penstock.formats.base import Store
     from penstock.formats.past import Past
-
-log = logging.getLogger("penstock.recovery")
 
 
 def set_back(store: Store, tail: int) -> None:
@@ -37,7 +35,7 @@ def set_back(store: Store, tail: int) -> None:
                 _cut(store, folder, tail)
         except (PenstockError, OSError) as error:
             # Damage of one group is not the queue's: whoever opens the group is told.
-            log.warning("%s: its cursor could not be checked: %s", folder, error)
+            logger("recovery").warning("%s: its cursor could not be checked: %s", folder, error)
 
 
 def follow(store: Store, past: Past, tail: int) -> None:
@@ -51,7 +49,7 @@ def follow(store: Store, past: Past, tail: int) -> None:
         try:
             _follow(store, past, folder, own, tail)
         except (PenstockError, OSError) as error:
-            log.warning("%s: its place could not be checked: %s", folder, error)
+            logger("recovery").warning("%s: its place could not be checked: %s", folder, error)
 
 
 def _follow(store: Store, past: Past, folder: Path, own: int, tail: int) -> None:
@@ -59,7 +57,9 @@ def _follow(store: Store, past: Past, folder: Path, own: int, tail: int) -> None
     progress = groups.peek(folder, boot, is_auto=_is_auto(folder))
     ours = None if progress is None else store.own_place(name, progress)
     if (fault := store.place_fault(name)) is not None:
-        log.warning("%s:%d: %s, expected %s", fault.path, fault.at, fault.found, fault.expected)
+        logger("recovery").warning(
+            "%s:%d: %s, expected %s", fault.path, fault.at, fault.found, fault.expected
+        )
         store.dropped = (*store.dropped, fault)
         if ours is not None:  # Else the format's own rule for such places is all there is.
             store.set_own_place(name, min(ours, tail))
@@ -68,7 +68,8 @@ def _follow(store: Store, past: Past, folder: Path, own: int, tail: int) -> None
     elif past.is_stopped:
         store.set_own_place(name, min(ours, tail))
     elif store.is_moved(name) if past.is_closed else own > ours:
-        log.info("%s: another program has moved the group from %d to %d", folder, ours, own)
+        text = "%s: another program has moved the group from %d to %d"
+        logger("recovery").info(text, folder, ours, own)
         core = _open(store, folder, own)
         try:
             core.seek(own)
@@ -89,7 +90,9 @@ def _is_beyond(store: Store, folder: Path, tail: int) -> bool:
 
 
 def _cut(store: Store, folder: Path, tail: int) -> None:
-    log.warning("%s: the group had read beyond the end; it is set back to %d", folder, tail)
+    logger("recovery").warning(
+        "%s: the group had read beyond the end; it is set back to %d", folder, tail
+    )
     core = _open(store, folder, tail)
     try:
         core.cut(tail)

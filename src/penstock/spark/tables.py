@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.engine import facts
 from penstock.engine.queue import Queue
 from penstock.errors import PenstockError
 from penstock.formats.base import SegmentInfo
@@ -81,16 +82,20 @@ def _groups(name: str, where: str, options: SourceOptions) -> list[dict[str, Any
             found = []
             tail = queue.end().tail
             for group in queue.groups():
-                one = queue.group(group, create=False)
-                found.append({
-                    "queue": name, "group": group, "cursor": one.cursor, "tail": tail,
-                    "lag": one.lag, "lag_bytes": one.lag_bytes,
-                })  # fmt: skip
+                at = queue.group(group, create=False).stats()
+                known = {fact: at[fact] for fact in ("cursor", "lag", "lag_bytes")}
+                found.append({"queue": name, "group": group, "tail": tail} | known)
             return found
     except (PenstockError, OSError):
         store = queues.open_store(where, options)
         tail = store.end().tail
         return [
-            {"queue": name, "group": group, "cursor": at, "tail": tail, "lag_bytes": tail - at}
+            {
+                "queue": name,
+                "group": group,
+                "cursor": at,
+                "tail": tail,
+                "lag_bytes": facts.lag_bytes(store, at),
+            }
             for group, at in store.own_groups().items()
         ]

@@ -1,0 +1,41 @@
+"""Lag and counts are the same whoever asks: an open queue, a look at its files, a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.engine import glance
+from penstock.formats import registry
+
+
+@pytest.mark.parametrize("format", sorted(registry.MODULES))
+def test_an_open_queue_and_a_look_at_it_say_the_same(tmp_path: Path, format: str) -> None:
+    path = tmp_path / ("q.bin" if format == "vqs" else "q")
+    sizes = {"max_bytes": 1 << 20} if format == "vqs" else {"segment_bytes": 16384}
+    with penstock.Queue(path, format=format, durability="process", **sizes) as queue:  # type: ignore[arg-type]
+        group = queue.group("g")
+        for _ in range(50):
+            queue.put(b"x" * 1000)
+        group.get(0).ack()
+        group.get(0)
+        ours, size = group.stats(), queue.stats()["bytes"]
+        with penstock.Queue(path, create=False, read_only=True) as seen:
+            theirs = glance.group_facts(seen, "g")
+        assert {name: ours[name] for name in theirs} == theirs
+        assert (ours["lag"], 48_000 < ours["lag_bytes"] <= size) == (48, True)
+
+
+def test_the_lag_of_a_filtered_group_is_what_it_will_get(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as queue:
+        group = queue.group("g", tags="eu.#")
+        for i in range(20):
+            queue.put(b"x", tag="eu.orders" if i % 5 == 0 else "us.orders")
+        assert group.lag == 4
+        group.get(0)
+        assert group.lag == 3
+        with penstock.Queue(tmp_path / "q", create=False, read_only=True) as seen:
+            assert glance.group_facts(seen, "g")["lag"] == 3
+        assert len(group.get_many(20)) == 3

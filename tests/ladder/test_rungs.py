@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.ladder import __main__ as ladder
-from tests.ladder import rungs
+from tests.ladder import rungs, tables
 from tests.ladder.means import NotRun, need_programs
 from tests.ladder.rungs import RUNGS, Figure, Rung
 
@@ -47,3 +47,14 @@ def test_a_rung_leaves_its_figure_as_json(tmp_path: Path, monkeypatch: pytest.Mo
     saved = json.loads(ladder.save(rung, "ci", figure, 1.0).read_text())
     assert saved["figure"] == "passed: 0 of 3 tries fail"
     assert (saved["rung"], saved["size"], saved["tried"]) == ("T0", "ci", 3)
+
+
+def test_the_table_of_the_page_is_that_of_the_figures() -> None:
+    text = tables.PAGE.read_text()
+    assert tables.page(text) == text, "run `python -m tests.ladder.tables` and commit"
+
+
+def test_the_page_names_every_rung() -> None:
+    named = [line.split("|")[1].strip() for line in tables.PAGE.read_text().splitlines()
+             if line.startswith("| T")]  # fmt: skip
+    assert named == list(RUNGS)

@@ -123,28 +123,37 @@ def in_a_child(
         finally:
             os._exit(code)
     os.close(there)
-    error, words, rest = "", 0, b""
-    while data := os.read(here, 65536):
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            word, _, text = line.decode().partition(" ")
-            if word == "error":
-                error = text
-                continue
-            heard(word, int(text))
-            words += 1
-            if words == kill_after:
-                until = time.perf_counter_ns() + rng.randrange(SPIN_NS)
-                while time.perf_counter_ns() < until:
-                    pass
-                os.kill(pid, signal.SIGKILL)
-    os.close(here)
-    _, status = os.waitpid(pid, 0)
+    error, words, rest, status = "", 0, b"", 0
+    try:
+        while data := os.read(here, 65536):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                word, _, text = line.decode().partition(" ")
+                if word == "error":
+                    error = text
+                    continue
+                heard(word, int(text))
+                words += 1
+                if words == kill_after:
+                    spin(rng.randrange(SPIN_NS))
+                    os.kill(pid, signal.SIGKILL)
+    except Wrong:
+        os.kill(pid, signal.SIGKILL)
+        raise
+    finally:
+        os.close(here)
+        _, status = os.waitpid(pid, 0)
     if error:
         raise Wrong(error)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
         raise Wrong(f"signal {os.WTERMSIG(status)}")
     return "killed" if os.WIFSIGNALED(status) else "ended"
+
+
+def spin(nanoseconds: int) -> None:
+    until = time.perf_counter_ns() + nanoseconds
+    while time.perf_counter_ns() < until:
+        pass
 
 
 def _write(descriptor: int, text: str) -> None:

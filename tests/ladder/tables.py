@@ -1,0 +1,69 @@
+"""The tables of `docs/reliability.md`, made from the ladder's figures by this module."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any
+
+from tests.ladder.__main__ import RESULTS
+from tests.ladder.rungs import ROOT
+
+PAGE = ROOT / "docs" / "reliability.md"
+PLACE = re.compile(r"(<!-- ladder: begin (\w+) -->\n).*?(<!-- ladder: end -->)", re.S)
+
+
+def newest(rung: str) -> dict[str, Any] | None:
+    """The larger size counts, if it was run."""
+    for size in ("release", "ci"):
+        if (path := RESULTS / f"{rung}-{size}.json").exists():
+            found: dict[str, Any] = json.loads(path.read_text())
+            return found
+    return None
+
+
+def power_cuts(found: dict[str, Any]) -> str:
+    """Ours by format, layout and level; the others beside them."""
+    rows: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for row in found["rows"]:
+        ours = " ".join(filter(None, ("penstock:", row.get("format"), row.get("layout"))))
+        who = ours if row["product"] == "penstock" else row["product"]
+        who = f"{who} ({row['variant']})" if row.get("variant") else who
+        counts = rows.setdefault((who, row.get("durability", "")), {})
+        kind = counts.setdefault(row.get("file_system", "ext4"), [0, 0])
+        kind[0] += row["failing"]
+        kind[1] += row["states"]
+    systems = [
+        s for s in ("ext4", "ext4w", "ext4j", "xfs", "btrfs") if any(s in r for r in rows.values())
+    ]
+    lines = [
+        f"Failing states of those tried, commit {found['commit']}, kernel {found['kernel']}.", "",
+        f"| | level | {' | '.join(systems)} |",
+        f"| --- | --- | {'| '.join('---: ' for _ in systems)}|",
+    ]  # fmt: skip
+    for (who, level), counts in rows.items():
+        cells = [f"{counts[s][0]} of {counts[s][1]}" if s in counts else "" for s in systems]
+        lines.append(f"| {who} | {level} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def page(text: str) -> str:
+    def table(match: re.Match[str]) -> str:
+        found = newest(match[2])
+        body = power_cuts(found) if found and found["tried"] else "Not run yet.\n"
+        return f"{match[1]}{body}{match[3]}"
+
+    return PLACE.sub(table, text)
+
+
+def main() -> int:
+    wanted = page(PAGE.read_text())
+    if "--check" in sys.argv:
+        return int(wanted != PAGE.read_text())
+    PAGE.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

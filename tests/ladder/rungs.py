@@ -239,9 +239,9 @@ RUNGS = {
         Rung("T15", "are the originals' bytes read and written as they are",
              selection("tests/formats", "tests/originals", "tests/test_golden_data.py")),
         Rung("T16", "is every planted bug caught by its test",
-             nothing("its rig is not written yet")),
+             selection("tests/ladder/test_planted.py")),
         Rung("T17", "is the code covered", nothing("no coverage tool is among the requirements")),
         Rung("T18", "does a long run stay flat in memory, maps, files and disk",
-             nothing("its rig is not written yet")),
+             selection("tests/ladder/test_soak.py")),
     )
 }  # fmt: skip

@@ -2,7 +2,8 @@
 
 `python -m tests.ladder.planted [NAMES]` applies each patch of `tests/ladder/planted/` to a copy of
 the tree, builds the crate anew where it touches that, and runs the named test, which must fail. A
-patch begins with lines `Why:` and `Test:`; the rest is a diff with one line of context.
+patch begins with lines `Why:` and `Test:`; the rest is a diff without context, which outlives what
+changes around it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def all_plants() -> list[Plant]:
 
 def applies(plant: Plant, root: Path, *options: str) -> str:
     """Empty, or why it does not."""
-    command = ["git", "apply", "-p1", "-C1", *options, "-"]
+    command = ["git", "apply", "-p1", "--unidiff-zero", *options, "-"]
     done = subprocess.run(command, cwd=root, input=plant.diff, capture_output=True, text=True)
     return done.stderr.strip()
 

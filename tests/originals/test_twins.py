@@ -16,11 +16,7 @@ from typing import Any
 import pytest
 
 from penstock import Queue
-<<<<<<< HEAD
 from penstock.options import DurabilityName
-=======
-from penstock.options import Durability
->>>>>>> c74eb23 (docs/reliability.md: the promises, the ladder, what is not promised)
 from tests.crash.killing import in_a_small_process
 from tests.originals import mfq_twin, vqs_twin, zbus_twin
 from tests.originals.alternation import Alternation, Point, Say, number_of
@@ -205,7 +201,7 @@ def test_a_frame_that_an_mfq_consumer_took_before_its_word_is_no_obstacle(
     for _ in range(2):
         consumer.consume()
         consumer.commit()
-    with Queue(path, create=False, durability=Durability(level)) as queue:
+    with Queue(path, create=False, durability=level) as queue:
         queue.put(b"next")
         assert [message.body for message in queue.get_many(9, 0)] == [b"next"]
     assert mfq_twin.everything(path, SEGMENT)[-1] == b"next"

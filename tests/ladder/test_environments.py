@@ -64,7 +64,9 @@ class Scene:
         there = last.scan()
         for name, count in wanted:
             mine = [body for body in there if body.startswith(f"{name}-")]
-            assert mine == [f"{name}-{number:06d}" for number in range(count)], (
+            # A ring keeps nothing that every group is done with: at most three messages here.
+            first = count - len(mine) if self.format == "vqs" and count - len(mine) <= 3 else 0
+            assert mine == [f"{name}-{number:06d}" for number in range(first, count)], (
                 f"{name}: {len(mine)} of {count}"
             )
 
@@ -295,7 +297,6 @@ ENVIRONMENTS: dict[str, Callable[[Scene], None]] = {
     "frozen": frozen,
 }
 FAILING = {
-    "root and owner": "files that root makes lock the owner out",
     "umask 777": "folders and files are made with the umask's rights",
 }
 """Strict: a mend takes the row away."""

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+import penstock
 
 
 def loaded_after(statement: str) -> set[str]:
@@ -19,6 +24,23 @@ def test_import_needs_no_other_package() -> None:
     assert third_party == {"penstock"}
 
 
-def test_opening_a_queue_leaves_the_heavy_parts_of_the_standard_library_alone() -> None:
-    ours = loaded_after("import penstock; penstock.Queue") - loaded_after("pass")
-    assert not ours & {"asyncio", "logging", "multiprocessing", "pickle", "ssl", "http"}
+@pytest.mark.parametrize("is_new", [True, False])
+def test_using_a_queue_leaves_the_heavy_parts_of_the_standard_library_alone(
+    tmp_path: Path, is_new: bool
+) -> None:
+    if not is_new:
+        penstock.Queue(tmp_path / "q").close()
+    use = f"queue = penstock.Queue({str(tmp_path / 'q')!r}); queue.put(b'x'); queue.get().ack()"
+    ours = loaded_after(f"import penstock; {use}") - loaded_after("pass")
+    heavy = {"asyncio", "logging", "multiprocessing", "pickle", "ssl", "http", "hashlib", "random"}
+    assert not ours & heavy
+
+
+def test_a_queue_of_our_own_format_loads_no_other(tmp_path: Path) -> None:
+    penstock.Queue(tmp_path / "q").close()
+    use = f"import penstock; penstock.Queue({str(tmp_path / 'q')!r})"
+    code = f"import sys; {use}; print(*sys.modules)"
+    run = [sys.executable, "-c", code]
+    found = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
+    others = [name for name in found if name.startswith("penstock.formats.")]
+    assert not [name for name in others if name.split(".")[2] in ("zbus", "beats", "vqs", "mfq")]

@@ -3,18 +3,17 @@ dropped because they were only prepared."""
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files
+from penstock.logs import logger
 
 if TYPE_CHECKING:
     from penstock.formats.base import Store
 
-log = logging.getLogger("penstock.recovery")
 
 QUARANTINE = "quarantine"
 PIECE_BYTES = 1 << 20
@@ -28,7 +27,7 @@ def set_aside(store: Store, path: Path) -> None:
         return
     folder = store.sidecar / QUARANTINE
     files.make_folder(folder)
-    log.warning("%s: set aside in %s", path, folder)
+    logger("recovery").warning("%s: set aside in %s", path, folder)
     _core.rename_file(path, folder / f"{path.name}.{store.clock.wall_now_ns()}")
     for changed in (folder, path.parent):
         _core.sync_folder(changed)

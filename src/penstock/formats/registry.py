@@ -38,6 +38,8 @@ def sniff(path: Path, wanted: str | None = None) -> tuple[type[Store], str]:
     """
     if not path.exists():
         raise NoQueueError(path)
+    if wanted is None and _can_only_be_ours(path):
+        wanted = "penstock"
     claims = []
     for name in [wanted] if wanted else list(MODULES):
         store = store_class(name)
@@ -54,6 +56,15 @@ def sniff(path: Path, wanted: str | None = None) -> tuple[type[Store], str]:
     raise FormatError(
         path, f"no {wanted or 'known'} queue; it holds {seen(path)}", "check the path"
     )
+
+
+def _can_only_be_ours(path: Path) -> bool:
+    """Whether there is nothing but a folder `log`, which none of the other formats begins with.
+
+    They need not be asked then, and their code is not loaded: most queues are of our own format.
+    """
+    names = set(files.names_in(path)) - {".penstock"}
+    return names == {"log"} and not (path / ".penstock" / "queue.json").exists()
 
 
 def seen(path: Path) -> str:
@@ -90,7 +101,8 @@ def open_store(
     """Opens the queue at `path`; creates it when nothing is there and `create` says so."""
     with about(path):
         if create and is_empty(path):
-            store = store_class(format or "penstock")
+            format = format or "penstock"
+            store = store_class(format)
             store.create(path, layout or "", options, clock)
         store, sniffed = sniff(path, format)
         if layout and layout not in store.layouts:

@@ -8,9 +8,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from penstock.options import GroupKeywords, GroupOptions, QueueKeywords, QueueOptions
 
 ROOT = Path(__file__).parent.parent
 
@@ -109,3 +113,10 @@ def test_the_type_checker_is_content_with_a_right_program(tmp_path: Path) -> Non
     pytest.importorskip("mypy")
     found, text = complaints(tmp_path, RIGHT)
     assert found == set(), text
+
+
+@pytest.mark.parametrize(
+    ("options", "keywords"), [(QueueOptions, QueueKeywords), (GroupOptions, GroupKeywords)]
+)
+def test_every_option_is_a_typed_keyword(options: Any, keywords: Any) -> None:
+    assert {field.name for field in fields(options)} == set(keywords.__annotations__)

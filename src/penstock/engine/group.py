@@ -403,6 +403,7 @@ class Group:
             raise GroupError(f"group {self.name!r}: ack can't change; delete the group first")
         options = self.options.changed(**changes)
         deadletter.refuse_own(self, options)
+        deadletter.tell(self.queue, changes.get("dead_letter"))
         if options.mirrored:
             self.queue.store.note_group(self.name, options)
 

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.engine import deadletter
 from penstock.engine.group import Group
 from penstock.errors import ClosedError, GroupError
 
@@ -59,8 +60,7 @@ class Handles:
         with self._lock:
             self._ensure_open()
             if path not in self._graves:
-                durability = self._queue.options.durability
-                self._graves[path] = type(self._queue)(path, durability=durability)
+                self._graves[path] = deadletter.open_at(self._queue, path)
             return self._graves[path]
 
     def has(self, group: Group) -> bool:

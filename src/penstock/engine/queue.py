@@ -222,6 +222,7 @@ class Queue:
         self._need_live()
         place = {"create": create} | ({} if start is None else {"start": start})
         found, is_fresh = self._handles.group(name, {**place, **options})
+        deadletter.tell(self, options.get("dead_letter"))
         if options and not is_fresh:
             found.refresh()
             wanted: dict[str, Any] = {k: v for k, v in options.items() if v is not None}

@@ -254,7 +254,8 @@ class GroupOptions:
         seconds = self.visibility_s
         _check("visibility_s", seconds, 0 <= seconds <= 4e9, "0 to 4e9 seconds")
         _check("window", self.window, 1 <= self.window <= MAX_WINDOW, f"1 to {MAX_WINDOW}")
-        _check("max_receives", self.max_receives, self.max_receives >= 0, "0 or more")
+        most = 2**32 - 1
+        _check("max_receives", self.max_receives, 0 <= self.max_receives <= most, f"0 to {most}")
         _check("tags", self.tags, len(self.tags) <= 4096, "at most 4096 characters")
         dialects = ("modern", "flag", "flag-late")
         _check("dialect", self.dialect, self.dialect in dialects, " or ".join(dialects))

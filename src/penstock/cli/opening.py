@@ -126,6 +126,13 @@ class QueueAt:
             "--key-env", variable="PENSTOCK_KEY_ENV", help="Name of a variable that holds the key."
         ),
     ] = None
+    trust_others: Annotated[
+        bool,
+        option(
+            "--trust-others",
+            help="Also write to what is another user's, or what every user may write to.",
+        ),
+    ] = False
 
     @property
     def key(self) -> bytes | None:
@@ -142,7 +149,7 @@ class QueueAt:
 
     def _open(self, **options: Any) -> Queue:
         # Commands put and print bytes, whatever codec the queue keeps for programs.
-        options = {"codec": "bytes"} | options
+        options = {"codec": "bytes", "trust_others": self.trust_others} | options
         return Queue(self.path, format=self.format, layout=self.layout, key=self.key, **options)
 
 

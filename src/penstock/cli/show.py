@@ -29,29 +29,31 @@ def wants_json(flag: bool | None) -> bool:
     return flag if flag is not None else not sys.stdout.isatty()
 
 
-# JSON allows these in a text as they are, but many programs take them for the end of a line.
-LINE_ENDS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
+# JSON allows these in a text as they are, but many programs take some of them for the end of a
+# line, terminals obey some, and what a file name has instead of UTF-8 can't be written at all.
+_OBEYED = (*range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+ESCAPED = {code: f"\\u{code:04x}" for code in (*_OBEYED, *range(0xD800, 0xE000))}
 
 
 def emit(value: Mapping[str, Any]) -> None:
     """One object on one line."""
     text = json.dumps(value, ensure_ascii=False, default=str)
-    sys.stdout.write(text.translate(LINE_ENDS) + "\n")
+    sys.stdout.write(text.translate(ESCAPED) + "\n")
 
 
 def line(text: str = "") -> None:
     """One line for people."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(safe(text) + "\n")
 
 
 def note(text: str) -> None:
     """A remark that is no output."""
-    print(text, file=sys.stderr)
+    print(safe(text), file=sys.stderr)
 
 
 def error(text: str) -> None:
     """What went wrong, in one sentence."""
-    print(f"penstock: {text}", file=sys.stderr)
+    print(f"penstock: {safe(text)}", file=sys.stderr)
 
 
 def damage(found: Iterable[Damage], word: str = "damaged") -> int:
@@ -69,13 +71,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str =
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    drawn = Table(
+        title=Text(safe(title)) if title else None,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        pad_edge=False,
+    )
     for column in columns:
         right = column.startswith(">")
         justify: Literal["left", "right"] = "right" if right else "left"
         drawn.add_column(column.removeprefix(">"), justify=justify, overflow="fold")
     for row in rows:
-        drawn.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+        drawn.add_row(*(Text("-" if cell is None else safe(str(cell))) for cell in row))
     console().print(drawn)
 
 
@@ -91,6 +98,16 @@ def facts(pairs: Mapping[str, object]) -> None:
     width = max(map(len, pairs), default=0)
     for name, value in pairs.items():
         line(f"{name:<{width}}  {value}")
+
+
+def safe(text: str) -> str:
+    """Text of ours with names in it that others chose: lines and tabs stay, nothing else does that
+    a terminal would obey."""
+    return text if text.isprintable() else "".join(map(_safe, text))
+
+
+def _safe(char: str) -> str:
+    return char if char in "\n\t" else printable(char)
 
 
 def printable(text: str) -> str:

@@ -29,9 +29,9 @@ NETWORK_FILE_SYSTEMS = {
 }
 
 
-def is_name(text: str) -> bool:
+def is_name(text: object) -> bool:
     """Whether `text` may be the name of something we create."""
-    return NAME.match(text) is not None
+    return isinstance(text, str) and NAME.match(text) is not None
 
 
 def make_folder(path: Path, like: Path | None = None) -> None:

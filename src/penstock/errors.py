@@ -31,7 +31,6 @@ import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from inspect import isgeneratorfunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -256,6 +255,10 @@ def typed(cls: type, *names: str) -> None:
             setattr(cls, name, _typed(found))
 
 
+CO_GENERATOR = 0x20
+"""As `inspect` has it, which takes long to load."""
+
+
 def _typed(work: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(work)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -271,7 +274,7 @@ def _typed(work: Callable[..., Any]) -> Callable[..., Any]:
         with about(_place(self)):
             yield from work(self, *args, **kwargs)
 
-    return each if isgeneratorfunction(work) else call
+    return each if work.__code__.co_flags & CO_GENERATOR else call
 
 
 def _place(thing: Any) -> Path:

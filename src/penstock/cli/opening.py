@@ -149,8 +149,11 @@ class QueueAt:
 
     def _open(self, **options: Any) -> Queue:
         # Commands put and print bytes, whatever codec the queue keeps for programs.
-        options = {"codec": "bytes", "trust_others": self.trust_others} | options
-        return Queue(self.path, format=self.format, layout=self.layout, key=self.key, **options)
+        options = {"codec": "bytes"} | options
+        return Queue(
+            self.path, format=self.format, layout=self.layout, key=self.key,
+            trust_others=self.trust_others, **options,
+        )  # fmt: skip
 
 
 def pairs(option: str, texts: Iterable[str] | None) -> dict[str, str]:

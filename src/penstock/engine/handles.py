@@ -11,7 +11,6 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine import deadletter
 from penstock.engine.group import Group
 from penstock.errors import ClosedError, GroupError
 
@@ -60,6 +59,8 @@ class Handles:
         with self._lock:
             self._ensure_open()
             if path not in self._graves:
+                from penstock.engine import deadletter
+
                 self._graves[path] = deadletter.open_at(self._queue, path)
             return self._graves[path]
 

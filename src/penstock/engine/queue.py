@@ -222,7 +222,10 @@ class Queue:
         self._need_live()
         place = {"create": create} | ({} if start is None else {"start": start})
         found, is_fresh = self._handles.group(name, {**place, **options})
-        deadletter.tell(self, options.get("dead_letter"))
+        if options.get("dead_letter") is not None:
+            from penstock.engine import deadletter
+
+            deadletter.tell(self, options.get("dead_letter"))
         if options and not is_fresh:
             found.refresh()
             wanted: dict[str, Any] = {k: v for k, v in options.items() if v is not None}

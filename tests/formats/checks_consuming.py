@@ -287,7 +287,8 @@ class Consuming(Checks):
             for message in group.get_many(9):
                 message.nack()
         assert group.get_many(9) == []
-        with Queue(path.parent / "graves", create=False) as graves:
+        key = queue.options.key  # Dead letters of an encrypted queue are under its key.
+        with Queue(path.parent / "graves", create=False, key=key) as graves:
             dead = graves.get_many(9)
             assert bodies(dead) == put
             assert dead[0].headers["penstock.group"] == "strict"

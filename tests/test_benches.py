@@ -11,7 +11,9 @@ import pytest
 from benches import harness
 from benches._limits import Unfinished, within
 from benches._parties import CONTEXT
+from benches.against import peers
 from benches.harness import Row
+from tools import plot_peers
 
 
 @pytest.mark.parametrize(
@@ -65,3 +67,26 @@ def test_a_way_that_hangs_or_fails_is_ended_and_reported() -> None:
 def test_the_best_round_is_what_counts() -> None:
     ticks = iter([0, 90, 100, 110, 200, 250])
     assert harness._best(lambda: next(ticks), lambda: None, 10, 3) == 1.0
+
+
+def test_peers_that_are_missing_are_left_out_with_a_word(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = {row["name"]: row for row in peers.run(rounds=1, share=0.005)}
+    assert {"queue.Queue (standard library)", "penstock, durability=always"} <= set(rows)
+    assert all(row["put_us"] > 0 and row["messages_per_second"] > 0 for row in rows.values())
+    missing = {peer.name for peer in peers.peers()} - set(rows)
+    said = capsys.readouterr().err
+    assert all(f"left out: {name}" in said for name in missing)
+
+
+def test_the_plot_of_peers_is_made_from_the_figures(tmp_path: Path) -> None:
+    row = {
+        "name": "penstock", "survives": "kill -9", "put_us": 0.3, "get_us": 12.5,
+        "messages_per_second": 78125,
+    }  # fmt: skip
+    assert "| **penstock** | kill -9 | 0.30 µs | 12 µs | 78,125 |" in plot_peers.table(
+        {"rows": [row]}
+    )
+    plot_peers.plot({"rows": [row]}, tmp_path / "peers.svg")
+    assert "78,125" in (tmp_path / "peers.svg").read_text()

@@ -204,8 +204,9 @@ class MissingExtraError(PenstockError, ImportError):
 
     def __init__(self, library: str, extra: str, purpose: str) -> None:
         install = f"pip install 'penstock[{extra}]'" if extra else f"pip install {library}"
-        super().__init__(f"{purpose} needs {library}, which is not installed: {install}")
-        self.name, self.extra = library, extra
+        text = f"{purpose} needs {library}, which is not installed: {install}"
+        super().__init__(text, name=library)
+        self.extra = extra
 
 
 class Empty(PenstockError, queue.Empty):

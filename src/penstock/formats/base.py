@@ -44,10 +44,13 @@ CALLED_BACK = (
 class Store(StoreSegments, OwnGroups, ABC):
     """An open queue as its format sees it."""
 
+    path: Path
+    sidecar: Path
     layout: str
     options: QueueOptions
     clock: _core.Clock
     was_first: bool
+    set_aside: tuple[known_damage.SetAside, ...]
 
     format: ClassVar[str]
     layouts: ClassVar[tuple[str, ...]]

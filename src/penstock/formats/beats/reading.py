@@ -26,6 +26,7 @@ from penstock.formats.beats.layouts import GOES_ON_AS, KINDS, POSITION_BITS, POS
 from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.past import Past
 from penstock.formats.segment_list import SegmentList
+from penstock.options import QueueOptions
 
 Found = TypeVar("Found")
 MAX_SEGMENT_BYTES = 2 << 30
@@ -41,6 +42,9 @@ def _is_unpacked(segment: _core.Segment) -> bool:
 
 class BeatsFiles(Store, ABC):
     """The part of the store that only reads."""
+
+    options: QueueOptions
+    layout: str
 
     format: ClassVar[str] = "beats"
     layouts: ClassVar[tuple[str, ...]] = tuple(KINDS)

@@ -34,11 +34,15 @@ from penstock.formats.beats.layouts import (
 )
 from penstock.formats.beats.reading import MAX_SEGMENT_BYTES, BeatsFiles
 from penstock.formats.past import Past
+from penstock.formats.values import Damage
 from penstock.options import QueueOptions
 
 
 class BeatsStore(BeatsFiles):
     """The disk queue of Elastic Beats."""
+
+    dropped: tuple[Damage, ...]
+    first_numbers: dict[int, int]
 
     @classmethod
     def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:

@@ -10,7 +10,6 @@ moves `consumer.offset` and we take that for the default group's progress.
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 from collections.abc import Mapping
@@ -28,9 +27,8 @@ from penstock.formats.mfq import layouts, segments
 from penstock.formats.mfq.segments import CONSUMER, PRODUCER, read_offset, write_offset
 from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
+from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
-
-log = logging.getLogger("penstock.mfq")
 
 DEFAULT_GROUP = "default"
 UNCHECKED = "unchecked.json"
@@ -40,6 +38,8 @@ appends, or a writer of ours at `always`, who syncs frames at once and checksums
 
 class MfqStore(Store):
     """The MappedFileQueues.Stream format."""
+
+    dropped: tuple[Damage, ...]
 
     format: ClassVar[str] = "mfq"
     layouts: ClassVar[tuple[str, ...]] = ("1",)
@@ -356,13 +356,13 @@ class MfqStore(Store):
     def _set_back(self, name: str, end: End) -> None:
         found, tail = read_offset(self.path, name), end.tail
         if found > tail:
-            log.warning("%s: %s set back from %d to %d, the last whole frame's end",
+            logger("mfq").warning("%s: %s set back from %d to %d, the last whole frame's end",
                         self.path, name, found, tail)  # fmt: skip
         if found > tail or not segments.is_made(self.path, name):
             write_offset(self.path, name, min(found, tail))
         elif found < tail and name == PRODUCER:
             if found < end.durable:
-                log.warning("%s: %s says %d, the queue was synced up to %d; corrected",
+                logger("mfq").warning("%s: %s says %d, the queue was synced up to %d; corrected",
                             self.path, name, found, tail)  # fmt: skip
             write_offset(self.path, name, tail)
 

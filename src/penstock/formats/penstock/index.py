@@ -30,6 +30,8 @@ LOOK_BYTES = 64 * INDEX_ENTRY.size
 class Index:
     """The index of one open queue; others may add to it meanwhile."""
 
+    path: Path
+
     def __init__(self, sidecar: Path, queue_id: bytes) -> None:
         """Reads nothing yet."""
         self.path = sidecar / NAME

@@ -20,6 +20,8 @@ LEAST_S = 1.0
 class Ages:
     """The notes of one queue; whoever tends it adds to them."""
 
+    notes: list[tuple[int, int]]
+
     def __init__(self, sidecar: Path) -> None:
         """Reads what is there."""
         self._path = sidecar / FILE

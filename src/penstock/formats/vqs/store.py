@@ -32,6 +32,11 @@ BASE = 0
 class VqsStore(Store):
     """A VQS queue."""
 
+    given: QueueOptions
+    options: QueueOptions
+    ages: Ages
+    ring_bytes: int
+
     format: ClassVar[str] = "vqs"
     layouts: ClassVar[tuple[str, ...]] = tuple(STAGES)
     own_options: ClassVar[Mapping[str, str]] = {

@@ -8,7 +8,6 @@ unacked one: an original program that opens the folder then repeats messages and
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,7 @@ from penstock.disk import files
 from penstock.errors import RefusedError
 from penstock.formats.zbus import layouts
 from penstock.formats.zbus.layouts import NAK, NAK_RECORDS, NAK_WINDOW_MAX, ZbusLayout
-
-log = logging.getLogger("penstock.zbus")
+from penstock.logs import logger
 
 FILTER_BYTES = 127
 DEFAULT_WINDOW = 100
@@ -117,7 +115,7 @@ def set_back(queue: Path, layout: ZbusLayout, end: tuple[int, int], tail: int) -
         path, nak = rdx_path(queue, name), nak_path(queue, name)
         place, owed = read_place(path, layout), read_naks(nak, layout)
         if place is not None and (place.block, place.offset) > end:
-            log.warning("%s: block %d, byte %d lies beyond the end; set back to %d, %d",
+            logger("zbus").warning("%s: block %d, byte %d lies beyond the end; set back to %d, %d",
                         path, place.block, place.offset, *end)  # fmt: skip
             write_place(path, *end)
         if owed is not None and any(offset >= tail for offset, _ in owed.out):
@@ -154,7 +152,7 @@ def _is_made(path: Path, size: int) -> bool:
     except FileNotFoundError:
         return False
     if found < size:
-        log.warning("%s: %d bytes, expected %d; it is made anew", path, found, size)
+        logger("zbus").warning("%s: %d bytes, expected %d; it is made anew", path, found, size)
     return found >= size
 
 

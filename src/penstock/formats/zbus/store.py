@@ -39,6 +39,8 @@ SETTABLE = ("mask", "creator", "ext1", "ext2", "ext3", "ext4")
 class ZbusStore(Store):
     """A queue in one of zbus's layouts."""
 
+    dropped: tuple[Damage, ...]
+
     format: ClassVar[str] = "zbus"
     layouts: ClassVar[tuple[str, ...]] = tuple(TABLE)
     capabilities: ClassVar[Capabilities] = Capabilities(headers=False)

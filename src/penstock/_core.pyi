@@ -826,6 +826,14 @@ class Walked:
         """Offset after the last whole frame."""
 
     @property
+    def put_end(self) -> int:
+        """Offset after the last put that is there with all its frames."""
+
+    @property
+    def put_number(self) -> int | None:
+        """Number after the last message's of that put."""
+
+    @property
     def first_number(self) -> int | None:
         """Number of the first message, none where the format keeps none."""
 

@@ -7,6 +7,7 @@ was closed, no page is lost.
 from __future__ import annotations
 
 import contextlib
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -373,3 +374,53 @@ def test_a_group_that_was_set_back_stays_there_after_the_next_power_cut(
     table = (older / "all" / "table").stat().st_ino
     is_synced = any(effect[:2] == ("sync", table) for effect in effects)
     assert is_synced or format == "beats"  # There, no place is ever used again.
+
+
+@pytest.mark.parametrize(
+    ("format", "how"),
+    [
+        ("penstock", "plain"), ("penstock", "lz4"), ("penstock", "key"), ("zbus", "plain"),
+        ("vqs", "plain"), ("mfq", "plain"),
+    ],
+)  # fmt: skip
+def test_a_list_is_whole_or_not_there_after_a_power_cut(
+    tmp_path: Path, format: str, how: str
+) -> None:
+    """Of the pages of a list only the first ones, or only the last ones, have reached the disk."""
+    more: dict[str, Any] = {"lz4": {"compression": "lz4"}, "key": {"key": bytes(32)}}.get(how, {})
+    name, clock = "queue.bin" if format == "vqs" else "queue", penstock.ManualClock()
+    given = options(format, durability="always", clock=clock, **more) | (
+        {} if format == "vqs" else {"segment_bytes": 1 << 19}
+    )
+    rng = random.Random(1)
+    bodies = [rng.randbytes(1500 if how != "lz4" else 15_000) for _ in range(8)]
+    with penstock.Queue(tmp_path / "open" / name, format=format, **given) as queue:
+        queue.put(b"first")
+        shutil.copytree(tmp_path / "open", tmp_path / "before")
+        queue.put_many(bodies)
+        shutil.copytree(tmp_path / "open", tmp_path / "after")
+    for part in (slice(None, 1), slice(None, 2), slice(None, 3), slice(None, -1), slice(1, None)):
+        shutil.rmtree(tmp_path / "left", ignore_errors=True)
+        shutil.copytree(tmp_path / "before", tmp_path / "left")
+        for file in (tmp_path / "after").rglob("*"):
+            older = tmp_path / "before" / file.relative_to(tmp_path / "after")
+            if file.is_file() and ".penstock" not in str(file) and file.stat().st_size > 4096:
+                old = older.read_bytes() if older.exists() else b""
+                mixed = mix_pages(old, file.read_bytes(), part)
+                (tmp_path / "left" / file.relative_to(tmp_path / "after")).write_bytes(mixed)
+        clock.restart(5)
+        with penstock.Queue(tmp_path / "left" / name, create=False, **given) as queue:
+            assert there(queue) in ([b"first"], [b"first", *bodies])
+            queue.put(b"new")
+            assert there(queue)[-1] == b"new"
+
+
+def mix_pages(old: bytes, new: bytes, part: slice) -> bytes:
+    """The old bytes, with some of the pages that are other ones in the new."""
+    mixed = bytearray(old.ljust(len(new), b"\0"))
+    changed = [
+        at for at in range(0, len(new), 4096) if new[at : at + 4096] != mixed[at : at + 4096]
+    ]
+    for at in changed[part]:
+        mixed[at : at + 4096] = new[at : at + 4096]
+    return bytes(mixed)

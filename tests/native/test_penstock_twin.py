@@ -23,13 +23,14 @@ MESSAGES = st.builds(
 )  # fmt: skip
 
 
-def pack_frame(message: Message, number: int) -> bytes:
-    """A frame without due time, compression and encryption, padding included."""
+def pack_frame(message: Message, number: int, more: int = 0) -> bytes:
+    """A frame without due time, compression and encryption, padding included; `more` frames of the
+    same put follow."""
     key, id, tag = ((text or "").encode() for text in (message.key, message.id, message.tag))
     rest = key + id + tag + message.body
     size = FRAME.size + len(rest)
     fixed = FRAME.pack(
-        size=size, crc=0, flags=1 if key else 0, id_len=len(id), tag_len=len(tag),
+        size=size, crc=0, flags=bool(key) | 32 * bool(more), id_len=len(id), tag_len=len(tag),
         ext_len=len(key), number=number, timestamp_ns=message.timestamp_ns or 0, headers_len=0,
     )  # fmt: skip
     crc = google_crc32c.extend(size ^ 0xFFFFFFFF, fixed[8:] + rest)
@@ -45,7 +46,7 @@ def scan_frames(data: bytes) -> list[tuple[int, int]]:
         size, frame = word["size"], data[at : at + word["size"]]
         if size < FRAME.size or len(frame) < size:
             break
-        if word["crc"] != google_crc32c.extend(size ^ 0xFFFFFFFF, frame[8:]) or word["flags"] & ~31:
+        if word["crc"] != google_crc32c.extend(size ^ 0xFFFFFFFF, frame[8:]) or word["flags"] & ~63:
             break
         found.append((at, word["number"]))
         at += -(-size // 8) * 8
@@ -60,7 +61,9 @@ def test_the_native_writer_writes_what_the_table_says(messages: list[Message]) -
         with Queue(folder / "q", clock=ManualClock(), durability="process") as queue:
             queue.put_many(messages)
         (file,) = (folder / "q/log").iterdir()
-        expected = b"".join(pack_frame(message, n) for n, message in enumerate(messages))
+        last = len(messages) - 1
+        frames = [pack_frame(message, n, last - n) for n, message in enumerate(messages)]
+        expected = b"".join(frames)
         data = file.read_bytes()[HEADER_BYTES:]
         assert data[: len(expected)] == expected
         assert not data[len(expected) :].strip(b"\0")

@@ -313,7 +313,7 @@ impl Writer {
         let position = segment.position(tail);
         segment.ensure(position + total + trailing).map_err(Obstacle::Io)?;
         let number = control.next_number();
-        let first = Place { offset: tail, number };
+        let first = Place { offset: tail, number, has_more: false };
         let packed = pack(segment, drafts, sizes, first);
         let total = packed.as_ref().map_or(total, |(bytes, _)| bytes.len());
         let batch = Batch {

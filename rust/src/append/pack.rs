@@ -25,10 +25,12 @@ pub fn pack(
             continue;
         }
         let part = drafts.get(from..=index)?;
+        place.has_more = index + 1 < sizes.len();
         let frame = segment.frames().pack(part, place)?;
         place = Place {
             offset: place.offset + frame.len() as u64,
             number: place.number + part.len() as u64,
+            has_more: false,
         };
         out.extend_from_slice(&frame);
         (from, bytes) = (index + 1, 0);
@@ -58,14 +60,16 @@ pub fn encode_all(
     let mut place = first;
     let mut rest = out;
     let mut first_word = 0;
-    for (draft, size) in drafts.iter().zip(sizes) {
+    for (index, (draft, size)) in drafts.iter().zip(sizes).enumerate() {
+        place.has_more = index + 1 < sizes.len();
         let (frame, later) = rest.split_at_mut_checked(*size).ok_or("the batch does not fit")?;
         let held = place.number == first.number;
         let word = segment.frames().encode(draft, place, held, frame)?;
         if held {
             first_word = word;
         }
-        place = Place { offset: place.offset + *size as u64, number: place.number + 1 };
+        place.offset += *size as u64;
+        place.number += 1;
         rest = later;
     }
     rest.fill(0);

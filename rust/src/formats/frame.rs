@@ -40,6 +40,8 @@ pub struct Place {
     pub offset: u64,
     /// The message's number.
     pub number: u64,
+    /// Whether another frame of the same put follows it.
+    pub has_more: bool,
 }
 
 /// Bytes inside a frame (or inside what was unsealed from it).
@@ -99,6 +101,8 @@ pub struct FrameView {
     pub payload: Span,
     /// Compressed or encrypted: the spans say nothing until `Frames::unseal`.
     pub sealed: bool,
+    /// Another frame of the same put follows, where the format says so.
+    pub has_more: bool,
     /// What the spans point into when it is not the frame itself.
     pub owned: Option<Arc<[u8]>>,
 }
@@ -120,6 +124,7 @@ impl Default for FrameView {
             body: none,
             payload: none,
             sealed: false,
+            has_more: false,
             owned: None,
         }
     }

@@ -44,7 +44,9 @@ const HAS_DUE: u16 = 2;
 const HAS_PRODUCER: u16 = 4;
 const COMPRESSED: u16 = 8;
 const ENCRYPTED: u16 = 16;
-const KNOWN_FLAGS: u16 = HAS_KEY | HAS_DUE | HAS_PRODUCER | COMPRESSED | ENCRYPTED;
+/// Another frame of the same put follows: a power cut leaves all of them, or none.
+const HAS_MORE: u16 = 32;
+const KNOWN_FLAGS: u16 = HAS_KEY | HAS_DUE | HAS_PRODUCER | COMPRESSED | ENCRYPTED | HAS_MORE;
 
 /// The codec of one segment of ours.
 pub struct PenstockFrames {
@@ -142,6 +144,10 @@ fn finish(out: &mut [u8], size: usize, held: bool) -> Option<u32> {
     Some(size_word)
 }
 
+fn more(place: Place) -> u16 {
+    if place.has_more { HAS_MORE } else { 0 }
+}
+
 impl PenstockFrames {
     fn sealed_size(&self, plain_len: usize) -> usize {
         FIXED_BYTES + plain_len + if self.cipher.is_some() { TAG_BYTES } else { 0 }
@@ -154,7 +160,8 @@ impl PenstockFrames {
         held: bool,
         out: &mut [u8],
     ) -> Option<u32> {
-        let shape = shape(draft).ok()?;
+        let mut shape = shape(draft).ok()?;
+        shape.flags |= more(place);
         let size = self.sealed_size(shape.plain_len);
         match &self.cipher {
             None => {
@@ -189,7 +196,8 @@ impl PenstockFrames {
         let draft = Draft { timestamp_ns, ..Draft::default() };
         let shape = Shape { flags: 0, ext_len: 8, plain_len: 8 + block.len() };
         let encrypted = if self.cipher.is_some() { ENCRYPTED } else { 0 };
-        fill_header(&draft, &shape, COMPRESSED | encrypted, first.number, &mut out)?;
+        let flags = COMPRESSED | encrypted | more(first);
+        fill_header(&draft, &shape, flags, first.number, &mut out)?;
         let mut plain = Vec::with_capacity(8 + block.len());
         plain.extend_from_slice(&count.to_le_bytes());
         plain.extend_from_slice(&words::small(raw.len()).to_le_bytes());
@@ -258,6 +266,7 @@ fn split(head: &Head, bytes: &[u8], start: usize, len: usize, view: &mut FrameVi
     view.number = i64::try_from(head.number).ok()?;
     view.timestamp_ns = head.timestamp_ns;
     (view.count, view.sealed) = (1, false);
+    view.has_more = head.flags & HAS_MORE != 0;
     if view.owned.is_some() {
         view.owned = None;
     }
@@ -290,7 +299,7 @@ impl PenstockFrames {
     fn split_plain<'a>(bytes: &'a [u8], at: usize, view: &mut FrameView) -> Option<&'a [u8]> {
         let rest = bytes.get(at..)?;
         let head = read_head(rest)?;
-        let is_plain = head.flags & !(HAS_KEY | HAS_DUE) == 0;
+        let is_plain = head.flags & !(HAS_KEY | HAS_DUE | HAS_MORE) == 0;
         if !is_plain || !SIZES.contains(&head.size) {
             return None;
         }
@@ -338,7 +347,7 @@ impl Frames for PenstockFrames {
             let at = raw.len();
             raw.resize(at + size, 0);
             let out = raw.get_mut(at..)?;
-            plain.encode_into(draft, Place { offset: 0, number }, false, out)?;
+            plain.encode_into(draft, Place { number, ..Place::default() }, false, out)?;
             words::put_u32_le(out, 4, 0)?;
         }
         let count = u32::try_from(drafts.len()).ok()?;
@@ -464,6 +473,7 @@ fn sealed_view(head: &Head, frame: &[u8]) -> FrameView {
     let mut view =
         FrameView { sealed: true, timestamp_ns: head.timestamp_ns, ..FrameView::default() };
     view.number = i64::try_from(head.number).unwrap_or(i64::MAX);
+    view.has_more = head.flags & HAS_MORE != 0;
     // The count of an encrypted batch is inside the cipher: `unseal` tells.
     if head.flags & COMPRESSED != 0 {
         view.count = match head.flags & ENCRYPTED {

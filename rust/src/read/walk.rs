@@ -21,6 +21,10 @@ pub struct Walked {
     unchecked: u64,
     /// Offset after the last whole frame.
     end: u64,
+    /// Offset after the last put that is there with all its frames.
+    put_end: u64,
+    /// Number after the last message's of that put.
+    put_number: Option<i64>,
     /// Number of the first message, none where the format keeps none.
     first_number: Option<i64>,
     /// Number after the last message's.
@@ -86,6 +90,9 @@ impl Walker<'_> {
         }
         seen.checksum = crate::bytes::checksum::crc32c_append(seen.checksum, bytes);
         seen.end = offset + view.size as u64;
+        if !view.has_more {
+            (seen.put_end, seen.put_number) = (seen.end, seen.next_number);
+        }
     }
 
     fn fault(&mut self, offset: u64, fault: Fault, skipped: u64) {
@@ -125,6 +132,8 @@ fn walk_segment(
         messages: 0,
         unchecked: 0,
         end: start,
+        put_end: start,
+        put_number: None,
         first_number: None,
         next_number: None,
         first_ns: None,
@@ -166,6 +175,8 @@ fn walk_segment(
             Step::Hole(next) => {
                 offset = next;
                 walker.seen.end = next.min(limit);
+                (walker.seen.put_end, walker.seen.put_number) =
+                    (walker.seen.end, walker.seen.next_number);
                 continue;
             }
             Step::End => (Fault::new(segment.position(offset), "an end", "a frame"), "end"),

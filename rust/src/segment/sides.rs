@@ -282,7 +282,8 @@ impl Sides {
             .zip(sizes)
             .map(|(draft, size)| {
                 let here = place;
-                place = Place { offset: here.offset + *size as u64, number: here.number + 1 };
+                let offset = here.offset + *size as u64;
+                place = Place { offset, number: here.number + 1, ..here };
                 (draft, here)
             })
             .peekable();

@@ -66,7 +66,7 @@ FRAME = Layout(
     "frame", "<", 36,
     Field("size", "I", "the whole frame without padding; 0: nothing here yet; all ones: sealed"),
     Field("crc", "I", "CRC-32C from byte 8 on, begun with the size in its register"),
-    Field("flags", "H", "1 key, 2 due time, 4 producer, 8 compressed, 16 encrypted"),
+    Field("flags", "H", "1 key, 2 due, 4 producer, 8 compressed, 16 encrypted, 32 the put goes on"),
     Field("id_len", "H", ""),
     Field("tag_len", "H", ""),
     Field("ext_len", "H", ""),

@@ -152,8 +152,12 @@ def walk(
     if seen.stop in ("bad", "cut"):
         at, found, expected, length = seen.faults[-1]
         fault = Damage(info.path, at, length, found, expected)
-    number = number if seen.next_number is None else seen.next_number
-    return Walk(info, seen.end, number, fault, seen.frames > 0)
+    if seen.put_end < seen.end:
+        # The frames of one put are there together, or not at all.
+        at, length = segment.position(seen.put_end), seen.end - seen.put_end
+        fault = fault or Damage(info.path, at, length, "a part of one put", "all its frames")
+    number = number if seen.put_number is None else seen.put_number
+    return Walk(info, seen.put_end, number, fault, seen.frames > 0)
 
 
 def last_segment(store: PenstockStore, info: SegmentInfo) -> tuple[_core.Segment, int]:

@@ -16,3 +16,11 @@ def logger(room: str) -> logging.Logger:
     import logging
 
     return logging.getLogger(f"penstock.{room}")
+
+
+def renamed(old: str, new: str) -> None:
+    """Warns whoever uses a name that goes with the next release."""
+    import warnings
+
+    text = f"{old} is {new} now; the old name goes with the next release"
+    warnings.warn(text, DeprecationWarning, stacklevel=3)

@@ -205,7 +205,7 @@ def test_producers_wake_nobody_once_nobody_waits(tmp_path: Path) -> None:
         async with penstock.AsyncQueue(tmp_path / "q") as queue:
             waiting = asyncio.create_task(queue.get())
             await turns()
-            shared = queue.need_open().store.need_shared()
+            shared = queue.queue.store.need_shared()
             assert shared.words()["waiters"] == 1
             await queue.put(b"a")
             await waiting
@@ -377,7 +377,7 @@ def test_concurrent_puts_at_any_level_all_arrive(
         async with penstock.AsyncQueue(tmp_path / "q", durability=durability) as queue:
             offsets = await asyncio.gather(*(queue.put(b"%d" % n) for n in range(100)))
             assert len(set(offsets)) == 100
-            end = queue.need_open().end()
+            end = queue.queue.end()
             if durability == "always":
                 assert end.durable == end.tail
             group = queue.group()

@@ -310,7 +310,7 @@ def test_what_comes_while_a_slow_get_finds_nothing_wakes_it(
                 found = usual(count, visibility)
                 for body in turns:
                     has_put.set()
-                    queue.need_open().put(body)
+                    queue.queue.put(body)
                     assert told.wait(LONG_S)  # Until the loop was told of it.
                 return found
 

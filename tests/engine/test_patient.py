@@ -130,7 +130,7 @@ def test_closing_the_queue_ends_the_wait(tmp_path: Path) -> None:
 def test_tasks_are_told_at_once_and_do_not_block_the_loop(tmp_path: Path) -> None:
     async def put() -> None:
         async with AsyncQueue(tmp_path / "q", retry_interval_s=30.0) as queue:
-            inner = queue.need_open()
+            inner = queue.queue
             failing(inner, ManualClock(), errno.ENOSPC)
             with pytest.raises(OSError, match="the disk says no"):
                 await queue.put(b"x")

@@ -20,7 +20,7 @@ LIMIT = 200_000
 def fill(queue: penstock.Queue) -> int:
     """Puts until it would have to wait; answers how many went in."""
     count = 0
-    with queue.patience(0):
+    with queue.put_timeout(0):
         while True:
             try:
                 queue.put(BODY)
@@ -125,7 +125,7 @@ def test_a_blocked_put_is_woken_by_a_consumer_in_another_process(tmp_path: Path)
         consumer = context.Process(target=drain, args=(tmp_path / "q", start))
         consumer.start()
         start.set()
-        with queue.patience(60):
+        with queue.put_timeout(60):
             for _ in range(300):
                 queue.put(BODY)
             queue.put(b"stop")

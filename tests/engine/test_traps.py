@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 import penstock
-from penstock import Group, Message, OptionError, Queue, RefusedError
+from penstock import ClosedError, Group, Message, OptionError, Queue, RefusedError
 from penstock.engine import exchange, paths
 
 FORMATS = ("penstock", "zbus", "beats", "vqs", "mfq")
@@ -352,3 +352,10 @@ def test_links_and_missing_paths_are_told_apart(tmp_path: Path) -> None:
     assert paths.is_same(tmp_path / "a", tmp_path / "link")
     assert paths.is_same(tmp_path / "b", tmp_path / "a" / ".." / "b")
     assert not paths.is_same(tmp_path / "a", tmp_path / "b")
+
+
+def test_names_of_before_warn_and_work(queue: Queue) -> None:
+    with pytest.warns(DeprecationWarning, match="put_timeout"), queue.patience(0):
+        assert queue.patience_s == 0
+    with pytest.warns(DeprecationWarning, match=r"AsyncQueue\.queue"), pytest.raises(ClosedError):
+        penstock.AsyncQueue(queue.path).need_open()

@@ -34,6 +34,7 @@ from penstock.engine.group import DEFAULT, Group
 from penstock.engine.positions import Where
 from penstock.engine.queue import Queue
 from penstock.errors import ClosedError, Full
+from penstock.logs import renamed
 from penstock.options import (
     CodecName,
     Dialect,
@@ -124,11 +125,17 @@ class AsyncQueue:
         """Closes."""
         await self.close()
 
-    def need_open(self) -> Queue:
+    @property
+    def queue(self) -> Queue:
         """The queue behind this one, for what is not awaited: `stats`, `scan`, `groups`, …."""
         if self._queue is None:
             raise ClosedError("the queue is not open; use `async with`, or await queue.open()")
         return self._queue
+
+    def need_open(self) -> Queue:
+        """The name of before of `queue`; it goes with the next release."""
+        renamed("AsyncQueue.need_open()", "AsyncQueue.queue")
+        return self.queue
 
     # ── waking ─────────────────────────────────────────────────────────────────────────────
 
@@ -220,7 +227,7 @@ class AsyncQueue:
                 self.rest()
 
     def _ask_for_room(self, queue: Queue) -> asyncio.Future[None]:
-        self.need_open()
+        _ = self.queue  # An error unless it is open.
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._putters.append(waiter)
         self.listen()
@@ -262,7 +269,7 @@ class AsyncQueue:
         **options: Unpack[GroupKeywords],
     ) -> AsyncGroup:
         """The group of this name, made when it is new. The queue is open."""
-        inner = self.need_open().group(name, start=start, create=create, **options)
+        inner = self.queue.group(name, start=start, create=create, **options)
         found = self._groups.get(name)
         if found is None or found.inner is not inner:
             found = self._groups[name] = AsyncGroup(self, inner)
@@ -272,7 +279,7 @@ class AsyncQueue:
         self, *, start: Where | Group = "latest", **options: Unpack[GroupKeywords]
     ) -> AsyncGroup:
         """A group for one consumer alone; see `Queue.broadcast`."""
-        inner = self.need_open().broadcast(start=start, **options)
+        inner = self.queue.broadcast(start=start, **options)
         found = self._groups[inner.name] = AsyncGroup(self, inner)
         return found
 
@@ -309,7 +316,7 @@ class AsyncQueue:
         tolerant: bool = False,
     ) -> Scan:
         """A range as a table; see `Queue.scan`."""
-        return self.need_open().scan(
+        return self.queue.scan(
             start=start, end=end, tags=tags, dialect=dialect, columns=columns, tolerant=tolerant
         )
 
@@ -330,5 +337,5 @@ def wake(waiter: asyncio.Future[None]) -> None:
 
 def at_once(queue: Queue, attempt: Callable[[], T]) -> T:
     """Tries without waiting for room."""
-    with queue.patience(0):
+    with queue.put_timeout(0):
         return attempt()

@@ -61,7 +61,7 @@ class AsyncGroup:
         self, count: int, timeout: float | None = 0.0, *, visibility: float | None = None
     ) -> list[_core.Message]:
         """Up to `count` messages, what is there; `[]` if nothing comes in time."""
-        self.queue.need_open()
+        _ = self.queue.queue  # An error unless it is open.
         if count == 0:
             return []
         if not self._waiters and not self._is_slow:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,7 @@ from penstock.engine.keeper import Keeper
 from penstock.errors import ClosedError, NoQueueError, OptionError, typed
 from penstock.formats import registry
 from penstock.formats.base import End, Store, Verdict
+from penstock.logs import renamed
 from penstock.options import (
     CodecName,
     Dialect,
@@ -187,7 +188,7 @@ class Queue:
         return patient.writer(self).put_list(items, tag=tag, delay=delay)
 
     @contextmanager
-    def patience(self, seconds: float | None) -> Iterator[None]:
+    def put_timeout(self, seconds: float | None) -> Iterator[None]:
         """Puts of this thread wait that long for room, whatever `put_timeout_s` says."""
         before = self.patience_s
         self._patience.seconds = seconds
@@ -195,6 +196,11 @@ class Queue:
             yield
         finally:
             self._patience.seconds = before
+
+    def patience(self, seconds: float | None) -> AbstractContextManager[None]:
+        """The name of before of `put_timeout`; it goes with the next release."""
+        renamed("Queue.patience()", "Queue.put_timeout()")
+        return self.put_timeout(seconds)
 
     @property
     def patience_s(self) -> float | None:

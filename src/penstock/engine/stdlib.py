@@ -90,7 +90,7 @@ class StandardQueue:
             raise ShutDown(f"{self.queue.path}: put() after shutdown()")
         patience = timeout if block else 0.0
         if not self.maxsize:
-            with self.queue.patience(patience):
+            with self.queue.put_timeout(patience):
                 self.queue.put(item)
             return
         until = self._until(patience)
@@ -111,7 +111,7 @@ class StandardQueue:
         with self._at_the_door():
             if self.qsize() >= self.maxsize:
                 return False
-            with self.queue.patience(0):
+            with self.queue.put_timeout(0):
                 self.queue.put(item)
             return True
 

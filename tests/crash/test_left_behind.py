@@ -387,7 +387,10 @@ def test_a_list_is_whole_or_not_there_after_a_power_cut(
     tmp_path: Path, format: str, how: str
 ) -> None:
     """Of the pages of a list only the first ones, or only the last ones, have reached the disk."""
-    more: dict[str, Any] = {"lz4": {"compression": "lz4"}, "key": {"key": bytes(32)}}.get(how, {})
+    kinds: dict[str, dict[str, Any]] = {
+        "lz4": {"compression": "lz4"}, "key": {"key": bytes(32)},
+    }  # fmt: skip
+    more = kinds.get(how, {})
     name, clock = "queue.bin" if format == "vqs" else "queue", penstock.ManualClock()
     given = options(format, durability="always", clock=clock, **more) | (
         {} if format == "vqs" else {"segment_bytes": 1 << 19}

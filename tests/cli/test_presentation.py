@@ -128,6 +128,16 @@ def test_a_time_that_was_shown_is_taken_as_a_place(run: Run, tmp_path: Path) -> 
     assert run("cat", tmp_path / "q", "--from", shown).one["text"] == "then"
 
 
+def test_people_see_paths_from_here_on(
+    run: Run, orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(orders.parent)
+    assert run("info", "orders", "--no-json").text.startswith("path        orders\n")
+    for command in (["ls"], ["top", "orders", "--once"]):
+        assert str(orders.parent) not in run(*command, "--no-json").text
+    assert run("ls", orders.parent, "--no-json").text.split().count("orders") == 1
+
+
 def on_a_terminal(folder: Path, command: str, columns: int = 80) -> list[str]:
     from tests.cli import transcripts
 

@@ -49,7 +49,8 @@ def ls(
         if any("error" in row for row in rows):
             columns.append("error")
         names = [column.removeprefix(">") for column in columns]
-        show.table(columns, ([row.get(name, "") for name in names] for row in rows))
+        drawn = (row | {"path": show.place(row["path"])} for row in rows)
+        show.table(columns, ([row.get(name, "") for name in names] for row in drawn))
 
 
 def find(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
@@ -104,6 +105,7 @@ def info(
 def draw(facts: dict[str, Any]) -> None:
     """For people."""
     single = {k: v for k, v in facts.items() if k not in ("segments", "groups", "meta", "dropped")}
+    single["path"] = show.place(facts["path"])
     single["bytes"] = f"{facts['bytes']} ({show.size(facts['bytes'])})"
     single["disk_bytes"] = f"{facts['disk_bytes']} ({show.size(facts['disk_bytes'])})"
     show.facts(single | {f"meta.{k}": v for k, v in facts["meta"].items()})

@@ -126,7 +126,7 @@ class _Watch:
         for facts in self.facts:
             remark = facts.get("error") or ("paused" if facts.get("paused") else "")
             cells = (
-                facts["queue"] if facts.get("group") is None else "", facts.get("group") or "",
+                "" if facts.get("group") else show.place(facts["queue"]), facts.get("group") or "",
                 _count(facts.get("messages")), _count(facts.get("lag")),
                 _count(facts.get("per_second")), _count(facts.get("leased")),
                 _count(facts.get("ready")), _size(facts.get("bytes")),

@@ -40,7 +40,7 @@ HEADER = Layout(
 
 KEY_CHECK = Layout(
     "key check", "<", 24,
-    Field("magic", "8s", "KEYCHK01; zeros in a segment that is not encrypted, or of version 0.1"),
+    Field("magic", "8s", "KEYCHK01; zeros where nothing is encrypted, or made before it"),
     Field("check", "16s", "what only the queue's key makes of the segment header before it"),
 )  # fmt: skip
 

@@ -27,6 +27,8 @@ demo: setup ## see penstock work, from producers to Spark, in about a minute
 	$(BIN)/penstock demo --messages 200000 --spark --report build/demo
 
 test: setup ## run the fast tests
+	LD_LIBRARY_PATH=$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_config_var('LIBDIR'))") \
+		PYO3_PYTHON=$(abspath $(BIN)/python) $(CARGO) test -q --lib --profile quick --manifest-path rust/Cargo.toml
 	$(BIN)/python -m pytest -n 2
 
 test-slow: setup ## run the slow tests: long crash, model and soak runs

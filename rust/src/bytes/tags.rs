@@ -112,3 +112,40 @@ fn levels(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let is_empty = used.is_empty();
     used.split(|byte| *byte == b'.').filter(move |_| !is_empty)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fits(pattern: &str, tag: &str, dialect: Dialect) -> bool {
+        Filter::new(pattern, dialect).matches(tag.as_bytes())
+    }
+
+    #[test]
+    fn one_level_and_the_rest() {
+        assert!(fits("eu.*", "eu.orders", MODERN));
+        assert!(!fits("eu.*", "eu.orders.new", MODERN));
+        assert!(!fits("eu.*", "eu", MODERN));
+        assert!(fits("eu.#", "eu", MODERN));
+        assert!(!fits("eu.#", "eu", FLAG));
+        assert!(fits("eu.*.new", "eu.orders.new", MODERN));
+        assert!(fits("eu.+", "eu.orders", FLAG_LATE));
+    }
+
+    #[test]
+    fn lists_and_empty_filters() {
+        assert!(fits("a;b.*", "b.c", MODERN));
+        assert!(!fits("a;b", "a;b", MODERN));
+        assert!(fits("a;b", "a;b", FLAG));
+        assert!(fits("", "", MODERN));
+        assert!(!fits("a", "", MODERN));
+        assert!(fits(" ; ", "anything", MODERN));
+    }
+
+    #[test]
+    fn empty_levels_at_the_end_do_not_count() {
+        assert!(fits("a.b", "a.b..", MODERN));
+        assert!(!fits("a.b", "a..b", MODERN));
+        assert!(fits("a.*.b", "a..b", MODERN));
+    }
+}

@@ -424,3 +424,90 @@ pub fn drop_older(folder: &Path, name: u64) -> std::io::Result<()> {
 pub fn retire(folder: &Path, name: u64) -> std::io::Result<()> {
     region::rename(&path(folder, name), &folder.join(SPARE))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(offset: u64, key: u64) -> Entry {
+        let (state, token) = (State::Leased, offset + 1);
+        Entry { state, token, key, deadline: 5, timeout: 3, ..Entry::read(offset, offset, 7) }
+    }
+
+    /// A journal in a folder of its own with three messages, the first of which is done.
+    fn journal(name: &str) -> (PathBuf, Journal, u64) {
+        let folder = std::env::temp_dir().join(format!("penstock-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let first = Record { kind: Kind::Seek, entry: &Entry::NONE, next: 10 };
+        let (mut journal, mut end) =
+            Journal::begin(&folder, 4, &[(first, 1)], None).expect("a journal");
+        for (offset, key) in [(10, 0), (20, 9), (30, 9)] {
+            let entry = entry(offset, key);
+            let record = Record { kind: Kind::Enter, entry: &entry, next: offset + 10 };
+            end = journal.append(end, &record, 100).expect("room");
+        }
+        let done = Entry::read(10, 10, NONE);
+        let record = Record { kind: Kind::Done, entry: &done, next: 40 };
+        end = journal.append(end, &record, 100).expect("room");
+        (folder, journal, end)
+    }
+
+    #[test]
+    fn what_was_appended_is_read_again() {
+        let (folder, journal, end) = journal("replay");
+        let replay = journal.replay().expect("bytes");
+        assert_eq!((replay.next, replay.end, replay.token), (40, end, 31));
+        assert_eq!(replay.outstanding.keys().copied().collect::<Vec<_>>(), [20, 30]);
+        let (found, set_at) = replay.outstanding.get(&20).expect("a message");
+        assert_eq!((found.key, found.owner, found.timeout, *set_at), (9, 7, 3, 100));
+        assert!(!journal.clear_after(end).expect("bytes"));
+        std::fs::remove_dir_all(folder).expect("ours");
+    }
+
+    #[test]
+    fn a_flipped_bit_ends_the_reading_at_its_record() {
+        let (folder, journal, end) = journal("flipped");
+        let bytes = journal.map.get(0, words::size(end)).expect("bytes").to_vec();
+        let whole = replay(4, &bytes);
+        let mut starts = vec![0];
+        let mut at = 0;
+        while let Some(read) = Read::decode(4, bytes.get(at..).expect("inside")) {
+            at += read.size;
+            starts.push(at as u64);
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            if let Some(byte) = changed.get_mut(bit / 8) {
+                *byte ^= 1 << (bit % 8);
+            }
+            let found = replay(4, &changed);
+            let begin = starts.iter().rfind(|start| **start <= (bit / 8) as u64).expect("0");
+            assert_eq!(found.end, *begin, "bit {bit}");
+            assert!(found.next <= whole.next);
+        }
+        assert_eq!(replay(5, &bytes).end, 0, "another journal's records are none");
+        std::fs::remove_dir_all(folder).expect("ours");
+    }
+
+    #[test]
+    fn records_behind_damage_are_noticed() {
+        let (folder, journal, end) = journal("torn");
+        journal.map.write_with(90, 1, |out| out.fill(0xff)).expect("inside");
+        let replay = journal.replay().expect("bytes");
+        assert!(replay.end < end);
+        assert!(journal.clear_after(replay.end).expect("bytes"));
+        std::fs::remove_dir_all(folder).expect("ours");
+    }
+
+    #[test]
+    fn a_long_journal_is_mapped_anew() {
+        let (folder, mut journal, _) = journal("long");
+        let entry = entry(50, 0);
+        let record = Record { kind: Kind::Enter, entry: &entry, next: 60 };
+        let far = MAPPED_BYTES as u64 - 16;
+        let end = journal.append(far, &record, 0).expect("room");
+        assert!(journal.map.len() as u64 >= end);
+        assert!(journal.append(MAX_BYTES as u64, &record, 0).is_err());
+        std::fs::remove_dir_all(folder).expect("ours");
+    }
+}

@@ -62,3 +62,16 @@ fn shift_in(text: &str) -> Option<i64> {
     let nanoseconds: i64 = words.next()?.parse().ok()?;
     seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::shift_in;
+
+    #[test]
+    fn the_shift_of_a_namespace_is_read() {
+        assert_eq!(shift_in("monotonic  0 0\nboottime  100000 5\n"), Some(100_000_000_000_005));
+        assert_eq!(shift_in("monotonic 1 0\nboottime -2 0\n"), Some(-2_000_000_000));
+        assert_eq!(shift_in(""), None);
+        assert_eq!(shift_in("boottime 9223372036854775807 0"), None);
+    }
+}

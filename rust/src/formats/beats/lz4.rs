@@ -438,3 +438,58 @@ pub fn ending(plain: &[u8]) -> [u8; 8] {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bodies() -> [Vec<u8>; 4] {
+        let mixed = (0..300_000u32).flat_map(|n| (n.wrapping_mul(n) >> 7).to_le_bytes());
+        [vec![], b"a".to_vec(), vec![7; 100_000], mixed.collect()]
+    }
+
+    #[test]
+    fn an_event_that_was_packed_is_unpacked() {
+        for plain in bodies() {
+            let (mut packed, mut out) = (Vec::new(), Vec::new());
+            pack_event(&plain, &mut packed);
+            let len = unpack_event(&packed, &mut out).expect("a block");
+            assert_eq!(out.get(..len), Some(plain.as_slice()));
+        }
+    }
+
+    #[test]
+    fn a_stream_that_was_packed_is_unpacked() {
+        for plain in bodies() {
+            let packed = pack_stream(&plain);
+            let found = unpack_stream(&packed, true);
+            assert!(found.broken.is_none() && found.plain == plain);
+        }
+    }
+
+    #[test]
+    fn a_stream_cut_anywhere_gives_a_beginning_of_what_it_held() {
+        let plain: Vec<u8> = (0..5000u32).flat_map(u32::to_le_bytes).collect();
+        let packed = pack_stream(&plain);
+        for end in (0..packed.len()).step_by(61) {
+            let found = unpack_stream(packed.get(..end).expect("inside"), false);
+            assert!(plain.starts_with(found.plain.get(..found.saved_at).expect("inside")));
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        let mut state = 1u64;
+        for _ in 0..60 {
+            let bytes: Vec<u8> = (0..64)
+                .map(|_| {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    state.to_le_bytes()[7]
+                })
+                .collect();
+            let _ = unpack_event(&bytes, &mut Vec::new());
+            let stream = [&MAGIC.to_le_bytes()[..], &bytes].concat();
+            let _ = unpack_stream(&stream, true);
+        }
+    }
+}

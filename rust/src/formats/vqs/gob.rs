@@ -536,3 +536,40 @@ fn read_one<'a>(
     let plan = Plan { types, message: &message, attribute: &attribute };
     plan.message(input).map(Some)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(parts: &Parts<'_>) -> Vec<u8> {
+        let mut out = vec![0; measure(parts)];
+        encode(parts, &mut out).expect("as long as measured");
+        out
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        for len in [0, 1, 127, 128, 255, 256, 70_000] {
+            let body = vec![b'x'; len];
+            let parts = Parts { id: b"o-17", body: &body, ..Parts::default() };
+            let bytes = record(&parts);
+            let found = decode(&bytes).map_err(|_| "wrong").expect("a record");
+            assert_eq!((found.id, found.body), (parts.id, parts.body));
+        }
+    }
+
+    #[test]
+    fn no_cut_or_flipped_bit_makes_it_panic() {
+        let bytes = record(&Parts { id: b"o-17", body: b"some body", ..Parts::default() });
+        for end in 0..bytes.len() {
+            let _ = decode(bytes.get(..end).expect("inside"));
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            if let Some(byte) = changed.get_mut(bit / 8) {
+                *byte ^= 1 << (bit % 8);
+            }
+            let _ = decode(&changed);
+        }
+    }
+}

@@ -38,7 +38,6 @@ impl Table {
             && u64::from(self.small(at::GAPS)) <= len
             && self.small(at::HEAP_LEN) <= used
             && self.small(at::READY_LEN) <= used
-            && [at::LEASED, at::DELAYED, at::BLOCKED].iter().all(|word| self.small(*word) <= used)
     }
 
     /// Entries in the ring know their place, and their offsets rise.
@@ -96,7 +95,13 @@ impl Table {
             }
             (free, steps) = (self.load32(free, field::KEY_NEXT), steps + 1);
         }
+        // Whatever is not free is in the ring, and in one of the states that are counted.
+        let out = self.wide(at::ORDER_LEN) - u64::from(self.small(at::GAPS));
+        let states = [at::LEASED, at::DELAYED, at::READY_LEN, at::BLOCKED];
+        let counted: u64 = states.iter().map(|word| u64::from(self.small(*word))).sum();
         (0..self.small(at::READY_LEN)).all(is_ready)
+            && u64::from(used - steps) == out
+            && counted == out
     }
 
     /// Chains end where the table says, all of them together are no longer than the table, and a

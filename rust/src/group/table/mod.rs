@@ -12,6 +12,8 @@
 //! * `ready` is a heap by offset of what may be handed out again.
 //! * `keys` maps a key to the chain of entries that carry it; only the first may be out.
 
+#[cfg(test)]
+mod against_a_model;
 mod check;
 mod deadlines;
 mod keys;

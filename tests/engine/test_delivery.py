@@ -153,7 +153,7 @@ def test_redrive_ends_on_letters_that_name_no_source(
 ) -> None:
     with penstock.Queue(tmp_path / "q") as queue, penstock.Queue(tmp_path / "dead") as dead:
         dead.put(b"stray")
-        dead.put(b"lost", headers={deadletter.SOURCE: str(tmp_path / "q")})
+        dead.put(b"lost", headers={deadletter.SOURCE: str(tmp_path / "q"), deadletter.GROUP: "g"})
         dead.put(b"stray too")
         assert dead.redrive() == 1
         assert "2 dead letters name no source" in caplog.text
@@ -163,8 +163,9 @@ def test_redrive_ends_on_letters_that_name_no_source(
 
 def test_a_redrive_that_fails_gives_back_what_it_had_taken(tmp_path: Path) -> None:
     with penstock.Queue(tmp_path / "dead") as dead:
+        source = {deadletter.SOURCE: str(tmp_path / "gone"), deadletter.GROUP: "g"}
         for i in range(3):
-            dead.put(b"%d" % i, headers={deadletter.SOURCE: str(tmp_path / "gone")})
+            dead.put(b"%d" % i, headers=source)
         with pytest.raises(penstock.NoQueueError):
             dead.redrive()
         assert dead.group("redrive").stats()["ready"] == 3

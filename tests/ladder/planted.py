@@ -74,7 +74,8 @@ def copy_tree(goal: Path) -> None:
 
 def build(root: Path) -> None:
     need_programs("cargo")
-    target = Path(tempfile.gettempdir()) / "penstock-planted-target"
+    usual = Path(tempfile.gettempdir()) / "penstock-planted-target"
+    target = Path(os.environ.get("CARGO_TARGET_DIR", usual))
     environment = os.environ | {"CARGO_TARGET_DIR": str(target)}
     command = [
         "cargo", "build", "-q", "--profile", "quick", "--manifest-path", "rust/Cargo.toml",

@@ -114,10 +114,13 @@ def pytest_run(figure: Figure, arguments: list[str], turn: int) -> None:
 
 
 def power_cases(size: str) -> list[Case]:
+    states = int(os.environ.get("PENSTOCK_CUT_STATES", "24" if size == "ci" else "40"))
     if size == "ci":
-        ours = [Case(format=f, layout=y, states=60 if f == "penstock" else 30) for f, y in FORMATS]
-        return [*ours, *anchors(20)]
-    states = int(os.environ.get("PENSTOCK_CUT_STATES", "40"))
+        ours = [
+            Case(format=f, layout=y, file_system=s, states=states // (1 + (s != "ext4")))
+            for s, (f, y) in itertools.product(("ext4", "xfs", "btrfs"), FORMATS)
+        ]
+        return [*ours, *anchors(states // 2)]
     found = [
         Case(format=f, layout=y, variant=v, file_system=s, states=states, double=2 * (s == "ext4"))
         for s, (f, y, v) in itertools.product(("ext4", "xfs", "btrfs"), LAYOUTS)

@@ -1,10 +1,10 @@
 """A disk made from recorded effects, and what may be left of it after a power cut.
 
 The model, per file: of every page that was stored to since the file's last sync, any version may
-be on the disk, the synced one included, and a page may be torn between two versions at any of its
-512-byte sectors. Of a file's sizes since the sync, any. Of a folder's names, any prefix of what
-happened to them since the folder's last sync (a name that moved to another folder is in at least
-one of the two). What was synced is there.
+be on the disk, the synced one included, and each of its 512-byte sectors may be of another version
+than the one beside it. Of a file's sizes since the sync, any. Of a folder's names, any prefix of
+what happened to them since the folder's last sync (a name that moved to another folder is in at
+least one of the two). What was synced is there.
 """
 
 # ruff: noqa: PTH103, PTH108, PTH120
@@ -159,14 +159,22 @@ class Disk:
                 yield self.state(dirty, chosen, zip(folders, combined[prefix], strict=True), None)
         for _ in range(sampled):
             chosen = [rng.randrange(len(self.files[i].pages[p])) for i, p in dirty]
-            tear = self.tear(rng, dirty) if dirty and rng.random() < 0.5 else None
+            tear = self.tear(rng, dirty) if dirty and rng.random() < 0.5 else {}
             yield self.state(dirty, chosen, zip(folders, rng.choice(names), strict=True), tear, rng)
 
-    def tear(self, rng: random.Random, dirty: list[tuple[int, int]]) -> tuple[int, int, int, int]:
-        """A page between a version and the one before it, and the sector where they meet."""
-        inode, page = rng.choice(dirty)
-        version = rng.randrange(1, len(self.files[inode].pages[page]))
-        return inode, page, version, rng.randrange(1, PAGE // SECTOR)
+    def tear(self, rng: random.Random, dirty: list[tuple[int, int]]) -> dict[Any, bytes]:
+        """Torn pages: one at the sector where two versions meet, or some with any mixture."""
+        torn = {}
+        for inode, page in rng.sample(dirty, rng.choice([1, 1, min(3, len(dirty))])):
+            versions = self.files[inode].pages[page]
+            version, cut = rng.randrange(1, len(versions)), rng.randrange(1, PAGE // SECTOR)
+            chosen = [versions[version]] * cut + [versions[version - 1]] * (PAGE // SECTOR - cut)
+            if rng.random() < 0.5:
+                chosen = rng.choices(versions, k=PAGE // SECTOR)
+            at = range(0, PAGE, SECTOR)
+            pieces = [one[start : start + SECTOR] for one, start in zip(chosen, at, strict=True)]
+            torn[inode, page] = b"".join(pieces)
+        return torn
 
     def state(self, dirty: Any, chosen: Any, prefixes: Any, tear: Any, rng: Any = None) -> State:
         """Which version of each page, which names, which sizes: enough to make it, and on top of
@@ -177,11 +185,7 @@ class Disk:
             key: version for key, version in zip(dirty, chosen, strict=True) if key[0] in there
         }
         bytes_of = {key: self.files[key[0]].pages[key[1]][at] for key, at in pages.items()}
-        if tear is not None and tear[0] in there:
-            inode, page, version, sector = tear
-            versions = self.files[inode].pages[page]
-            cut = sector * SECTOR
-            bytes_of[inode, page] = versions[version][:cut] + versions[version - 1][cut:]
+        bytes_of |= {key: content for key, content in (tear or {}).items() if key[0] in there}
         sizes = {}
         for inode in there:
             known = self.files[inode].sizes

@@ -1,5 +1,6 @@
 //! `penstock.Message`: what a user puts and gets. Fields are read from the frame when asked for.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use pyo3::buffer::PyBuffer;
@@ -32,8 +33,34 @@ impl Message {
         Self { offset: Some(offset), spot, receipt: None, codec: OnceLock::new() }
     }
 
-    fn word<'py>(&self, py: Python<'py>, span: Span) -> Option<Bound<'py, PyString>> {
-        (span.len > 0).then(|| PyString::new(py, &String::from_utf8_lossy(self.spot.bytes(span))))
+    /// One of its words: `span` takes it from the view.
+    fn word<'py>(
+        &self,
+        py: Python<'py>,
+        span: fn(&FrameView) -> Span,
+    ) -> PyResult<Option<Bound<'py, PyString>>> {
+        let span = span(&*self.view(py)?);
+        let bytes = self.spot.bytes(span);
+        let word = PyString::new(py, &String::from_utf8_lossy(bytes));
+        self.check(py, bytes)?;
+        Ok(Some(word).filter(|_| span.len > 0))
+    }
+
+    /// An error if its file was cut short, after `bytes` were read from there.
+    #[inline]
+    fn check(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
+        self.spot.cut(bytes).map_or(Ok(()), |path| Err(errors::vanished(py, path)))
+    }
+
+    /// An error if its file was cut short: it can't be put anywhere else.
+    pub fn check_whole(&self, py: Python<'_>) -> PyResult<()> {
+        self.check(py, self.spot.bytes(self.spot.body()))
+    }
+
+    fn view(&self, py: Python<'_>) -> PyResult<Cow<'_, FrameView>> {
+        let view = self.spot.view();
+        self.check(py, if view.size == 0 && self.offset.is_some() { &[0] } else { &[] })?;
+        Ok(view)
     }
 
     /// The message as something to append.
@@ -164,67 +191,72 @@ impl Message {
 
     /// Its count as its format stores it.
     #[getter]
-    fn number(&self) -> Option<i64> {
-        Some(self.spot.view().number).filter(|number| *number != NO_NUMBER)
+    fn number(&self, py: Python<'_>) -> PyResult<Option<i64>> {
+        Ok(Some(self.view(py)?.number).filter(|number| *number != NO_NUMBER))
     }
 
     /// When it was put, ns since 1970.
     #[getter]
-    fn timestamp_ns(&self) -> Option<i64> {
-        Some(self.spot.view().timestamp_ns).filter(|time| *time != NO_TIME)
+    fn timestamp_ns(&self, py: Python<'_>) -> PyResult<Option<i64>> {
+        Ok(Some(self.view(py)?.timestamp_ns).filter(|time| *time != NO_TIME))
     }
 
     /// When it was put, as a `datetime` in UTC, to the microsecond; none where there is no time.
     #[getter]
     fn timestamp<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(ns) = self.timestamp_ns() else { return Ok(None) };
+        let Some(ns) = self.timestamp_ns(py)? else { return Ok(None) };
         py.import("penstock.clock")?.call_method1("moment", (ns,)).map(Some)
     }
 
     /// Nobody gets it before this time, ns since 1970.
     #[getter]
-    fn due_ns(&self) -> Option<i64> {
-        Some(self.spot.view().due_ns).filter(|due| *due != 0)
+    fn due_ns(&self, py: Python<'_>) -> PyResult<Option<i64>> {
+        Ok(Some(self.view(py)?.due_ns).filter(|due| *due != 0))
     }
 
     /// The sender's name for it.
     #[getter]
-    fn id<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
-        self.word(py, self.spot.view().id)
+    fn id<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
+        self.word(py, |view| view.id)
     }
 
     /// Label for filters.
     #[getter]
-    fn tag<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
-        self.word(py, self.spot.view().tag)
+    fn tag<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
+        self.word(py, |view| view.tag)
     }
 
     /// Messages with one key are handed out one at a time, in order.
     #[getter]
-    fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
-        self.word(py, self.spot.view().key)
+    fn key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
+        self.word(py, |view| view.key)
     }
 
     /// Headers, a new dict at each call.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        for (key, value) in headers::iterate(self.spot.bytes(self.spot.view().headers)) {
+        let bytes = self.spot.bytes(self.view(py)?.headers);
+        for (key, value) in headers::iterate(bytes) {
             dict.set_item(String::from_utf8_lossy(key), String::from_utf8_lossy(value))?;
         }
+        self.check(py, bytes)?;
         Ok(dict)
     }
 
     /// The user's bytes.
     #[getter]
-    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.spot.bytes(self.spot.body()))
+    fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.spot.bytes(self.spot.body());
+        let body = PyBytes::new(py, bytes);
+        self.check(py, body.as_bytes())?;
+        Ok(body)
     }
 
     /// The body as text, which must be UTF-8: else `CodecError`.
     #[getter]
     fn text<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        match std::str::from_utf8(self.spot.bytes(self.spot.body())) {
+        match std::str::from_utf8(self.body(py)?.as_bytes()) {
             Ok(text) => Ok(PyString::new(py, text)),
             Err(error) => {
                 let why = format!("the body is no UTF-8 text: {error}; see message.body");
@@ -235,7 +267,7 @@ impl Message {
 
     /// The value of the body, which must be JSON: else `CodecError`.
     fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let value = py.import("json")?.call_method1("loads", (self.body(py),));
+        let value = py.import("json")?.call_method1("loads", (self.body(py)?,));
         value.map_err(|error| {
             let why = format!("the body is no JSON: {}; see message.body", error.value(py));
             errors::error(py, "CodecError", (why,))
@@ -246,8 +278,8 @@ impl Message {
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match self.codec.get() {
-            None => Ok(self.body(py).into_any()),
-            Some(codec) => codec.bind(py).call_method1("decode", (self.body(py),)),
+            None => Ok(self.body(py)?.into_any()),
+            Some(codec) => codec.bind(py).call_method1("decode", (self.body(py)?,)),
         }
     }
 
@@ -258,8 +290,10 @@ impl Message {
 
     /// The bytes inside the frame, still encoded, compressed or encrypted.
     #[getter]
-    fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.spot.payload())
+    fn payload<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let payload = PyBytes::new(py, &self.spot.payload());
+        self.check(py, payload.as_bytes())?;
+        Ok(payload)
     }
 
     /// How often it was handed out in its group, this time included.

@@ -43,6 +43,7 @@ STORAGE_ADVICE = {
     errno.EPERM: "check who owns it and its rights; read_only=True needs none to write",
     errno.EROFS: "the file system is mounted for reading; open with read_only=True",
     errno.EIO: "the disk fails: save the queue to another one with `penstock convert`",
+    errno.ENODATA: "it was cut short while the queue was open; run `penstock verify`",
     errno.ESTALE: "it was deleted while the queue was open: close the queue everywhere",
     errno.EMFILE: "too many files are open in this process: raise `ulimit -n`",
     errno.ENFILE: "too many files are open on this machine",

@@ -32,9 +32,10 @@ use crate::formats::frame::{Batch, Draft, NO_TIME, Place, Publish};
 use crate::message::{Body, Message, encode_headers};
 use crate::segment::place::Way;
 use crate::segment::{PyPublish, PySegment, Segment};
-use crate::shared::control::{Control, Shared};
+use crate::shared::control::{Control, Shared, at};
 use crate::shared::gate;
 use crate::shared::lock::{Held, Hindrance, patiently};
+use crate::shared::vain::InVain;
 use crate::sys::sigbus;
 
 /// Reserved while a new segment is named: until that is done nothing may be appended to the old.
@@ -42,6 +43,8 @@ pub(crate) const ROLLING: u64 = u64::MAX;
 
 pub(crate) struct State {
     pub(crate) segment: Arc<Segment>,
+    /// The tail was here already.
+    low: u64,
     /// Once the tail is here, the next segment should be prepared.
     mark: u64,
     /// Once the tail is here, pages ahead should be made.
@@ -51,9 +54,9 @@ pub(crate) struct State {
 }
 
 impl State {
-    fn new(segment: &Arc<Segment>) -> Self {
+    fn new(segment: &Arc<Segment>, low: u64) -> Self {
         let (mark, segment) = (mark_of(segment), Arc::clone(segment));
-        Self { mark, step: 0, segment, sizes: Vec::new(), scratch: Vec::new() }
+        Self { low, mark, step: 0, segment, sizes: Vec::new(), scratch: Vec::new() }
     }
 
     /// From now on appends go to `segment`.
@@ -72,6 +75,8 @@ pub(crate) enum Obstacle {
     QueueFull(usize),
     Refused(String),
     Poisoned,
+    /// The control block has this tail, which can't be; it was this, or more.
+    Impossible(u64, u64),
     /// This file was cut short under its mapping.
     Vanished(PathBuf),
     Io(std::io::Error),
@@ -186,6 +191,7 @@ impl Writer {
     /// Appends all of `drafts` or nothing; answers the first offset and the new tail.
     #[inline]
     pub fn append_unsynced(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<(u64, u64)> {
+        let mut in_vain = InVain::default();
         loop {
             let (mut state, held) = self.enter(py)?;
             let done = self.append_checked(&mut state, drafts, None);
@@ -196,7 +202,7 @@ impl Writer {
                     self.control.wake();
                     return Ok(done);
                 }
-                Err(obstacle) => self.overcome(py, obstacle)?,
+                Err(obstacle) => self.overcome_again(py, obstacle, &mut in_vain)?,
             }
         }
     }
@@ -209,6 +215,7 @@ impl Writer {
         drafts: &[Draft<'_>],
         journal: &Journal,
     ) -> PyResult<(u64, u64)> {
+        let mut in_vain = InVain::default();
         loop {
             let done = patiently(py, self.control.life(), || {
                 let (mut state, _held) = self.enter_detached()?;
@@ -219,9 +226,22 @@ impl Writer {
                     self.control.wake();
                     return Ok(done);
                 }
-                Err(obstacle) => self.overcome(py, obstacle)?,
+                Err(obstacle) => self.overcome_again(py, obstacle, &mut in_vain)?,
             }
         }
+    }
+
+    #[cold]
+    fn overcome_again(
+        &self,
+        py: Python<'_>,
+        obstacle: Obstacle,
+        in_vain: &mut InVain,
+    ) -> PyResult<()> {
+        if let Obstacle::Moved(base) | Obstacle::SegmentFull(base, _) = obstacle {
+            in_vain.again(py, &self.control.file_path(), base)?;
+        }
+        self.overcome(py, obstacle)
     }
 
     /// Appends, unless a file was cut short under us: then the frames went nowhere.
@@ -231,13 +251,37 @@ impl Writer {
         drafts: &[Draft<'_>],
         journal: Option<&Journal>,
     ) -> Result<(u64, u64), Obstacle> {
-        let hits = sigbus::hits();
+        if let Some(path) = self.control.cut_file() {
+            return Err(Obstacle::Vanished(path));
+        }
         let done = self.append_locked(state, drafts, journal);
-        if sigbus::hits() != hits {
-            self.control.poison();
-            return Err(Obstacle::Vanished(state.segment.path().to_path_buf()));
+        if sigbus::hits() != 0 && !matches!(done, Err(Obstacle::Poisoned)) {
+            self.check_cut(state)?;
         }
         done
+    }
+
+    #[cold]
+    fn check_cut(&self, state: &State) -> Result<(), Obstacle> {
+        let segment = state.segment.is_cut().then(|| state.segment.path().to_path_buf());
+        match self.control.cut_file().or(segment) {
+            None => Ok(()),
+            Some(path) => {
+                self.control.poison();
+                Err(Obstacle::Vanished(path))
+            }
+        }
+    }
+
+    /// The tail, if it can be one: no word of the control block is believed against what is known.
+    /// Never below what this process has seen; with an append begun and not ended, one that was
+    /// stored as a tail.
+    fn sound_tail(&self, low: u64) -> Result<u64, Obstacle> {
+        let (control, tail) = (&*self.control, self.control.tail());
+        if tail < low || (control.is_unfinished() && !control.is_tail_whole()) {
+            return Err(Obstacle::Impossible(tail, low));
+        }
+        Ok(tail)
     }
 
     /// The rare decisions, which are Python's.
@@ -259,6 +303,11 @@ impl Writer {
             Obstacle::Refused(why) => Err(errors::refused(py, &why)),
             Obstacle::Poisoned => Err(errors::plain(py, "PoisonedError")),
             Obstacle::Vanished(path) => Err(errors::vanished(py, &path)),
+            Obstacle::Impossible(tail, low) => {
+                let (path, found) = (self.control.file_path(), format!("tail {tail}"));
+                let expected = format!("where a frame may begin, {low} or above");
+                Err(errors::impossible(py, &path, at::TAIL, &found, &expected))
+            }
             Obstacle::Io(error) => Err(errors::os(error, self.current(py)?.path())),
         }
     }
@@ -273,12 +322,15 @@ impl Writer {
         if control.is_poisoned() {
             return Err(Obstacle::Poisoned);
         }
-        let State { segment, mark, step, sizes, scratch } = state;
+        let State { segment, low, mark, step, sizes, scratch } = state;
         let has_ended = segment.end() != crate::segment::LIVE || segment.is_stale();
         if control.segment_base() != segment.base() || has_ended {
+            if control.segment_base() > control.tail() && !control.is_unfinished() {
+                return Err(Obstacle::Impossible(control.tail(), control.segment_base()));
+            }
             return Err(Obstacle::Moved(control.segment_base()));
         }
-        let mut tail = control.tail();
+        let mut tail = self.sound_tail(*low)?;
         if self.publish.foreign_end().is_some_and(|end| end > tail) {
             return Err(Obstacle::Moved(segment.base())); // Another program has appended.
         }
@@ -296,6 +348,9 @@ impl Writer {
             if segment.is_stale() {
                 return Err(Obstacle::Moved(segment.base()));
             }
+        }
+        if !segment.may_begin(tail) {
+            return Err(Obstacle::Impossible(tail, *low));
         }
         if segment.is_spoiled() {
             return Err(Obstacle::SegmentFull(segment.base(), total));
@@ -350,6 +405,7 @@ impl Writer {
             self.publish.publish(segment, &batch).map_err(Obstacle::Io)?;
         }
         control.advance(batch.end, batch.next_number);
+        *low = batch.end;
         if self.wants_sync {
             control.ask_for_sync();
         }
@@ -468,7 +524,7 @@ impl Writer {
             publish: Arc::clone(&publish.0),
             clock,
             host,
-            state: Mutex::new(State::new(&segment.0)),
+            state: Mutex::new(State::new(&segment.0, shared.control.tail())),
             is_always: always,
             wants_sync,
             is_sealing: sealing,
@@ -536,6 +592,9 @@ impl Writer {
         let (now_ns, delay_ns) = (self.now(), self.delay(delay)?);
         let mut copies = Vec::new();
         for item in &items {
+            if let Ok(message) = item.cast::<Message>() {
+                message.get().check_whole(py)?;
+            }
             if !item.is_instance_of::<PyBytes>() && !item.is_instance_of::<Message>() {
                 copies.push(Body::of(item)?);
             }

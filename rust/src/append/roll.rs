@@ -40,6 +40,10 @@ impl Writer {
         if control.segment_base() != old_base || state.segment.base() != old_base {
             return Ok(false);
         }
+        if let Err(obstacle) = self.sound_tail(state.low) {
+            drop((state, held));
+            return self.overcome(py, obstacle).map(|()| false);
+        }
         if control.is_unfinished() {
             let settled = self.settle(&state.segment);
             settled.map_err(|error| errors::os(error, state.segment.path()))?;

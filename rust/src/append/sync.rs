@@ -14,7 +14,8 @@ use crate::files::region;
 use crate::formats::frame::Batch;
 use crate::segment::{PySegment, Segment};
 use crate::shared::control::{Control, at};
-use crate::shared::lock::{Held, Hindrance};
+use crate::shared::lock::{Held, Hindrance, holder_of};
+use crate::shared::vain::InVain;
 use crate::sys::futex;
 
 /// Segments that a sync holds open.
@@ -82,9 +83,13 @@ impl Writer {
             if segment.map().is_none() {
                 continue;
             }
+            if segment.is_cut() || segment.lacks(segment.end().min(tail))? {
+                return Err(std::io::Error::from_raw_os_error(libc::ENODATA));
+            }
             segment.sync(false)?;
             // A synced segment that no folder names is lost all the same.
-            if segment.base() > control.map().word64(at::NAMED_BASE).load(Ordering::Acquire) {
+            let named = control.map().word64(at::NAMED_BASE).load(Ordering::Acquire);
+            if segment.base() > named || named > control.segment_base() {
                 if let Some(folder) = segment.path().parent() {
                     region::sync_folder(folder)?;
                 }
@@ -156,11 +161,13 @@ impl Writer {
     /// who are waiting by then.
     pub fn sync_up_to(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
         let control = &*self.control;
-        let mut reached = 0;
+        let (mut reached, mut in_vain) = (0, InVain::default());
         loop {
             let seen = control.map().word32(at::DURABLE).load(Ordering::Acquire);
-            if control.durable() >= offset {
-                return Ok(());
+            control.check_file(py)?;
+            let durable = control.durable();
+            if durable >= offset {
+                return self.check_durable(py, durable);
             }
             if control.is_poisoned() {
                 return Err(errors::plain(py, "PoisonedError"));
@@ -175,39 +182,53 @@ impl Writer {
             let synced =
                 segments.and_then(|some| py.detach(|| self.sync_for_all(&some, offset, seen)));
             match synced.as_ref().map_err(Hindrance::of) {
-                Ok(true) => {}
-                Ok(false) | Err(Some(Hindrance::Busy)) => py.check_signals()?,
+                Ok(Synced::Done) => {}
+                Ok(Synced::Moved) => {
+                    in_vain.again(py, &control.file_path(), control.segment_base())?;
+                    py.check_signals()?;
+                }
+                Ok(Synced::Waited) | Err(Some(Hindrance::Busy)) => py.check_signals()?,
                 Err(Some(Hindrance::Over)) => return Err(control.closed(py)),
                 Err(None) => return Err(poisoned(py, synced.err(), &path)),
             }
         }
     }
 
+    /// An error if the control block says that more was synced than there is.
+    fn check_durable(&self, py: Python<'_>, durable: u64) -> PyResult<()> {
+        let (control, tail) = (&*self.control, self.control.tail());
+        if durable <= tail {
+            return Ok(());
+        }
+        let (found, expected) = (format!("durable {durable}"), format!("at most the tail, {tail}"));
+        Err(errors::impossible(py, &control.file_path(), at::DURABLE, &found, &expected))
+    }
+
     /// Syncs `segments`, or waits a moment for someone else who does. Needs no interpreter lock: a
-    /// neighbour in a long call must not keep others from their sync. False: nothing was synced.
+    /// neighbour in a long call must not keep others from their sync.
     fn sync_for_all(
         &self,
         segments: &[Arc<Segment>],
         offset: u64,
         seen: u32,
-    ) -> std::io::Result<bool> {
+    ) -> std::io::Result<Synced> {
         let (control, word) = (&*self.control, self.control.sync_word());
         let life = control.life();
         let Some(got) = life.try_take(word) else {
             // The leader wakes everyone when `durable` has moved; the nap is for a dead leader.
             futex::wait(control.map().word32(at::DURABLE), seen, Some(NAP));
-            let holder = word.load(Ordering::Relaxed) & (u32::MAX >> 1);
-            if holder != 0 && !life.is_alive(holder) {
+            let seen = word.load(Ordering::Relaxed);
+            if seen != 0 && !life.is_alive(holder_of(seen)) {
                 drop(life.take(word).map(|got| Held::new(life, word, got)));
             }
-            return Ok(false);
+            return Ok(Synced::Waited);
         };
         let _held = Held::new(life, word, got);
         if life.is_over() {
             return Err(std::io::Error::other(Hindrance::Over));
         }
         if control.durable() >= offset {
-            return Ok(true);
+            return Ok(Synced::Done);
         }
         if self.is_always {
             self.pace.gather(control);
@@ -217,8 +238,17 @@ impl Writer {
             is_done = self.sync_segments(segments)?;
             Ok(())
         })?;
-        Ok(is_done)
+        Ok(if is_done { Synced::Done } else { Synced::Moved })
     }
+}
+
+/// What came of a sync.
+enum Synced {
+    Done,
+    /// Someone has begun another segment.
+    Moved,
+    /// Someone else syncs.
+    Waited,
 }
 
 /// A sync has failed, for this reason.

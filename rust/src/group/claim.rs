@@ -1,5 +1,6 @@
 //! Deciding which message a consumer gets next.
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -16,6 +17,7 @@ use crate::formats::frame::{Fault, FrameView, NO_TIME};
 use crate::message::Message;
 use crate::read::spot::Spot;
 use crate::segment::Segment;
+use crate::shared::vain::InVain;
 use crate::sys::sigbus;
 
 /// A message that was just given to this consumer.
@@ -76,17 +78,18 @@ impl Group {
         visibility_ns: Option<i64>,
         out: &mut Vec<Claimed>,
     ) -> PyResult<()> {
+        let mut in_vain = InVain::default();
         loop {
             self.ensure_open(py)?;
-            let hits = sigbus::hits();
             let stop = self.claim_once(py, count, visibility_ns, out)?;
-            if sigbus::hits() != hits {
-                return Err(self.vanished(py));
-            }
+            self.check_files(py)?;
             let met = match stop {
                 Stop::Enough => return Ok(()),
                 Stop::NeedSegment(offset) => match self.fetch_segment(py, offset) {
-                    Ok(()) => continue,
+                    Ok(()) => {
+                        in_vain.again(py, &self.control.file_path(), offset)?;
+                        continue;
+                    }
                     // It may be a signal handler's: then nothing but this call ever meets it.
                     Err(error) if !out.is_empty() => return self.owe(error),
                     Err(error) => error,
@@ -113,12 +116,20 @@ impl Group {
         self.owed.lock().unwrap_or_else(|e| e.into_inner()).take().map_or(Ok(()), Err)
     }
 
-    /// A file was cut short under a mapping: what was claimed may be zeros.
+    /// An error if a file was cut short under its mapping: what was claimed may be zeros. Once that
+    /// was found, it stays so.
+    pub(super) fn check_files(&self, py: Python<'_>) -> PyResult<()> {
+        let cut = if sigbus::hits() == 0 { None } else { self.cut_file(&self.reader(py)) };
+        cut.map_or(Ok(()), |path| Err(errors::vanished(py, &path)))
+    }
+
+    /// The file that was cut short, of those that a get goes by.
     #[cold]
-    pub(super) fn vanished(&self, py: Python<'_>) -> PyErr {
-        let segment = self.reader(py).segment.clone();
-        let path = segment.map_or_else(|| self.folder.clone(), |one| one.path().to_path_buf());
-        errors::vanished(py, &path)
+    pub(super) fn cut_file(&self, reader: &Reader) -> Option<PathBuf> {
+        let segment = reader.segment.as_ref().filter(|segment| segment.is_cut());
+        let table = || self.table.map().is_cut().then(|| self.folder.join("table"));
+        let control = self.control.cut_file();
+        control.or_else(|| segment.map(|segment| segment.path().to_path_buf())).or_else(table)
     }
 
     /// Opens the segment of `offset` here.

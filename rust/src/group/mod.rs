@@ -216,6 +216,11 @@ impl Group {
     /// Makes the table anew if nobody knows what is in it, and opens the journal it belongs to.
     #[cold]
     fn mend(&self, got: Got) -> PyResult<()> {
+        if self.table.map().is_cut() {
+            // It is zeros from now on, and not what anyone has stored there.
+            let path = self.folder.join("table");
+            return Err(Python::attach(|py| errors::vanished(py, &path)));
+        }
         if self.is_gone() {
             return Ok(()); // In its folder there may be another group by now.
         }

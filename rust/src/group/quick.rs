@@ -1,5 +1,6 @@
 //! The usual get: nothing comes into question but the next message in the queue.
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -11,6 +12,7 @@ use super::reader::{Found, Reader};
 use super::receipt::Receipt;
 use super::table::{Entry, at};
 use crate::clock::Clock;
+use crate::errors;
 use crate::message::Message;
 use crate::read::spot::Spot;
 use crate::sys::sigbus;
@@ -24,14 +26,13 @@ impl Group {
     #[inline]
     pub(super) fn claim_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Message>>> {
         self.ensure_open(py)?;
-        let hits = sigbus::hits();
         let word = self.table.map().word64(at::NEXT);
         let mut reader = self.reader(py);
         let offset = word.load(Ordering::Acquire);
         let found = reader.find_on(&self.control, offset, || self.control.tail());
-        if sigbus::hits() != hits {
+        if let Some(path) = self.cut_now(&reader) {
             drop(reader);
-            return Err(self.vanished(py));
+            return Err(errors::vanished(py, &path));
         }
         let Found::Message { frame, next } = found else { return Ok(None) };
         if !reader.is_usual(offset, frame, next) || !reader.wants(frame) {
@@ -48,6 +49,11 @@ impl Group {
         };
         drop(reader);
         Bound::new(py, message).map(Some)
+    }
+
+    #[inline(always)]
+    fn cut_now(&self, reader: &Reader) -> Option<PathBuf> {
+        if sigbus::hits() == 0 { None } else { self.cut_file(reader) }
     }
 
     /// The next message of a busy writer, where the reader is at its heels: most often it is there
@@ -107,7 +113,6 @@ impl Group {
         py: Python<'py>,
         visibility_ns: Option<i64>,
     ) -> PyResult<Option<Bound<'py, Message>>> {
-        let hits = sigbus::hits();
         let (mut reader, held) = self.take_both(py)?;
         let visibility_ns =
             visibility_ns.unwrap_or_else(|| self.settings.visibility_ns.load(Ordering::Relaxed));
@@ -116,10 +121,10 @@ impl Group {
             return Ok(None);
         }
         let found = reader.find_on(&self.control, offset, || self.control.tail());
-        if sigbus::hits() != hits {
+        if let Some(path) = self.cut_now(&reader) {
             drop(held);
             drop(reader);
-            return Err(self.vanished(py));
+            return Err(errors::vanished(py, &path));
         }
         let Found::Message { frame, next } = found else { return Ok(None) };
         if !reader.is_usual(offset, frame, next) || !reader.wants(frame) {

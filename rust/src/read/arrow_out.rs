@@ -244,9 +244,12 @@ impl Batches {
                 .map_err(|error| pyo3::exceptions::PyRuntimeError::new_err(error.to_string()))?
             {
                 None => break,
-                Some(_) if sigbus::hits() != hits => break,
+                Some(_) if sigbus::hits() != hits || scan.cut(py).is_some() => break,
                 Some(halt) => self.is_over = !scan.resume(py, halt)?,
             }
+        }
+        if let Some(path) = self.scan.get().cut(py) {
+            return Err(errors::vanished(py, &path));
         }
         if sigbus::hits() != hits {
             return Err(errors::vanished(py, std::path::Path::new("a segment of this scan")));

@@ -1,5 +1,6 @@
 //! Reading a range of a queue without taking anything: as messages, or as Arrow batches.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pyo3::prelude::*;
@@ -12,7 +13,7 @@ use crate::read::spot::Spot;
 use crate::segment::{LIVE, PySegment, Segment};
 use crate::shared::control::{Control, Shared};
 use crate::shared::gate;
-use crate::sys::sigbus;
+use crate::shared::vain::InVain;
 
 /// One message in a range, in the segment where the scan stands.
 #[derive(Default)]
@@ -47,6 +48,7 @@ pub struct Place {
     /// Messages of a sealed frame that were not given out yet.
     pending: std::vec::IntoIter<(u64, u64, FrameView)>,
     pub(crate) is_tolerant: bool,
+    in_vain: InVain,
     faults: Vec<(std::path::PathBuf, usize, String, String, u64)>,
 }
 
@@ -215,10 +217,22 @@ impl Scan {
             Halt::NeedSegment(offset) => {
                 let segment = self.host.call_method1(py, "segment_at", (offset,))?;
                 let segment = segment.bind(py).cast::<PySegment>()?.get();
-                self.lock(py).segment = Some(Arc::clone(&segment.0));
-                Ok(true)
+                let mut place = self.lock(py);
+                place.segment = Some(Arc::clone(&segment.0));
+                let block = self._control.as_ref().map(|control| control.file_path());
+                let block = block.unwrap_or_else(|| segment.0.path().to_path_buf());
+                place.in_vain.again(py, &block, offset).map(|()| true)
             }
         }
+    }
+}
+
+impl Scan {
+    /// The file of the segment it is in, if that was cut short.
+    pub fn cut(&self, py: Python<'_>) -> Option<PathBuf> {
+        let place = self.lock(py);
+        let segment = place.segment.as_ref().filter(|segment| segment.is_cut())?;
+        Some(segment.path().to_path_buf())
     }
 }
 
@@ -249,6 +263,7 @@ impl Scan {
             segment: None,
             pending: Vec::new().into_iter(),
             is_tolerant: tolerant,
+            in_vain: InVain::default(),
             faults: Vec::new(),
         };
         Ok(Self {
@@ -264,13 +279,12 @@ impl Scan {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         loop {
-            let hits = sigbus::hits();
             let mut place = self.lock(py);
             let mut row = Row::default();
             let halt = match place.next(&mut row) {
                 Ok(()) => {
                     let Some(segment) = &place.segment else { continue };
-                    if sigbus::hits() != hits {
+                    if segment.is_cut() {
                         return Err(errors::vanished(py, segment.path()));
                     }
                     let spot = Spot::found(segment, row.frame, &mut row.view);
@@ -278,6 +292,9 @@ impl Scan {
                 }
                 Err(halt) => halt,
             };
+            if let Some(segment) = place.segment.as_ref().filter(|segment| segment.is_cut()) {
+                return Err(errors::vanished(py, segment.path()));
+            }
             drop(place);
             if !self.resume(py, halt)? {
                 return Ok(None);

@@ -1,6 +1,7 @@
 //! Where a message's bytes are: in a mapped frame, or in bytes of its own.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::formats::frame::{FrameView, Span};
@@ -51,6 +52,18 @@ impl Spot {
             (None, Some(segment)) => span.of(segment.frame_bytes(self.frame, self.size as usize)),
             (None, None) => &[],
         }
+    }
+
+    /// Its file, if that was cut short since: then `bytes`, which were read from it, may be zeros.
+    #[inline]
+    pub fn cut(&self, bytes: &[u8]) -> Option<&Path> {
+        let segment = self.segment.as_ref()?;
+        let is_owned = self.full.as_deref().is_some_and(|view| view.owned.is_some());
+        let end = self.frame.saturating_add(u64::from(self.size));
+        let lacks = || segment.lacks(end).unwrap_or(true);
+        // What lies behind the end of a file in its last page is zeros, up to the body's end.
+        let is_cut = segment.is_cut() || (bytes.last() == Some(&0) && lacks());
+        (!is_owned && is_cut).then(|| segment.path())
     }
 
     /// Where the body is.

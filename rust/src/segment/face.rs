@@ -81,6 +81,7 @@ impl PySegment {
             by_write,
             is_spoiled: false.into(),
             plain: Plain::of(&*frames.0, sides.is_some()),
+            alignment: frames.0.alignment().max(1) as u64,
             frames: Arc::clone(&frames.0),
             sides: sides.map(Arc::new),
             holes: OnceLock::new(),

@@ -75,6 +75,7 @@ pub struct Segment {
     by_write: bool,
     is_spoiled: AtomicBool,
     frames: Arc<dyn Frames>,
+    alignment: u64,
     plain: Plain,
     sides: Option<Arc<Sides>>,
     holes: OnceLock<Vec<(u64, u64)>>,
@@ -125,6 +126,7 @@ impl Segment {
             by_write: false,
             is_spoiled: false.into(),
             plain: Plain::of(&*frames, sides.is_some()),
+            alignment: frames.alignment().max(1) as u64,
             frames,
             sides,
             holes: OnceLock::new(),
@@ -417,6 +419,38 @@ impl Segment {
             Backing::Mapped(map) => Some(map),
             Backing::Owned { .. } => None,
         }
+    }
+
+    /// Whether the file was found cut short under its mapping, for good.
+    #[inline(always)]
+    pub fn is_cut(&self) -> bool {
+        self.map().is_some_and(Mapping::is_cut)
+    }
+
+    /// Whether the file is shorter than the frames up to `end`. What is cut off in a page that is
+    /// kept reads as zeros without a signal, and a write call behind the end makes a hole.
+    pub fn lacks(&self, end: u64) -> std::io::Result<bool> {
+        match (self.map(), &self.ring) {
+            (None, _) => Ok(false),
+            _ if end < self.base => Ok(false), // Nothing is in it yet.
+            (Some(map), ring) => {
+                let needed = ring.as_ref().map_or(self.position(end) as u64, |ring| {
+                    ring.len().saturating_add(ring.start() as u64)
+                });
+                Ok(map.file().metadata()?.len() < needed)
+            }
+        }
+    }
+
+    /// Whether a frame may begin at `offset`: inside the mapping, where frames begin.
+    #[inline]
+    pub fn may_begin(&self, offset: u64) -> bool {
+        let Some(relative) = offset.checked_sub(self.base) else { return false };
+        let len = self.map().map_or(0, Mapping::len) as u64;
+        let is_mapped = || relative.saturating_add(self.shift as u64) <= len;
+        // The file may have grown since it was mapped.
+        let is_inside = || is_mapped() || self.lacks(offset).is_ok_and(|lacks| !lacks);
+        relative % self.alignment == 0 && (self.ring.is_some() || is_inside())
     }
 
     /// Whether frames are appended by write calls, so that the file never has bytes of no frame.

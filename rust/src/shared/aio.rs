@@ -186,6 +186,7 @@ impl Writer {
         message: &Bound<'_, Message>,
         delay: Option<f64>,
     ) -> PyResult<u64> {
+        message.get().check_whole(py)?;
         let mut drafts = [message.get().draft()];
         self.stamp_all(&mut drafts, delay)?;
         Ok(self.append_unsynced(py, &drafts)?.0)

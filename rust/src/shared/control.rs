@@ -39,6 +39,7 @@ pub mod at {
     pub const SEGMENT_BASE: usize = 80;
     pub const HEAD: usize = 88;
     pub const HEAD_NUMBER: usize = 96;
+    pub const TAIL_CHECK: usize = 104;
     pub const WAITERS: usize = 128;
     pub const EVENT: usize = 132;
     pub const DIRTY: usize = 136;
@@ -149,6 +150,21 @@ impl Control {
         region::check_named(self.map.file())
     }
 
+    /// An error if the block was cut short under its mapping: then no word of it is true.
+    pub fn check_file(&self, py: Python<'_>) -> PyResult<()> {
+        self.cut_file().map_or(Ok(()), |path| Err(errors::vanished(py, &path)))
+    }
+
+    /// The block's file, if it was cut short.
+    pub fn cut_file(&self) -> Option<PathBuf> {
+        self.map.is_cut().then(|| self.file_path())
+    }
+
+    /// The block's file.
+    pub fn file_path(&self) -> PathBuf {
+        self.path.join("control")
+    }
+
     /// Which run of the machine the words are of, as whoever was alone has said. Others may see
     /// another id, from inside a container: that they share the block proves the same kernel.
     pub fn boot(&self) -> u64 {
@@ -238,7 +254,17 @@ impl Control {
     #[inline]
     pub fn advance(&self, tail: u64, number: u64) {
         self.map.publish64(at::TAIL, tail);
+        self.map.publish64(at::TAIL_CHECK, !tail);
         self.map.publish64(at::NEXT_NUMBER, number);
+    }
+
+    /// Whether the tail is one that someone has stored. Whoever died between the tail and its check
+    /// had announced the tail, or a roll.
+    pub fn is_tail_whole(&self) -> bool {
+        let (tail, reserved) = (self.tail(), self.unfinished().0);
+        self.word(at::TAIL_CHECK).load(Ordering::Relaxed) == !tail
+            || reserved == tail
+            || reserved == crate::append::ROLLING
     }
 
     /// After a holder's death: what it had reserved and whether it got as far as the tail.
@@ -489,6 +515,7 @@ impl Shared {
             (at::RESERVED_END, tail),
             (at::RESERVED_NUMBER, next_number),
             (at::TAIL, tail),
+            (at::TAIL_CHECK, !tail),
             (at::NEXT_NUMBER, next_number),
             (at::SEGMENT_BASE, segment_base),
             (at::HEAD, head),

@@ -54,6 +54,11 @@ enum Seen {
     Busy,
 }
 
+/// The name in a lock word.
+pub fn holder_of(word: u32) -> u32 {
+    word & !SLEEPERS
+}
+
 /// Whether any opener of the queue is alive, as another opening of its lock file sees it.
 pub fn anyone_else(file: &File) -> io::Result<bool> {
     lockfile::any_held_elsewhere(file, FIRST_SLOT_BYTE, u64::from(SLOTS))
@@ -200,7 +205,7 @@ impl Life {
             return Seen::Busy;
         }
         match futex::wait(word, marked, Some(PATIENCE)) {
-            futex::Woken::TimedOut if !self.is_alive(marked & !SLEEPERS) => Seen::Dead(marked),
+            futex::Woken::TimedOut if !self.is_alive(holder_of(marked)) => Seen::Dead(marked),
             futex::Woken::TimedOut | futex::Woken::Interrupted => Seen::Busy,
             futex::Woken::Changed => Seen::Free,
         }
@@ -257,7 +262,7 @@ impl Life {
     /// Whether the word is held in this opener's name. After `end`: whoever takes a word looks at
     /// `is_over` afterwards, so either it gives the word back at once, or it is seen here.
     pub fn has(&self, word: &AtomicU32) -> bool {
-        word.load(Ordering::SeqCst) & !SLEEPERS == self.name
+        holder_of(word.load(Ordering::SeqCst)) == self.name
     }
 
     /// This opener takes no further part: whoever of it takes a word from now on gives it back.

@@ -7,4 +7,5 @@ pub mod gate;
 pub mod lock;
 pub mod seat;
 mod steady;
+pub mod vain;
 pub mod waiters;

@@ -118,6 +118,13 @@ impl Mapping {
         self.len
     }
 
+    /// Whether the file was found cut short under the mapping: whatever was read here may be zeros,
+    /// and whatever was stored is nowhere. For good.
+    #[inline(always)]
+    pub fn is_cut(&self) -> bool {
+        sigbus::hits() != 0 && self.watch.as_ref().is_some_and(sigbus::Watch::is_cut)
+    }
+
     /// The file behind the mapping.
     pub fn file(&self) -> &File {
         &self.file

@@ -1,5 +1,6 @@
 //! A file cut short under a mapping kills a process with SIGBUS. The guard puts a page of zeros
-//! under the touched address instead and counts it: the call that touched it then raises.
+//! under the touched address instead and notes it with the mapping: the call that touched it then
+//! raises, and so does every later one that goes by this mapping, since the zeros stay.
 //!
 //! The signal belongs to the whole process: other libraries take it over too (`faulthandler`
 //! does). So every new mapping makes sure that the handler is ours, and what is not ours goes to
@@ -16,11 +17,13 @@ const PAGE: usize = 4096;
 struct Slot {
     base: AtomicUsize,
     end: AtomicUsize,
+    is_cut: AtomicBool,
 }
 
 impl Slot {
     const fn free() -> Self {
-        Self { base: AtomicUsize::new(0), end: AtomicUsize::new(0) }
+        let (base, end) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { base, end, is_cut: AtomicBool::new(false) }
     }
 }
 
@@ -67,6 +70,13 @@ impl Block {
 /// Ends the watch over a mapping when it is dropped: before the mapping goes.
 pub struct Watch(&'static Slot);
 
+impl Watch {
+    /// Whether the mapping was found to have lost its file, somewhere, at some time.
+    pub fn is_cut(&self) -> bool {
+        self.0.is_cut.load(Ordering::Relaxed)
+    }
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
         self.0.end.store(0, Ordering::Release);
@@ -74,7 +84,7 @@ impl Drop for Watch {
     }
 }
 
-/// How many times a mapping was found to have lost its file. Compare before and after.
+/// How many times any mapping was found to have lost its file.
 pub fn hits() -> u64 {
     HITS.load(Ordering::Relaxed)
 }
@@ -86,6 +96,7 @@ pub fn watch(base: usize, len: usize) -> Watch {
     loop {
         for slot in &block.slots {
             if slot.base.compare_exchange(0, base, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                slot.is_cut.store(false, Ordering::Relaxed);
                 slot.end.store(base.saturating_add(len), Ordering::Release);
                 return Watch(slot);
             }
@@ -94,19 +105,19 @@ pub fn watch(base: usize, len: usize) -> Watch {
     }
 }
 
-fn is_watched(address: usize) -> bool {
+fn watched(address: usize) -> Option<&'static Slot> {
     let mut block = Some(&FIRST);
     while let Some(here) = block {
-        let is_inside = |slot: &Slot| {
+        let is_inside = |slot: &&Slot| {
             let (base, end) = (slot.base.load(Ordering::Acquire), slot.end.load(Ordering::Acquire));
             base != 0 && address >= base && address < end
         };
-        if here.slots.iter().any(is_inside) {
-            return true;
+        if let Some(slot) = here.slots.iter().find(is_inside) {
+            return Some(slot);
         }
         block = here.next();
     }
-    false
+    None
 }
 
 /// Takes the signal, unless it is ours already; remembers who had it.
@@ -132,7 +143,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, _context: *mut lib
     // SAFETY: the kernel hands a valid siginfo for SIGBUS.
     let (address, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
     // A code above 0 is a fault of this thread; anything else was sent, and has no address.
-    if code > 0 && is_watched(address) {
+    if let Some(slot) = watched(address).filter(|_| code > 0) {
         // SAFETY: the page lies inside a mapping of ours whose file is gone there; replacing it by
         // zeros changes nothing that still exists.
         let page = unsafe {
@@ -146,6 +157,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, _context: *mut lib
             )
         };
         if page != libc::MAP_FAILED {
+            slot.is_cut.store(true, Ordering::Relaxed);
             HITS.fetch_add(1, Ordering::Relaxed);
             return;
         }

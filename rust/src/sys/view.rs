@@ -40,6 +40,9 @@ impl View {
         len: usize,
     ) -> PyResult<Bound<'py, PyMemoryView>> {
         let view = this.get();
+        if view.segment.is_cut() {
+            return Err(crate::errors::vanished(this.py(), view.segment.path()));
+        }
         view.offset.store(offset, Ordering::Relaxed);
         view.skip.store(skip, Ordering::Relaxed);
         view.len.store(len, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from penstock import ManualClock, Queue, _core
 from penstock.formats.beats import segments
+from penstock.formats.beats.store import BeatsStore
 
 SMALL: dict[str, Any] = {"segment_bytes": 16384, "durability": "process"}
 STREAM: dict[str, Any] = {"format": "beats", "layout": "2-released-lz4"}
@@ -53,10 +55,14 @@ def test_a_segment_that_is_deleted_while_it_is_closed_stays_deleted(
     path = tmp_path / "q"
     with Queue(path, **STREAM, **SMALL) as queue, Queue(path, **SMALL) as other:
         queue.put(b"of one process")
+        assert isinstance(queue.store, BeatsStore)
+        making_room = queue.store._making_room
         old, usual = queue.end().segment_base, _core.replace_file
 
         def replace_late(file: Path, data: bytes, **more: bool) -> None:
             if file == queue.store.path_of(old):  # It is closed by whoever took over.
+                # For room, even the last segment that has events goes.
+                making_room.add(threading.get_ident())
                 queue.store.trim(other.end().tail)
                 assert not file.exists()
             usual(file, data, **more)

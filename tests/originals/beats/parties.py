@@ -80,7 +80,8 @@ class Maker:
             meta["_id"] = f"id-{self.serial}"
         time = self.chance.choice((0, 1_700_000_000_123_456_789, -5, self.chance.getrandbits(60)))
         guaranteed = self.chance.random() < 0.3
-        return {"timestamp_ns": time + self.serial, "guaranteed": guaranteed, "meta": meta,
+        time = time + self.serial or 1
+        return {"timestamp_ns": time, "guaranteed": guaranteed, "meta": meta,
                 "fields": fields}  # fmt: skip
 
     def _map(self, depth: int, *, careful: bool) -> dict[str, Any]:
@@ -171,7 +172,12 @@ def beat_turn(
         if what == "put":
             beat.put(*value)
         elif what == "take":
-            events += beat.get(value)
+            found = beat.get(value)
+            events += found
+            if len(found) < value:
+                beat.kill()
+                came = [event["fields"]["serial"] for event in events]
+                raise AssertionError(f"{len(found)} of {value} came; all that came: {came}")
         else:
             beat.ack(value)
     if killed:
@@ -204,7 +210,8 @@ class Turns:
         """So many turns, then everything is drained and compared."""
         is_beats = self.chance.random() < 0.5
         for _ in range(turns):
-            self.turn(is_beats=is_beats, killed=self.chance.random() < 0.4)
+            drain = self.chance.random() < 0.25
+            self.turn(is_beats=is_beats, killed=self.chance.random() < 0.4, drain=drain)
             # A Beat can't read back the compressed segments that it left itself.
             is_beats = not is_beats if self.layout.endswith("lz4") else self.chance.random() < 0.5
         self.turn(is_beats=is_beats, killed=False, drain=True)
@@ -215,11 +222,14 @@ class Turns:
         brief = [(what, len(v) if what == "put" else v) for what, v in steps]
         who = f"Beat {self.release}" if is_beats else "penstock"
         self.story.append(f"{who} {brief} {'killed' if killed else 'closed'}")
-        if is_beats:
-            got = beat_turn(self.release, self.path, self.layout, steps, killed=killed)
-        else:
-            options = {"format": "beats", "layout": self.layout}
-            got = penstock_turn(self.path, steps, killed=killed, **options)
+        try:
+            if is_beats:
+                got = beat_turn(self.release, self.path, self.layout, steps, killed=killed)
+            else:
+                options = {"format": "beats", "layout": self.layout}
+                got = penstock_turn(self.path, steps, killed=killed, **options)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._told()}") from None
         self._settle(got, sum(v for what, v in steps if what == "ack"), puts, is_beats=is_beats)
 
     def _steps(self, *, drain: bool, careful: bool) -> tuple[list[Step], list[Event]]:
@@ -247,8 +257,13 @@ class Turns:
                 steps.append(("ack", count))
         return steps, puts
 
+    def _told(self) -> str:
+        waiting = [event["fields"]["serial"] for event in self.pending]
+        head = f"seed {self.seed}, layout {self.layout}, waiting before the last turn: {waiting}"
+        return "\n".join((head, *self.story))
+
     def _settle(self, got: list[Event], acked: int, puts: list[Event], *, is_beats: bool) -> None:
-        story = "\n".join((f"seed {self.seed}, layout {self.layout}", *self.story))
+        story = self._told()
         serials = [event["fields"]["serial"] for event in self.again]
         first = got[0]["fields"]["serial"] if got else None
         start = serials.index(first) if first in serials else len(serials)

@@ -12,7 +12,7 @@ from tests.originals.beats.parties import Turns
 PAIRS = [(release, layout) for release, layouts in RELEASES.items() for layout in layouts]
 
 
-@pytest.mark.parametrize("layout", RELEASES[NEWEST][:1])
+@pytest.mark.parametrize("layout", RELEASES[NEWEST])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_beat_and_penstock_take_turns(layout: str, seed: int, tmp_path: Path) -> None:
     Turns(NEWEST, tmp_path / "q", layout, seed).run(6)

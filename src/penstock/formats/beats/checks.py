@@ -79,6 +79,7 @@ def verify(store: BeatsFiles) -> Verdict:
                 size = path.stat().st_size
                 damage = Damage(path, 0, size, header.found, "a segment of version 0 to 3")
                 (verdict.torn if header.is_torn else verdict.corrupt).append(damage)
+    verdict.corrupt += store.missing_segments()
     verdict.corrupt = known_damage.new_in(verdict.corrupt, store.set_aside)
     verdict.torn = known_damage.new_in(verdict.torn, store.set_aside)
     return verdict
@@ -116,10 +117,10 @@ def _verify_seal(
 ) -> None:
     """Whether the frames are those that were sealed, all of them and no others."""
     path, key = closing.seal_path(info.path), store.options.key
-    if not header.kind.is_encrypted or key is None or last == info.first:
+    if not header.kind.is_encrypted or key is None:
         return
     tags = files.read_bytes(path) if path.exists() else None
-    if tags is None and not store.options.seal:
+    if tags is None and (last == info.first or not store.options.seal):
         return
     segment = store._open(info, store.end().segment_base)
     if info.end is None and tags is not None:

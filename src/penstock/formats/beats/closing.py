@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import _core
-from penstock.disk import files
+from penstock.disk import files, groups
 from penstock.formats.base import Damage, SegmentInfo
-from penstock.formats.beats import segments, state
+from penstock.formats.beats import segments
 from penstock.formats.beats.layouts import POSITION_BITS, SEAL, Kind
 
 if TYPE_CHECKING:
@@ -163,8 +163,85 @@ def close_after_crash(store: BeatsFiles, number: int) -> list[Damage]:
             continue
         dropped += _cut_torn(store, int(copy.stem), copy, header.kind.header_bytes)
         length = copy.stat().st_size - header.kind.header_bytes
-        _close_stream(store, path, header.kind, length, None)
+        packed, plain = _both(store, path, copy, header)
+        if plain.startswith(packed) and plain:
+            _close_stream(store, path, header.kind, length, None)
+        elif not packed.startswith(plain):
+            _move_on(store, copy, header.kind)
+        _core.unlink_file(copy)
     return dropped + close_one(store, number)
+
+
+def _both(
+    store: BeatsFiles, path: Path, copy: Path, header: segments.Header
+) -> tuple[bytes, bytes]:
+    """The whole frames of a stream as it is packed, and those of its plain copy."""
+    kind = header.kind
+    base = kind.base(int(path.stem))
+    segment = store.open_stream(base, path, header)[0]
+    end = _core.walk(segment, base, segment.end or base).end
+    return segment.read(kind.header_bytes, end - base), files.read_bytes(copy)[kind.header_bytes :]
+
+
+def _move_on(store: BeatsFiles, copy: Path, kind: Kind) -> None:
+    """A Beat has begun its own segment under the name of ours: what is in the copy, and was not
+    acked, goes on as a segment behind it."""
+    number = int(copy.stem)
+    plain = files.read_bytes(copy)[kind.header_bytes :]
+    known = groups.peek(store.sidecar / "groups" / "default", store.clock.boot_id())
+    acked = known.cursor - kind.base(number) if known is not None else 0
+    if 0 < acked <= len(plain) and known is not None and known.cursor >> POSITION_BITS == number:
+        plain = plain[acked:]
+    if plain:
+        newest = segments.listed(store.path)[-1][0]
+        write_stream(segments.path_of(store.path, newest + 1), kind, plain)
+        _core.sync_folder(store.path)
+
+
+def mend_streams(store: BeatsFiles) -> None:
+    """Makes the streams that a Beat has left such that it can read them itself when it comes back:
+    it passes over those without a count, and over what lies above the file's length."""
+    newest = next(store.readable(newest_first=True), None)
+    if newest is None or not newest[2].kind.is_stream:
+        return  # Whoever writes streams writes nothing else.
+    for number, path, header in list(store.readable()):
+        kind = header.kind
+        if not kind.is_stream or kind.is_encrypted or plain_path(store, number).exists():
+            continue
+        base, size = kind.base(number), path.stat().st_size
+        count = kind.header.unpack(files.read_start(path, kind.header_bytes))["frames"]
+        segment = store.open_stream(base, path, header)[0]
+        end = _core.walk(segment, base, segment.end or base).end
+        if count == 0 and end > base:
+            write_stream(path, kind, segment.read(kind.header_bytes, end - base))
+        elif size < end - base + kind.header_bytes:
+            _core.resize_file(path, end - base + kind.header_bytes)
+
+
+def is_empty(store: BeatsFiles, number: int) -> bool:
+    """Whether a segment never had a frame: it is a header, and neither the header nor a seal says
+    that there was more."""
+    path = segments.path_of(store.path, number)
+    header = store.header(path)
+    if not isinstance(header, segments.Header) or path.stat().st_size > header.kind.data_at:
+        return False
+    words = header.kind.header.unpack(files.read_start(path, header.kind.header_bytes))
+    return not words.get("frames") and segments.size_of(seal_path(path)) <= SEAL.size
+
+
+def drop_empty(store: BeatsFiles) -> None:
+    """Deletes the newest segments as far as they never had a frame, if there is one that has: Beats
+    pass over them. Nobody has them open."""
+    listed = [number for number, _ in segments.listed(store.path)]
+    empty = []
+    for number in reversed(listed):
+        if not is_empty(store, number):
+            break
+        empty.append(number)
+    for number in empty if len(empty) < len(listed) else []:
+        path = segments.path_of(store.path, number)
+        for file in (plain_path(store, number), seal_path(path), path):
+            _core.unlink_file(file)
 
 
 def close_one(store: BeatsFiles, number: int) -> list[Damage]:
@@ -207,62 +284,3 @@ def set_aside(store: BeatsFiles, path: Path, at: int, length: int) -> Path:
         file.seek(at)
         _core.replace_file(target, file.read(length))
     return target
-
-
-def write_state(store: BeatsFiles, value: state.State) -> None:
-    """Makes `state.dat` say `value`.
-
-    A file of the right length is written in place, because others may have it open.
-    """
-    path, raw = store.state_path, value.pack()
-    if path.exists() and path.stat().st_size in (0, len(raw)):
-        _core.write_file(path, 0, raw, synced=True)
-    else:
-        _core.replace_file(path, raw)
-
-
-def follow_beats(store: BeatsFiles, *, clean: bool) -> None:
-    """Lets the default group go on where a Beat has been meanwhile.
-
-    Also gives the queue an identity, and `state.dat` the form that we write. Alone, under the
-    opening lock.
-    """
-    known = files.read_json(store.sidecar / "beats.json") or {"id": store.identity}
-    check = None if store.options.key is None else segments.key_check(store.options.key)
-    if "id" not in known or known.get("key_check") != check:
-        known |= {"id": store.identity, "key_check": check}
-        files.write_json(store.sidecar / "beats.json", known)
-    raw = files.read_bytes(store.state_path) if store.state_path.exists() else b""
-    if clean and "state" in known and known["state"] != raw.hex():
-        folder = store.sidecar / "groups" / "default"
-        for name in [*folder.glob("journal-*"), folder / "table"] if folder.is_dir() else []:
-            _core.unlink_file(name)
-    found = state.read(store.state_path)
-    if found is None and raw == b"":
-        if not store.state_path.exists():
-            _core.replace_file(store.state_path, b"")
-        return
-    offset = store.own_groups().get("default")
-    if found is not None and offset is not None and found.version != store.state_version:
-        write_state(store, _state_at(store, offset))
-    elif found is None:
-        set_aside(store, store.state_path, 0, len(raw))
-        _core.replace_file(store.state_path, b"")
-
-
-def _state_at(store: BeatsFiles, offset: int) -> state.State:
-    segment = store.segment_of(offset)
-    frame = 0
-    if segment is not None:
-        frame = len(_core.beats_whole_frames(segment, segment.base, offset))
-    return state.State.at(store.state_version, offset, frame)
-
-
-def remember(store: BeatsFiles) -> None:
-    """What `state.dat` says when we leave: another content later is a Beat's."""
-    known = files.read_json(store.sidecar / "beats.json") or {"id": store.identity}
-    raw = b""
-    if store.state_path.exists():
-        _core.sync_file(store.state_path)
-        raw = files.read_bytes(store.state_path)
-    files.write_json(store.sidecar / "beats.json", known | {"state": raw.hex()})

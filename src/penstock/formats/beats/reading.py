@@ -20,8 +20,8 @@ from penstock import _core
 from penstock.disk import control, files
 from penstock.errors import FormatError, NoQueueError, OptionError
 from penstock.formats import past
-from penstock.formats.base import Capabilities, End, SegmentInfo, Store, Verdict
-from penstock.formats.beats import checks, closing, doubt, segments, state
+from penstock.formats.base import Capabilities, Damage, End, SegmentInfo, Store, Verdict
+from penstock.formats.beats import checks, closing, doubt, following, segments, state
 from penstock.formats.beats.layouts import GOES_ON_AS, KINDS, POSITION_BITS, POSITION_MASK, Kind
 from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.past import Past
@@ -76,12 +76,16 @@ class BeatsFiles(Store, ABC):
         self._making_room: set[int] = set()
         self._is_recovering = False
         self._doubt: doubt.Doubt | None = None
+        self.past: Past | None = None
+        """What had happened when we recovered the queue."""
         self.first_numbers: dict[int, int] = {}
         while (newest := next(self.readable(newest_first=True), None)) is None:
+            if segments.is_bare(self.path):
+                break  # A Beat was here and has queued nothing.
             if segments.sniff(self.path) is None:  # Else others have deleted what was listed.
                 raise FormatError(self.path, "no readable segment", "is no beats queue")
         checks.check_key(self)
-        if self.layout == segments.sniff(self.path):
+        if newest is not None and self.layout == segments.sniff(self.path):
             self.layout = newest[2].kind.name
         if self.layout not in KINDS:
             raise OptionError("layout", self.layout, " or ".join(KINDS))
@@ -367,6 +371,7 @@ class BeatsFiles(Store, ABC):
     def find_end(self, past: Past) -> End:
         """Where the last file ends. What a crash cut short stands before that, and is reported."""
         self._is_recovering = self.shared is not None
+        self.past = past
         self._doubt = doubt.find(self, past)
         return self._find_end()
 
@@ -374,7 +379,11 @@ class BeatsFiles(Store, ABC):
         first = next(self._infos(None), None)
         last = next(self._infos(None, newest_first=True), None)
         if first is None or last is None:
-            raise NoQueueError(self.path)
+            if not segments.is_bare(self.path):
+                raise NoQueueError(self.path)
+            found = state.read(self.state_path)
+            base = self.kind.base(found.segment if found is not None else 0)
+            return End(base, 0, base, base, 0, base)
         assert last.end is not None
         dropped = tuple(self._doubt.dropped) if self._doubt is not None else ()
         return End(last.end, 0, last.base, first.first, 0, last.end, dropped)
@@ -413,32 +422,62 @@ class BeatsFiles(Store, ABC):
 
     @property
     def state_version(self) -> int:
-        """Releases that write layout 0 know only version 0."""
-        return 0 if self.kind.version == 0 else 1
+        """Releases that write layout 0 know only version 0; one that has gone on from there has
+        written version 1, and forgets where it is in a segment by the other."""
+        found = state.read(self.state_path)
+        is_old = self.kind.version == 0 and (found is None or found.version == 0)
+        return 0 if is_old else 1
+
+    def segment_numbers(self) -> list[int]:
+        """The ids of segments up to the newest one that has events, in order: of a hundred files
+        only the last ones are looked into."""
+        found = [number for number, _ in segments.listed(self.path)]
+        while found and closing.is_empty(self, found[-1]):
+            found.pop()
+        return found
+
+    def missing_segments(self, head: int | None = None) -> list[Damage]:
+        """By their ids, and by what we noted when we closed the queue."""
+        return following.missing(self, past.of(self))
+
+    def first_of(self, number: int) -> int:
+        """The offset of the first event of a segment."""
+        header = self.header(segments.path_of(self.path, number))
+        if isinstance(header, Unreadable):
+            return number << POSITION_BITS
+        return header.kind.base(number)
+
+    def frame_offsets(self, number: int) -> list[int]:
+        """Where each whole frame of a segment begins, and where the last one ends."""
+        path = segments.path_of(self.path, number)
+        info = self._info(number, path.stat().st_ino, None)
+        if info is None:
+            return [self.first_of(number)]
+        segment = self.open_segment(info, writable=False)
+        frames = _core.beats_whole_frames(segment, info.first, info.end or info.first)
+        last = frames[-1][0] + frames[-1][1] if frames else info.first
+        return [offset for offset, _, _ in frames] + [last]
+
+    def start_of(self, found: state.State) -> int:
+        """The beginning of the segment that a state names, if it is there; else of the queue."""
+        is_there = found.segment in self.segment_numbers()
+        return self.first_of(found.segment) if is_there else self.end().head
 
     def own_groups(self) -> dict[str, int]:
         """The default group, as far as Beats (or we) have acked."""
         found = state.read(self.state_path)
         if found is not None:
-            return {"default": self._place(found)}
+            return {"default": self.place(found)}
         # Nothing acked yet. For a reader that is Beats at the beginning; whoever opens the queue
         # for writing has this group from its first use on, and not before.
         is_beats = not self.is_live and self.state_path.exists()
         return {"default": self.end().head} if is_beats else {}
 
-    def _place(self, found: state.State) -> int:
+    def place(self, found: state.State) -> int:
         """The state as an offset where a message begins, or the end of its segment."""
-        info = self._from_number(found.segment)
-        if info is None:
-            return self.end().tail
-        is_later = info.base >> POSITION_BITS > found.segment
-        if is_later or found.is_start or found.offset <= info.first:
-            return info.first
-        end = info.end if info.end is not None else self.end().tail
-        segment = self._open(info, self.end().segment_base)
-        if found.offset < end and not _core.is_boundary(segment, found.offset, end):
-            return info.first  # Not the beginning of an event: rather again than not at all.
-        return min(found.offset, end)
+        place = following.place_of(self, found)
+        # Where no event begins: rather again than not at all.
+        return place if place is not None else self.start_of(found)
 
     def verify(self) -> Verdict:
         """Every frame, header and stream of every file. Changes nothing."""

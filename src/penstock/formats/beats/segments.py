@@ -17,7 +17,15 @@ from pathlib import Path
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import FormatError, KeyNeededError
-from penstock.formats.beats.layouts import FRAME_BYTES, IV_BYTES, KINDS, MAX_ID, Kind
+from penstock.formats.beats.layouts import (
+    FRAME_BYTES,
+    IV_BYTES,
+    KINDS,
+    MAX_ID,
+    STATE_0,
+    STATE_1,
+    Kind,
+)
 
 NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg\Z")
 HEX = re.compile(rb"[0-9A-Fa-f]+\Z")
@@ -189,11 +197,21 @@ def _fits(raw: _Bytes, kind: Kind, key: bytes | None) -> bool:
     return again == size and zlib.crc32(frame[:-8]) == crc
 
 
-def sniff(path: Path) -> str | None:
-    """The layout of the newest readable segment, as far as it can be told without a key.
+def is_bare(path: Path) -> bool:
+    """Whether this is the folder of a Beat that has queued nothing: a state and no segment."""
+    found = path / "state.dat"
+    is_state = found.is_file() and found.stat().st_size in (0, STATE_0.size, STATE_1.size)
+    return is_state and not listed(path)
 
-    None when nothing here looks like a segment.
+
+def sniff(path: Path) -> str | None:
+    """The layout of the newest readable segment, as far as it can be told without a key; where
+    there is none yet, the one that Beats write today.
+
+    None when nothing here looks like a Beats queue.
     """
+    if is_bare(path):
+        return "2-released"
     while found := listed(path):
         for number, _ in reversed(found):
             with suppress(FileNotFoundError):  # Others delete what was read.

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.disk import files
-from penstock.formats.beats.layouts import POSITION_BITS, POSITION_MASK, STATE_0, STATE_1
+from penstock.formats.beats.layouts import (
+    HEADER_PLAIN,
+    POSITION_BITS,
+    POSITION_MASK,
+    STATE_0,
+    STATE_1,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +27,8 @@ class State:
     @property
     def is_start(self) -> bool:
         """Whether it means the first frame of the segment."""
-        return self.position == 0 or self.frame == 0
+        is_first = self.version == 0 and self.position <= HEADER_PLAIN.size
+        return self.position == 0 or self.frame == 0 or is_first
 
     @property
     def offset(self) -> int:

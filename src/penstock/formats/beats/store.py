@@ -21,9 +21,10 @@ from typing import Any
 
 from penstock import _core
 from penstock.disk import files
+from penstock.disk.groups import Progress
 from penstock.errors import GroupError, OptionError, RefusedError
-from penstock.formats.base import End, NewSegment, SegmentInfo, Store
-from penstock.formats.beats import closing, doubt, rescue, segments, state
+from penstock.formats.base import Damage, End, NewSegment, SegmentInfo, Store
+from penstock.formats.beats import closing, doubt, following, rescue, segments, state
 from penstock.formats.beats.layouts import (
     CREATED,
     IV_BYTES,
@@ -34,7 +35,7 @@ from penstock.formats.beats.layouts import (
 )
 from penstock.formats.beats.reading import MAX_SEGMENT_BYTES, BeatsFiles
 from penstock.formats.past import Past
-from penstock.formats.values import Damage
+from penstock.formats.segment_list import SegmentList
 from penstock.options import QueueOptions
 
 
@@ -78,8 +79,8 @@ class BeatsStore(BeatsFiles):
         _core.Shared.visit(sidecar, make)
 
     def recover(self, end: End, past: Past) -> End:
-        """Closes what a crash left open and begins a new segment."""
-        newest = segments.listed(self.path)[-1][0]
+        """Closes what a crash left open, follows a Beat, and begins a new segment."""
+        before = self._newest_used()
         if past.is_poisoned:
             doubt.rewrite(self, past.durable)
         if self._doubt is not None:
@@ -87,13 +88,11 @@ class BeatsStore(BeatsFiles):
             self._doubt = None
         was = past.words.segment_base >> POSITION_BITS if past.words is not None else -1
         self.dropped = (*self.dropped, *closing.close_after_crash(self, was))
-        closing.follow_beats(self, clean=past.is_closed)
-        number, path, header = next(self.readable(newest_first=True))
-        is_empty = header.kind == self.kind and path.stat().st_size == header.kind.data_at
-        if not is_empty:
-            number = newest + 1  # Also of one that was set aside: no offset is given twice.
-            known = state.read(self.state_path)
-            number = max(number, known.segment + 1 if known is not None else 0)
+        closing.mend_streams(self)
+        closing.drop_empty(self)
+        following.identify(self)
+        self.dropped = (*self.dropped, *following.tidy(self))
+        number = self._next_number(before)
         prepared = files.fresh(self.sidecar, "new")
         begin_file(prepared, self.kind, synced=True)
         if self.kind.is_stream:
@@ -109,7 +108,24 @@ class BeatsStore(BeatsFiles):
         first = next(self.readable())
         head = first[2].kind.base(first[0])
         self._is_recovering = False
+        self._known = SegmentList()  # The new one may have the id of an empty one that went.
         return End(base, 0, base, head, 0, base, end.dropped)
+
+    def _newest_used(self) -> int:
+        """The id of the newest segment that has, or had, anything in it; -1 if there is none."""
+        return next(reversed(self.segment_numbers()), -1)
+
+    def _next_number(self, before: int) -> int:
+        """The id after all that were ever used, also of segments that were set aside: no offset is
+        given twice. Beats number so, too."""
+        left = self._newest_used()
+        number = max(before, left) + 1
+        found = state.read(self.state_path)
+        if found is not None and found.segment >= number and following.fault(self) is None:
+            number = found.segment + (0 if found.is_start else 1)
+        if number > left + 1 > 0:
+            following.note_gaps(self, list(range(left + 1, number)))
+        return number
 
     def publisher(self) -> _core.Publish:
         """Frames are whole when they are written; streams get a block per batch."""
@@ -244,7 +260,15 @@ class BeatsStore(BeatsFiles):
         return bool(gone)
 
     def trim(self, before: int) -> list[SegmentInfo]:
-        """Unlinks whole segments, and what lies beside them."""
+        """Unlinks whole segments, and what lies beside them.
+
+        The newest one that has events stays while the one behind it has none: a Beat that finds no
+        event numbers from 0 on, and then passes over what it writes itself.
+        """
+        shared = self.need_shared()
+        if shared.tail == shared.segment_base and not self._is_making_room():
+            with_events = [i for i in self.segments() if i.end is not None and i.end > i.first]
+            before = min(before, with_events[-1].first) if with_events else before
         gone = super().trim(before)
         for info in gone:
             _core.unlink_file(closing.seal_path(info.path))
@@ -284,9 +308,32 @@ class BeatsStore(BeatsFiles):
     def leave(self, shared: _core.Shared) -> None:
         """The last one out closes the open segment and remembers what `state.dat` says."""
         closing.close_segment(self, shared.segment_base, shared.tail, shared.next_number)
-        closing.remember(self)
+        closing.drop_empty(self)
+        found = state.read(self.state_path)
+        if found is not None and found.offset == shared.segment_base:
+            # The end of the last segment that has events, if this one has none.
+            following.write_state(self, following.state_at(self, found.offset))
+        following.remember(self)
 
     # ── groups ─────────────────────────────────────────────────────────────────────────────
+
+    def own_place(self, group: str, progress: Progress) -> int | None:
+        """The place of the default group as `state.dat` has it."""
+        return following.state_at(self, progress.cursor).offset if group == "default" else None
+
+    def is_moved(self, group: str) -> bool:
+        """Whether a Beat has written `state.dat` since we closed the queue."""
+        return following.is_moved(self)
+
+    def place_fault(self, group: str) -> Damage | None:
+        """A state that no Beat can have written."""
+        return following.fault(self)
+
+    def set_own_place(self, group: str, offset: int) -> None:
+        """Writes `state.dat`; what it said is kept aside."""
+        raw_bytes = segments.size_of(self.state_path)
+        closing.set_aside(self, self.state_path, 0, raw_bytes)
+        following.write_state(self, following.state_at(self, offset))
 
     def mirror(self, group: str) -> _core.Mirror | None:
         """`state.dat` for the default group; the others live in the sidecar."""
@@ -294,7 +341,7 @@ class BeatsStore(BeatsFiles):
             return None
         if state.read(self.state_path) is None:
             first = state.State.at(self.state_version, self.end().head, 0)
-            closing.write_state(self, first)
+            following.write_state(self, first)
         return _core.beats_state(self.state_path, self.state_version, self)
 
 

@@ -132,6 +132,8 @@ def _settle_segment(store: BeatsFiles, number: int, path: Path, end: int) -> Non
     header = store.header(path)
     assert isinstance(header, Header)
     kind, base, copy = header.kind, header.kind.base(number), closing.plain_path(store, number)
+    if end == base:
+        _core.unlink_file(closing.seal_path(path))  # Tags came to the disk, and their frames not.
     if kind.is_stream and not copy.exists():
         segment = store.open_stream(base, path, header)[0]
         plain = segment.read(kind.header_bytes, end - base)

@@ -86,6 +86,10 @@ class BeatsStore(BeatsFiles):
         if self._doubt is not None:
             doubt.settle(self, self._doubt)
             self._doubt = None
+        if past.is_stopped:
+            # Names that the power cut took: nobody was promised what they were for.
+            there = [number for number, _ in segments.listed(self.path)]
+            following.note_gaps(self, sorted({*range(there[0], there[-1])} - {*there}))
         was = past.words.segment_base >> POSITION_BITS if past.words is not None else -1
         self.dropped = (*self.dropped, *closing.close_after_crash(self, was))
         closing.mend_streams(self)

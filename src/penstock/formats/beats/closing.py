@@ -164,7 +164,7 @@ def close_after_crash(store: BeatsFiles, number: int) -> list[Damage]:
         dropped += _cut_torn(store, int(copy.stem), copy, header.kind.header_bytes)
         length = copy.stat().st_size - header.kind.header_bytes
         packed, plain = _both(store, path, copy, header)
-        if plain.startswith(packed) and plain:
+        if plain.startswith(packed):
             _close_stream(store, path, header.kind, length, None)
         elif not packed.startswith(plain):
             _move_on(store, copy, header.kind)

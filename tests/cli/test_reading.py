@@ -149,7 +149,7 @@ def test_an_encrypted_queue_is_read_with_its_key_from_a_file_descriptor_or_varia
     monkeypatch.setenv("ORDERS_KEY", key.hex())
     assert run("cat", path, "--raw", "--key-env", "ORDERS_KEY").out == b"secret\n"
     run("cat", path, "--key-env", "NO_SUCH_VARIABLE", code=2)
-    assert b"secret" not in run("cat", path, "--raw", code=1).out
+    assert b"secret" not in run("cat", path, "--raw", code=2).out
 
 
 def test_peek_shows_the_next_message_of_a_group(run: Run, orders: Path) -> None:

@@ -335,7 +335,7 @@ def test_what_decodes_cbor_must_be_installed(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_hour_s_bar_begins_at_its_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr(report, "_svg", lambda figure: str(drawn.append(figure)))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(report, "svg", lambda figure: str(drawn.append(figure)))  # type: ignore[func-returns-value]
     hour = datetime(2026, 11, 15, 10)
     report.html(FACTS | {"hours": [{"hour": hour, "messages": 3, "bytes": 9}]})
     (bar,) = drawn[0].axes[0].patches

@@ -350,7 +350,13 @@ impl Writer {
             }
         }
         if !segment.may_begin(tail) {
-            return Err(Obstacle::Impossible(tail, *low));
+            // A file that was cut short before it was opened: the damage is reported to readers, and
+            // the queue goes on in a segment of its own.
+            let is_known = tail == *low;
+            return Err(match is_known {
+                true => Obstacle::SegmentFull(segment.base(), total),
+                false => Obstacle::Impossible(tail, *low),
+            });
         }
         if segment.is_spoiled() {
             return Err(Obstacle::SegmentFull(segment.base(), total));

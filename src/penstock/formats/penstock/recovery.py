@@ -88,7 +88,7 @@ def end_by_frames(
     if last is None:
         last = next(info for info in infos if info.base == said.segment_base)
     segment, number = last_segment(store, replace(last, end=None))
-    limit = last.base + last.size - HEADER_BYTES
+    limit = segments.last_possible(last)
     limit = limit if last.end is None else min(limit, last.end)
     reached = frames_end(segment, last.base, said.tail if is_named else last.base, limit)
     if is_named and reached.is_as_said:
@@ -139,7 +139,7 @@ def walk(
 ) -> Walk:
     """The frames of one segment that count."""
     segment, number = last_segment(store, replace(info, end=None))
-    limit = info.base + info.size - HEADER_BYTES
+    limit = segments.last_possible(info)
     if info.end is not None:
         limit = min(limit, info.end)
     start = info.base

@@ -127,6 +127,11 @@ class Header:
         )  # fmt: skip
 
 
+def last_possible(info: SegmentInfo) -> int:
+    """Where frames end at the latest, by the file's size; one may be cut short in its page."""
+    return info.base + max(0, info.size - layouts.HEADER_BYTES)
+
+
 def read_page(path: Path) -> bytes:
     """The first page of a file."""
     return files.read_start(path, layouts.HEADER_BYTES)

@@ -117,10 +117,10 @@ class PenstockStore(Store):
     def _proof(self, info: SegmentInfo, key: bytes) -> bool | None:
         page = segments.read_page(info.path)
         answer = self.header_of(info, page).is_proved(key, page)
-        if answer is not None:
-            return answer
+        if answer is not None or info.size <= HEADER_BYTES:
+            return answer  # Cut short in its page, it holds no frame that could prove anything.
         segment = self.open_segment(info, writable=False)
-        return _core.opens_frames(segment, info.base + info.size - HEADER_BYTES)
+        return _core.opens_frames(segment, segments.last_possible(info))
 
     def _oldest_header(self) -> Header:
         error: Exception | None = None
@@ -246,7 +246,7 @@ class PenstockStore(Store):
 
     def guess_header(self, info: SegmentInfo) -> Header:
         """What the header must have said, from the name and the first whole frame."""
-        limit = info.end if info.end is not None else info.base + info.size - HEADER_BYTES
+        limit = info.end if info.end is not None else segments.last_possible(info)
         seen = _core.walk(self._open_plain(info), info.base, limit, past_damage=True)
         return Header(
             self.header.queue_id, info.base, seen.first_number or 0, self.header.flags,
@@ -364,7 +364,8 @@ class PenstockStore(Store):
     def seal_quietly(self, infos: Sequence[SegmentInfo]) -> None:
         """The same; damage in it is not this call's business."""
         # `verify` reports it with file and byte; what another process has trimmed needs no seal.
-        with suppress(CorruptError, FormatError, FileNotFoundError):
+        # Nor does a full disk matter: summaries and the index are hints, made when there is room.
+        with suppress(CorruptError, FormatError, OSError):
             self.seal_full_segments(infos)
 
     def leave(self, shared: _core.Shared) -> None:

@@ -141,7 +141,7 @@ def limited(path: Path) -> None:
         taken: list[int] = []
         with pytest.raises(StorageError, match="free space") as caught:
             take_and_give_back(group)
-        assert caught.value.path is not None and caught.value.path.is_relative_to(group.folder)
+        assert Path(caught.value.path).is_relative_to(group.folder)
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         while messages := group.get_many(50):
             taken += [int(message.body[:6]) for message in messages]

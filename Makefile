@@ -16,7 +16,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow spark-versions check bench ladder docs bench-peers site wheels dist
+.PHONY: help setup demo test test-slow spark-versions check bench ladder bench-peers site wheels dist docs
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

@@ -107,3 +107,20 @@ def test_the_oldest_go_until_the_rest_is_small_enough() -> None:
     for most, count in ((23, 0), (22, 1), (18, 1), (17, 2), (0, 2)):
         assert listed.beyond(most, 0) == sized[:count], most
     assert listed.beyond(17, 10) == sized[1:2]
+
+
+def test_a_listing_ends_however_fast_others_begin_segments() -> None:
+    class Words:
+        segment_base = 0
+
+    words = Words()
+
+    def look() -> list[SegmentInfo]:
+        words.segment_base += 10  # Each time one has begun when the folder was listed.
+        bases = range(0, words.segment_base + 1, 10)
+        return [info(base, base + 10) for base in bases[:-1]] + [info(bases[-1], None)]
+
+    found = SegmentList.of(look, words)
+    assert found.as_of == found[-1].base == words.segment_base - 10
+    assert found[-1].end is None
+    assert [one.base for one in found] == list(range(0, words.segment_base, 10))

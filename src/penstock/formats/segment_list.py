@@ -18,6 +18,10 @@ FORGOTTEN = 64
 """How many segments below the head stay in a list: whoever trims next looks whether they went."""
 
 
+LISTINGS_MAX = 4
+"""How often a folder is listed while others begin segments in it."""
+
+
 class HasLastBase(Protocol):
     """Tells where the last segment begins, as it is now."""
 
@@ -61,12 +65,20 @@ class SegmentList(Sequence[SegmentInfo]):
     @classmethod
     def of(cls, look: Callable[[], list[SegmentInfo]], words: HasLastBase) -> SegmentList:
         """As `look` finds them. Again when a segment has begun meanwhile: what a folder gets while
-        it is listed may be left out, though what comes after it is not."""
-        while True:
+        it is listed may be left out, though what comes after it is not.
+
+        Where others begin them faster than a long folder is listed, that would never end: then
+        the list is of those that were there when the listing began, all of which it has.
+        """
+        for _ in range(LISTINGS_MAX):
             base = words.segment_base
             infos = look()
             if words.segment_base == base:
                 return cls(infos, base)
+        there = [info for info in infos if info.base <= base]
+        if there:
+            there[-1] = replace(there[-1], end=None)
+        return cls(there, base)
 
     # ── as a sequence ──────────────────────────────────────────────────────────────────────
 

@@ -162,6 +162,7 @@ def start(place: Path, *more: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE)
 
 
+@pytest.mark.slow  # A signal that comes as a worker starts may be missed: then it takes its grace.
 def test_a_stop_waits_for_the_message_in_hand(place: Path) -> None:
     fill(place / "q", 3)
     os.mkfifo(place / "go")
@@ -179,6 +180,7 @@ def test_a_stop_waits_for_the_message_in_hand(place: Path) -> None:
         assert (queue.lag, queue.get(0).receives) == (2, 1)
 
 
+@pytest.mark.slow  # A signal that comes as a worker starts may be missed: then it takes its grace.
 def test_a_stop_without_grace_kills_and_the_message_comes_again(place: Path) -> None:
     fill(place / "q", 1)
     os.mkfifo(place / "go")

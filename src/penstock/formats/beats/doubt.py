@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files
+from penstock.formats import recovering
 from penstock.formats.base import Damage, SegmentInfo
 from penstock.formats.beats import closing, segments
 from penstock.formats.beats.layouts import POSITION_BITS
@@ -120,7 +121,7 @@ def settle(store: BeatsFiles, doubt: Doubt) -> None:
         copy = closing.plain_path(store, number)
         if number > doubt.last:
             for file in (path, copy, closing.seal_path(path)):
-                _move_aside(store, file)
+                recovering.set_aside(store, file)
         elif number in doubt.ends:
             if number in doubt.older_copies:
                 _core.unlink_file(copy)
@@ -147,16 +148,6 @@ def _settle_segment(store: BeatsFiles, number: int, path: Path, end: int) -> Non
     if not kind.is_stream:
         _core.sync_file(file)
     closing.close_one(store, number)
-
-
-def _move_aside(store: BeatsFiles, path: Path) -> None:
-    """Keeps a file that is no part of the queue any more, where nobody stumbles over it."""
-    if path.exists():
-        folder = store.sidecar / "quarantine"
-        files.make_folder(folder)
-        _core.rename_file(path, folder / f"{path.name}.{store.clock.wall_now_ns()}")
-        # Only then is the old name gone for good.
-        _core.sync_folder(folder)
 
 
 def rewrite(store: BeatsFiles, durable: int) -> None:

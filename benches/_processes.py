@@ -133,7 +133,7 @@ def pipe_latencies_us(count: int) -> tuple[float, float]:
 def _fill_and_die(path: str, size: int) -> None:
     queue = penstock.Queue(path)
     bodies = [bytes(1000)] * 1000
-    while queue.end().tail < size:
+    while queue.offsets().tail < size:
         queue.put_many(bodies)
     os.kill(os.getpid(), signal.SIGKILL)
 

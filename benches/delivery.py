@@ -67,7 +67,7 @@ def run(quick: bool) -> Iterator[Row]:
             return stack.enter_context(filled(folder / name, bytes(100), count))
 
         base, shallow, large = queue("base").group(), queue("shallow", 1000), queue("deep", deep)
-        grouped, holding = queue("groups"), queue("held", FILL + held).group(window=1 << 20)
+        grouped, holding = queue("groups"), queue("held", FILL + held).group(max_in_flight=1 << 20)
         groups = [grouped.group(f"g{number}") for number in range(64)]
         kept = holding.get_many(held)
         many = queue("many").group()

@@ -224,7 +224,7 @@ def large(folder: Path, size: int) -> Iterator[Row]:
     yield Row(case=f"17 open {label}, clean", ours=clean, unit="ms", peer="100 MB",
               peer_value=small, goal=50, ratio_goal=1.5)  # fmt: skip
     with penstock.Queue(folder / "large") as queue:
-        end = queue.end()
+        end = queue.offsets()
         ns = best_cpu_ns(queue.verify, 1, 3)
         yield Row(case=f"18 verify {label}", ours=(end.tail - end.head) / ns, unit="GB/s", goal=2)
 
@@ -264,7 +264,7 @@ def growth(folder: Path, quick: bool) -> Iterator[Row]:
     with penstock.Queue(folder / "segments", segment_bytes=64 << 10) as queue:
         segments = 200 if quick else 1000
         bodies = [bytes(100)] * 100
-        while queue.end().tail < segments * (60 << 10):
+        while queue.offsets().tail < segments * (60 << 10):
             queue.put_many(bodies)
         many = len(queue.store.segments(fresh=True))
     # Opened again: the keeper's work for what was filled, sealing it, is done by the close.

@@ -93,7 +93,7 @@ pub fn vanished(py: Python<'_>, path: &Path) -> PyErr {
 
 /// The message cannot be held: before a byte is written.
 pub fn refused(py: Python<'_>, why: &str) -> PyErr {
-    error(py, "RefusedError", (why,))
+    error(py, "UnsupportedError", (why,))
 }
 
 /// The queue was closed; or this process is a fork of the one that opened it.

@@ -40,12 +40,13 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError as PenstockError
     from penstock.errors import PoisonedError as PoisonedError
     from penstock.errors import ReceiptError as ReceiptError
-    from penstock.errors import RefusedError as RefusedError
     from penstock.errors import ShutDown as ShutDown
     from penstock.errors import StorageError as StorageError
+    from penstock.errors import UnsupportedError as UnsupportedError
     from penstock.options import Durability as Durability
 
     DropIn = StandardQueue
+    RefusedError = UnsupportedError
 
 __all__ = [
     "AsyncQueue",
@@ -69,11 +70,11 @@ __all__ = [
     "PoisonedError",
     "Queue",
     "ReceiptError",
-    "RefusedError",
     "Scan",
     "ShutDown",
     "StandardQueue",
     "StorageError",
+    "UnsupportedError",
     "convert",
     "export",
     "import_",
@@ -101,7 +102,7 @@ _HOMES = {
     "PoisonedError": "penstock.errors",
     "Queue": "penstock.engine.queue",
     "ReceiptError": "penstock.errors",
-    "RefusedError": "penstock.errors",
+    "UnsupportedError": "penstock.errors",
     "Scan": "penstock.engine.table",
     "ShutDown": "penstock.errors",
     "StandardQueue": "penstock.engine.stdlib",
@@ -112,7 +113,7 @@ _HOMES = {
 }
 
 
-_OLD = {"DropIn": "StandardQueue"}
+_OLD = {"DropIn": "StandardQueue", "RefusedError": "UnsupportedError"}
 """Names of before, which go with the next release."""
 
 _NEVER = {

@@ -4,7 +4,7 @@ PenstockError
 ├── OptionError(ValueError)            an option has a value it can't have
 ├── FormatError(ValueError)            not a queue, not this format, not this version
 ├── NoQueueError(FileNotFoundError)    nothing is there, and creating was not asked for
-├── RefusedError(ValueError)           the format has no place for what was put
+├── UnsupportedError(ValueError)       the format, or a limit, has no place for what was asked
 ├── CorruptError(OSError)              bytes that no writer of the format could have written
 ├── StorageError(OSError)              the disk, the file system or its rights are in the way
 │   ├── MissingFileError(FileNotFoundError)     a file that should be there is not
@@ -93,8 +93,8 @@ class NoQueueError(PenstockError, FileNotFoundError):
         self.path = Path(path)
 
 
-class RefusedError(PenstockError, ValueError):
-    """The format (or a limit) has no place for the message. Nothing was written."""
+class UnsupportedError(PenstockError, ValueError):
+    """The format, or a limit, has no place for what was asked. Nothing was written."""
 
 
 class CorruptError(PenstockError, OSError):

@@ -19,8 +19,12 @@ def logger(room: str) -> logging.Logger:
 
 
 def renamed(old: str, new: str) -> None:
-    """Warns whoever uses a name that goes with the next release."""
+    """Warns whoever uses a name that goes with the next release, at his own line."""
+    import sys
     import warnings
 
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "penstock":
+        frame, level = frame.f_back, level + 1
     text = f"{old} is {new} now; the old name goes with the next release"
-    warnings.warn(text, DeprecationWarning, stacklevel=3)
+    warnings.warn(text, DeprecationWarning, stacklevel=level)

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from types import NoneType
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from penstock.errors import OptionError, StorageError
+from penstock.logs import renamed
 
 HEX_64 = re.compile(rb"[0-9A-Fa-f]{64}")
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -35,6 +36,32 @@ class Durability(Enum):
 def _check(name: str, value: Any, ok: bool, expected: str) -> None:
     if not ok:
         raise OptionError(name, value, expected)
+
+
+OLD_QUEUE = {
+    "hold_for_groups": "retain_unread",
+    "hold_max_s": "retain_unread_max_s",
+    "integrity": "checksums",
+    "seal": "tamper_evident",
+}
+OLD_GROUP = {
+    "bound": "release_on_exit",
+    "holds": "retain_unread",
+    "mirrored": "native_cursor",
+    "window": "max_in_flight",
+}
+"""Names of before: they warn, and go with the next release. Files may have them for ever."""
+
+
+def of_today(values: Mapping[str, Any], old: Mapping[str, str]) -> dict[str, Any]:
+    """Values under the names of today, as a file may have them under those of before."""
+    return {old.get(name, name): value for name, value in values.items()}
+
+
+def _said(values: Mapping[str, Any], old: Mapping[str, str]) -> dict[str, Any]:
+    for name in values.keys() & old.keys():
+        renamed(f"the option {name}", old[name])
+    return of_today(values, old)
 
 
 def _check_names(options: type[QueueOptions | GroupOptions], values: Iterable[str]) -> None:
@@ -70,9 +97,26 @@ def _check_types(options: QueueOptions | GroupOptions) -> None:
         _check(field.name, shown, isinstance(value, kinds) and not is_number, expected)
 
 
+class _Renamed:
+    """Fields of before can still be read; whoever does is warned."""
+
+    __slots__ = ()
+    old: ClassVar[Mapping[str, str]] = {}
+
+    if not TYPE_CHECKING:  # Or a checker would take every name for a field.
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in self.old:
+                raise AttributeError(f"{type(self).__name__} has no option {name!r}")
+            renamed(f"the option {name}", self.old[name])
+            return getattr(self, self.old[name])
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class QueueOptions:
+class QueueOptions(_Renamed):
     """How a queue is opened."""
+
+    old: ClassVar[Mapping[str, str]] = OLD_QUEUE
 
     durability: Durability = Durability.INTERVAL
     """What survives a power loss."""
@@ -111,7 +155,7 @@ class QueueOptions:
     key: bytes | None = None
     """Encrypt with this key: 32 bytes for `penstock`, 16 for `beats`."""
 
-    seal: bool = False
+    tamper_evident: bool = False
     """Keep tags beside encrypted segments that show any edit, exchange or cut (format `beats`)."""
 
     delay_s: float = 0.0
@@ -123,13 +167,13 @@ class QueueOptions:
     retention_age_s: float = 0.0
     """Messages older than this are not delivered, and their segments go; 0: never."""
 
-    hold_for_groups: bool = True
-    """Retention waits until every group has read a segment, each at most `hold_max_s`."""
+    retain_unread: bool = True
+    """Retention waits until every group has read a segment, each at most `retain_unread_max_s`."""
 
-    hold_max_s: float = 7 * 86400.0
+    retain_unread_max_s: float = 7 * 86400.0
     """How long a group without progress holds retention up."""
 
-    integrity: bool = True
+    checksums: bool = True
     """Keep checksums beside formats that have none (zbus, vqs, mfq)."""
 
     trust_others: bool = False
@@ -172,8 +216,9 @@ class QueueOptions:
     @classmethod
     def checked(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         """What a user wrote, without what he left open; an error for a name that is no option."""
-        _check_names(cls, values)
-        given = {name: value for name, value in values.items() if value is not None}
+        said = _said(values, OLD_QUEUE)
+        _check_names(cls, said)
+        given = {name: value for name, value in said.items() if value is not None}
         level = given.get("durability")
         if isinstance(level, str):
             levels = [item.value for item in Durability]
@@ -197,22 +242,24 @@ class QueueKeywords(TypedDict, total=False):
     max_message_bytes: int | None
     compression: Compression | None
     key: bytes | None
-    seal: bool | None
+    tamper_evident: bool | None
     delay_s: float | None
     retention_bytes: int | None
     retention_age_s: float | None
-    hold_for_groups: bool | None
-    hold_max_s: float | None
-    integrity: bool | None
+    retain_unread: bool | None
+    retain_unread_max_s: float | None
+    checksums: bool | None
     trust_others: bool | None
 
 
-MAX_WINDOW = 1 << 20
+MAX_IN_FLIGHT = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GroupOptions:
+class GroupOptions(_Renamed):
     """How a group hands messages out. Kept in the group's own file."""
+
+    old: ClassVar[Mapping[str, str]] = OLD_GROUP
 
     ack: AckMode = "lease"
     """`lease`: get hands out a lease that ends by ack; `auto`: the get is the ack."""
@@ -226,8 +273,8 @@ class GroupOptions:
     visibility_s: float = 30.0
     """How long a leased message stays hidden from other consumers."""
 
-    window: int = 100_000
-    """Messages out, held back or waiting at once."""
+    max_in_flight: int = 100_000
+    """Messages that may be leased, delayed or waiting for their key at once."""
 
     max_receives: int = 0
     """A message handed out this often goes to the dead letters; 0: never."""
@@ -235,14 +282,14 @@ class GroupOptions:
     dead_letter: str | None = None
     """Path of the queue for dead letters, beside this one unless it is absolute."""
 
-    bound: bool = True
+    release_on_exit: bool = True
     """A lease ends when the process that has it dies."""
 
-    mirrored: bool = True
-    """Progress also goes to the format's own files, where it has a place for this group."""
+    native_cursor: bool = True
+    """Progress also goes where the format's own programs look for it, if it has such a place."""
 
-    holds: bool = True
-    """Retention waits for this group."""
+    retain_unread: bool = True
+    """Retention waits until this group has read a segment."""
 
     exclusive: bool = False
     """One consumer only; the group goes when it leaves (broadcast)."""
@@ -253,7 +300,8 @@ class GroupOptions:
         _check("ack", self.ack, self.ack in ("lease", "auto"), "lease or auto")
         seconds = self.visibility_s
         _check("visibility_s", seconds, 0 <= seconds <= 4e9, "0 to 4e9 seconds")
-        _check("window", self.window, 1 <= self.window <= MAX_WINDOW, f"1 to {MAX_WINDOW}")
+        out = self.max_in_flight
+        _check("max_in_flight", out, 1 <= out <= MAX_IN_FLIGHT, f"1 to {MAX_IN_FLIGHT}")
         most = 2**32 - 1
         _check("max_receives", self.max_receives, 0 <= self.max_receives <= most, f"0 to {most}")
         _check("tags", self.tags, len(self.tags) <= 4096, "at most 4096 characters")
@@ -267,6 +315,11 @@ class GroupOptions:
         _check_names(GroupOptions, values)
         return replace(self, **{name: v for name, v in values.items() if v is not None})
 
+    @staticmethod
+    def said(values: Mapping[str, Any]) -> dict[str, Any]:
+        """What a user wrote, under the names of today; those of before warn."""
+        return _said(values, OLD_GROUP)
+
     def as_dict(self) -> dict[str, Any]:
         """As it is written to the group's file."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -279,12 +332,12 @@ class GroupKeywords(TypedDict, total=False):
     tags: str | None
     dialect: Dialect | None
     visibility_s: float | None
-    window: int | None
+    max_in_flight: int | None
     max_receives: int | None
     dead_letter: str | None
-    bound: bool | None
-    mirrored: bool | None
-    holds: bool | None
+    release_on_exit: bool | None
+    native_cursor: bool | None
+    retain_unread: bool | None
     exclusive: bool | None
 
 

@@ -100,7 +100,7 @@ def test_a_dry_run_of_convert_makes_nothing(run: Run, orders: Path, tmp_path: Pa
         (("groups", "create", "{q}", "g", "--dead-letter", "orders"), "penstock: --dead-letter"),
         (("trim", "{q}", "--age", "long"), "penstock: --age"),
         (("set", "{q}", "--group", "billing", "visiblity_s=1"), "visibility_s"),
-        (("set", "{q}", "--group", "billing", "window=x"), "window"),
+        (("set", "{q}", "--group", "billing", "max_in_flight=x"), "max_in_flight"),
         (("export", "{q}", "file.csv"), "penstock: "),
         (("convert", "{q}", "{new}", "--drop", "color"), "penstock: --drop color: expected"),
         (("put", "s3://bucket/q", "x"), "local"),

@@ -160,6 +160,18 @@ def test_trim_says_what_would_go_and_why_not_more(run: Run, long_queue: Path) ->
     assert "slow" in run("trim", long_queue, "--bytes", 20000, "--no-json").text
 
 
+def test_names_of_before_work_and_say_what_they_are_called_now(run: Run, long_queue: Path) -> None:
+    with Queue(long_queue) as queue:
+        queue.group("slow").get(0).ack()
+    plan = run("trim", long_queue, "--before", "latest", "--no-hold", "--dry-run")
+    assert "--retain-unread" in plan.err
+    assert plan.one["segments"]
+    assert "max_in_flight now" in run("set", long_queue, "--group", "slow", "window=7").err
+    assert "retain_unread now" in run("set", long_queue, "hold_for_groups=false").err
+    assert run("show", long_queue).one["retain_unread"] is False
+    assert run("show", long_queue, "--group", "slow").one["max_in_flight"] == 7
+
+
 def test_trim_deletes_whole_segments(run: Run, long_queue: Path) -> None:
     gone = run("trim", long_queue, "--bytes", 40000).one
     assert gone["reason"] == "more than 40000 bytes"

@@ -14,7 +14,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from penstock import CorruptError, FormatError, PenstockError, Queue, RefusedError, StorageError
+from penstock import CorruptError, FormatError, PenstockError, Queue, StorageError, UnsupportedError
 from penstock.disk import files
 from tests.crash.killing import in_a_small_process
 
@@ -211,5 +211,5 @@ def test_no_permission_is_an_error_that_names_the_folder(folder: Path, mode: int
 
 
 def test_a_body_over_the_limit_is_refused(folder: Path) -> None:
-    with Queue(folder / "q", max_message_bytes=10) as queue, pytest.raises(RefusedError):
+    with Queue(folder / "q", max_message_bytes=10) as queue, pytest.raises(UnsupportedError):
         queue.put(bytes(11))

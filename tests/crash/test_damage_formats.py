@@ -73,7 +73,7 @@ def flip(path: Path, file: Path, bits: Any) -> int:
 def parts(path: Path, options: dict[str, Any]) -> dict[Path, range]:
     """The files with data or an end in them, and the bytes of each that say something."""
     with Queue(path, read_only=True) as queue:
-        tail = queue.end().tail
+        tail = queue.offsets().tail
     if options == MFQ:
         log = path / "commitlog" / f"{0:020d}"
         return {log: range(tail), path / "offset" / "producer.offset": range(8)}

@@ -130,7 +130,7 @@ def test_receipts_of_the_living_hold_when_a_table_is_made_anew(path: Path, queue
 
 def half_appended(path: Path, queue: Queue, **words: int) -> None:
     """As if someone had died after `reserve`, having copied half a frame."""
-    end = queue.end()
+    end = queue.offsets()
     segment = queue.store.need_writer().segment
     with segment.path.open("r+b") as file:
         file.seek(segment.position(end.tail) + 4)
@@ -145,7 +145,7 @@ def test_half_an_append_is_cleared_before_the_next(path: Path, queue: Queue) -> 
     queue.put(b"two")
     assert [(m.body, m.number) for m in queue.scan()] == [(b"one", 0), (b"two", 1)]
     segment = queue.store.need_writer().segment
-    rest = segment.read(segment.position(queue.end().tail), 400)
+    rest = segment.read(segment.position(queue.offsets().tail), 400)
     assert rest == bytes(400)
 
 
@@ -157,7 +157,7 @@ def test_half_an_append_is_cleared_also_by_one_who_must_first_find_the_segment(p
         stale.put(b"last")
         assert [m.number for m in queue.scan()] == list(range(61))
         segment = queue.store.need_writer().segment
-        assert segment.read(segment.position(queue.end().tail), 400) == bytes(400)
+        assert segment.read(segment.position(queue.offsets().tail), 400) == bytes(400)
 
 
 def test_a_tail_that_moved_without_its_number_gets_it(path: Path, queue: Queue) -> None:
@@ -171,21 +171,21 @@ def test_a_tail_that_moved_without_its_number_gets_it(path: Path, queue: Queue) 
 def test_no_offset_is_sealed_twice_under_one_key(path: Path) -> None:
     with open_queue(path, key=KEY) as queue:
         queue.put(b"one")
-        base = queue.end().segment_base
+        base = queue.offsets().segment_base
         half_appended(path, queue, reserved_number=2)
         queue.put(b"two")
-        assert queue.end().segment_base != base
+        assert queue.offsets().segment_base != base
         assert bodies(queue) == [b"one", b"two"]
 
 
 def test_a_roll_that_died_after_the_rename_is_done_again(path: Path, queue: Queue) -> None:
     queue.put(b"one")
-    tail = queue.end().tail
+    tail = queue.offsets().tail
     prepared, new = queue.store.prepare_segment(tail, 1, 100)
     prepared.rename(new.path)
     set_control(path, reserved_end=2**64 - 1, reserved_number=0, lock=1 << 12 | 77)
     queue.put(b"two")
-    assert queue.end().segment_base == tail
+    assert queue.offsets().segment_base == tail
     assert bodies(queue) == [b"one", b"two"]
     queue.close()
     with open_queue(path, create=False) as again:
@@ -197,7 +197,7 @@ def test_a_roll_that_died_after_the_rename_is_done_again(path: Path, queue: Queu
 def test_a_roll_of_beats_that_died_before_the_tail_is_finished(path: Path, is_used: bool) -> None:
     with open_queue(path, format="beats") as queue:
         queue.put(b'{"number": 1}')
-        tail = queue.end().tail
+        tail = queue.offsets().tail
         prepared, new = queue.store.prepare_segment(tail, 1, 100)
         prepared.rename(new.path)
         set_control(path, segment_base=new.base, reserved_end=2**64 - 1, lock=1 << 12 | 77)
@@ -223,14 +223,14 @@ def test_rolling_works_for_one_who_has_not_noticed_the_last_roll(path: Path) -> 
 def test_a_sync_does_not_call_durable_what_is_in_a_segment_it_did_not_know(path: Path) -> None:
     with open_queue(path) as one, open_queue(path) as other:
         one.put(b"x")
-        other.store.roll(other.end().segment_base, 0)
+        other.store.roll(other.offsets().segment_base, 0)
         store = one.store
         listed = store.unsynced_segments
 
         def roll_meanwhile(durable: int) -> Iterator[_core.Segment]:
             known = list(listed(durable))
             store.unsynced_segments = listed  # type: ignore[method-assign]
-            other.store.roll(other.end().segment_base, 0)
+            other.store.roll(other.offsets().segment_base, 0)
             other.put(b"in the newest")
             return iter(known)
 
@@ -240,7 +240,7 @@ def test_a_sync_does_not_call_durable_what_is_in_a_segment_it_did_not_know(path:
         one.sync()
         _core.record_effects(False)
         synced = {effect[1] for effect in _core.take_effects() if effect[0] == "sync"}
-        assert one.end().durable == one.end().tail
+        assert one.offsets().durable == one.offsets().tail
         newest = one.store.segments(fresh=True)[-1].path
         assert newest.stat().st_ino in synced
 
@@ -261,7 +261,7 @@ def test_what_a_killed_process_never_synced_is_synced_before_it_counts(
     try:
         with Queue(path, **options) as queue:
             queue.sync()
-            assert queue.end().durable == queue.end().tail
+            assert queue.offsets().durable == queue.offsets().tail
             files = [info.path for info in queue.store.segments(fresh=True)]
     finally:
         _core.record_effects(False)
@@ -273,16 +273,16 @@ def test_what_a_killed_process_never_synced_is_synced_before_it_counts(
 def test_a_failed_sync_of_an_old_segment_poisons_too(path: Path) -> None:
     with Queue(path, segment_bytes=16384, durability="process") as queue:
         queue.sync()
-        durable = queue.end().durable
+        durable = queue.offsets().durable
         while len(queue.store.segments()) < 20:
             queue.put(bytes(11_000))
-        put = queue.end().next_number
+        put = queue.offsets().next_number
         with failing_syncs(), pytest.raises(PoisonedError):
             queue.sync()
         assert queue.is_poisoned
-        assert queue.end().durable == durable
+        assert queue.offsets().durable == durable
     with Queue(path) as queue:
-        assert queue.end().next_number == put
+        assert queue.offsets().next_number == put
         assert len(list(queue.scan())) == 20
         assert queue.verify().is_ok
 
@@ -292,7 +292,7 @@ def test_a_failed_sync_poisons_everyone_and_reopening_rescues(path: Path) -> Non
         queue = open_queue(path)
         queue.put(b"synced")
         queue.sync()
-        durable = queue.end().durable
+        durable = queue.offsets().durable
         put = [b"%03d" % number for number in range(20)]
         queue.put_many(put)
         with failing_syncs(), pytest.raises(PoisonedError):
@@ -310,7 +310,7 @@ def test_a_failed_sync_poisons_everyone_and_reopening_rescues(path: Path) -> Non
         assert not again.is_poisoned
         assert bodies(again) == [b"synced", *put]
         assert again.store.segments(fresh=True)[-1].base == durable
-        assert again.end().durable == again.end().tail
+        assert again.offsets().durable == again.offsets().tail
         again.put(b"after")
         assert [m.number for m in again.scan()] == list(range(22))
         assert again.verify().is_ok
@@ -367,10 +367,10 @@ def test_who_died_between_the_tail_and_the_number_has_put_his_message(
         control.seek(CONTROL.offset_of("next_number"))
         control.write(struct.pack("<Q", 2))
     with open_queue(path, **options) as queue:
-        assert queue.end().next_number == 3
+        assert queue.offsets().next_number == 3
         assert bodies(queue) == [b"0", b"1", b"2"]
         queue.put(b"3")
-        assert queue.end().next_number == 4
+        assert queue.offsets().next_number == 4
         assert queue.verify().is_ok
     if options.get("format") == "vqs":
         with open_queue(path, **options) as queue:

@@ -47,7 +47,7 @@ def set_words(path: Path, **words: int) -> None:
 
 def die_in_a_roll(queue: Queue, step: str) -> None:
     """Leaves the words and files as they are when the process dies right after `step`."""
-    store, shared, end = queue.store, queue.store.need_shared(), queue.end()
+    store, shared, end = queue.store, queue.store.need_shared(), queue.offsets()
     old: dict[str, int] = {"segment_base": end.segment_base, "tail": end.tail}
     number = shared.next_number
     rolling = {"reserved_end": ROLLING, "lock": NOBODY}

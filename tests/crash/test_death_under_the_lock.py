@@ -174,7 +174,7 @@ class Scene:
         counts = self.group.core.counts()
         assert [counts[name] for name in ("leased", "delayed", "blocked", "ready")] == [0] * 4
         assert self.group.core.outstanding() == []
-        assert self.group.cursor == self.queue.end().tail
+        assert self.group.cursor == self.queue.offsets().tail
         assert len(list(self.group.folder.glob("journal-*"))) == 1
 
 

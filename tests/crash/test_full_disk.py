@@ -135,7 +135,7 @@ def limited(path: Path) -> None:
     options = {"segment_bytes": 16 << 10, "durability": "process"}
     with Queue(path, **options) as queue:  # type: ignore[arg-type]
         queue.put_many([body(number) for number in range(300)])
-        group = queue.group(window=100_000)
+        group = queue.group(max_in_flight=100_000)
         limit = max(file.stat().st_size for file in group.folder.glob("journal-*"))
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         taken: list[int] = []

@@ -39,7 +39,7 @@ def test_a_checkpoint_does_not_start_a_delay_anew(tmp_path: Path, clock: ManualC
 def test_a_lease_is_not_acked_through_a_closed_queue(tmp_path: Path, clock: ManualClock) -> None:
     with Queue(tmp_path / "q", clock=clock) as queue:
         queue.put(b"x")
-        message = queue.group(bound=False).get(0)
+        message = queue.group(release_on_exit=False).get(0)
     with pytest.raises(ClosedError):
         message.ack()
     with Queue(tmp_path / "q", clock=clock) as queue:
@@ -95,7 +95,7 @@ def test_keys_of_another_boot_hold_nobody_back(tmp_path: Path, clock: ManualCloc
             for message in found:
                 message.ack()
         assert came == 2 * len(keys) - 5
-        assert queue.group().cursor == queue.end().tail
+        assert queue.group().cursor == queue.offsets().tail
 
 
 def test_no_receipt_of_before_a_power_cut_fits_a_later_lease(
@@ -103,7 +103,7 @@ def test_no_receipt_of_before_a_power_cut_fits_a_later_lease(
 ) -> None:
     with Queue(tmp_path / "q", clock=clock) as queue:
         queue.put(b"x")
-        group = queue.group(bound=False)
+        group = queue.group(release_on_exit=False)
         old = group.get(0).receipt or ""
         group.nack(old)
         group.core.checkpoint()

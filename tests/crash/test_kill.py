@@ -67,7 +67,7 @@ def check(path: Path, promised: int, options: Any) -> int:
             number = int(message.body[:8])
             assert message.body[8:] == bytes([number % 251]) * (len(message.body) - 8)
             numbers.append(number)
-        count = queue.end().next_number
+        count = queue.offsets().next_number
         first = numbers[0] if numbers else count
         assert numbers == list(range(first, count))
         assert count >= promised, f"{count} there, {promised} promised"
@@ -159,7 +159,7 @@ def kill_consumers(folder: Path, total: int, most: int) -> None:
         missing = set(range(total)) - done - set(left)
         assert len(missing) <= kills
         assert done
-        assert group.cursor == queue.end().tail
+        assert group.cursor == queue.offsets().tail
         assert queue.verify().is_ok
 
 

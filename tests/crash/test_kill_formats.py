@@ -85,7 +85,7 @@ def check(path: Path, start: int, promised: int, taken: int, options: Any) -> in
         assert queue.stats()["dropped"] == []
         there = [number_of(message.body) for message in queue.scan()]
         # An empty ring knows how many it held; an empty log was purged here, at the last check.
-        ever = queue.end().next_number if queue.store.capabilities.ring else start
+        ever = queue.offsets().next_number if queue.store.capabilities.ring else start
         count = there[-1] + 1 if there else ever
         assert there == list(range(count - len(there), count))
         assert count >= promised, f"{count} there, {promised} promised"

@@ -155,13 +155,13 @@ def check(queue: Queue, notes: Notes, put: int, kills: int) -> None:
     group = queue.group("all")
     left: list[int] = []
     deadline = time.monotonic() + 60
-    while group.cursor != queue.end().tail and time.monotonic() < deadline:
+    while group.cursor != queue.offsets().tail and time.monotonic() < deadline:
         for message in group.get_many(100, 0.05):
             left.append(int(message.body))
             message.ack()
     came, acked = notes.counted(CAME), notes.counted(ACKED)
     ended, refused = notes.counted(ENDED), notes.counted(REFUSED)
-    assert group.cursor == queue.end().tail
+    assert group.cursor == queue.offsets().tail
     assert refused.count(0) == len(refused), "a living consumer was refused its receipt"
     drained = Counter(left)
     for number in range(put):

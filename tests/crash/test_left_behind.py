@@ -274,7 +274,7 @@ def test_a_missing_segment_is_damage_and_never_silence(
     with penstock.Queue(path, format=format, **given) as queue:
         for number in range(COUNT * 20):
             queue.put(body(number))
-        tail = queue.end().tail
+        tail = queue.offsets().tail
     segments = sorted((path / ("log" if format == "penstock" else "commitlog")).iterdir())
     assert len(segments) > 2
     segments[0 if which == "first" else -1].unlink()
@@ -294,7 +294,7 @@ def test_zbus_reader_files_that_were_cut_short_cost_no_message(tmp_path: Path, l
     with penstock.Queue(tmp_path / "queue", format="zbus", layout=layout, **given) as queue:
         for number in range(COUNT):
             queue.put(body(number))
-        for message in queue.group(window=100).get_many(5):
+        for message in queue.group(max_in_flight=100).get_many(5):
             message.ack()
     for file in (tmp_path / "queue/reader").iterdir():
         file.write_bytes(file.read_bytes()[:7])

@@ -102,7 +102,7 @@ def all_at_once(folder: Path, each: int, producers: int, consumers: int) -> None
         assert all(in_order(part) for part in got), (
             "per producer, each consumer sees rising numbers"
         )
-        assert queue.end().next_number == each * producers
+        assert queue.offsets().next_number == each * producers
         assert queue.verify().is_ok
 
 
@@ -137,7 +137,7 @@ def with_a_death(folder: Path, each: int, producers: int, consumers: int) -> Non
         total = each * producers
         when = sorted(rng.randrange(total // 10, total // 2) for _ in range(2))
         for processes, wanted in zip((givers, takers), when, strict=True):
-            while queue.end().next_number < wanted:
+            while queue.offsets().next_number < wanted:
                 assert any(process.is_alive() for process in givers)
                 processes[0].join(0.001)
             processes.pop(0).kill()
@@ -156,7 +156,7 @@ def with_a_death(folder: Path, each: int, producers: int, consumers: int) -> Non
         print(f"{len(there)} put, {len(got)} got, {len(missing)} went with the killed consumer")
         assert len(missing) <= 1
         assert all(in_order(part) for part in lines(folder))
-        assert group.cursor == queue.end().tail
+        assert group.cursor == queue.offsets().tail
         assert queue.verify().is_ok
 
 
@@ -201,7 +201,7 @@ def with_kills(folder: Path, each: int, producers: int, consumers: int, kills: i
         assert set(counted) == expected, "none lost, none invented"
         again = sum(count - 1 for count in counted.values())
         assert again <= kills, f"{again} came twice, {kills} leases ended by a death"
-        assert group.cursor == queue.end().tail
+        assert group.cursor == queue.offsets().tail
         seconds = time.monotonic() - began
         print(f"{total} messages, {kills} kills, {again} came twice, {seconds:.0f} s")
 

@@ -118,8 +118,8 @@ class Examiner:
     def take_all(self, queue: Queue) -> frozenset[int]:
         self.clock.advance(10)
         group = queue.group(self.recording.group, ack=self.recording.ack)
-        assert group.core.next <= queue.end().tail
-        assert group.cursor <= queue.end().tail
+        assert group.core.next <= queue.offsets().tail
+        assert group.cursor <= queue.offsets().tail
         return frozenset(int(message.body[:6]) for message in group.get_many(1000))
 
     def cut_twice(self, state: State, lower: Facts, upper: Facts, disk: Disk) -> Outcome:

@@ -18,7 +18,7 @@ STATES = int(os.environ.get("PENSTOCK_STATES", "200"))
 KEY = bytes(range(16))
 KINDS: dict[str, dict[str, Any]] = {
     "1": {"layout": "1"},
-    "2, sealed": {"layout": "2", "key": KEY, "seal": True},
+    "2, sealed": {"layout": "2", "key": KEY, "tamper_evident": True},
     "3": {"layout": "3", "key": KEY},
     "2-released-lz4": {"layout": "2-released-lz4"},
 }

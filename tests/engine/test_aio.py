@@ -377,7 +377,7 @@ def test_concurrent_puts_at_any_level_all_arrive(
         async with penstock.AsyncQueue(tmp_path / "q", durability=durability) as queue:
             offsets = await asyncio.gather(*(queue.put(b"%d" % n) for n in range(100)))
             assert len(set(offsets)) == 100
-            end = queue.queue.end()
+            end = queue.queue.offsets()
             if durability == "always":
                 assert end.durable == end.tail
             group = queue.group()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Message, Queue, RefusedError
+from penstock import Message, Queue, UnsupportedError
 from penstock.engine.convert import FIELDS, Report, convert
 from penstock.formats.registry import MODULES
 
@@ -110,7 +110,7 @@ def test_what_is_not_named_is_refused_and_nothing_written(tmp_path: Path, format
         if not report.lost:
             assert convert(origin, other).verified == len(ORIGIN)
             return
-        with pytest.raises(RefusedError, match="drop=") as refusal:
+        with pytest.raises(UnsupportedError, match="drop=") as refusal:
             convert(origin, other)
         assert all(name in str(refusal.value) for name in report.lost)
         assert list(other.scan()) == []

@@ -98,7 +98,7 @@ def test_idle_time_adds_up_over_restarts_of_the_machine_without_the_time_it_was_
 @pytest.mark.parametrize("format", ["penstock", "zbus", "beats"])
 def test_a_clock_that_jumps_forward_makes_no_message_older(tmp_path: Path, format: str) -> None:
     clock = penstock.ManualClock()
-    age = {"retention_age_s": DAY_S, "hold_for_groups": False}
+    age = {"retention_age_s": DAY_S, "retain_unread": False}
     with open_queue(tmp_path / "q", format, clock, **age) as queue:
         group = queue.group("g")
         for i in range(200):

@@ -31,7 +31,7 @@ class Spoiled:
         self.options |= {"max_bytes": 1 << 17} if format == "vqs" else {}
         with self.open(format=format) as queue:
             queue.group("holder")  # Where what everyone has read goes, nothing goes.
-            auto, lease = queue.group("auto", ack="auto"), queue.group("lease", mirrored=False)
+            auto, lease = queue.group("auto", ack="auto"), queue.group("lease", native_cursor=False)
             for index in range(COUNT):
                 queue.put(body(index), key="k" if index % 5 == 0 else None)
             assert len(auto.get_many(8)) == 8

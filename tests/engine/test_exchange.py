@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import FormatError, Message, OptionError, Queue, RefusedError
+from penstock import FormatError, Message, OptionError, Queue, UnsupportedError
 from penstock.engine import exchange
 from penstock.engine.convert import FIELDS, Progress, convert
 
@@ -99,7 +99,7 @@ def test_a_table_with_a_column_of_another_type_is_refused(tmp_path: Path, column
     table = pa.table({"body": [b"x"], column: [1.5]})
     pq.write_table(table, tmp_path / "odd.parquet")
     with Queue(tmp_path / "q") as queue:
-        with pytest.raises(RefusedError, match="row"):
+        with pytest.raises(UnsupportedError, match="row"):
             exchange.import_(tmp_path / "odd.parquet", queue)
         assert len(queue) == 0
 
@@ -151,7 +151,7 @@ def test_progress_ends_at_the_end(tmp_path: Path, source: Queue) -> None:
 )
 def test_a_line_that_is_no_message_is_refused(tmp_path: Path, line: bytes, why: str) -> None:
     stream = io.BytesIO(b'{"body": ""}\n' + line + b"\n")
-    with Queue(tmp_path / "q") as queue, pytest.raises(RefusedError, match=why):
+    with Queue(tmp_path / "q") as queue, pytest.raises(UnsupportedError, match=why):
         exchange.import_(stream, queue, kind="jsonl")
 
 
@@ -175,10 +175,10 @@ def test_what_the_queue_can_t_hold_is_refused_before_anything_is_put(
     file = tmp_path / f"file.{kind}"
     exchange.export(source, file)
     with Queue(tmp_path / "target", format="mfq", segment_bytes=1 << 20) as target:
-        with pytest.raises(RefusedError, match=r"tag \(3 messages.*drop=tag,id") as refusal:
+        with pytest.raises(UnsupportedError, match=r"tag \(3 messages.*drop=tag,id") as refusal:
             exchange.import_(file, target, drop=["timestamp"])
         assert "body (2 messages, first at message 1)" in str(refusal.value)
-        assert target.end().tail == 0
+        assert target.offsets().tail == 0
         done = exchange.import_(file, target, drop=FIELDS)
         assert done.lost == {"timestamp": 2005, "tag": 3, "id": 1, "headers": 1, "body": 2}
         assert (done.messages, done.left_out) == (2003, 2)
@@ -197,7 +197,7 @@ def test_a_stream_that_can_t_be_read_twice_is_checked_as_it_comes(
     file = tmp_path / "f.jsonl"
     exchange.export(source, file)
     with Queue(tmp_path / "target", format="mfq", segment_bytes=1 << 20) as target:
-        with pytest.raises(RefusedError, match="timestamp"):
+        with pytest.raises(UnsupportedError, match="timestamp"):
             exchange.import_(Pipe(file.read_bytes()), target, kind="jsonl")
         stream = Pipe(file.read_bytes())
         assert exchange.import_(stream, target, kind="jsonl", drop=FIELDS).messages == 3

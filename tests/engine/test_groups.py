@@ -104,7 +104,7 @@ def test_lag_is_told_in_messages_and_bytes(tmp_path: Path) -> None:
     with penstock.Queue(tmp_path / "q") as queue:
         group = queue.group()
         queue.put_many([bytes(1000)] * 3)
-        assert (group.lag, group.lag_bytes) == (3, queue.end().tail)
+        assert (group.lag, group.lag_bytes) == (3, queue.offsets().tail)
         for message in group.get_many(3):
             message.ack()
         assert (group.lag, group.lag_bytes) == (0, 0)

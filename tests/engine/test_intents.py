@@ -31,7 +31,7 @@ def test_a_batch_is_committed_once(tmp_path: Path) -> None:
         assert ledger.commit(1, table(b"c")) is not None
         assert ledger.last == 1
         assert bodies(queue) == [b"a", b"b", b"c"]
-        assert queue.end().durable == queue.end().tail
+        assert queue.offsets().durable == queue.offsets().tail
 
 
 def test_a_batch_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_note_that_was_never_published_is_dropped_and_committed_again(tmp_path
     with Queue(tmp_path / "q") as queue:
         ledger = Ledger(queue.store, "app")
         ledger.commit(0, table(b"a"))
-        tail = queue.end().tail
+        tail = queue.offsets().tail
         _core.replace_file(
             ledger.note,
             b'{"app": "app", "batch": 1}\n{"first": %d, "end": %d, "check": 7}\n'

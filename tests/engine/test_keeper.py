@@ -27,7 +27,7 @@ def test_the_keeper_outlives_what_a_duty_raises(
         assert raised.wait(LONG_S)
         queue.put(b"second")
         pause, tries = threading.Event(), 0
-        while queue.end().durable < queue.end().tail and tries < 20 * LONG_S:
+        while queue.offsets().durable < queue.offsets().tail and tries < 20 * LONG_S:
             pause.wait(0.05)
             tries += 1
-        assert queue.end().durable == queue.end().tail
+        assert queue.offsets().durable == queue.offsets().tail

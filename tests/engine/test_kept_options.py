@@ -26,7 +26,7 @@ def test_a_plain_opening_has_the_limits_that_the_queue_was_made_with(
     path = path_for(tmp_path, format)
     Queue(
         path, format=format, max_bytes=MIB, when_full="reject", delay_s=1, retention_age_s=3600,
-        retention_bytes=2 * MIB, durability="process", hold_for_groups=False,
+        retention_bytes=2 * MIB, durability="process", retain_unread=False,
     ).close()  # fmt: skip
     for read_only in (False, True):
         with Queue(path, read_only=read_only) as queue:
@@ -34,7 +34,7 @@ def test_a_plain_opening_has_the_limits_that_the_queue_was_made_with(
             assert found.max_bytes in (MIB, MIB - 4096)  # The header of vqs is in the file too.
             assert (found.when_full, found.delay_s) == ("reject", 1)
             assert (found.retention_age_s, found.retention_bytes) == (3600, 2 * MIB)
-            assert (found.durability, found.hold_for_groups) == (Durability.PROCESS, False)
+            assert (found.durability, found.retain_unread) == (Durability.PROCESS, False)
 
 
 def test_a_full_queue_is_full_for_whoever_opens_it(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def plain_frame(path: Path, number: int) -> bytes:
 
 def plant(path: Path, other: Path) -> None:
     """Puts a plain frame behind the last sealed one, and has the control block count it."""
-    end = Queue(path, key=RIGHT, read_only=True).end()
+    end = Queue(path, key=RIGHT, read_only=True).offsets()
     frame = plain_frame(other, 4)
     tail = end.tail + -(-len(frame) // 8) * 8
     segment = min((path / "log").glob("*.seg"))

@@ -17,7 +17,7 @@ def filled(path: Path, count: int) -> penstock.Queue:
 
 
 def check_done(queue: penstock.Queue, group: penstock.Group) -> None:
-    assert group.cursor == queue.end().tail
+    assert group.cursor == queue.offsets().tail
     assert group.core.outstanding() == []
     counts = group.core.counts()
     assert [counts[name] for name in ("leased", "delayed", "blocked", "ready")] == [0] * 4
@@ -47,7 +47,7 @@ def test_leases_end_in_any_order(tmp_path: Path, seed: int) -> None:
     with penstock.Queue(tmp_path / "q", durability="process") as queue:
         for number in range(1500):
             queue.put(b"%d" % number, key=rng.choice((None, None, None, "a", "b")))
-        group = queue.group(window=rng.choice((100, 600, 5000)))
+        group = queue.group(max_in_flight=rng.choice((100, 600, 5000)))
         held: list[penstock.Message] = []
         came: list[int] = []
         while len(came) < 1500 or held:

@@ -55,7 +55,7 @@ def test_what_a_dead_consumer_was_about_to_take_is_not_trimmed(tmp_path: Path) -
         for _ in range(20):
             queue.put(bytes(3000))
         queue.group()
-        start, later = queue.end().head, queue.store.segments()[2].first
+        start, later = queue.offsets().head, queue.store.segments()[2].first
         set_table(queue, next=later)  # No record says who got what lies before.
         assert queue.trim(later) == 0
         assert queue.get(0).offset == start
@@ -66,7 +66,7 @@ def test_a_look_at_a_group_that_hands_out_meanwhile_counts_what_is_out(
 ) -> None:
     with open_queue(tmp_path / "q") as queue:
         queue.put_many([b"1", b"2"])
-        offset, folder = queue.end().head, queue.group().folder
+        offset, folder = queue.offsets().head, queue.group().folder
         for name in ("_table", "_newest"):
             usual = getattr(groups, name)
 
@@ -105,7 +105,7 @@ def test_a_segment_that_is_trimmed_while_a_queue_is_opened_is_not_missed(
 
         monkeypatch.setattr(segments, "read_page", read_late)
         with open_queue(tmp_path / "q", read_only=True) as other:
-            assert next(iter(other.scan())).offset == queue.end().head
+            assert next(iter(other.scan())).offset == queue.offsets().head
 
 
 # ── what a group's options are ─────────────────────────────────────────────────────────────────
@@ -114,12 +114,12 @@ def test_a_segment_that_is_trimmed_while_a_queue_is_opened_is_not_missed(
 def test_a_change_of_one_option_keeps_what_others_changed(tmp_path: Path) -> None:
     with open_queue(tmp_path / "q") as queue, open_queue(tmp_path / "q") as other:
         mine, others = queue.group(), other.group()
-        others.configure(window=7)
+        others.configure(max_in_flight=7)
         mine.configure(visibility_s=9.0)
-        assert other.group(window=7).options == mine.options
-        assert (mine.options.window, mine.options.visibility_s) == (7, 9.0)
-        assert other.group(window=8).options.window == 8
-        assert queue.group(window=7).options.window == 7
+        assert other.group(max_in_flight=7).options == mine.options
+        assert (mine.options.max_in_flight, mine.options.visibility_s) == (7, 9.0)
+        assert other.group(max_in_flight=8).options.max_in_flight == 8
+        assert queue.group(max_in_flight=7).options.max_in_flight == 7
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> threading.Thread:
@@ -142,11 +142,11 @@ def test_what_is_changed_while_a_group_is_opened_counts(
 ) -> None:
     with open_queue(tmp_path / "q") as queue, open_queue(tmp_path / "q") as other:
         others = other.group()
-        thread = meanwhile(monkeypatch, lambda: others.configure(window=7))
+        thread = meanwhile(monkeypatch, lambda: others.configure(max_in_flight=7))
         queue.group(visibility_s=9.0)
         thread.join()
         found = queue.group(visibility_s=9.0).options
-        assert (found.window, found.visibility_s) == (7, 9.0)
+        assert (found.max_in_flight, found.visibility_s) == (7, 9.0)
         others.refresh()
         assert others.options == found
 
@@ -182,7 +182,7 @@ def test_a_group_that_is_deleted_while_it_is_opened_is_made_anew(
         others.delete()  # It is gone already: the new one stays.
         assert queue.groups() == ["default"]
         with pytest.raises(GroupError):
-            others.configure(window=7)
+            others.configure(max_in_flight=7)
 
 
 def test_who_died_before_a_group_was_deleted_has_not_deleted_it(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_lease_that_runs_out_while_its_message_is_buried_is_no_error(
         monkeypatch.setattr(Queue, "dead_letters", slow)
         assert spent.get_many(1) == []
         assert len(queue.dead_letters(deadletter.path_of(spent))) == 2
-        assert spent.cursor == queue.end().tail
+        assert spent.cursor == queue.offsets().tail
 
 
 def test_what_comes_while_a_slow_get_finds_nothing_wakes_it(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock import ClosedError, Empty, OffsetError, OptionError, Queue, RefusedError
+from penstock import ClosedError, Empty, OffsetError, OptionError, Queue, UnsupportedError
 from penstock.engine.mfq import (
     CborSerializer,
     CommitError,
@@ -216,9 +216,9 @@ def test_an_original_consumer_reads_what_we_produce(tmp_path: Path) -> None:
 
 
 def test_what_the_format_can_t_hold_is_refused(queue: MappedFileQueue) -> None:
-    with pytest.raises(RefusedError, match=r"empty body.*penstock"):
+    with pytest.raises(UnsupportedError, match=r"empty body.*penstock"):
         queue.producer.produce(b"")
-    with pytest.raises(RefusedError, match=r"16379.*penstock"):
+    with pytest.raises(UnsupportedError, match=r"16379.*penstock"):
         queue.producer.produce(bytes(16380))
     assert queue.producer.next_offset == 0
 

@@ -340,7 +340,7 @@ def test_a_signal_that_raises_at_any_moment_leaves_no_lock_behind(tmp_path: Path
     works: list[Callable[[Queue], object]] = [
         lambda queue: queue.put(b"x" * 600),
         lambda queue: queue.sync(),
-        lambda queue: queue.trim(queue.end().tail),
+        lambda queue: queue.trim(queue.offsets().tail),
         lambda queue: queue.group(f"g{os.urandom(4).hex()}"),
     ]
     for format in ("zbus", "mfq", "penstock"):

@@ -146,11 +146,11 @@ def test_so_many_messages_are_unsynced_and_no_more(format: str, tmp_path: Path) 
         unsynced = 0
         for number in range(10):
             queue.put(b'{"n": %d}' % number)
-            end = queue.end()
+            end = queue.offsets()
             unsynced = 0 if end.durable == end.tail else unsynced + 1
             assert unsynced < 3, number
         queue.put_many([b"{}"] * 5)
-        assert queue.end().durable == queue.end().tail
+        assert queue.offsets().durable == queue.offsets().tail
 
 
 def test_a_queue_without_these_options_puts_by_the_native_writer(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_repaired_queue_takes_more_messages_at_the_old_tail(
 ) -> None:
     path, _ = damaged
     with Queue(path, read_only=True) as queue:
-        tail = queue.end().tail
+        tail = queue.offsets().tail
     repair(path)
     with Queue(path) as queue:
         assert queue.put(b"after") == tail

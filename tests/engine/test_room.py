@@ -35,13 +35,13 @@ def test_a_queue_that_rejects_says_full_at_its_limit(tmp_path: Path) -> None:
         fill(queue)
         with pytest.raises(penstock.Full, match="max_bytes=200000"):
             queue.put(BODY)
-        end = queue.end()
+        end = queue.offsets()
         assert 0.9 * LIMIT < end.tail - end.head <= LIMIT
 
 
 def test_a_put_that_can_never_fit_is_refused(tmp_path: Path) -> None:
     queue = penstock.Queue(tmp_path / "q", max_bytes=LIMIT)
-    with queue, pytest.raises(penstock.RefusedError, match="never fit"):
+    with queue, pytest.raises(penstock.UnsupportedError, match="never fit"):
         queue.put(bytes(LIMIT + 1))
 
 
@@ -78,7 +78,7 @@ def test_what_every_group_has_read_makes_room(tmp_path: Path) -> None:
         for _ in range(2000):
             queue.put(BODY)
             assert group.get(0).body == BODY
-        end = queue.end()
+        end = queue.offsets()
         assert end.tail > 5 * LIMIT
         assert end.tail - end.head <= LIMIT
 
@@ -138,7 +138,7 @@ def test_dropping_the_oldest_keeps_the_newest_within_the_limit(tmp_path: Path) -
         group = queue.group(ack="auto")
         for number in range(1000):
             queue.put(b"%d" % number + BODY)
-        end = queue.end()
+        end = queue.offsets()
         assert end.tail - end.head <= LIMIT
         bodies = [message.body[:3] for message in group.get_many(1000)]
         assert bodies[-1] == b"999"

@@ -23,7 +23,7 @@ def until(holds: Callable[[], bool]) -> bool:
 
 
 def is_synced(queue: Queue) -> bool:
-    end = queue.end()
+    end = queue.offsets()
     return end.durable == end.tail
 
 
@@ -34,7 +34,7 @@ def test_what_is_put_while_a_sync_runs_is_synced_too(tmp_path: Path) -> None:
 
         def have_many_syncs_run() -> bool:
             queue.put_many([b"x"] * 10)
-            marks.add(queue.end().durable)
+            marks.add(queue.offsets().durable)
             return len(marks) > 8
 
         assert until(have_many_syncs_run)

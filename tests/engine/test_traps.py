@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -13,8 +14,9 @@ from unittest import mock
 import pytest
 
 import penstock
-from penstock import ClosedError, Group, Message, OptionError, Queue, RefusedError
+from penstock import ClosedError, Group, Message, OptionError, Queue, UnsupportedError
 from penstock.engine import exchange, paths
+from penstock.options import OLD_GROUP, OLD_QUEUE, QueueOptions
 
 FORMATS = ("penstock", "zbus", "beats", "vqs", "mfq")
 
@@ -98,9 +100,9 @@ def test_a_queue_is_not_moved_or_converted_to_itself(queue: Queue, tmp_path: Pat
     link = tmp_path / "link"
     link.symlink_to(queue.path)
     for other in (queue, Queue(queue.path), Queue(link)):
-        with pytest.raises(RefusedError, match="itself"):
+        with pytest.raises(UnsupportedError, match="itself"):
             queue.redrive(other)
-        with pytest.raises(RefusedError, match="itself"):
+        with pytest.raises(UnsupportedError, match="itself"):
             penstock.convert(queue, other)
     assert len(queue) == 3
 
@@ -193,8 +195,8 @@ def test_a_misspelt_option_names_the_one_that_was_meant(queue: Queue, tmp_path: 
         Queue(tmp_path / "new", max_byte=1)  # type: ignore[call-arg]
     with pytest.raises(OptionError, match="expected visibility_s"):
         queue.group("g", visiblity_s=1)  # type: ignore[call-arg]
-    with pytest.raises(OptionError, match="expected window"):
-        queue.group("g").configure(windw=1)  # type: ignore[call-arg]
+    with pytest.raises(OptionError, match="expected max_in_flight"):
+        queue.group("g").configure(max_inflight=1)  # type: ignore[call-arg]
     assert not (tmp_path / "new").exists()
 
 
@@ -313,7 +315,7 @@ def test_a_table_with_a_column_that_no_message_has_is_refused(queue: Queue) -> N
         pyarrow.table({"body": [b"1"], "tags": ["lost"]}),
         pyarrow.record_batch({"body": [b"1"], "tags": ["lost"]}),
     ):
-        with pytest.raises(RefusedError, match="no message has: tags; it takes body, tag"):
+        with pytest.raises(UnsupportedError, match="no message has: tags; it takes body, tag"):
             queue.put_many(data)
     assert len(queue) == 3
     queue.put_many(queue.scan())  # With offset and number, which the queue gives anew.
@@ -356,6 +358,58 @@ def test_links_and_missing_paths_are_told_apart(tmp_path: Path) -> None:
 
 def test_names_of_before_warn_and_work(queue: Queue) -> None:
     with pytest.warns(DeprecationWarning, match="put_timeout"), queue.patience(0):
-        assert queue.patience_s == 0
+        assert queue.put_timeout_s == 0
     with pytest.warns(DeprecationWarning, match=r"AsyncQueue\.queue"), pytest.raises(ClosedError):
         penstock.AsyncQueue(queue.path).need_open()
+    with pytest.warns(DeprecationWarning, match=r"Queue\.offsets\(\)"):
+        assert queue.end() == queue.offsets()
+    with pytest.warns(DeprecationWarning, match=r"penstock\.UnsupportedError"):
+        assert penstock.RefusedError is penstock.UnsupportedError
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_QUEUE.items())
+def test_options_of_a_queue_have_their_names_of_before_for_a_release(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    value = not getattr(QueueOptions(), new) if new != "retain_unread_max_s" else 7.0
+    given: dict[str, Any] = {old: value}
+    if old == "seal":
+        given |= {"format": "beats", "layout": "2", "key": bytes(16)}
+    with pytest.warns(DeprecationWarning, match=f"{old} is {new} now") as warned:
+        queue = Queue(tmp_path / "q", **given)
+    assert [one.filename for one in warned] == [__file__], "the line that has to change"
+    assert getattr(queue.options, new) == value
+    with pytest.warns(DeprecationWarning, match=f"{old} is {new} now"):
+        assert getattr(queue.options, old) == value
+    queue.close()
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_GROUP.items())
+def test_options_of_a_group_have_their_names_of_before_for_a_release(
+    queue: Queue, old: str, new: str
+) -> None:
+    value = 7 if new == "max_in_flight" else False
+    with pytest.warns(DeprecationWarning, match=f"{old} is {new} now"):
+        group = queue.group("g", **{old: value})  # type: ignore[arg-type]
+    assert getattr(group.options, new) == value
+    with pytest.warns(DeprecationWarning, match=f"{old} is {new} now"):
+        group.configure(**{old: value})  # type: ignore[arg-type]
+    with pytest.warns(DeprecationWarning, match=f"{old} is {new} now"):
+        assert getattr(group.options, old) == value
+
+
+def test_files_with_the_names_of_before_are_read(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q", retain_unread=False, max_bytes=1 << 30) as queue:
+        queue.group("g", max_in_flight=7, native_cursor=False)
+    for name, words in (
+        ("options.json", {"retain_unread": "hold_for_groups"}),
+        ("groups/g/group.json", {"max_in_flight": "window", "native_cursor": "mirrored"}),
+    ):
+        file = tmp_path / "q" / ".penstock" / name
+        known = json.loads(file.read_text())
+        known.pop("check", None)
+        file.write_text(json.dumps({words.get(key, key): known[key] for key in known}))
+    with Queue(tmp_path / "q") as queue:
+        found = queue.group("g").options
+        assert not queue.options.retain_unread
+        assert (found.max_in_flight, found.native_cursor) == (7, False)

@@ -121,7 +121,7 @@ def leases_end(world: World) -> None:
 def test_a_year_of_retention_keeps_the_last_thirty_days(tmp_path: Path) -> None:
     clock, pick = penstock.ManualClock(), random.Random(1)
     options = {"retention_age_s": 30 * DAY, "segment_bytes": 16 << 10, "durability": "process"}
-    with penstock.Queue(tmp_path / "q", clock=clock, hold_for_groups=False, **options) as queue:  # type: ignore[arg-type]
+    with penstock.Queue(tmp_path / "q", clock=clock, retain_unread=False, **options) as queue:  # type: ignore[arg-type]
         for day in range(365):
             queue.put(b"%d" % day + bytes(4000))
             clock.advance(DAY)

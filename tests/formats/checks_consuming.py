@@ -206,7 +206,7 @@ class Consuming(Checks):
 
     def test_a_window_limits_what_is_out(self, queue: Queue) -> None:
         self.fill(queue, 5)
-        group = queue.group("narrow", window=2)
+        group = queue.group("narrow", max_in_flight=2)
         held = group.get_many(9)
         assert len(held) == 2
         held[0].ack()

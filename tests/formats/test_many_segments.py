@@ -20,7 +20,7 @@ FEW, MANY = 20, 130
 OPTIONS: dict[str, Any] = {
     "segment_bytes": 16 << 10,
     "durability": "process",
-    "hold_for_groups": False,
+    "retain_unread": False,
 }
 
 

@@ -41,7 +41,7 @@ def fill(queue: Queue, *, trims: bool) -> None:
     for number in range(100, 150):
         queue.put(filler(number, 1000))
     if trims:
-        queue.store.trim(queue.end().tail)
+        queue.store.trim(queue.offsets().tail)
 
 
 def meanwhile(
@@ -104,7 +104,7 @@ def test_a_queue_is_opened_although_its_oldest_segment_goes_meanwhile(
 ) -> None:
     one, other = queues
     fill(other, trims=False)
-    trim = lambda: other.store.trim(other.end().tail)  # noqa: E731
+    trim = lambda: other.store.trim(other.offsets().tail)  # noqa: E731
     meanwhile(monkeypatch, type(one.store), "segments", trim)
     names = {"penstock": "read_page", "beats": "identify", "mfq": "identity_of"}
     if one.store.format in names:
@@ -119,7 +119,7 @@ def test_a_roll_goes_on_although_the_last_segment_goes_meanwhile(
     queues: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = queues
-    base = one.end().segment_base
+    base = one.offsets().segment_base
     act = lambda: fill(other, trims=True)  # noqa: E731
     meanwhile(monkeypatch, one.store, "prepare_segment", act)
     if one.store.format == "penstock":
@@ -135,7 +135,7 @@ def test_a_sync_passes_over_what_was_the_last_segment_and_is_trimmed(
     one, other = queues
     fill(other, trims=False)
     one.store._opened.clear()
-    last = one.end().segment_base
+    last = one.offsets().segment_base
     opened = one.store._open
 
     def open_late(info: SegmentInfo, live_base: int) -> _core.Segment:
@@ -148,7 +148,7 @@ def test_a_sync_passes_over_what_was_the_last_segment_and_is_trimmed(
     monkeypatch.setattr(one.store, "_open", open_late)
     one.sync()
     assert done
-    assert one.end().durable == one.end().tail
+    assert one.offsets().durable == one.offsets().tail
 
 
 def test_what_one_thread_finds_trimmed_another_may_have_noticed_before(
@@ -156,12 +156,12 @@ def test_what_one_thread_finds_trimmed_another_may_have_noticed_before(
 ) -> None:
     one, other = queues
     fill(other, trims=False)
-    start = one.end().head
+    start = one.offsets().head
     one.store.segments()
     one.store._opened.clear()
 
     def trim_and_notice() -> None:
-        other.store.trim(other.end().tail)
+        other.store.trim(other.offsets().tail)
         one.store.segments(fresh=True)  # Another thread of this opening.
 
     done = meanwhile(monkeypatch, one.store, "open_segment", trim_and_notice)
@@ -175,9 +175,9 @@ def test_trimming_twice_at_once_is_fine_also_for_the_last_segment_listed(
     one, other = queues
     fill(other, trims=False)
     done = meanwhile(monkeypatch, one.store, "describe", lambda: fill(other, trims=True))
-    one.store.trim(one.end().segment_base)
+    one.store.trim(one.offsets().segment_base)
     assert done
-    assert one.end().head == other.end().head
+    assert one.offsets().head == other.offsets().head
     assert one.verify().is_ok
 
 
@@ -214,7 +214,7 @@ def test_a_segment_that_began_since_is_not_taken_for_the_one_that_threads_share(
     queues: Pair,
 ) -> None:
     one, other = queues
-    before = one.end().segment_base
+    before = one.offsets().segment_base
     fill(other, trims=False)
     last = one.store.segments()[-1]
     assert last.end is None

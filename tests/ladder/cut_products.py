@@ -94,7 +94,7 @@ class Penstock:
         if case.format == "penstock" and case.variant == "key":
             options["key"] = bytes(range(32))
         if case.format == "beats" and case.layout in ("2", "3"):
-            options |= {"key": bytes(range(16)), "seal": case.variant == "seal"}
+            options |= {"key": bytes(range(16)), "tamper_evident": case.variant == "seal"}
         if case.format == "vqs":  # Small: the ring goes round.
             options |= {"max_bytes": 131072, "put_timeout_s": 30.0}
         return options

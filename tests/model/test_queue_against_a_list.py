@@ -179,7 +179,7 @@ class Model(RuleBasedStateMachine):
         """Whole segments go, and only what every group is done with."""
         wanted = data.draw(st.integers(self.head, len(self.keys)))
         self.queue.trim(f"number:{wanted}" if wanted < len(self.keys) else "latest")
-        head = self.queue.end().head
+        head = self.queue.offsets().head
         kept = len(self.keys) - self.queue.count_from(head)
         assert self.head <= kept <= wanted
         assert all(n >= kept for todo in self.todo.values() for n in todo), "taken from a group"
@@ -291,7 +291,7 @@ class Model(RuleBasedStateMachine):
                     del self.todo[name][number]
                 self.out[name].clear()
                 assert len(self.todo[name]) < before, f"{name}: {self.todo[name]} never came"
-            assert self.queue.group(name).cursor == self.queue.end().tail
+            assert self.queue.group(name).cursor == self.queue.offsets().tail
 
 
 class Compressed(Model):

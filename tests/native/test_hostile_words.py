@@ -117,7 +117,7 @@ def test_a_tail_that_nobody_stored_is_refused_by_who_comes_later(tmp_path: Path)
     with Queue(path, durability="process") as first:
         for body in BODIES:
             first.put(body)
-        set_word(first, "tail", first.end().head)
+        set_word(first, "tail", first.offsets().head)
         with Queue(path, durability="process") as second, pytest.raises(CorruptError):
             second.put(b"over the others")
         set_word(first, "tail", first.store.need_shared().words()["reserved_end"])

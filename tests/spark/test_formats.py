@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import Queue, RefusedError
+from penstock import Queue, UnsupportedError
 from penstock.engine.intents import Ledger
 from penstock.formats import registry
 from tests.spark.helpers import batch, batch_writer, bodies, drain, stream, stream_writer, table
@@ -108,10 +108,10 @@ def test_a_format_that_deletes_is_streamed_with_a_group_only(tmp_path: Path, for
     path = place(tmp_path, format)
     with Queue(path, format=format) as queue:
         queue.put(b"a")
-    with pytest.raises(RefusedError, match="group"):
+    with pytest.raises(UnsupportedError, match="group"):
         stream(path).initialOffset()
     sidecar = Queue(path, read_only=True).store.sidecar
     (sidecar / "control").unlink()
-    with pytest.raises(RefusedError, match="another program owns"):
+    with pytest.raises(UnsupportedError, match="another program owns"):
         stream(path, group="g").initialOffset()
     assert [row["body"] for row in batch(path, columns="body")] == [b"a"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import PenstockError, Queue, RefusedError
+from penstock import PenstockError, Queue, UnsupportedError
 from penstock.cli import main
 from penstock.spark.ship import ship
 from penstock.spark.shipped import file_system
@@ -126,7 +126,7 @@ def test_batch_and_stream_here_and_behind_a_url_are_what_cat_prints(
         assert follow(golden.path, **golden.options) == wanted
         return
     # The original deletes what it has read and waits for nobody: first the queue must be ours.
-    with pytest.raises(RefusedError, match="another program owns"):
+    with pytest.raises(UnsupportedError, match="another program owns"):
         follow(golden.path, group="g", **golden.options)
     try:
         Queue(golden.path, key=case.key).close()

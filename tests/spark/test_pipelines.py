@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from penstock import NoQueueError, OptionError, Queue, RefusedError
+from penstock import NoQueueError, OptionError, Queue, UnsupportedError
 from penstock.spark import pipelines
 from penstock.spark.cursors import sync
 from penstock.spark.pipelines import Request, convert, report, templates
@@ -54,7 +54,9 @@ def test_bronze_goes_on_where_it_stopped(spark: SparkSession, tmp_path: Path) ->
     record = json.loads((tmp_path / "runs" / f"{second['id']}.json").read_text())
     assert record["rows"] == 20
     checkpoint = lake / "_checkpoints" / "bronze"
-    assert sync(str(path), checkpoint, "bronze") == {"q": Queue(path, read_only=True).end().tail}
+    assert sync(str(path), checkpoint, "bronze") == {
+        "q": Queue(path, read_only=True).offsets().tail
+    }
 
 
 @pytest.mark.spark
@@ -263,7 +265,7 @@ def test_a_glob_of_nothing_is_no_finished_run(tmp_path: Path, name: str) -> None
 def test_a_dry_run_says_what_is_left_and_what_the_options_choose(tmp_path: Path) -> None:
     path = fill(tmp_path / "q", 10)
     offsets = [row["offset"] for row in scanned(path)]
-    end = Queue(path, read_only=True).end().tail
+    end = Queue(path, read_only=True).offsets().tail
     chosen = {"startingOffsets": str(offsets[4]), "endingOffsets": str(offsets[6])}
     (one,) = dry("rollup", path, to=str(tmp_path / "r"), source_options=chosen)["queues"]
     assert (one["first"], one["last"]) == (offsets[4], offsets[6])
@@ -280,7 +282,7 @@ def test_a_dry_run_says_what_is_left_and_what_the_options_choose(tmp_path: Path)
 def test_a_conversion_begins_with_an_empty_queue_and_known_columns(tmp_path: Path) -> None:
     path, other = fill(tmp_path / "q", 3), fill(tmp_path / "other", 2)
     request = Request([str(path)], to=str(other), options={"queueFormat": "penstock"})
-    with pytest.raises(RefusedError, match="a queue with messages is here"):
+    with pytest.raises(UnsupportedError, match="a queue with messages is here"):
         pipelines.run(None, "convert", request, str(tmp_path / "runs"))  # type: ignore[arg-type]
     assert len(bodies(other)) == 2
     with pytest.raises(OptionError, match=r"drop='tga': expected some of tag, id"):
@@ -302,7 +304,7 @@ def test_bronze_may_be_a_queue_whose_checkpoint_lies_beside_it(
 def test_a_conversion_that_would_lose_the_times_is_refused(tmp_path: Path) -> None:
     request = Request([str(fill(tmp_path / "q", 1))], to=str(tmp_path / "m"),
                       options={"queueFormat": "mfq", "drop": "tag,id,key,headers"})  # fmt: skip
-    with pytest.raises(RefusedError, match="drop=timestamp_ns"):
+    with pytest.raises(UnsupportedError, match="drop=timestamp_ns"):
         pipelines.run(None, "convert", request, str(tmp_path / "runs"))  # type: ignore[arg-type]
     assert not (tmp_path / "m").exists()
 

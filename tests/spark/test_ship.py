@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import FormatError, NoQueueError, OptionError, Queue, RefusedError
+from penstock import FormatError, NoQueueError, OptionError, Queue, UnsupportedError
 from penstock.formats import registry
 from penstock.spark import ship as shipping
 from penstock.spark.loss import DataLoss
@@ -69,7 +69,7 @@ def test_retention_waits_until_a_segment_was_shipped(tmp_path: Path) -> None:
     rolled(path)
     with Queue(path) as queue:
         queue.trim("latest")
-        assert queue.end().head <= first["shipped"]
+        assert queue.offsets().head <= first["shipped"]
     again = ship(path, url, group="shipping")
     assert again["shipped"] > first["shipped"]
     manifest = Manifest.load(url)
@@ -128,7 +128,7 @@ def test_what_was_removed_before_it_was_shipped_is_said_and_never_passed_over(
     rolled(path)
     with Queue(path) as queue:
         queue.trim("latest")
-        head = queue.end().head
+        head = queue.offsets().head
     rolled(path)
     gap = head - first["shipped"]
     assert ship(path, url)["missing"] == gap > 0
@@ -155,7 +155,7 @@ def test_no_copy_goes_over_the_files_of_a_queue(tmp_path: Path, place: str) -> N
 def test_a_queue_of_one_file_is_shipped_whole_or_not_at_all(tmp_path: Path) -> None:
     with Queue(tmp_path / "q.bin", format="vqs") as queue:
         queue.put(b"a")
-    with pytest.raises(RefusedError, match="--whole"):
+    with pytest.raises(UnsupportedError, match="--whole"):
         ship(tmp_path / "q.bin", f"memory://file-{tmp_path.name}/q")
 
 

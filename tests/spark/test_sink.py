@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock import OptionError, Queue, RefusedError
+from penstock import OptionError, Queue, UnsupportedError
 from penstock.spark import sink, staging
 from tests.spark.helpers import batch_writer, bodies, options_of, schema_of, stream_writer, table
 
@@ -128,7 +128,7 @@ def test_a_stream_that_nobody_can_recognise_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_columns_that_no_message_has_are_refused(tmp_path: Path, columns: str, text: str) -> None:
-    with pytest.raises(RefusedError, match=text):
+    with pytest.raises(UnsupportedError, match=text):
         sink.writer(options_of(tmp_path / "q"), schema_of(columns), overwrite=False)
 
 
@@ -152,7 +152,7 @@ def test_a_wrong_option_is_named(tmp_path: Path, options: dict[str, str], text: 
 def test_a_row_without_a_body_is_refused_and_no_empty_message(tmp_path: Path) -> None:
     writer = batch_writer(tmp_path / "q")
     row = pa.RecordBatch.from_pydict({"body": pa.array([b"a", None], pa.binary())})
-    with pytest.raises(RefusedError, match=r"a row has no body .*coalesce"):
+    with pytest.raises(UnsupportedError, match=r"a row has no body .*coalesce"):
         writer.write(iter([row]))
 
 
@@ -195,13 +195,13 @@ def test_a_row_can_t_leave_the_folder_of_queues(tmp_path: Path, name: str | None
     given = options_of(tmp_path / "all", txnAppId="app", route="true")
     writer = sink.stream_writer(given, schema_of("queue string,body binary"), overwrite=False)
     staged = writer.write(iter([routed(tmp_path, ("eu", b"a"), (name, b"b"))]))
-    with pytest.raises(RefusedError, match="a row goes to queue"):
+    with pytest.raises(UnsupportedError, match="a row goes to queue"):
         writer.commit([staged], 0)
     assert not (tmp_path / "all" / "eu").exists()
 
 
 def test_routing_needs_a_column_that_says_where(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="needs a column queue"):
+    with pytest.raises(UnsupportedError, match="needs a column queue"):
         sink.writer(options_of(tmp_path, route="true"), schema_of("body binary"), overwrite=False)
 
 
@@ -216,7 +216,7 @@ def test_a_payload_stands_for_a_body_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_queue_is_never_overwritten(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="append"):
+    with pytest.raises(UnsupportedError, match="append"):
         sink.writer(options_of(tmp_path / "q"), schema_of("body binary"), overwrite=True)
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from penstock import KeyNeededError, NoQueueError, OptionError, Queue, RefusedError, StorageError
+from penstock import (
+    KeyNeededError,
+    NoQueueError,
+    OptionError,
+    Queue,
+    StorageError,
+    UnsupportedError,
+)
 from penstock.options import Compression
 from penstock.spark import source
 from penstock.spark.loss import DataLoss
@@ -230,7 +237,7 @@ def test_a_key_that_can_t_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_a_table_of_the_catalogue_is_refused_with_advice(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="CREATE TEMPORARY VIEW"):
+    with pytest.raises(UnsupportedError, match="CREATE TEMPORARY VIEW"):
         batch(fill(tmp_path / "q", 1), owner="root")
 
 
@@ -257,9 +264,14 @@ def test_a_glob_without_a_match_is_no_empty_table(tmp_path: Path, table: str) ->
 
 
 def test_sizes_and_lists_are_read_as_people_write_them() -> None:
-    given = {"path": "/q", "targetpartitionbytes": "8m", "columns": "tag, id", "hold": "FALSE"}
+    given = {
+        "path": "/q",
+        "targetpartitionbytes": "8m",
+        "columns": "tag, id",
+        "retainUnread": "FALSE",
+    }
     options = SourceOptions.of(given)
-    assert (options.partition_bytes, options.columns, options.hold) == (
+    assert (options.partition_bytes, options.columns, options.retain_unread) == (
         8 << 20,
         ("tag", "id"),
         False,

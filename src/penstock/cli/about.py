@@ -77,7 +77,7 @@ def find(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
 
 
 def _short(queue: Queue) -> dict[str, Any]:
-    store, end = queue.store, queue.end()
+    store, end = queue.store, queue.offsets()
     return {
         "path": str(queue.path),
         "format": store.format,

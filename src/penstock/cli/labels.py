@@ -9,7 +9,7 @@ import typer
 from penstock.cli import opening, show
 from penstock.cli.opening import Json, QueueAt, command
 from penstock.engine.queue import Queue
-from penstock.errors import RefusedError
+from penstock.errors import UnsupportedError
 
 
 def register(app: typer.Typer) -> None:
@@ -56,5 +56,5 @@ def remove(
 def _labels(queue: Queue) -> dict[str, Any]:
     labels = queue.meta.get("labels")
     if labels is None:
-        raise RefusedError(f"format {queue.store.format} keeps no labels; format vqs does")
+        raise UnsupportedError(f"format {queue.store.format} keeps no labels; format vqs does")
     return dict(labels)

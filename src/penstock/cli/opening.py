@@ -208,7 +208,7 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], Non
 FLAGS = {
     "retention_age_s": "--age",
     "retention_bytes": "--bytes",
-    "hold_for_groups": "--hold",
+    "retain_unread": "--retain-unread",
     "kind": "--to",
 }
 """Options whose flag has another name."""

@@ -209,7 +209,7 @@ def tail(
 
 def _back(queue: Queue, count: int) -> str:
     """Where the last `count` messages begin, or earlier."""
-    end = queue.end()
+    end = queue.offsets()
     if not queue.store.capabilities.numbers or end.next_number <= count:
         return "earliest"
     return f"number:{end.next_number - count}"
@@ -221,7 +221,7 @@ def _follow(
     """A reader may not write, so nobody wakes it: it looks again, ever more slowly."""
     at, nap, idle = reader.scan.end, POLL_S[0], 0.0
     while timeout is None or idle < timeout:
-        end = queue.end().tail
+        end = queue.offsets().tail
         if end == at:
             time.sleep(nap)
             idle, nap = idle + nap, min(nap * 2, POLL_S[1])

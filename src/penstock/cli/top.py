@@ -76,7 +76,7 @@ class _Watch:
 
     def rows(self, queue: Queue) -> list[dict[str, Any]]:
         """One row for the queue, one per group."""
-        end, name = queue.end(), str(queue.path)
+        end, name = queue.offsets(), str(queue.path)
         first = {
             "queue": name,
             "group": None,

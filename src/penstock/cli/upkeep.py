@@ -14,6 +14,7 @@ from penstock.engine import deadletter, glance, kept, positions, retention
 from penstock.engine import facts as facts_of
 from penstock.engine.queue import Queue
 from penstock.errors import GroupError, OptionError
+from penstock.options import OLD_GROUP, OLD_QUEUE, of_today
 
 
 def register(app: typer.Typer) -> None:
@@ -77,9 +78,9 @@ def move(
 def _say_move(queue: Queue, to: Path | None, limit: int | None, json: bool | None) -> None:
     try:
         at = glance.progress(queue, "redrive")
-        start = max(at.cursor, queue.end().head)
+        start = max(at.cursor, queue.offsets().head)
     except GroupError:
-        start = queue.end().head
+        start = queue.offsets().head
     goals: dict[str, int] = {}
     for count, message in enumerate(queue.scan(start=start), 1):
         goal = str(to or message.headers.get(deadletter.SOURCE, "nowhere: no origin is noted"))
@@ -98,11 +99,11 @@ def purge(
     """Ack every message for every group, then delete the segments that nobody needs."""
     if dry_run:
         with at.reading() as queue:
-            count = facts_of.messages_from(queue.store, queue.end().head)
+            count = facts_of.messages_from(queue.store, queue.offsets().head)
         _result({"would_purge": count}, f"{count} messages would be deleted", json)
         return
     with at.writing() as queue:
-        count = facts_of.messages_from(queue.store, queue.end().head)
+        count = facts_of.messages_from(queue.store, queue.offsets().head)
         queue.purge()
     _result({"purged": count}, f"{count} messages deleted", json)
 
@@ -116,16 +117,21 @@ def trim(
     max_bytes: Annotated[
         int | None, typer.Option("--bytes", min=1, help="The oldest until this much is left.")
     ] = None,
-    hold: Annotated[bool, typer.Option(help="Wait for groups that have not read it.")] = True,
+    retain_unread: Annotated[bool, typer.Option(help="Keep what a group has not read yet.")] = True,
+    hold: Annotated[bool | None, typer.Option(hidden=True)] = None,
     dry_run: DryRun = False,
     json: Json = None,
 ) -> None:
     """Delete whole segments, oldest first; --dry-run says what would go and what keeps the rest."""
+    if hold is not None:
+        show.note("--hold is --retain-unread now; the old name goes with the next release")
+        retain_unread = hold
     seconds = positions.seconds_of(age) if age else None
     if age and seconds is None:
         raise OptionError("--age", age, "an age like 7d, 12h or 90s")
     limits: dict[str, Any] = {
-        "retention_age_s": seconds, "retention_bytes": max_bytes, "hold_for_groups": hold,
+        "retention_age_s": seconds, "retention_bytes": max_bytes,
+        "retain_unread": retain_unread,
     }  # fmt: skip
     with at.reading(**limits) if dry_run else at.writing(**limits) as queue:
         offset = None if before is None else positions.resolve(queue.store, before)
@@ -158,6 +164,10 @@ def set_values(
     pairs: dict[str, Any] = {
         name: parse(text) for name, text in opening.pairs("NAME=VALUE", values).items()
     }
+    old = OLD_QUEUE if group is None else OLD_GROUP
+    for name in pairs.keys() & old.keys():
+        show.note(f"{name} is {old[name]} now; the old name goes with the next release")
+    pairs = of_today(pairs, old)
     with at.writing() as queue:
         if group is not None:
             queue.group(group, create=False).configure(**pairs)

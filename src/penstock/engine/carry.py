@@ -101,7 +101,7 @@ class Groups:
                 assert found is not None
                 return found
             index -= count
-        return self.target.end().tail
+        return self.target.offsets().tail
 
 
 def _options(options: GroupOptions) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from penstock import _core
 from penstock.engine import paths, positions
 from penstock.engine.carry import Carried, Groups
 from penstock.engine.queue import Queue
-from penstock.errors import OptionError, PenstockError, RefusedError
+from penstock.errors import OptionError, PenstockError, UnsupportedError
 from penstock.formats import registry
 from penstock.formats.base import Damage
 
@@ -152,7 +152,7 @@ def _convert(
 ) -> Report:
     work = _Work(source, target, checked_drop(drop), on_progress)
     work.first = positions.resolve(source.store, start)
-    work.last = source.end().tail if end is None else positions.resolve(source.store, end)
+    work.last = source.offsets().tail if end is None else positions.resolve(source.store, end)
     work.tags, work.tolerant = tags, tolerant
     work.groups = Groups(source, target, groups)
     work.report.groups = work.groups.carried
@@ -246,7 +246,7 @@ class Losses:
                 f"{self._word} {self._examples[name]})"
                 for name in refused
             )
-            raise RefusedError(
+            raise UnsupportedError(
                 f"{self._target.path}: format {self._target.store.format} can't hold: {counts}. "
                 f"Leave them out with drop={','.join(refused)}, or choose format penstock"
             )

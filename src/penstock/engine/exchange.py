@@ -35,7 +35,7 @@ from penstock.engine.convert import (
 )
 from penstock.engine.queue import Queue
 from penstock.engine.table import Scan
-from penstock.errors import FormatError, OptionError, RefusedError
+from penstock.errors import FormatError, OptionError, UnsupportedError
 from penstock.formats.base import Damage
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def as_line(message: _core.Message) -> bytes:
 def from_object(item: object, where: str = "the object") -> _core.Message:
     """The message that `as_object` made plain; offset and number are the queue's to give."""
     if not isinstance(item, dict) or not isinstance(item.get("body"), str):
-        raise RefusedError(f"{where}: no object with a body in base64")
+        raise UnsupportedError(f"{where}: no object with a body in base64")
     try:
         body = base64.b64decode(item["body"], validate=True)
         return _core.Message(
@@ -126,7 +126,7 @@ def from_object(item: object, where: str = "the object") -> _core.Message:
             due_ns=item.get("due_ns"),
         )  # fmt: skip
     except (binascii.Error, TypeError, OverflowError) as error:
-        raise RefusedError(f"{where}: {error}") from error
+        raise UnsupportedError(f"{where}: {error}") from error
 
 
 # ── out ────────────────────────────────────────────────────────────────────────────────────
@@ -150,7 +150,7 @@ def export(
     wanted = usable_kind("" if _is_stream(target) else str(target), kind)
     with ExitStack() as stack:
         queue = stack.enter_context(opened(queue, read_only=True))
-        last = queue.end().tail if end is None else positions.resolve(queue.store, end)
+        last = queue.offsets().tail if end is None else positions.resolve(queue.store, end)
         scan = queue.scan(start=start, end=last, tags=tags, tolerant=tolerant, columns=COLUMNS)
         stream = stack.enter_context(_writable(target))
         if wanted == "jsonl":
@@ -263,7 +263,7 @@ def _lines(stream: IO[bytes]) -> Iterator[list[_core.Message]]:
         try:
             item = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise RefusedError(f"line {number}: no JSON: {error}") from error
+            raise UnsupportedError(f"line {number}: no JSON: {error}") from error
         batch.append(from_object(item, f"line {number}"))
         if len(batch) == BATCH_MESSAGES:
             yield batch
@@ -276,7 +276,7 @@ def _rows(stream: IO[bytes], kind: Kind) -> Iterator[list[_core.Message]]:
     for table in _tables(stream, kind):
         names = table.schema.names
         if "body" not in names:
-            raise RefusedError(f"the {kind} file has no column body; it has {', '.join(names)}")
+            raise UnsupportedError(f"the {kind} file has no column body; it has {', '.join(names)}")
         rows = _plain_times(table).to_pylist()
         for at in range(0, len(rows), BATCH_MESSAGES):
             yield [_from_row(row) for row in rows[at : at + BATCH_MESSAGES]]
@@ -321,7 +321,7 @@ def _from_row(row: dict[str, Any]) -> _core.Message:
             due_ns=row.get("due_ns", row.get("due")),
         )  # fmt: skip
     except (TypeError, ValueError, OverflowError) as error:
-        raise RefusedError(f"a row of the table: {error}") from error
+        raise UnsupportedError(f"a row of the table: {error}") from error
 
 
 # ── streams ────────────────────────────────────────────────────────────────────────────────

@@ -32,7 +32,7 @@ def progress(queue: Queue, name: str) -> group_files.Progress:
     if found is None:
         own = queue.store.own_groups().get(name)
         if own is None and folder.is_dir():
-            own = queue.end().head  # It is just being made.
+            own = queue.offsets().head  # It is just being made.
         if own is None:
             known = ", ".join(groups.names(queue)) or "none"
             raise GroupError(f"{queue.path}: no group {name!r}; there are: {known}")
@@ -46,7 +46,7 @@ def holding_cursors(queue: Queue) -> dict[str, int]:
     found = {}
     for name in queue.groups():
         options = options_of(queue, name)
-        if options.holds:
+        if options.retain_unread:
             found[name] = progress(queue, name).cursor
     return found
 

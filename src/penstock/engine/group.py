@@ -20,7 +20,7 @@ from penstock.disk import files
 from penstock.engine import deadletter, exclusive, facts, positions
 from penstock.errors import ClosedError, Empty, GroupError, OptionError, PenstockError, typed
 from penstock.logs import logger
-from penstock.options import Durability, GroupKeywords, GroupOptions
+from penstock.options import OLD_GROUP, Durability, GroupKeywords, GroupOptions, of_today
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
@@ -63,6 +63,7 @@ def load_options(folder: Path) -> GroupOptions | None:
         if check not in (None, _check_of(found)):
             raise ValueError("its check does not fit (after an edit by hand, remove `check`)")
         known = {field.name for field in fields(GroupOptions)}
+        found = of_today(found, OLD_GROUP)
         return GroupOptions(**{name: value for name, value in found.items() if name in known})
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         advice = "delete this file to go on with the usual options, or the folder for a new group"
@@ -129,8 +130,8 @@ class Group:
 
     def _open_alone(self) -> None:
         stored = load_options(self.folder)
-        is_mirrored = self._wanted.get("mirrored", stored is None or stored.mirrored)
-        own = self.queue.store.own_groups().get(self.name) if is_mirrored else None
+        has_native = self._wanted.get("native_cursor", stored is None or stored.native_cursor)
+        own = self.queue.store.own_groups().get(self.name) if has_native else None
         if stored is None and own is None and not self._create:
             known = ", ".join(names(self.queue)) or "none"
             raise GroupError(f"{self.queue.path}: no group {self.name!r}; there are: {known}")
@@ -156,14 +157,14 @@ class Group:
         self._stand_up()
         with suppress(OSError, PenstockError):
             exclusive.remove(self.folder)
-            if self.options.mirrored:
+            if self.options.native_cursor:
                 self.queue.store.drop_group(self.name)
 
     def _open_files(self, stored: GroupOptions | None, own: int | None, start: int) -> None:
         if self.options.exclusive and not self._is_look:
             self._sit_down()
         entered = self.queue.store.own_leases(self.name) if own is not None else []
-        if self.options.mirrored:
+        if self.options.native_cursor:
             self.queue.store.note_group(self.name, self.options)
         self.core = self._open_core(start, entered)
         if self.core.is_gone:
@@ -190,10 +191,10 @@ class Group:
             weakref.proxy(self),
             start=start, lease=options.ack == "lease",
             always=self.queue.options.durability is Durability.ALWAYS,
-            bound=options.bound,
-            visibility_s=options.visibility_s, window=options.window,
+            bound=options.release_on_exit,
+            visibility_s=options.visibility_s, window=options.max_in_flight,
             max_receives=options.max_receives, tags=options.tags, dialect=options.dialect,
-            mirror=self.queue.store.mirror(self.name) if options.mirrored else None,
+            mirror=self.queue.store.mirror(self.name) if options.native_cursor else None,
             publish=self.queue.store.publish, entered=entered,
         )  # fmt: skip
 
@@ -399,17 +400,18 @@ class Group:
 
     def configure(self, **changes: Unpack[GroupKeywords]) -> None:
         """Changes options at run time, also in the group's file. `ack` can't change."""
-        if changes.get("ack", self.options.ack) != self.options.ack:
+        said = GroupOptions.said(changes)
+        if said.get("ack", self.options.ack) != self.options.ack:
             raise GroupError(f"group {self.name!r}: ack can't change; delete the group first")
-        options = self.options.changed(**changes)
+        options = self.options.changed(**said)
         deadletter.refuse_own(self, options)
-        deadletter.tell(self.queue, changes.get("dead_letter"))
-        if options.mirrored:
+        deadletter.tell(self.queue, said.get("dead_letter"))
+        if options.native_cursor:
             self.queue.store.note_group(self.name, options)
 
         def change() -> None:
             # From what the file says: another process may have changed something else.
-            changed = (load_options(self.folder) or options).changed(**changes)
+            changed = (load_options(self.folder) or options).changed(**said)
             store_options(self.folder, changed)
             self.core.bump_version()
 
@@ -424,7 +426,7 @@ class Group:
             options = self.options = load_options(self.folder) or self.options
             self.core.set_tags(options.tags, options.dialect)
             self.core.configure(
-                visibility_s=options.visibility_s, window=options.window,
+                visibility_s=options.visibility_s, window=options.max_in_flight,
                 max_receives=options.max_receives,
             )  # fmt: skip
             self._version = version
@@ -462,7 +464,7 @@ class Group:
         # First the sign: whoever is here does nothing more where a new group may be.
         self.core.retire()
         exclusive.remove(self.folder)
-        if self.options.mirrored:
+        if self.options.native_cursor:
             self.queue.store.drop_group(self.name)
 
     def rename(self, name: str) -> None:

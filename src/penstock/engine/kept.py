@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.disk import files
 from penstock.errors import FormatError, OptionError
 from penstock.logs import logger
-from penstock.options import Durability, QueueOptions
+from penstock.options import OLD_QUEUE, Durability, QueueOptions, of_today
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 FILE = "options.json"
 NAMES = (
     "durability", "segment_bytes", "max_bytes", "when_full", "max_message_bytes", "compression",
-    "delay_s", "retention_bytes", "retention_age_s", "hold_for_groups", "hold_max_s", "codec",
+    "delay_s", "retention_bytes", "retention_age_s", "retain_unread", "retain_unread_max_s",
+    "codec",
 )  # fmt: skip
 """What can be kept. A key never is."""
 
@@ -37,6 +38,7 @@ def load(sidecar: Path) -> dict[str, Any]:
             advice = "write it anew with `penstock set`, or delete it: the queue has no limits then"
             raise FormatError(path, "the queue's options can't be read", advice)
         return {}
+    found = of_today(found, OLD_QUEUE)
     return {name: value for name, value in found.items() if name in NAMES}
 
 

@@ -197,7 +197,7 @@ class Producer:
     @property
     def next_offset(self) -> int:
         """Where the next message will be written."""
-        return self._queue.end().tail
+        return self._queue.offsets().tail
 
     @overload
     def produce(self, message: bytes | bytearray | memoryview) -> int: ...

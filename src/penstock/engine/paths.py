@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import OptionError, RefusedError
+from penstock.errors import OptionError, UnsupportedError
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
@@ -63,4 +63,6 @@ def is_same(one: Path, other: Path) -> bool:
 def refuse_same(source: Queue, target: Queue, verb: str) -> None:
     """An error when a queue would be read and written at a time: it would never end, or double."""
     if source is target or is_same(source.path, target.path):
-        raise RefusedError(f"{source.path}: can't {verb} a queue to itself; name another target")
+        raise UnsupportedError(
+            f"{source.path}: can't {verb} a queue to itself; name another target"
+        )

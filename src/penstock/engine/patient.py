@@ -64,7 +64,7 @@ class PatientWriter:
 
     def _try(self, attempt: Callable[[], T], *, whole: bool = False) -> T:
         options, clock = self._queue.options, self._queue.store.clock
-        wait, patience = options.retry_interval_s, self._queue.patience_s
+        wait, patience = options.retry_interval_s, self._queue.put_timeout_s
         until = None if patience is None else clock.boot_now_ns() + int(patience * 1e9)
         while True:
             tail = self._shared.tail

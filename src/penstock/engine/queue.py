@@ -35,6 +35,7 @@ from penstock.options import (
     Dialect,
     Durability,
     GroupKeywords,
+    GroupOptions,
     QueueKeywords,
     QueueOptions,
 )
@@ -190,7 +191,7 @@ class Queue:
     @contextmanager
     def put_timeout(self, seconds: float | None) -> Iterator[None]:
         """Puts of this thread wait that long for room, whatever `put_timeout_s` says."""
-        before = self.patience_s
+        before = self.put_timeout_s
         self._patience.seconds = seconds
         try:
             yield
@@ -203,7 +204,7 @@ class Queue:
         return self.put_timeout(seconds)
 
     @property
-    def patience_s(self) -> float | None:
+    def put_timeout_s(self) -> float | None:
         """How long a put of this thread waits for room; none: for ever."""
         found: float | None = getattr(self._patience, "seconds", self.options.put_timeout_s)
         return found
@@ -227,14 +228,15 @@ class Queue:
         self.ensure_open()
         self._need_live()
         place = {"create": create} | ({} if start is None else {"start": start})
-        found, is_fresh = self._handles.group(name, {**place, **options})
-        if options.get("dead_letter") is not None:
+        said = GroupOptions.said(options)
+        found, is_fresh = self._handles.group(name, {**place, **said})
+        if said.get("dead_letter") is not None:
             from penstock.engine import deadletter
 
-            deadletter.tell(self, options.get("dead_letter"))
-        if options and not is_fresh:
+            deadletter.tell(self, said["dead_letter"])
+        if said and not is_fresh:
             found.refresh()
-            wanted: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
+            wanted: dict[str, Any] = {k: v for k, v in said.items() if v is not None}
             changes = {k: v for k, v in wanted.items() if getattr(found.options, k, None) != v}
             if changes:
                 found.configure(**changes)
@@ -353,10 +355,15 @@ class Queue:
         """Messages from `offset` to the tail."""
         return facts.messages_from(self.store, offset)
 
-    def end(self) -> End:
-        """Head, tail and durable as they are now."""
+    def offsets(self) -> End:
+        """Where the queue begins, ends, and up to where it is on the disk, as it is now."""
         self.ensure_open()
         return self.store.end()
+
+    def end(self) -> End:
+        """The name of before of `offsets`; it goes with the next release."""
+        renamed("Queue.end()", "Queue.offsets()")
+        return self.offsets()
 
     # ── keeping ────────────────────────────────────────────────────────────────────────────
 
@@ -641,7 +648,7 @@ class Queue:
 # Not `put` and `put_many`: they run code of the user's, whose errors stay what they are.
 typed(
     Queue, "__init__", "_open", "group", "broadcast", "groups", "get", "get_many", "peek", "seek",
-    "lag", "scan", "message_at", "count_from", "end", "sync", "sync_groups", "trim", "retain",
+    "lag", "scan", "message_at", "count_from", "offsets", "sync", "sync_groups", "trim", "retain",
     "purge", "verify", "repair", "look", "dead_letters", "redrive", "meta", "set_meta", "stats",
     "head", "kept_options", "set_options",
     "__len__", "ensure_open", "close",

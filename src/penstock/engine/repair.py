@@ -25,7 +25,7 @@ from typing import Any
 from penstock import _core
 from penstock import clock as clocks
 from penstock.disk import files
-from penstock.errors import FormatError, RefusedError, StorageError
+from penstock.errors import FormatError, StorageError, UnsupportedError
 from penstock.formats import known_damage, registry
 from penstock.formats.base import Damage, SegmentInfo, Store
 from penstock.formats.known_damage import SetAside
@@ -97,7 +97,7 @@ def repair(
     if not report.left:
         # Opening for writing drops a torn tail, closing leaves the queue clean. Layouts that are
         # only read have neither.
-        with contextlib.suppress(RefusedError, FormatError):
+        with contextlib.suppress(UnsupportedError, FormatError):
             open_store(live=True).close()
     return report
 

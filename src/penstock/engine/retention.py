@@ -1,7 +1,8 @@
 """Which segments may go, and why not more.
 
-Retention deletes whole segments. It waits for groups (`hold_for_groups`), each at most
-`hold_max_s` without progress; a group that is overtaken moves to the head, counted and logged.
+Retention deletes whole segments. It waits for groups (`retain_unread`), each at most
+`retain_unread_max_s` without progress; a group that is overtaken moves to the head, counted and
+logged.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ def holding_cursors(queue: Queue) -> dict[str, int]:
     cursors = {}
     for name in queue.groups():
         group = queue.look(name)
-        if group is None or not group.options.holds:
+        if group is None or not group.options.retain_unread:
             continue
         if group.options.exclusive and exclusive.remove_if_dead(group.folder):
             continue
-        if group.idle_ns <= queue.options.hold_max_s * 1e9:
+        if group.idle_ns <= queue.options.retain_unread_max_s * 1e9:
             own = queue.store.own_cursor(name)
             cursors[name] = group.cursor if own is None else own
     return cursors
@@ -70,7 +71,7 @@ def plan(queue: Queue, before: int | None = None) -> Plan:
             if (info.end or 0) > wanted:
                 wanted, reason = info.end or 0, f"older than {options.retention_age_s} s"
     kept = "the newest segment always stays"
-    if options.hold_for_groups:
+    if options.retain_unread:
         is_live = store.is_live
         cursors = queue.holding_cursors() if is_live else glance.holding_cursors(queue)
         for name, cursor in cursors.items():

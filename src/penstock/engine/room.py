@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.engine import retention
-from penstock.errors import Full, RefusedError
+from penstock.errors import Full, UnsupportedError
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
@@ -29,7 +29,9 @@ def make(queue: Queue, needed: int) -> None:
     """Called by the append that did not fit; returns when it is worth another try."""
     options = queue.options
     if needed > options.max_bytes:
-        raise RefusedError(f"{queue.path}: {needed} bytes never fit, max_bytes={options.max_bytes}")
+        raise UnsupportedError(
+            f"{queue.path}: {needed} bytes never fit, max_bytes={options.max_bytes}"
+        )
     while free(queue):
         if has_room(queue, needed):
             return
@@ -82,7 +84,7 @@ def wanted(queue: Queue, needed: int = 0) -> int:
 
 def wait(queue: Queue, needed: int) -> None:
     """Sleeps until groups have made room; `Full` when the put's patience is over."""
-    clock, patience = queue.store.clock, queue.patience_s
+    clock, patience = queue.store.clock, queue.put_timeout_s
     until = None if patience is None else clock.boot_now_ns() + int(patience * 1e9)
     while not has_room(queue, needed):
         queue.ensure_open()

@@ -32,7 +32,7 @@ from penstock.engine.group import DEFAULT, Group
 from penstock.engine.queue import Queue
 from penstock.engine.room import MANUAL_NAP_S
 from penstock.errors import Empty, Full, GroupError, ShutDown
-from penstock.options import MAX_WINDOW, AckMode, CodecName, QueueKeywords
+from penstock.options import MAX_IN_FLIGHT, AckMode, CodecName, QueueKeywords
 
 FOR_EVER_S = 4e9
 """A task ends by `task_done` or with its process, not by the clock."""
@@ -78,7 +78,7 @@ class StandardQueue:
         self._undone: deque[tuple[int, _core.Message]] = deque()
         self._pid = os.getpid()
         self._is_shut = self._is_shut_now = False
-        self.queue.group(group, ack=ack, visibility_s=FOR_EVER_S, window=MAX_WINDOW)
+        self.queue.group(group, ack=ack, visibility_s=FOR_EVER_S, max_in_flight=MAX_IN_FLIGHT)
 
     # ── putting ────────────────────────────────────────────────────────────────────────────
 
@@ -139,9 +139,9 @@ class StandardQueue:
         if timeout is not None and timeout < 0:
             raise ValueError("'timeout' must be a non-negative number")
         self._forget_parent()
-        if len(self._undone) >= MAX_WINDOW:
+        if len(self._undone) >= MAX_IN_FLIGHT:
             raise GroupError(
-                f"{self.queue.path}: {MAX_WINDOW} items were taken and not marked done; call "
+                f"{self.queue.path}: {MAX_IN_FLIGHT} items were taken and not marked done; call "
                 f"task_done(), or open the queue with ack='auto'"
             )
         message = self._next(self._until(timeout if block else 0.0))
@@ -227,7 +227,7 @@ class StandardQueue:
         while True:
             self.queue.ensure_open()
             shared = self.queue.store.need_shared()
-            seen = shared.want_room(self.queue.end().tail)
+            seen = shared.want_room(self.queue.offsets().tail)
             if is_over():
                 return True
             nap = MANUAL_NAP_S if clock.manual else LOOK_S

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import control, files, sides
-from penstock.errors import ClosedError, NoQueueError, RefusedError, StorageError, typed
+from penstock.errors import ClosedError, NoQueueError, StorageError, UnsupportedError, typed
 from penstock.formats import cursors, known_damage, past, verifying
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.own_groups import OwnGroups
@@ -123,7 +123,7 @@ class Store(StoreSegments, OwnGroups, ABC):
     def side_files(self) -> dict[str, Any]:
         """Arguments for `_core.Segment`: where what the format has no place for is kept."""
         kinds = self._side_kinds()
-        return sides.folders(self.sidecar, kinds, live=self.is_live, covers=self.options.integrity)
+        return sides.folders(self.sidecar, kinds, live=self.is_live, covers=self.options.checksums)
 
     def _side_kinds(self) -> dict[str, bool]:
         has = self.capabilities
@@ -168,14 +168,14 @@ class Store(StoreSegments, OwnGroups, ABC):
     def set_meta(self, **values: Any) -> None:
         """Changes it."""
         name = next(iter(values), "")
-        raise RefusedError(f"format {self.format} has no place for {name!r}")
+        raise UnsupportedError(f"format {self.format} has no place for {name!r}")
 
     def follow(self) -> None:
         """Another program may have appended: where the format allows that, the tail moves on."""
 
     def resize(self, size: int) -> None:
         """Changes the size of a queue whose format has a fixed one."""
-        raise RefusedError(f"format {self.format} has no fixed size; max_bytes limits a queue")
+        raise UnsupportedError(f"format {self.format} has no fixed size; max_bytes limits a queue")
 
     def prepare_ahead(self) -> None:
         """In the background, when the tail has come some way into a segment."""
@@ -405,7 +405,7 @@ class Store(StoreSegments, OwnGroups, ABC):
     def make_room(self, needed: int) -> None:
         """The queue is full: the engine decides."""
         if self.on_full is None:
-            raise RefusedError(f"the queue is full: {needed} bytes do not fit into max_bytes")
+            raise UnsupportedError(f"the queue is full: {needed} bytes do not fit into max_bytes")
         self.on_full(needed)
 
     def used_bytes(self) -> int:

@@ -19,7 +19,7 @@ from penstock import _core
 from penstock.disk import files, groups
 from penstock.errors import PenstockError
 from penstock.logs import logger
-from penstock.options import Durability, GroupOptions
+from penstock.options import OLD_GROUP, Durability, GroupOptions, of_today
 
 if TYPE_CHECKING:
     from penstock.formats.base import Store
@@ -44,7 +44,7 @@ def follow(store: Store, past: Past, tail: int) -> None:
     for name, own in store.own_groups().items():
         folder = store.sidecar / "groups" / name
         options = files.read_json(folder / "group.json")
-        if options is not None and not options.get("mirrored", True):
+        if not of_today(options or {}, OLD_GROUP).get("native_cursor", True):
             continue
         try:
             _follow(store, past, folder, own, tail)
@@ -109,7 +109,7 @@ def _open(store: Store, folder: Path, start: int) -> _core.Group:
     return _core.Group(
         store.need_shared(), folder, store.clock, store,
         start=start, lease=not _is_auto(folder),
-        always=store.options.durability is Durability.ALWAYS, bound=usual.bound,
-        visibility_s=usual.visibility_s, window=usual.window, max_receives=usual.max_receives,
-        tags="", dialect=usual.dialect,
+        always=store.options.durability is Durability.ALWAYS, bound=usual.release_on_exit,
+        visibility_s=usual.visibility_s, window=usual.max_in_flight,
+        max_receives=usual.max_receives, tags="", dialect=usual.dialect,
     )  # fmt: skip

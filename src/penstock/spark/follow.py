@@ -71,7 +71,10 @@ class Follower:
 
     def _group(self, start: int) -> Group:
         return self.queue.group(
-            self._options.group, start=start, mirrored=False, holds=self._options.hold
+            self._options.group,
+            start=start,
+            native_cursor=False,
+            retain_unread=self._options.retain_unread,
         )
 
     def begin(self, start: int) -> None:

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Literal, TypeVar, get_args
 
 from penstock.engine import positions
-from penstock.errors import OptionError, RefusedError
+from penstock.errors import OptionError, UnsupportedError
+from penstock.logs import renamed
 from penstock.options import MIB, QueueOptions, key_from
 
 Table = Literal["messages", "segments", "groups", "frames"]
@@ -66,8 +67,8 @@ class SourceOptions:
     keeps the filters of one query for the next one on the same DataFrame, which then lacks rows."""
     group: str = ""
     """The group whose cursor follows a stream."""
-    hold: bool = True
-    """Whether retention waits for that group."""
+    retain_unread: bool = True
+    """Whether retention waits until that group has read a segment."""
     key_file: str = ""
     """The file that holds the queue's key, on every machine that reads."""
     key_env: str = ""
@@ -89,11 +90,13 @@ class SourceOptions:
         kinds = {field.name: str(field.type) for field in fields(cls)}
         for name, text in given.items():
             spelled = NAMES.get(name.lower())
+            if name.lower() == "hold":
+                renamed("the option hold", "retainUnread")
             if spelled is not None:
                 field = SPELLED[spelled]
                 values[field] = parsed(spelled, text, kinds[field])
             elif name.lower() == "owner":
-                raise RefusedError(
+                raise UnsupportedError(
                     "a table of Spark's catalogue loses its options: use CREATE TEMPORARY VIEW … "
                     "USING penstock OPTIONS (path '…')"
                 )
@@ -130,13 +133,13 @@ SPELLED = {
     "failOnDataLoss": "fail_on_data_loss",
     "pushdown": "pushdown",
     "group": "group",
-    "hold": "hold",
+    "retainUnread": "retain_unread",
     "keyFile": "key_file",
     "keyEnv": "key_env",
 }
 """Option as a user writes it → field."""
 
-NAMES = {name.lower(): name for name in SPELLED}
+NAMES = {name.lower(): name for name in SPELLED} | {"hold": "retainUnread"}
 """Option as Spark hands it over → as a user writes it."""
 
 

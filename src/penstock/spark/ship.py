@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import _core
-from penstock.errors import FormatError, OptionError, PenstockError, RefusedError
+from penstock.errors import FormatError, OptionError, PenstockError, UnsupportedError
 from penstock.formats import registry
 from penstock.formats.base import SegmentInfo, Store
 from penstock.options import MIB
@@ -54,7 +54,7 @@ def ship(
     follower = Follower(str(queue), parsed)  # First: from now on retention waits.
     try:
         if follower.start is None:
-            follower.begin(follower.queue.end().head)
+            follower.begin(follower.queue.offsets().head)
         facts = _ship(queue, url, parsed, whole=whole, dry_run=False, on_progress=on_progress)
         follower.advance(facts["shipped"])
         return facts
@@ -73,8 +73,10 @@ def _ship(
 ) -> dict[str, Any]:
     store = queues.open_store(Path(queue), parsed)
     if store.path.is_file() and not whole:
-        raise RefusedError(f"{queue}: a {store.format} queue is one file that is always written to "
-                           f"and never full: ship it whole (--whole)")  # fmt: skip
+        raise UnsupportedError(
+            f"{queue}: a {store.format} queue is one file that is always written to "
+            f"and never full: ship it whole (--whole)"
+        )
     _, end = queues.durable_range(store)
     known = Manifest.load(url)
     if known is None:

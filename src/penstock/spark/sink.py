@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from penstock.disk import files
 from penstock.engine.intents import Ledger, file_name
 from penstock.engine.queue import Queue
-from penstock.errors import OptionError, RefusedError
+from penstock.errors import OptionError, UnsupportedError
 from penstock.options import key_from
 from penstock.spark import shipped, staging
 from penstock.spark.options import parsed, plain
@@ -160,20 +160,22 @@ def check_schema(schema: StructType, *, is_routed: bool) -> None:
     """Refuses what a message has no place for."""
     names = schema.fieldNames()
     if is_routed and "queue" not in names:
-        raise RefusedError("the option route needs a column queue: where each row goes")
+        raise UnsupportedError("the option route needs a column queue: where each row goes")
     if not {"body", "payload"} & set(names):
         found = ", ".join(names) or "none"
-        raise RefusedError(f"the table has no column body (it has {found}): select one AS body")
+        raise UnsupportedError(f"the table has no column body (it has {found}): select one AS body")
     for field in schema.fields:
         kind = field.dataType.simpleString()
         if field.name in ASSIGNED:
             continue
         if field.name not in COLUMNS:
             known = ", ".join(COLUMNS)
-            raise RefusedError(f"a message has no place for column {field.name}; it has {known}")
+            raise UnsupportedError(
+                f"a message has no place for column {field.name}; it has {known}"
+            )
         if kind not in COLUMNS[field.name]:
             wanted = " or ".join(COLUMNS[field.name])
-            raise RefusedError(f"column {field.name} is {kind}; it must be {wanted}")
+            raise UnsupportedError(f"column {field.name} is {kind}; it must be {wanted}")
 
 
 class _Sink:
@@ -195,8 +197,10 @@ class _Sink:
             for batch in itertools.chain([first], batches):
                 mine = batch.select(kept).rename_columns(named)
                 if mine.column("body").null_count:
-                    raise RefusedError("a row has no body (it is null): leave it out, or give it "
-                                       "an empty one with coalesce(body, '')")  # fmt: skip
+                    raise UnsupportedError(
+                        "a row has no body (it is null): leave it out, or give it "
+                        "an empty one with coalesce(body, '')"
+                    )
                 yield mine
 
         schema = first.select(kept).rename_columns(named).schema
@@ -251,7 +255,9 @@ def _targets(table: pa.Table) -> list[str]:
     names = pc.unique(table["queue"]).to_pylist()
     wrong = [name for name in names if name is None or not files.is_name(name)]
     if wrong:
-        raise RefusedError(f"a row goes to queue {wrong[0]!r}: expected a name like eu.orders-1")
+        raise UnsupportedError(
+            f"a row goes to queue {wrong[0]!r}: expected a name like eu.orders-1"
+        )
     return sorted(names)
 
 
@@ -292,7 +298,7 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
 def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
     """A batch writer."""
     if overwrite:
-        raise RefusedError('a queue is only ever appended to: use .mode("append")')
+        raise UnsupportedError('a queue is only ever appended to: use .mode("append")')
     options = options_of(given, streaming=False)
     check_schema(schema, is_routed=options.is_routed)
     return BatchWriter(options)
@@ -301,7 +307,7 @@ def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> 
 def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> StreamWriter:
     """A stream writer."""
     if overwrite:
-        raise RefusedError('a queue is only ever appended to: use .outputMode("append")')
+        raise UnsupportedError('a queue is only ever appended to: use .outputMode("append")')
     options = options_of(given, streaming=True)
     check_schema(schema, is_routed=options.is_routed)
     return StreamWriter(options)

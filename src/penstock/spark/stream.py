@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from penstock.engine import retention
-from penstock.errors import OptionError, RefusedError
+from penstock.errors import OptionError, UnsupportedError
 from penstock.spark import batch, queues, reading
 from penstock.spark.follow import Follower
 from penstock.spark.loss import lost
@@ -248,7 +248,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         if not isinstance(queue, LocalQueue) or not queue.store.capabilities.gaps:
             return True
-        return not self.options.hold or next_offset < retention.purged(queue.store)
+        return not self.options.retain_unread or next_offset < retention.purged(queue.store)
 
     # ── the micro-batch ────────────────────────────────────────────────────────────────────
 
@@ -366,13 +366,13 @@ def refuse_what_frees(queue: Source, options: SourceOptions) -> None:
         return
     kind = queue.store.format
     if not (queue.store.sidecar / "control").exists():
-        raise RefusedError(
+        raise UnsupportedError(
             f"{queue.where}: a {kind} queue deletes what was read, and another program owns this "
             f"one: it would not wait for the stream. Read it as a batch (spark.read), or copy it "
             f"with `penstock convert` and stream the copy"
         )
     if not options.group:
-        raise RefusedError(
+        raise UnsupportedError(
             f"{queue.where}: a {kind} queue deletes what every group has read; give the stream a "
             f"group (option group), so that it is waited for"
         )

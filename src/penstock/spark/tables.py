@@ -80,7 +80,7 @@ def _groups(name: str, where: str, options: SourceOptions) -> list[dict[str, Any
         key = options.queue_options().key
         with Queue(where, format=options.queue_format, create=False, key=key) as queue:
             found = []
-            tail = queue.end().tail
+            tail = queue.offsets().tail
             for group in queue.groups():
                 at = queue.group(group, create=False).stats()
                 known = {fact: at[fact] for fact in ("cursor", "lag", "lag_bytes")}

@@ -58,7 +58,7 @@ def test_the_newest_segment_with_events_stays_and_no_empty_one_is_left(
         assert names(path) == ["0.seg"]
     found = state.read(path / "state.dat")
     with Queue(path, read_only=True, key=key_for(layout)) as reader:
-        end = reader.end().tail
+        end = reader.offsets().tail
     frame = None if layout == "0" else 5
     assert found == state.State(0 if layout == "0" else 1, 0, end, frame)
     with opened(path, layout) as queue:
@@ -240,13 +240,13 @@ def test_segments_that_a_beat_has_read_and_deleted_are_not_missed(tmp_path: Path
 @pytest.mark.parametrize("layout", ["2", "3"])
 def test_a_sealed_segment_that_is_cut_to_its_header_is_noticed(layout: str, tmp_path: Path) -> None:
     path = tmp_path / "q"
-    with opened(path, layout, seal=True) as queue:
+    with opened(path, layout, tamper_evident=True) as queue:
         for number in range(5):
             queue.put(event(number))
     (path / "0.seg").write_bytes((path / "0.seg").read_bytes()[:20])
-    with Queue(path, read_only=True, key=KEY, seal=True) as reader:
+    with Queue(path, read_only=True, key=KEY, tamper_evident=True) as reader:
         assert "fewer than were sealed" in reader.verify().corrupt[0].found
-    with Queue(path, key=KEY, seal=True) as queue:
+    with Queue(path, key=KEY, tamper_evident=True) as queue:
         assert queue.put(event(5)) >> 40 == 1
         assert "fewer than were sealed" in queue.verify().corrupt[0].found
 

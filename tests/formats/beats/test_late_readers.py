@@ -57,13 +57,13 @@ def test_a_segment_that_is_deleted_while_it_is_closed_stays_deleted(
         queue.put(b"of one process")
         assert isinstance(queue.store, BeatsStore)
         making_room = queue.store._making_room
-        old, usual = queue.end().segment_base, _core.replace_file
+        old, usual = queue.offsets().segment_base, _core.replace_file
 
         def replace_late(file: Path, data: bytes, **more: bool) -> None:
             if file == queue.store.path_of(old):  # It is closed by whoever took over.
                 # For room, even the last segment that has events goes.
                 making_room.add(threading.get_ident())
-                queue.store.trim(other.end().tail)
+                queue.store.trim(other.offsets().tail)
                 assert not file.exists()
             usual(file, data, **more)
 
@@ -80,14 +80,18 @@ def test_nobody_makes_a_plain_copy_of_a_segment_that_was_closed(tmp_path: Path) 
         copies = queue.store.sidecar / "plain"
         first = queue.store.segments(fresh=True)[0]
         queue.store.open_segment(replace(first, end=None), writable=True)
-        last = queue.end().segment_base >> 40
+        last = queue.offsets().segment_base >> 40
         assert [copy.name for copy in copies.iterdir()] == [f"{last}.plain"]
 
 
 def test_verify_looks_no_further_than_the_queue_went_when_it_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options: dict[str, Any] = {"durability": "process", "key": bytes(range(16)), "seal": True}
+    options: dict[str, Any] = {
+        "durability": "process",
+        "key": bytes(range(16)),
+        "tamper_evident": True,
+    }
     with Queue(tmp_path / "q", format="beats", layout="2", **options) as queue:
         queue.put(b"one")
         usual = queue.store.segments
@@ -99,7 +103,7 @@ def test_verify_looks_no_further_than_the_queue_went_when_it_began(
         monkeypatch.setattr(queue.store, "segments", segments_late)
         assert queue.verify().is_ok
         monkeypatch.undo()
-        queue.store.roll(queue.end().segment_base, 0)
+        queue.store.roll(queue.offsets().segment_base, 0)
         assert queue.verify().is_ok
 
 

@@ -211,7 +211,7 @@ def test_segments_go_when_every_group_has_acked_them(tmp_path: Path) -> None:
         kept = names(path)
         assert kept == everything[-len(kept) :]
         assert int(kept[0][:-4]) == offsets[50] >> 40
-        assert queue.end().head == offsets[50]
+        assert queue.offsets().head == offsets[50]
         with pytest.raises(OffsetError, match=str(offsets[50])):
             slow.seek(offsets[49])
         assert [message.offset for message in slow.get_many(99)] == offsets[50:]

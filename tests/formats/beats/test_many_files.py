@@ -48,7 +48,7 @@ def test_opening_looks_into_the_newest_and_the_oldest(tmp_path: Path, key: bytes
             assert len(set(files)) <= 4
             if read_only:
                 del files[:]
-                first = queue.end().tail - 1
+                first = queue.offsets().tail - 1
                 assert len(list(queue.store.ranges(first, first + 1))) == 1
                 assert len(set(files)) <= 1
 

@@ -25,11 +25,11 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def sealed(path: Path, layout: str | None = None) -> Queue:
-    return Queue(path, format="beats", layout=layout, key=KEY, seal=True)
+    return Queue(path, format="beats", layout=layout, key=KEY, tamper_evident=True)
 
 
 def faults(path: Path) -> list[str]:
-    with Queue(path, read_only=True, key=KEY, seal=True) as queue:
+    with Queue(path, read_only=True, key=KEY, tamper_evident=True) as queue:
         return [damage.found for damage in queue.verify().corrupt]
 
 
@@ -138,4 +138,4 @@ def test_a_seal_goes_with_its_segment(path: Path) -> None:
 
 def test_only_encrypted_layouts_are_sealed(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="encrypted"):
-        Queue(tmp_path / "q", format="beats", seal=True)
+        Queue(tmp_path / "q", format="beats", tamper_evident=True)

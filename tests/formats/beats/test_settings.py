@@ -22,7 +22,7 @@ def test_defaults_are_those_of_beats() -> None:
         "max_bytes": 10**10, "segment_bytes": 10**9, "max_unsynced": 2048,
         "retry_interval_s": 1.0, "max_retry_interval_s": 30.0,
     }  # fmt: skip
-    assert settings.group_options() == {"window": 512}
+    assert settings.group_options() == {"max_in_flight": 512}
 
 
 def test_texts_have_units_and_numbers_have_none() -> None:
@@ -66,7 +66,7 @@ def test_no_more_than_write_ahead_events_are_unsynced(tmp_path: Path) -> None:
     with Queue(tmp_path / "q", format="beats", durability="process", **options) as queue:
         for number in range(1, 13):
             queue.put(b"{}")
-            assert (queue.end().durable == queue.end().tail) == (number % 4 == 0)
+            assert (queue.offsets().durable == queue.offsets().tail) == (number % 4 == 0)
 
 
 @pytest.mark.parametrize("layout", ["1", "2", "2-released-lz4"])

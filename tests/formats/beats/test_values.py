@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Queue, RefusedError, _core
+from penstock import Queue, UnsupportedError, _core
 from penstock.engine.convert import convert
 from tests.formats.beats.helpers import CREATED, KEY, key_for, pack_frame
 from tests.golden_data import golden_cases
@@ -81,7 +81,10 @@ def test_events_go_from_beats_to_beats_as_they_are_encoded(target: str, tmp_path
 
 
 def test_a_payload_that_is_another_event_is_refused(tmp_path: Path) -> None:
-    with opened(tmp_path / "q", "1") as queue, pytest.raises(RefusedError, match=r"beats\.payload"):
+    with (
+        opened(tmp_path / "q", "1") as queue,
+        pytest.raises(UnsupportedError, match=r"beats\.payload"),
+    ):
         queue.put(b'{"n": 1}', headers={"beats.payload": "oWFhAQ=="})
 
 
@@ -120,9 +123,9 @@ def test_a_compressed_segment_is_as_long_as_its_frames(tmp_path: Path) -> None:
         for number in range(300):
             queue.put(b'{"n": %d, "pad": "%s"}' % (number, b"x" * 200))
         # Also while it is open: whoever starts after a kill reads it by its length.
-        assert (path / "0.seg").stat().st_size >= queue.end().tail & 0xFFFFFFFFFF
+        assert (path / "0.seg").stat().st_size >= queue.offsets().tail & 0xFFFFFFFFFF
         assert int.from_bytes((path / "0.seg").read_bytes()[4:8], "little") == 300
-        tail = queue.end().tail
+        tail = queue.offsets().tail
     file = path / "0.seg"
     assert file.stat().st_size == tail & 0xFFFFFFFFFF
     assert file.stat().st_blocks * 512 < file.stat().st_size

@@ -13,4 +13,4 @@ class TestPlain(Conformance):
 
 class TestWithoutChecksums(Conformance):
     format = "mfq"
-    options: ClassVar[dict[str, Any]] = {"integrity": False}
+    options: ClassVar[dict[str, Any]] = {"checksums": False}

@@ -129,7 +129,7 @@ def test_a_producer_behind_what_was_synced_loses_nothing(
     path = tmp_path / "q"
     with Queue(path, format="mfq", segment_bytes=16384) as queue:
         queue.put_many(PUT)
-        tail = queue.end().tail
+        tail = queue.offsets().tail
     Twin(path).set("producer.offset", 10)
     assert read(path) == PUT
     with Queue(path, read_only=True) as queue:
@@ -147,7 +147,7 @@ def test_what_readers_were_shown_before_a_kill_stays(tmp_path: Path) -> None:
     path, cut = tmp_path / "q", tmp_path / "cut"
     with Queue(path, format="mfq", segment_bytes=16384, durability="always") as queue:
         queue.put(b"synced")
-        synced = queue.end().tail
+        synced = queue.offsets().tail
         queue.put(b"shown")
         shutil.copytree(path, cut)
     Twin(cut).set("producer.offset", synced)
@@ -158,7 +158,7 @@ def test_what_readers_were_shown_before_a_kill_stays(tmp_path: Path) -> None:
     with Queue(cut, create=False) as again:
         assert [message.body for message in again.scan()] == [b"synced", b"shown"]
         assert again.stats()["dropped"] == []
-        assert Twin(cut).get("producer.offset") == again.end().tail == synced + 10
+        assert Twin(cut).get("producer.offset") == again.offsets().tail == synced + 10
 
 
 def test_an_empty_file_among_the_segments_of_others_is_an_error(store: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_power_cut_that_kept_the_consumer_s_page_alone_is_recovered(tmp_path: 
     clock.restart()
     with Queue(tmp_path / "cut", create=False, clock=clock) as again:
         assert [m.body for m in again.scan()] == [b"0", b"1", b"2", b"3", b"4"]
-        assert twin.get("consumer.offset") == again.end().tail
+        assert twin.get("consumer.offset") == again.offsets().tail
 
 
 def test_a_folder_that_can_t_be_written_says_so(store: Path) -> None:

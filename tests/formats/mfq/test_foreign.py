@@ -36,7 +36,7 @@ def test_a_waiting_group_sees_what_an_original_produces(tmp_path: Path) -> None:
             twin.produce(body)
         thread.join(30)
         assert seen == put
-        assert queue.end().tail == twin.get("producer.offset") == twin.get("consumer.offset")
+        assert queue.offsets().tail == twin.get("producer.offset") == twin.get("consumer.offset")
         assert queue.verify().unchecked == 30
 
 

@@ -36,7 +36,7 @@ def test_every_golden_store_reads_whole(case: GoldenCase, tmp_path: Path) -> Non
     with Queue(path, create=False, read_only=True) as queue:
         assert (queue.store.format, queue.store.layout) == ("mfq", "1")
         assert found(queue) == expected(case)
-        assert queue.end().tail == case.expected["producer_offset"]
+        assert queue.offsets().tail == case.expected["producer_offset"]
         assert queue.meta["segment_size"] == case.expected["segment_size"]
         assert queue.meta["consumer_offset"] == case.expected["consumer_offset"]
         assert len(queue) == len(case.expected["messages"])
@@ -58,7 +58,7 @@ def test_the_default_group_goes_on_at_the_consumer_s_offset(
             assert queue.meta["consumer_offset"] == offset
             message.ack()
         assert queue.get_many(1) == []
-        assert queue.meta["consumer_offset"] == queue.end().tail
+        assert queue.meta["consumer_offset"] == queue.offsets().tail
         everything = [body for _, body in expected(case)]
         assert [m.body for m in queue.group("second").get_many(1000)] == everything
 
@@ -93,7 +93,7 @@ def test_what_is_left_of_a_torn_frame_is_no_message_for_an_original(tmp_path: Pa
     (case,) = [case for case in CASES if "torn" in case.id]
     path = case.copy(tmp_path)
     with Queue(path, create=False) as queue:
-        tail = queue.end().tail
+        tail = queue.offsets().tail
         assert any(Twin(path).raw(tail, 4))
         queue.put(b"short")
         assert Twin(path).raw(tail + 10, 4) == bytes(4)

@@ -98,10 +98,10 @@ def test_trim_deletes_whole_segments_and_waits_for_the_consumer(tmp_path: Path) 
         twin.set("consumer.offset", offsets[7])
         assert queue.trim("latest") > 0
         assert twin.bases()[0] <= offsets[7] < twin.bases()[1]
-        twin.set("consumer.offset", queue.end().tail)
+        twin.set("consumer.offset", queue.offsets().tail)
         queue.trim("latest")
         assert len(twin.bases()) == 1
-        assert queue.end().head == twin.bases()[0]
+        assert queue.offsets().head == twin.bases()[0]
         assert next(iter(queue.scan())).offset == twin.bases()[0]
 
 
@@ -137,19 +137,19 @@ def test_what_was_put_trimmed_and_passed_meanwhile_is_no_foreign_end(
         one.put(b"first")
         store, usual = one.store, one.store.list_segments
         offset = path / "offset" / "producer.offset"
-        ahead = one.end().tail + 14
+        ahead = one.offsets().tail + 14
         offset.write_bytes(ahead.to_bytes(8, "little"))  # The tail is about to follow.
 
         def list_late() -> list[SegmentInfo]:
             offset.write_bytes((ahead - 14).to_bytes(8, "little"))
             for number in range(20):
                 other.put(b"later %d" % number + bytes(3000))
-            other.store.trim(other.end().tail)
+            other.store.trim(other.offsets().tail)
             return usual()
 
         monkeypatch.setattr(store, "list_segments", list_late)
         store.follow()
-        assert one.end().tail == other.end().tail
+        assert one.offsets().tail == other.offsets().tail
         monkeypatch.undo()
         assert one.verify().is_ok
 
@@ -160,8 +160,8 @@ def test_a_queue_is_opened_while_its_offset_waits_for_a_sync(tmp_path: Path) -> 
     with Queue(path, format="mfq", **options) as queue:
         for number in range(20):
             queue.put(b"message %d" % number + bytes(3000))
-        queue.store.trim(queue.end().tail)
+        queue.store.trim(queue.offsets().tail)
         offset = path / "offset" / "producer.offset"
         offset.write_bytes(bytes(8))  # Of a put at `always`, which stores it when it is synced.
         with Queue(path, **options) as other, Queue(path, read_only=True) as reader:
-            assert other.end().tail == reader.end().tail == queue.end().tail
+            assert other.offsets().tail == reader.offsets().tail == queue.offsets().tail

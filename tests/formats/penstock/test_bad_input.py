@@ -8,7 +8,7 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from penstock import CorruptError, FormatError, GroupError, PenstockError, Queue, RefusedError
+from penstock import CorruptError, FormatError, GroupError, PenstockError, Queue, UnsupportedError
 
 BODIES = [b"message %d" % number for number in range(40)]
 
@@ -97,7 +97,7 @@ def test_a_name_that_leads_elsewhere_is_no_group(path: Path, name: str) -> None:
 @pytest.mark.parametrize("puts", ["one", "list"])
 def test_a_body_over_the_limit_says_how_large_it_may_be(path: Path, puts: str) -> None:
     with Queue(path, max_message_bytes=10) as queue:
-        with pytest.raises(RefusedError, match=r"11 bytes.* is 10: open the queue with more"):
+        with pytest.raises(UnsupportedError, match=r"11 bytes.* is 10: open the queue with more"):
             queue.put(bytes(11)) if puts == "one" else queue.put_many([b"fits", bytes(11)])
         assert [message.body for message in queue.scan()] == BODIES
         queue.put(bytes(10))

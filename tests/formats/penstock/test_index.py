@@ -96,7 +96,7 @@ def test_an_unclean_start_of_the_machine_drops_it(tmp_path: Path) -> None:
     clock.restart()
     with index.open("rb") as before, Queue(tmp_path / "q", clock=clock, **SMALL) as queue:
         assert os.fstat(before.fileno()).st_nlink == 0
-        assert queue.end().next_number == 200
+        assert queue.offsets().next_number == 200
 
 
 def test_segments_that_are_gone_leave_it_in_time(tmp_path: Path) -> None:

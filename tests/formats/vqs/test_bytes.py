@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock import FormatError, Full, Queue, RefusedError
+from penstock import FormatError, Full, Queue, UnsupportedError
 from penstock.options import DurabilityName
 from tests.formats.vqs import gob
 from tests.formats.vqs.files import START, bodies, header, make, read, ring_of
@@ -91,9 +91,9 @@ def test_records_are_those_of_an_encoder_written_from_the_description(tmp_path: 
 )  # fmt: skip
 def test_a_header_that_would_be_lost_is_refused(tmp_path: Path, headers: dict[str, str]) -> None:
     with Queue(tmp_path / "q.bin", format="vqs", max_bytes=1 << 16) as queue:
-        with pytest.raises(RefusedError, match="header"):
+        with pytest.raises(UnsupportedError, match="header"):
             queue.put(b"x", headers=headers)
-        assert queue.end().tail == 0
+        assert queue.offsets().tail == 0
         queue.put(b"x", headers={"b": "1", "vqs.system.b": "2", "vqs.attr.vqs.b": "3"})
         assert len(next(iter(queue.scan())).headers) == 3
 
@@ -101,9 +101,9 @@ def test_a_header_that_would_be_lost_is_refused(tmp_path: Path, headers: dict[st
 @pytest.mark.parametrize("header_name", ["vqs.other", "vqs.attr64.x", "vqs.delay"])
 def test_headers_that_mean_nothing_are_refused(tmp_path: Path, header_name: str) -> None:
     with Queue(tmp_path / "q.bin", format="vqs", max_bytes=1 << 16) as queue:
-        with pytest.raises(RefusedError, match="vqs"):
+        with pytest.raises(UnsupportedError, match="vqs"):
             queue.put(b"x", headers={header_name: "no base64, no number"})
-        assert queue.end().tail == 0
+        assert queue.offsets().tail == 0
 
 
 def test_the_payload_is_the_record_also_when_the_ring_has_gone_on(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_many_laps_of_one_page_at_every_level(tmp_path: Path, durability: Durabi
             assert [message.body for message in found] == put
             for message in found:
                 message.ack()
-        assert queue.end().tail > 40 * PAGE
+        assert queue.offsets().tail > 40 * PAGE
         assert queue.verify().is_ok
     found_header = header(path)
     assert found_header["count"] == 0
@@ -197,7 +197,7 @@ def header_left(queue: Queue) -> int:
 
 def test_a_body_larger_than_the_ring_is_refused_and_says_so(tmp_path: Path) -> None:
     with Queue(tmp_path / "q.bin", format="vqs", max_bytes=PAGE) as queue:
-        with pytest.raises(RefusedError, match="never fit"):
+        with pytest.raises(UnsupportedError, match="never fit"):
             queue.put(b"x" * PAGE)
         assert queue.put(b"x") == 0
 

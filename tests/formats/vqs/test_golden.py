@@ -89,7 +89,10 @@ def test_messages_offsets_and_settings_are_read_and_nothing_is_changed(
         assert queue.meta["max_message_size"] == expected["header"]["max_message_size"]
         assert queue.meta["count"] == len(queue) == expected["header"]["count"]
         start = queue.store.list_segments()[0].size - queue.meta["ring_bytes"]
-        for offset, name in ((queue.end().head, "read_offset"), (queue.end().tail, "write_offset")):
+        for offset, name in (
+            (queue.offsets().head, "read_offset"),
+            (queue.offsets().tail, "write_offset"),
+        ):
             assert start + offset % queue.meta["ring_bytes"] == expected["header"][name]
         assert queue.verify().is_ok
         assert queue.verify().unchecked == len(found)
@@ -156,11 +159,11 @@ def test_appending_keeps_every_other_byte(case: GoldenCase, tmp_path: Path) -> N
     free = case.expected["header"]["capacity_left"]
     body = b"appended"
     with Queue(path, layout=stage.name, when_full="reject") as queue:
-        tail, hold = queue.end().tail, queue.group("hold")
+        tail, hold = queue.offsets().tail, queue.group("hold")
         if free < 300:
             return
         queue.put(body)
-        end = queue.end().tail
+        end = queue.offsets().tail
         assert hold.peek(99)[-1].body == body
     after, after_head = bytearray(file.read_bytes()), bytearray(head.read_bytes())
     for offset in range(tail, end):

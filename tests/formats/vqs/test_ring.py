@@ -44,10 +44,10 @@ def test_the_head_is_the_lowest_cursor_of_all_groups(path: Path) -> None:
         for message in out[1:5]:
             message.ack()
         queue.sync()
-        assert (queue.end().head, header(path)["count"]) == (offsets[0], 10)
+        assert (queue.offsets().head, header(path)["count"]) == (offsets[0], 10)
         out[0].ack()
         queue.sync()
-        assert (queue.end().head, header(path)["count"]) == (offsets[5], 5)
+        assert (queue.offsets().head, header(path)["count"]) == (offsets[5], 5)
         assert header(path)["read_offset"] == START + offsets[5]
     assert bodies(path) == numbered(5, 10)
 
@@ -60,7 +60,7 @@ def test_a_message_stays_whole_when_its_space_is_used_again(path: Path) -> None:
             message = queue.get(0)
             message.ack()
             held.append(message)
-        assert queue.end().tail > 4 * SIZE
+        assert queue.offsets().tail > 4 * SIZE
         assert [message.body for message in held] == numbered(0, 300)
 
 
@@ -79,13 +79,13 @@ def test_a_scan_beside_a_busy_ring_never_sees_bytes_of_a_later_lap(path: Path) -
 
         thread = threading.Thread(target=turn)
         thread.start()
-        while queue.end().tail < 12 * SIZE or not seen:
+        while queue.offsets().tail < 12 * SIZE or not seen:
             for message in queue.scan():
                 assert message.body[6:] == b"." * 200
                 seen.append(message.body)
         stop.set()
         thread.join()
-        assert queue.end().tail > 10 * SIZE
+        assert queue.offsets().tail > 10 * SIZE
     assert seen
 
 
@@ -248,12 +248,12 @@ def test_a_file_that_another_program_changed_is_taken_over(path: Path) -> None:
     with open_queue(path, max_bytes=2 * PAGE) as queue:
         queue.group()
         queue.put_many([b"ours"] * 3)
-        tail = queue.end().tail
+        tail = queue.offsets().tail
     make(path, [gob.record(b"theirs"), gob.record(b"too")], 2 * PAGE, at=300)
     with Queue(path, read_only=True) as reader:
         assert [message.body for message in reader.scan()] == [b"theirs", b"too"]
     with Queue(path) as queue:
-        assert queue.end().head >= tail
+        assert queue.offsets().head >= tail
         assert [message.body for message in queue.get_many(9)] == [b"theirs", b"too"]
         assert queue.verify().is_ok
         queue.put(b"ours again")
@@ -317,7 +317,7 @@ def die_with_messages(checks: Checks, channel: Any, path: Path) -> None:
 
 
 def sync_and_die(checks: Checks, channel: Any, path: Path) -> None:
-    queue = open_queue(path, durability="interval", sync_interval_s=3600, integrity=False)
+    queue = open_queue(path, durability="interval", sync_interval_s=3600, checksums=False)
     queue.put_many(numbered(0, 5))
     queue.sync()
     channel.send(True)
@@ -369,7 +369,7 @@ def test_no_flipped_bit_goes_unnoticed(path: Path) -> None:
     with open_queue(path, max_bytes=PAGE) as queue:
         queue.group("hold")
         queue.put_many(put)
-        tail = queue.end().tail
+        tail = queue.offsets().tail
     whole = path.read_bytes()
     for position in range(START, START + tail, 3):
         raw = bytearray(whole)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Empty, ManualClock, OptionError, Queue, RefusedError, _core
+from penstock import Empty, ManualClock, OptionError, Queue, UnsupportedError, _core
 from penstock.formats.vqs import header, settings
 from penstock.formats.vqs.layouts import SETTINGS, STAGES
 from tests.formats.checks import Checks
@@ -37,7 +37,7 @@ def test_the_headers_settings_are_honoured(tmp_path: Path) -> None:
     )  # fmt: skip
     with Queue(path, clock=clock) as queue:
         assert queue.meta["wait_seconds"] == 3
-        with pytest.raises(RefusedError, match="max_message_bytes is 2000"):
+        with pytest.raises(UnsupportedError, match="max_message_bytes is 2000"):
             queue.put(b"x" * 2001)
         queue.get(0)
         clock.advance(98)
@@ -80,7 +80,7 @@ def test_changing_a_setting_changes_the_file_and_the_queue(tmp_path: Path, layou
         queue.set_meta(delay_seconds=60, max_message_size=1024, visibility_timeout=120)
         assert group.options.visibility_s == 120
         assert stays.options.visibility_s == 5
-        with pytest.raises(RefusedError, match="1024"):
+        with pytest.raises(UnsupportedError, match="1024"):
             queue.put(b"x" * 1025)
         queue.put(b"late")
         assert [message.body for message in queue.get_many(9)] == [b"kept"]
@@ -239,7 +239,7 @@ def test_another_process_notices(tmp_path: Path) -> None:
         with Checks().other_process(change_there, queue.path) as other:
             other.hear()
             queue.put(b"one look at the new generation")
-            with pytest.raises(RefusedError, match="1024"):
+            with pytest.raises(UnsupportedError, match="1024"):
                 queue.put(b"x" * 2000)
             assert queue.meta["labels"] == {"by": "the other"}
             other.tell(True)
@@ -268,6 +268,6 @@ def test_ring_and_page_metrics_are_told(tmp_path: Path) -> None:
         queue.put(b"x")
         meta = queue.meta
         assert meta["ring_bytes"] == SIZE == meta["file_bytes"] - START
-        assert meta["capacity_left"] == SIZE - queue.end().tail
+        assert meta["capacity_left"] == SIZE - queue.offsets().tail
         assert meta["page_faults"]["minor"] > 0
         assert meta["page_faults"]["major"] >= 0

@@ -106,7 +106,7 @@ def test_a_note_does_not_apply_to_what_another_program_wrote_there(
     extras = (path / SIDE).read_bytes()
     cut_last(path, 207)
     clock.advance(5)
-    with open_queue(path, clock, integrity=False) as queue:
+    with open_queue(path, clock, checksums=False) as queue:
         queue.put(b"new")
     (path / SIDE).write_bytes(extras)  # The note came back, with an older time in it.
     with open_queue(path, clock) as queue:

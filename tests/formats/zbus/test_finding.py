@@ -52,7 +52,7 @@ def test_another_id_is_an_error_and_nothing_changes(layout: str, tmp_path: Path)
         with pytest.raises(OffsetError, match="is outside"):
             queue.message_at(1 << 50, id="o-40")
         with pytest.raises(OffsetError, match="no message at offset"):
-            group.seek(queue.end().tail, id="o-59")
+            group.seek(queue.offsets().tail, id="o-59")
         with pytest.raises(OffsetError, match="has the id 'o-40', not ''"):
             queue.seek(f"offset:{offsets[40]}:")
         assert group.get(0).id == "o-10"
@@ -69,7 +69,7 @@ def test_a_message_is_found_by_number_and_by_time(layout: str, tmp_path: Path) -
             moment = datetime.fromtimestamp(1_700_000_000 + number, UTC)
             assert group.seek(moment) == offsets[number]
             assert group.seek(moment.isoformat()) == offsets[number]
-        assert group.seek("2023-11-14T22:14:19.5") == queue.end().tail
+        assert group.seek("2023-11-14T22:14:19.5") == queue.offsets().tail
 
 
 @pytest.mark.parametrize(

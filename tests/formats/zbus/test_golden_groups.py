@@ -48,7 +48,7 @@ def test_a_group_that_was_read_to_the_end_stays_there(case: GoldenCase, tmp_path
     with Queue(path, create=False) as queue:
         for name in queue.groups():
             assert queue.group(name).get_many(9) == []
-            assert queue.group(name).cursor == queue.end().tail
+            assert queue.group(name).cursor == queue.offsets().tail
 
 
 @pytest.mark.parametrize("case", NAKS, ids=lambda case: case.id)
@@ -59,7 +59,7 @@ def test_what_the_nak_file_says_is_out_comes_first_and_counts(
     with Queue(path, create=False) as queue:
         for name, naks in case.expected["naks"].items():
             group = queue.group(name)
-            assert group.options.window == naks["window"]
+            assert group.options.max_in_flight == naks["window"]
             assert group.options.visibility_s == naks["timeout"] / 1000
             out = [r for r in naks["records"] if r["status"] == 1]
             again = group.get_many(len(out))
@@ -75,7 +75,7 @@ def test_nak_records_of_corr_abs_have_the_messages_ids(name: str, tmp_path: Path
     with Queue(path, create=False) as queue:
         for number in range(3):
             queue.put(b"ours", id=f"ours-{number}", tag="a.b")
-        group = queue.group("fresh", window=900)
+        group = queue.group("fresh", max_in_flight=900)
         held = group.get_many(800)
         assert len(held) == len(case.expected["messages"]) + 3
         held.pop(0).ack()

@@ -62,7 +62,7 @@ def test_no_flipped_bit_of_a_frame_is_silently_wrong(layout: str, tmp_path: Path
 
 
 def test_the_checksum_of_layout_crc_guards_what_it_covers_without_ours(tmp_path: Path) -> None:
-    path = make(tmp_path / "mq", "crc", integrity=False)
+    path = make(tmp_path / "mq", "crc", checksums=False)
     shutil.rmtree(path / ".penstock")
     whole = (path / BLOCK_0).read_bytes()
     with Queue(path, read_only=True) as queue:
@@ -99,12 +99,12 @@ def test_the_entries_are_as_declared(tmp_path: Path) -> None:
 
 
 def test_what_was_written_without_checksums_is_unchecked_not_corrupt(tmp_path: Path) -> None:
-    path = make(tmp_path / "mq", integrity=False)
+    path = make(tmp_path / "mq", checksums=False)
     with Queue(path) as queue:
         assert queue.verify().unchecked == 3
         queue.put(b"checked")
         assert queue.verify().unchecked == 3
-    with Queue(path, integrity=False) as queue:
+    with Queue(path, checksums=False) as queue:
         queue.put(b"not again")
     with Queue(path) as queue:
         queue.put(b"checked too")

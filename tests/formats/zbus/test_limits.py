@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock import CorruptError, Message, Queue, RefusedError
+from penstock import CorruptError, Message, Queue, UnsupportedError
 from penstock.formats.zbus import index, layouts
 from penstock.formats.zbus.layouts import TABLE
 from tests.formats.checks import tree_hash
@@ -35,9 +35,9 @@ def test_what_does_not_fit_is_refused(
     with Queue(tmp_path / "mq", format="zbus", layout=layout, durability="process") as queue:
         queue.put(b"first")
         before = tree_hash(queue.path)
-        with pytest.raises(RefusedError, match=what):
+        with pytest.raises(UnsupportedError, match=what):
             queue.put(b"x", **given)
-        with pytest.raises(RefusedError, match=what):
+        with pytest.raises(UnsupportedError, match=what):
             queue.put_many([Message(b"good"), Message(b"bad", **given)])
         assert tree_hash(queue.path) == before
         queue.put(b"second")
@@ -59,7 +59,7 @@ def test_what_no_block_can_hold_is_refused_before_a_file_is_made(
 ) -> None:
     with Queue(tmp_path / "mq", format="zbus", layout=layout, durability="process") as queue:
         before = tree_hash(queue.path)
-        with pytest.raises(RefusedError, match="signed 32-bit number"):
+        with pytest.raises(UnsupportedError, match="signed 32-bit number"):
             queue.store.roll(0, 2**31)
         assert tree_hash(queue.path) == before
 
@@ -81,7 +81,7 @@ def test_a_block_never_ends_behind_what_its_word_can_say(layout: str, tmp_path: 
     found.write_end(found.blocks[0], end)
     shutil.rmtree(path / ".penstock")
     with Queue(path, layout=layout, create=False, segment_bytes=2**31 - room) as queue:
-        assert queue.end().tail == end
+        assert queue.offsets().tail == end
         assert queue.put(bytes(room + 100)) == end  # It would pass 2^31-1: a block of its own.
         assert [info.base for info in queue.store.segments(fresh=True)] == [0, end]
         queue.put(b"small")
@@ -91,7 +91,7 @@ def test_a_block_never_ends_behind_what_its_word_can_say(layout: str, tmp_path: 
 def test_layout_crc_has_no_place_for_corr_offset(tmp_path: Path) -> None:
     with (
         Queue(tmp_path / "mq", format="zbus", layout="crc") as queue,
-        pytest.raises(RefusedError, match="layout corr has"),
+        pytest.raises(UnsupportedError, match="layout corr has"),
     ):
         queue.put(b"x", headers={"zbus.corr_offset": "7"})
 
@@ -103,10 +103,10 @@ def test_a_full_table_of_blocks_is_an_error_and_trimming_helps(
     with Queue(tmp_path / "mq", format="zbus", segment_bytes=16384) as queue:
         for number in range(3):
             queue.put(b"%d" % number * 20_000)
-        before = tree_hash(queue.path / "data"), queue.end().tail
-        with pytest.raises(RefusedError, match="no slot for another"):
+        before = tree_hash(queue.path / "data"), queue.offsets().tail
+        with pytest.raises(UnsupportedError, match="no slot for another"):
             queue.put(b"one too many")
-        assert (tree_hash(queue.path / "data"), queue.end().tail) == before
+        assert (tree_hash(queue.path / "data"), queue.offsets().tail) == before
         queue.trim(20_204)
         queue.put(b"now")
         assert len(list(queue.scan())) == 3

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import Queue, RefusedError
+from penstock import Queue, UnsupportedError
 
 MASK_ERA = ("doc000", "corr", "crc")
 FLAG_ERA = ("doc001", "flag")
@@ -41,15 +41,15 @@ def test_the_creator_has_a_slot(layout: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", FLAG_ERA)
 def test_the_flag_layouts_have_no_place_for_a_creator(layout: str, tmp_path: Path) -> None:
     with Queue(tmp_path / "mq", format="zbus", layout=layout) as queue:
-        with pytest.raises(RefusedError, match="has no place for 'creator'"):
+        with pytest.raises(UnsupportedError, match="has no place for 'creator'"):
             queue.set_meta(creator="alice", ext1="not either")
         assert queue.meta["ext1"] is None
 
 
 def test_what_does_not_fit_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     with Queue(tmp_path / "mq", format="zbus") as queue:
-        with pytest.raises(RefusedError, match="128 bytes, at most 127"):
+        with pytest.raises(UnsupportedError, match="128 bytes, at most 127"):
             queue.set_meta(mask=1, ext2="x" * 128)
-        with pytest.raises(RefusedError, match="message_count"):
+        with pytest.raises(UnsupportedError, match="message_count"):
             queue.set_meta(message_count=7)
         assert queue.meta["mask"] == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock import ManualClock, Queue, RefusedError
+from penstock import ManualClock, Queue, UnsupportedError
 from penstock.formats.zbus import readers
 from penstock.formats.zbus.layouts import NAK, NAK_RECORD, READER, TABLE
 
@@ -84,9 +84,9 @@ def test_a_filter_is_stored_and_changed_where_the_originals_look(tmp_path: Path)
 
 def test_a_filter_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with make(tmp_path / "mq") as queue:
-        with pytest.raises(RefusedError, match="format zbus holds 127"):
+        with pytest.raises(UnsupportedError, match="format zbus holds 127"):
             queue.group("g", tags="x" * 128)
-        assert queue.group("h", tags="x" * 128, mirrored=False).get_many(9) == []
+        assert queue.group("h", tags="x" * 128, native_cursor=False).get_many(9) == []
 
 
 def test_a_new_group_starts_where_it_was_told_on_disk_too(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_new_group_starts_where_it_was_told_on_disk_too(tmp_path: Path) -> Non
 def test_a_deleted_group_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "mq"
     with make(path) as queue:
-        queue.group("g", window=10).delete()
+        queue.group("g", max_in_flight=10).delete()
         assert list((path / "reader").iterdir()) == []
         assert queue.groups() == []
         with queue.broadcast():
@@ -161,7 +161,7 @@ def test_leases_of_a_small_window_are_in_the_nak_file(tmp_path: Path) -> None:
     path, clock = tmp_path / "mq", ManualClock()
     with make(path, clock=clock) as queue:
         queue.put_many([b"%d" % n for n in range(5)])
-        group = queue.group("g", window=10, visibility_s=3)
+        group = queue.group("g", max_in_flight=10, visibility_s=3)
         raw = readers.nak_path(path, "g").read_bytes()
         assert len(raw) == 22_024
         head = NAK.unpack(raw)
@@ -185,7 +185,7 @@ def test_leases_come_back_from_the_nak_file_alone(tmp_path: Path) -> None:
     path = tmp_path / "mq"
     with make(path) as queue:
         queue.put_many([b"%d" % n for n in range(5)])
-        group = queue.group("g", window=10)
+        group = queue.group("g", max_in_flight=10)
         held = group.get_many(3)
         held[0].ack()
         shutil.copytree(path, tmp_path / "copy", ignore=shutil.ignore_patterns(".penstock"))
@@ -200,6 +200,6 @@ def test_a_window_that_no_nak_file_holds_is_kept_by_us(tmp_path: Path) -> None:
     path = tmp_path / "mq"
     with make(path) as queue:
         queue.put_many([b"x"] * 3)
-        queue.group("g", window=1000).get_many(2)
+        queue.group("g", max_in_flight=1000).get_many(2)
         assert not readers.nak_path(path, "g").exists()
         assert place(path, "g") == (0, 0)

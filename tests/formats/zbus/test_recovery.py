@@ -111,7 +111,7 @@ def test_what_readers_were_shown_before_a_kill_stays(layout: str, tmp_path: Path
     path, cut = tmp_path / "mq", tmp_path / "cut"
     with Queue(path, format="zbus", layout=layout, durability="always") as queue:
         queue.put(b"synced", id="id-0", tag="t")
-        synced = queue.end().tail
+        synced = queue.offsets().tail
         index = (path / "mq.idx").read_bytes()
         queue.put(b"shown", id="id-1", tag="t")
         shutil.copytree(path, cut)
@@ -218,7 +218,7 @@ def test_a_last_block_of_nothing_but_zeros_is_empty(tmp_path: Path) -> None:
     (path / BLOCK_0).write_bytes(bytes(205))
     with Queue(forget(path), create=False, layout="corr") as queue:
         assert bodies(queue) == []
-        assert queue.end().tail == 0
+        assert queue.offsets().tail == 0
 
 
 def test_an_entry_whose_end_is_behind_the_next_block_is_reported(tmp_path: Path) -> None:

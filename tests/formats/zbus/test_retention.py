@@ -34,7 +34,7 @@ def test_trimming_is_on_the_disk_for_everyone(layout: str, tmp_path: Path) -> No
     shutil.rmtree(path / ".penstock")
     with Queue(path, create=False) as queue:
         assert [m.body[:1] for m in queue.scan()] == [b"3", b"4"]
-        assert queue.end().head == 60_612
+        assert queue.offsets().head == 60_612
         queue.put(b"more")
         assert queue.verify().is_ok
         numbers = [message.number or 0 for message in queue.scan()]

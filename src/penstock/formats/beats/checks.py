@@ -120,7 +120,7 @@ def _verify_seal(
     if not header.kind.is_encrypted or key is None:
         return
     tags = files.read_bytes(path) if path.exists() else None
-    if tags is None and (last == info.first or not store.options.seal):
+    if tags is None and (last == info.first or not store.options.tamper_evident):
         return
     segment = store._open(info, store.end().segment_base)
     if info.end is None and tags is not None:

@@ -85,7 +85,7 @@ def _close(store: BeatsFiles, path: Path, base: int, tail: int, next_number: int
         return
     if path.stat().st_size > kind.data_at + tail - base:
         _core.resize_file(path, kind.data_at + tail - base)
-    if store.options.seal and kind.is_encrypted and tail > base:
+    if store.options.tamper_evident and kind.is_encrypted and tail > base:
         info = SegmentInfo(path, base, base, tail, path.stat().st_size)
         segment = store.open_segment(info, writable=False)
         key = segments.need_key(store.options.key, path)

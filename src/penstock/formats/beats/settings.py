@@ -111,4 +111,4 @@ class Settings:
 
     def group_options(self) -> dict[str, Any]:
         """The same as options of `Queue.group`."""
-        return {"window": self.read_ahead}
+        return {"max_in_flight": self.read_ahead}

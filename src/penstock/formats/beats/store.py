@@ -22,7 +22,7 @@ from typing import Any
 from penstock import _core
 from penstock.disk import files
 from penstock.disk.groups import Progress
-from penstock.errors import GroupError, OptionError, RefusedError
+from penstock.errors import GroupError, OptionError, UnsupportedError
 from penstock.formats.base import Damage, End, NewSegment, SegmentInfo, Store
 from penstock.formats.beats import closing, doubt, following, rescue, segments, state
 from penstock.formats.beats.layouts import (
@@ -58,8 +58,8 @@ class BeatsStore(BeatsFiles):
             raise OptionError("key", "…", f"{expected} for layout {layout}")
         if options.key is not None and len(options.key) != KEY_BYTES:
             raise OptionError("key", "…", f"{KEY_BYTES} bytes for format beats")
-        if options.seal and not kind.is_encrypted:
-            raise OptionError("seal", True, f"an encrypted layout (2 or 3), not {layout}")
+        if options.tamper_evident and not kind.is_encrypted:
+            raise OptionError("tamper_evident", True, f"an encrypted layout (2 or 3), not {layout}")
         sidecar = path / ".penstock"
         files.make_folder(sidecar)
         files.refuse_network_file_system(path)
@@ -133,7 +133,7 @@ class BeatsStore(BeatsFiles):
 
     def publisher(self) -> _core.Publish:
         """Frames are whole when they are written; streams get a block per batch."""
-        seal = self.options.key if self.options.seal else None
+        seal = self.options.key if self.options.tamper_evident else None
         if not self.kind.is_stream:
             return _core.beats_publish(seal=seal)
         copies = closing.plain_folder(self)
@@ -204,7 +204,7 @@ class BeatsStore(BeatsFiles):
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """A file with a header, and in encrypted layouts an IV that was never used."""
         if needed + self.kind.data_at > MAX_SEGMENT_BYTES:
-            raise RefusedError(f"{needed} bytes do not fit into any segment")
+            raise UnsupportedError(f"{needed} bytes do not fit into any segment")
         following = (self.need_shared().segment_base >> POSITION_BITS) + 1
         prepared = files.fresh(self.sidecar, "new")
         begin_file(prepared, self.kind, synced=False)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from penstock import _core
 from penstock.disk import control, files, sides
 from penstock.disk.groups import Progress
-from penstock.errors import CorruptError, OptionError, RefusedError
+from penstock.errors import CorruptError, OptionError, UnsupportedError
 from penstock.formats import past, recovering
 from penstock.formats.base import Store
 from penstock.formats.mfq import layouts, segments
@@ -292,7 +292,7 @@ class MfqStore(Store):
     def _has_checksums(self, info: SegmentInfo) -> bool:
         """Whether a frame without one was never synced."""
         is_checked = not (self.sidecar / UNCHECKED).exists()
-        return self.options.integrity and is_checked and self._checksums_of(info).exists()
+        return self.options.checksums and is_checked and self._checksums_of(info).exists()
 
     def _checksums_of(self, info: SegmentInfo) -> Path:
         return self.sidecar / "integrity" / f"{info.base:020d}.crc"
@@ -372,7 +372,7 @@ class MfqStore(Store):
         """Begins a new segment; refused for what none can hold, not even an empty one."""
         # By the base that was asked for: what another process has begun since is empty, too.
         if needed > self.segment_bytes or self.need_shared().tail == base:
-            raise RefusedError(
+            raise UnsupportedError(
                 f"{needed} bytes do not fit into a segment of {self.segment_bytes}; "
                 f"a batch in one segment is as much as format mfq can hold, penstock holds more"
             )

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import CorruptError, FormatError, KeyNeededError, OptionError, RefusedError
+from penstock.errors import CorruptError, FormatError, KeyNeededError, OptionError, UnsupportedError
 from penstock.formats import recovering
 from penstock.formats.base import (
     Capabilities,
@@ -279,7 +279,7 @@ class PenstockStore(Store):
         most = segments.limit_of(self.options)
         size = segments.next_size(before, max(needed, len(body)), most)
         if needed + HEADER_BYTES + 8 > 2**31 - 1:
-            raise RefusedError(f"{needed} bytes do not fit into any segment")
+            raise UnsupportedError(f"{needed} bytes do not fit into any segment")
         prepared = files.fresh(self.sidecar, "new")
         ready = self.sidecar / "next.seg"
         try:

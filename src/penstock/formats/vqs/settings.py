@@ -67,7 +67,7 @@ def effective(options: QueueOptions, found: Header, ring_bytes: int) -> QueueOpt
         max_message_bytes=max(1, min(options.max_message_bytes, found.values["max_message_size"])),
         delay_s=float(found.values["delay_seconds"]),
         retention_age_s=min(float(found.values["retention_period"]), LONGEST_S),
-        hold_for_groups=False,
+        retain_unread=False,
     )
 
 

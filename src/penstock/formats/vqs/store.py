@@ -396,7 +396,7 @@ class VqsStore(Store):
 
     def _expired(self, tail: int) -> int:
         period = self.options.retention_age_s
-        if not period or self.options.hold_for_groups:
+        if not period or self.options.retain_unread:
             return 0
         now = self.need_shared().steady_wall_ns(self.clock)
         expired = self.ages.expired(now, period)

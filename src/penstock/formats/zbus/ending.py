@@ -157,7 +157,7 @@ def _is_shown(past: Past, last: Block) -> bool:
 def _has_checksums(store: ZbusStore, block: Block) -> bool:
     """Whether every frame that we put into a block was noted before it was published."""
     folder = store.sidecar / "integrity"
-    return store.options.integrity and (folder / f"{block.base:020d}.crc").exists()
+    return store.options.checksums and (folder / f"{block.base:020d}.crc").exists()
 
 
 def _whole_blocks(store: ZbusStore, blocks: tuple[Block, ...], durable: int) -> tuple[Block, ...]:

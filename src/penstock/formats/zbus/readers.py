@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import RefusedError
+from penstock.errors import UnsupportedError
 from penstock.formats.zbus import layouts
 from penstock.formats.zbus.layouts import NAK, NAK_RECORDS, NAK_WINDOW_MAX, ZbusLayout
 from penstock.logs import logger
@@ -183,9 +183,9 @@ def write_filter(path: Path, layout: ZbusLayout, tags: str) -> None:
     """Stores the group's filter where the originals look for it."""
     raw = tags.encode()
     if len(raw) > FILTER_BYTES:
-        raise RefusedError(
+        raise UnsupportedError(
             f"the filter has {len(raw)} bytes, format zbus holds {FILTER_BYTES}; "
-            f"format penstock holds 4096, or open the group with mirrored=False"
+            f"format penstock holds 4096, or open the group with native_cursor=False"
         )
     place = read_place(path, layout)
     if place is None or place.filter != tags:

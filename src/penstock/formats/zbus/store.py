@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from penstock import _core
 from penstock.disk import control, files
 from penstock.disk.groups import Progress
-from penstock.errors import FormatError, OptionError, RefusedError
+from penstock.errors import FormatError, OptionError, UnsupportedError
 from penstock.formats import past, recovering
 from penstock.formats.base import (
     Capabilities,
@@ -223,11 +223,11 @@ class ZbusStore(Store):
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """An empty file; its entry in the index is made when it gets its name."""
         if needed > MAX_SEGMENT_BYTES:
-            raise RefusedError(
+            raise UnsupportedError(
                 f"{needed} bytes do not fit into any zbus block: its end is a signed 32-bit number"
             )
         if self._head().count >= layouts.SLOTS:
-            raise RefusedError(
+            raise UnsupportedError(
                 f"{self.path}: the index has {layouts.SLOTS} blocks and no slot for another: "
                 f"trim the queue (`penstock trim`), or move to format penstock"
             )
@@ -285,7 +285,7 @@ class ZbusStore(Store):
             values = {"dialect": self.found.dialect, "tags": place.filter}
         naks = readers.read_naks(readers.nak_path(self.path, group), self.table)
         if naks is not None:
-            values["window"] = min(max(naks.window, 1), layouts.NAK_WINDOW_MAX)
+            values["max_in_flight"] = min(max(naks.window, 1), layouts.NAK_WINDOW_MAX)
             values["visibility_s"] = max(naks.timeout_ms, 0) / 1000
         return values
 
@@ -303,9 +303,9 @@ class ZbusStore(Store):
         now_ms = self.clock.wall_now_ns() // NS_PER_MS
         readers.make_reader(path, self.table, now_ms)
         readers.write_filter(path, self.table, options.tags)
-        if readers.fits_naks(self.table, options.window, options.ack == "lease"):
+        if readers.fits_naks(self.table, options.max_in_flight, options.ack == "lease"):
             nak, seconds = readers.nak_path(self.path, group), options.visibility_s
-            readers.make_naks(nak, self.table, options.window, seconds, now_ms)
+            readers.make_naks(nak, self.table, options.max_in_flight, seconds, now_ms)
             self._with_naks.add(group)
 
     def mirror(self, group: str) -> _core.Mirror | None:
@@ -366,7 +366,7 @@ class ZbusStore(Store):
         for name, value in values.items():
             field = "flag" if name == "mask" and not self.table.has_mask else name
             if name not in SETTABLE or field not in known:
-                raise RefusedError(
+                raise UnsupportedError(
                     f"layout {self.table.name} of format zbus has no place for {name!r}; "
                     f"it has {', '.join(n for n in SETTABLE if n in known or n == 'mask')}"
                 )
@@ -374,7 +374,7 @@ class ZbusStore(Store):
             try:
                 table.pack_field(field, raw)
             except ValueError as error:
-                raise RefusedError(f"format zbus: {error}") from error
+                raise UnsupportedError(f"format zbus: {error}") from error
             changes[field] = raw
         self.need_shared()
         for field, raw in changes.items():

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from penstock.engine.intents import Ledger
 from penstock.engine.queue import Queue
-from penstock.errors import OptionError, PenstockError, RefusedError
+from penstock.errors import OptionError, PenstockError, UnsupportedError
 from penstock.formats import registry
 from penstock.options import key_from
 from penstock.spark.options import plain
@@ -120,12 +120,14 @@ def _refuse_what_is_there(target: str, options: dict[str, str]) -> None:
     lower = {name.lower(): text for name, text in options.items()}
     key = key_from(file=lower.get("keyfile"), env=lower.get("keyenv"))
     with Queue(target, create=False, key=key) as queue:
-        end = queue.end()
+        end = queue.offsets()
         app, version = lower.get("txnappid", ""), lower.get("txnversion", "")
         is_repeated = app and Ledger(queue.store, app).last >= int(version or 0)
         if end.head != end.tail and not is_repeated:
-            raise RefusedError(f"{target}: a queue with messages is here; convert to a new one, or "
-                               f"add to this one with the pipeline replay")  # fmt: skip
+            raise UnsupportedError(
+                f"{target}: a queue with messages is here; convert to a new one, or "
+                f"add to this one with the pipeline replay"
+            )
 
 
 def _refuse_lost_times(target: str, options: dict[str, str], columns: list[str]) -> None:
@@ -135,5 +137,7 @@ def _refuse_lost_times(target: str, options: dict[str, str], columns: list[str])
         named = registry.sniff(Path(target))[0].format
     kind = registry.store_class(named or "penstock")
     if "timestamp_ns" in columns and not kind.capabilities.timestamps:
-        raise RefusedError(f"format {kind.format} keeps no times: leave them out with the option "
-                           f"drop=timestamp_ns, or choose format penstock")  # fmt: skip
+        raise UnsupportedError(
+            f"format {kind.format} keeps no times: leave them out with the option "
+            f"drop=timestamp_ns, or choose format penstock"
+        )

@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from multiprocessing import connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock import Queue
+from penstock.cli.opening import QueueAt
+from penstock.cli.work import Crew, Job
 from tests.cli.conftest import Run
 
 TASKS = """
@@ -159,19 +163,27 @@ def test_a_function_that_is_not_there_is_one_sentence(
 
 def start(place: Path, *more: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "penstock", "work", "tasks:slow", "q", *more]
-    return subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=place, stdout=pipe, stderr=pipe)
 
 
-@pytest.mark.slow  # A signal that comes as a worker starts may be missed: then it takes its grace.
+def stop(crew: subprocess.Popen[bytes]) -> None:
+    """Sends SIGTERM once a message is in hand, and returns when the parent has taken it in."""
+    assert crew.stdout is not None
+    assert crew.stderr is not None
+    assert crew.stdout.readline() == b"begun\n"
+    crew.send_signal(signal.SIGTERM)
+    assert crew.stderr.readline().startswith(b"stopping")
+
+
 def test_a_stop_waits_for_the_message_in_hand(place: Path) -> None:
     fill(place / "q", 3)
     os.mkfifo(place / "go")
     with start(place) as crew:
-        assert crew.stdout is not None
-        assert crew.stdout.readline() == b"begun\n"
-        crew.send_signal(signal.SIGTERM)
+        stop(crew)
         with (place / "go").open("w") as gate:
             gate.write("on")
+        assert crew.stdout is not None
         rest = crew.stdout.read()
     assert crew.returncode == 0, rest
     assert b'"handled": 1' in rest
@@ -180,16 +192,77 @@ def test_a_stop_waits_for_the_message_in_hand(place: Path) -> None:
         assert (queue.lag, queue.get(0).receives) == (2, 1)
 
 
-@pytest.mark.slow  # A signal that comes as a worker starts may be missed: then it takes its grace.
 def test_a_stop_without_grace_kills_and_the_message_comes_again(place: Path) -> None:
     fill(place / "q", 1)
     os.mkfifo(place / "go")
     with start(place, "--grace", "0") as crew:
+        stop(crew)
         assert crew.stdout is not None
-        assert crew.stdout.readline() == b"begun\n"
-        crew.send_signal(signal.SIGTERM)
         rest = crew.stdout.read()
     assert crew.returncode == 1
     assert b'"killed": 1' in rest
     with Queue(place / "q") as queue:
         assert queue.get(5).receives == 2
+
+
+def crew_of(place: Path, function: str) -> Crew:
+    """A crew of one, in this process."""
+    sys.path.insert(0, str(place))
+    fill(place / "q", 1)
+    with Queue(place / "q") as queue:
+        queue.group()
+    at = QueueAt(place / "q")
+    job = Job(function, at, "default", {}, None, 1.0, 1.0, True)
+    return Crew(job, 1, grace_s=60)
+
+
+def test_a_signal_that_comes_as_a_worker_starts_stops_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Crew.start
+
+    def start_under_a_signal(crew: Crew, slot: int) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        begin(crew, slot)
+
+    monkeypatch.setattr(Crew, "start", start_under_a_signal)
+    facts = crew_of(place, "tasks:handle").run()
+    assert facts == {"handled": 0, "failed": 0, "killed": 0}
+
+
+def test_a_signal_that_comes_between_the_look_and_the_wait_ends_the_wait(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew = crew_of(place, "tasks:handle")
+    waits: list[list[Any]] = []
+    usual = connection.wait
+
+    def wait(objects: list[Any], timeout: float | None = None) -> list[Any]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        waits.append(usual(objects, 300))
+        return waits[-1]
+
+    monkeypatch.setattr(connection, "wait", wait)
+    with crew.hearing_signals():
+        crew.wait(300)
+        assert waits == [[crew.woken]]
+    assert crew.must_stop.value
+
+
+def test_a_worker_that_is_just_starting_is_not_killed_by_the_terminal(place: Path) -> None:
+    """At every instant of its life SIGTERM and SIGINT are blocked, or ignored."""
+    crew = crew_of(place, "tasks:handle")
+    crew.start(0)
+    worker = crew.workers[0]
+    masks = {}
+    for line in Path(f"/proc/{worker.pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in ("SigBlk", "SigIgn"):
+            masks[name] = int(value, 16)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        assert (masks["SigBlk"] | masks["SigIgn"]) >> (number - 1) & 1
+        assert worker.pid is not None
+        os.kill(worker.pid, number)
+    worker.join(60)
+    assert (worker.exitcode, handled(place)) == (0, ["0"])
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGTERM, signal.SIGINT}

@@ -8,6 +8,11 @@ doubles each time, and after `--retries` tries it goes to the dead letters.
 One parent watches the workers. A worker that dies is replaced, and its lease goes back by itself.
 SIGTERM or Ctrl-C asks the workers to stop: each finishes the message that it has in hand. A second
 signal, or the end of `--grace`, kills them; then the messages in hand are handed out again.
+
+A signal counts whenever it comes. The parent waits on a pipe that Python writes to when one comes,
+so that none falls between a look at the flag and the wait. A worker is born with these signals
+blocked and unblocks them when it ignores them: the terminal's Ctrl-C, which goes to everyone, never
+kills one that is just starting.
 """
 
 from __future__ import annotations
@@ -21,10 +26,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from ctypes import c_bool, c_uint64
 from dataclasses import dataclass
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,6 +46,7 @@ from penstock.errors import Empty, OptionError, PenstockError, ReceiptError
 POLL_S = 0.25
 RESTART_S = 0.5
 MAX_DEATHS = 5
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 COUNTERS = 2
 HANDLED, FAILED = range(COUNTERS)
 
@@ -182,23 +189,40 @@ class Crew:
         self.must_stop = self.context.RawValue(c_bool, False)
         self.workers: dict[int, BaseProcess] = {}
         self.signals, self.killed, self.deaths, self.done = 0, 0, 0, 0
+        self.woken = -1
 
     def run(self) -> dict[str, int]:
         """Until everyone has stopped; what was done."""
-        before = {
-            one: signal.signal(one, self.on_signal) for one in (signal.SIGTERM, signal.SIGINT)
-        }
-        try:
-            self.watch()
-        finally:
-            self.kill()
-            for one, handler in before.items():
-                signal.signal(one, handler)
+        with self.hearing_signals():
+            try:
+                self.watch()
+            finally:
+                self.kill()
         return {
             "handled": sum(one[HANDLED] for one in self.counters),
             "failed": sum(one[FAILED] for one in self.counters),
             "killed": self.killed,
         }
+
+    @contextmanager
+    def hearing_signals(self) -> Iterator[None]:
+        """Every signal is counted, and ends the wait that it comes in or before."""
+        self.woken, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        fd_before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        before = {one: signal.signal(one, self.on_signal) for one in STOPPING}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+            signal.set_wakeup_fd(fd_before)
+            os.close(told)
+            os.close(self.woken)
+
+    def wait(self, seconds: float, workers: Iterable[int] = ()) -> None:
+        """Until a worker ends, a signal comes, or the time is over."""
+        if self.woken in connection.wait([self.woken, *workers], seconds):
+            os.read(self.woken, 4096)
 
     def on_signal(self, number: int, frame: object) -> None:
         """The first one asks, the second one kills."""
@@ -211,13 +235,14 @@ class Crew:
         while self.signals < 2:
             if self.must_stop.value and stop_by is None:
                 stop_by = time.monotonic() + self.grace_s
+                show.note("stopping once the messages in hand are done; a second signal kills")
             if stop_by is not None and time.monotonic() > stop_by:
                 return
             working = [slot for slot in range(self.count) if self.is_working(slot)]
             if not working:
                 return
             running = [self.workers[slot].sentinel for slot in working if slot in self.workers]
-            connection.wait(running, timeout=POLL_S)
+            self.wait(POLL_S, running)
 
     def is_working(self, slot: int) -> bool:
         """Whether the worker of this slot has not ended yet; one that died is replaced."""
@@ -228,13 +253,25 @@ class Crew:
             return False
         if process is not None:
             self.note_death(process)
+            if self.must_stop.value:  # A signal came while this waited.
+                return False
+        self.start(slot)
+        return True
+
+    def start(self, slot: int) -> None:
+        """A new worker, born with the signals blocked that it is going to ignore."""
         process = self.workers[slot] = self.context.Process(
             target=serve,
             args=(self.job, self.counters[slot], self.must_stop),
             name=f"worker {slot}",
         )
-        process.start()
-        return True
+        # The process that multiprocessing runs beside the workers unblocks what it finds blocked.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def note_death(self, process: BaseProcess) -> None:
         """Gives up once workers do nothing but die: the next one would too."""
@@ -244,7 +281,7 @@ class Crew:
         if self.deaths >= MAX_DEATHS:
             raise WorkersDied(process.exitcode)
         log.warning("a worker died (exit code %s): starting another", process.exitcode)
-        time.sleep(RESTART_S)
+        self.wait(RESTART_S)
 
     def kill(self) -> None:
         """Ends whoever is left; their leases end with them."""
@@ -261,8 +298,9 @@ class Crew:
 def serve(job: Job, counters: Any, must_stop: Any) -> None:
     """A worker's life: one message after the other until told to stop."""
     # The terminal sends Ctrl-C to everyone; it is the parent that decides what it means.
-    for one in (signal.SIGTERM, signal.SIGINT):
+    for one in STOPPING:
         signal.signal(one, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     parent = os.getppid()
     call = _caller(load(job.function))
     with job.open() as queue:

@@ -25,10 +25,10 @@ RUST = ROOT / "rust" / "src"
 # the leaves. `penstock` itself is the front door; what it opens on is below the interfaces.
 LEAVES = {"logs", "errors", "message", "options", "clock"}
 LAYERS = {"_core": 0, "disk": 0, "formats": 1, "engine": 2}
-INTERFACES = {"cli", "sqs", "web", "spark"}
+INTERFACES = {"cli", "sqs", "web", "spark", "kombu", "celery", "dramatiq", "taskiq", "huey"}
 FORMATS = {"penstock", "zbus", "beats", "vqs", "mfq"}
 FRONT_DOOR = ""
-FRONT_DOORS = {"mfq", "beats"}  # Public modules that only name what is elsewhere.
+FRONT_DOORS = {"mfq", "beats", "_kombu_name"}  # Public modules that only name what is elsewhere.
 
 PYTHON_LINES_MAX = 800
 RUST_LINES_MAX = 900

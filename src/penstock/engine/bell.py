@@ -1,0 +1,187 @@
+"""Waiting for many queues at once, by file descriptor.
+
+Each queue that is waited for has a native watch, whose eventfd becomes readable when the queue is
+worth another look. They hang in one epoll together with a bell of our own: a thread sleeps on it,
+or an event loop watches it as one descriptor. Libraries of green threads (gevent, eventlet) take
+`epoll` away and make `poll` or `select` their own: then those are used, and wait without holding
+the other green threads up.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from time import monotonic
+from typing import Any, Protocol
+
+from penstock import _core
+from penstock.engine.folder import Folder, Jobs
+from penstock.engine.queue import Queue
+
+
+class Poller(Protocol):
+    """What `epoll`, `poll` and `select` have in common here."""
+
+    def register(self, descriptor: int) -> None:
+        """Watches it."""
+
+    def unregister(self, descriptor: int) -> None:
+        """Watches it no more."""
+
+    def poll(self, seconds: float | None) -> list[int]:
+        """Those that are readable, after at most `seconds`."""
+
+    def close(self) -> None:
+        """Lets go."""
+
+
+class Epoll:
+    """The usual one."""
+
+    def __init__(self) -> None:
+        """Watches nothing."""
+        self._inner: Any = select.epoll()
+        self.register = lambda descriptor: self._inner.register(descriptor, select.EPOLLIN)
+        self.unregister, self.close = self._inner.unregister, self._inner.close
+        self.fileno = self._inner.fileno
+
+    def poll(self, seconds: float | None) -> list[int]:
+        """Those that are readable."""
+        return [descriptor for descriptor, _ in self._inner.poll(seconds)]
+
+
+class Green:
+    """For green threads, by `poll` or `select` as their library has them."""
+
+    def __init__(self) -> None:
+        """Watches nothing."""
+        self._watched: set[int] = set()
+        self.register, self.unregister = self._watched.add, self._watched.discard
+        self.close = self._watched.clear
+
+    def poll(self, seconds: float | None) -> list[int]:
+        """Those that are readable."""
+        if not hasattr(select, "poll"):
+            return select.select(list(self._watched), [], [], seconds)[0]
+        inner = select.poll()
+        for descriptor in self._watched:
+            inner.register(descriptor, select.POLLIN)
+        limit = None if seconds is None else seconds * 1000
+        return [descriptor for descriptor, _ in inner.poll(limit)]
+
+
+class Inbox:
+    """One queue (or a part of one) that a connection consumes from."""
+
+    def __init__(self, folder: Folder, bell: Bell, name: str, part: str) -> None:
+        """Nothing is opened yet."""
+        self.name, self.part, self._folder, self._bell = name, part, folder, bell
+        self._queue: Queue | None = None
+        self.watch: _core.Watch | None = None
+        self._is_armed = False
+
+    def get(self, visibility_s: float) -> _core.Message | None:
+        """The next message, leased; none when there is none now."""
+        found = self.jobs().group.get_many(1, 0, visibility=visibility_s)
+        if not found:
+            return None
+        return found[0]
+
+    def jobs(self) -> Jobs:
+        """The queue as it is now: it may have been deleted and made again."""
+        jobs = self._folder.jobs(self.name, self.part)
+        if jobs.queue is not self._queue:
+            self.close()
+            self._queue = jobs.queue
+        return jobs
+
+    def arm(self) -> None:
+        """From now on a put raises the descriptor; look once more after it."""
+        jobs = self.jobs()
+        if self.watch is None:
+            self.watch = _core.Watch(jobs.queue.store.need_shared())
+            self._bell.add(self.watch.fileno())
+        if not self._is_armed:
+            self.watch.arm()
+            self._is_armed = True
+
+    def disarm(self) -> None:
+        """There is more than enough to do: producers need not wake us."""
+        if self._is_armed and self.watch is not None:
+            self.watch.disarm()
+            self._is_armed = False
+
+    def wake_in(self) -> float | None:
+        """Seconds until a delay or a lease runs out, or until the dead are looked for."""
+        return self.jobs().group.core.wake_in()
+
+    def close(self) -> None:
+        """Waits no more."""
+        if self.watch is not None:
+            # By hand: forked children have the descriptor too, so it would not leave the epoll.
+            self._bell.drop(self.watch.fileno())
+            self.watch.close()
+        self.watch, self._is_armed, self._queue = None, False, None
+
+
+class Bell:
+    """What a connection sleeps on."""
+
+    def __init__(self) -> None:
+        """Nothing is watched yet."""
+        self._poller: Poller = Epoll() if hasattr(select, "epoll") else Green()
+        self._own = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poller.register(self._own)
+        self._pid = os.getpid()
+
+    def fileno(self) -> int:
+        """One descriptor for everything, for an event loop."""
+        if not isinstance(self._poller, Epoll):
+            raise RuntimeError("green threads have no event loop to give a descriptor to")
+        return int(self._poller.fileno())
+
+    def ring(self) -> None:
+        """Ends a wait, from any thread."""
+        if self._pid == os.getpid():
+            os.eventfd_write(self._own, 1)
+
+    def wait(self, seconds: float | None) -> None:
+        """Sleeps until something rings, at most for `seconds`."""
+        until = None if seconds is None else monotonic() + seconds
+        while True:
+            left = None if until is None else max(0.0, until - monotonic())
+            try:
+                self._hush(self._poller.poll(left))
+                return
+            except InterruptedError:
+                continue
+
+    def hush(self) -> None:
+        """What rang has been heard."""
+        self._hush(self._poller.poll(0))
+
+    def _hush(self, rung: list[int]) -> None:
+        for descriptor in rung:
+            try:
+                os.eventfd_read(descriptor)
+            except BlockingIOError:
+                continue
+            except OSError:  # A watch that was closed meanwhile.
+                self.drop(descriptor)
+
+    def add(self, descriptor: int) -> None:
+        """It is watched from now on."""
+        self._poller.register(descriptor)
+
+    def drop(self, descriptor: int) -> None:
+        """It is watched no more."""
+        try:
+            self._poller.unregister(descriptor)
+        except (OSError, KeyError, ValueError):
+            return
+
+    def close(self) -> None:
+        """Lets go."""
+        self._poller.close()
+        if self._pid == os.getpid():
+            os.close(self._own)

@@ -1,0 +1,699 @@
+"""kombu, and so Celery, without a broker: a folder of queues is the broker.
+
+    import penstock.kombu                                # gives the short name to kombu
+    app = Celery("shop", broker="penstock:///var/lib/jobs")
+
+A kombu queue is a penstock queue under the folder: acks are acks of leases, so what a killed worker
+had goes to another one as soon as that is noticed; the visibility timeout is the lease's; an ETA is
+a delay. A queue has a part for each priority that is used, and one for what is delayed: a log gives
+space back in order, and what waits for next week must not hold the rest. Exchanges and bindings are
+one small file that all processes share, so direct, topic and fan-out exchanges work between them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from itertools import count
+from queue import Empty
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from kombu.transport import virtual
+from kombu.transport.base import to_rabbitmq_queue_arguments
+from kombu.utils.json import dumps, loads
+
+from penstock import __version__, _core
+from penstock import _kombu_name as _kombu_name
+from penstock.engine.bell import Bell, Inbox
+from penstock.engine.folder import FOR_EVER_S, Folder
+from penstock.errors import (
+    ClosedError,
+    OptionError,
+    PenstockError,
+    PoisonedError,
+    ReceiptError,
+    StorageError,
+)
+from penstock.kombu.state import State
+from penstock.logs import logger
+
+BURST = 16
+"""Messages that are handed on before the event loop may look after others."""
+SWEEP_S = 5.0
+"""How often queues are looked for whose consumers have gone."""
+UNUSED_S = 86400.0
+"""How long a queue that goes with its consumers outlives them, when it does not say."""
+PARTED_DELAY_S = 1.0
+"""What is held back for longer goes to a part of its own."""
+QUEUE_OPTIONS = ("durability", "max_bytes", "max_message_bytes", "segment_bytes", "compression")
+
+
+class Message(virtual.Message):  # type: ignore[misc]  # kombu has no types
+    """A message of kombu's, with the lease behind it."""
+
+    def __init__(self, payload: dict[str, Any], channel: Channel, **keywords: Any) -> None:
+        """Made from what `Channel._get` answers."""
+        self.lease: _core.Message | None = payload.pop("lease", None)
+        super().__init__(payload, channel=channel, **keywords)
+
+
+class QoS(virtual.QoS):  # type: ignore[misc]
+    """Prefetch counts as kombu has them; acks and rejects go to the leases."""
+
+    def ack(self, delivery_tag: int) -> None:
+        """It is done."""
+        self._finish(self._delivered.get(delivery_tag))
+        super().ack(delivery_tag)
+        self.channel.has_room()
+
+    def reject(self, delivery_tag: int, requeue: bool = False) -> None:
+        """It goes back, or goes away."""
+        if not requeue:
+            self._finish(self._delivered.get(delivery_tag))
+        super().reject(delivery_tag, requeue=requeue)
+        self.channel.has_room()
+
+    def _finish(self, message: Message | None) -> None:
+        if message is not None and message.lease is not None:
+            finish(message.lease)
+
+    def restore_unacked_once(self, stderr: Any = None) -> None:
+        """Everything that was not acked goes back, unless it is a parent's."""
+        if self.channel.is_ours:
+            super().restore_unacked_once(stderr=stderr)
+
+
+def finish(lease: _core.Message) -> None:
+    """Acks; a lease that ran out meanwhile is said, and is no error: someone else has the task."""
+    try:
+        lease.ack()
+    except (ReceiptError, ClosedError) as error:
+        logger("kombu").warning("a task was acked too late and may run again: %s", error)
+
+
+class Channel(virtual.Channel):  # type: ignore[misc]
+    """One channel: declares, publishes, consumes."""
+
+    supports_fanout = True
+    body_encoding = None
+    """Bodies are bytes in a queue: they need no base64."""
+
+    visibility_timeout: float = 0.0
+    """A lease that is this many seconds old ends; 0: only with its process."""
+    eta_as_delay = True
+    """Tasks with an ETA or a countdown stay in the queue until they are due."""
+    from_transport_options = (
+        *virtual.Channel.from_transport_options, "visibility_timeout", "eta_as_delay",
+    )  # fmt: skip
+
+    def __init__(self, connection: Transport, **keywords: Any) -> None:
+        """Made by `Connection.channel`."""
+        super().__init__(connection, **keywords)
+        self._tags = count(1)
+        self._seats: dict[str, int] = {}
+        self._pid = os.getpid()
+
+    @property
+    def is_ours(self) -> bool:
+        """Not in a forked child: there it is the parent who has leases and consumers."""
+        return self._pid == os.getpid()
+
+    @property
+    def _lease_s(self) -> float:
+        return self.visibility_timeout or FOR_EVER_S
+
+    def has_room(self) -> None:
+        """A message is done: the next may come, if it waited for that."""
+        if self.connection is not None:
+            self.connection.has_room()
+
+    # ── exchanges and bindings ─────────────────────────────────────────────────────────────
+
+    def exchange_declare(self, exchange: str | None = None, *args: Any, **keywords: Any) -> None:
+        """Declares an exchange for everyone."""
+        self.state.refresh()
+        if exchange in self.state.exchanges:
+            super().exchange_declare(exchange, *args, **keywords)  # Compares; changes nothing.
+            return
+        with self.state.changing():
+            super().exchange_declare(exchange, *args, **keywords)
+
+    def exchange_delete(self, exchange: str, *args: Any, **keywords: Any) -> None:
+        """Deletes an exchange and its bindings; queues stay."""
+        with self.state.changing():
+            for key in [key for key in self.state.bindings if key.exchange == exchange]:
+                self.state.binding_delete(*key)
+            self.state.exchanges.pop(exchange, None)
+
+    def queue_bind(
+        self, queue: str, exchange: str | None = None, routing_key: str = "",
+        arguments: Any = None, **keywords: Any,
+    ) -> None:  # fmt: skip
+        """Binds for everyone."""
+        exchange = exchange or "amq.direct"
+        self.state.refresh()
+        if not self.state.has_binding(queue, exchange, routing_key):
+            with self.state.changing():
+                if exchange.startswith("amq.") and exchange not in self.state.exchanges:
+                    super().exchange_declare(exchange, exchange.removeprefix("amq."))
+                super().queue_bind(queue, exchange, routing_key, arguments, **keywords)
+
+    def _queue_bind(self, *_: Any) -> None:
+        """Nothing: bindings are kept when `changing` ends."""
+
+    def queue_unbind(self, *args: Any, **keywords: Any) -> None:
+        """Unbinds for everyone."""
+        with self.state.changing():
+            super().queue_unbind(*args, **keywords)
+
+    def get_table(self, exchange: str) -> Any:
+        """The bindings of an exchange, as they are now."""
+        self.state.refresh()
+        return super().get_table(exchange)
+
+    def typeof(self, exchange: str, default: str = "direct") -> Any:
+        """The kind of an exchange, as it is now."""
+        self.state.refresh()
+        return super().typeof(exchange, default)
+
+    # ── queues ─────────────────────────────────────────────────────────────────────────────
+
+    def prepare_queue_arguments(self, arguments: Any, **keywords: Any) -> Any:
+        """Times to live and to expire, by the names that AMQP has for them."""
+        return to_rabbitmq_queue_arguments(arguments, **keywords)
+
+    def _new_queue(self, queue: str, **keywords: Any) -> None:
+        self.state.refresh()
+        if queue not in self.state.queues:
+            arguments = keywords.get("arguments") or {}
+            goes = bool(keywords.get("auto_delete") or keywords.get("exclusive"))
+            with self.state.changing():
+                told = {"arguments": arguments, "auto_delete": goes, "parts": [""]}
+                self.state.queues.setdefault(queue, told)
+        self.connection.folder.jobs(queue)
+
+    def _has_queue(self, queue: str, **_: Any) -> bool:
+        self.state.refresh()
+        return queue in self.state.queues
+
+    def _parts(self, queue: str) -> list[str]:
+        """The parts of a queue, the most urgent first."""
+        self.state.refresh()
+        return self.state.queues.get(queue, {}).get("parts", [""])  # type: ignore[no-any-return]
+
+    def _need_part(self, queue: str, part: str) -> None:
+        if part in self._parts(queue):
+            return
+        with self.state.changing():
+            found = self.state.queues.setdefault(
+                queue, {"arguments": {}, "auto_delete": False, "parts": [""]}
+            )
+            found["parts"] = sorted({*found["parts"], part}, key=urgency)
+        # Whoever sleeps on this queue looks again, and finds the new part.
+        self.connection.folder.jobs(queue).queue.store.need_shared().signal()
+
+    def _size(self, queue: str) -> int:
+        sizes = 0
+        for part in self._parts(queue):
+            if self.connection.folder.exists(queue, part):
+                group = self.connection.folder.jobs(queue, part).group
+                sizes += group.lag + group.core.counts()["ready"]
+        return sizes
+
+    def _purge(self, queue: str) -> int:
+        """Takes what nobody has; what is held back for later goes too."""
+        gone = 0
+        for part in self._parts(queue):
+            if not self.connection.folder.exists(queue, part):
+                continue
+            jobs = self.connection.folder.jobs(queue, part)
+            while found := jobs.group.get_many(1000, 0):
+                gone += len(found)
+                for message in found:
+                    message.ack()
+            counts = jobs.group.core.counts()
+            if counts["delayed"] and not counts["leased"]:
+                gone += counts["delayed"]
+                jobs.queue.purge()
+        return gone
+
+    def queue_delete(
+        self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any
+    ) -> None:
+        """Deletes a queue for everyone: folder, bindings and all."""
+        if (if_empty and self._size(queue)) or (if_unused and self.connection.is_consumed(queue)):
+            return
+        with self.state.changing():
+            parts = self._parts(queue)
+            for key in list(self.state.queue_index.get(queue, ())):
+                super().queue_unbind(*key)
+            self.state.queue_bindings_delete(queue)
+            self.state.queues.pop(queue, None)
+            for part in parts:
+                self.connection.folder.delete(queue, part)
+
+    # ── publishing ─────────────────────────────────────────────────────────────────────────
+
+    def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
+        declared = self._has_queue(queue)
+        properties, headers = message["properties"], message.get("headers") or {}
+        if not declared:
+            if properties.get("delivery_mode") == 1:
+                return  # An answer to someone who has gone.
+            self._new_queue(queue)
+        delay_s = self._delay_of(headers)
+        part = "d" if delay_s >= PARTED_DELAY_S else ""
+        if not part and (priority := self._get_message_priority(message)):
+            part = f"p{priority}"
+        if part:
+            self._need_part(queue, part)
+        body: Any = message.get("body")
+        is_text = isinstance(body, str)
+        envelope = {name: found for name, found in message.items() if name != "body"}
+        told = {"kombu": dumps({**envelope, "is_text": is_text})}
+        expires_at = self._expiry(queue, properties)
+        if expires_at is not None:
+            told["expires"] = repr(expires_at)
+        self.connection.folder.jobs(queue, part).queue.put(
+            body.encode("utf-8", "surrogatepass") if is_text else bytes(body or b""),
+            id=short(headers.get("id")), tag=short(headers.get("task")), headers=told,
+            delay=delay_s or None,
+        )  # fmt: skip
+
+    def _put_fanout(self, exchange: str, message: dict[str, Any], _: str, **keywords: Any) -> None:
+        for queue in sorted({bound for _, _, bound in self.get_table(exchange)}):
+            self._put(queue, message, **keywords)
+
+    def _delay_of(self, headers: dict[str, Any]) -> float:
+        eta = headers.get("eta") if self.eta_as_delay else None
+        if not isinstance(eta, str):
+            return 0.0
+        try:
+            when = datetime.fromisoformat(eta)
+        except ValueError:
+            return 0.0  # The worker will say what is wrong with it.
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=UTC)
+        return min(FOR_EVER_S, max(0.0, when.timestamp() - time.time()))
+
+    def _expiry(self, queue: str, properties: dict[str, Any]) -> float | None:
+        arguments = self.state.queues.get(queue, {}).get("arguments") or {}
+        limits = [properties.get("expiration"), arguments.get("x-message-ttl")]
+        found = [int(limit) for limit in limits if limit is not None]
+        return time.time() + min(found) / 1000 if found else None
+
+    # ── consuming ──────────────────────────────────────────────────────────────────────────
+
+    def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
+        """The next message of a queue, the most urgent part first; `Empty` when there is none."""
+        for part in self._parts(queue):
+            inbox = self.connection.inbox(queue, part)
+            while (found := inbox.get(self._lease_s)) is not None:
+                payload = self._payload(found)
+                if payload is not None:
+                    return payload
+                finish(found)
+        raise Empty()
+
+    def _payload(self, found: _core.Message) -> dict[str, Any] | None:
+        """A message as kombu has it; none when its time is over."""
+        headers = found.headers
+        expires_at = headers.get("expires")
+        if expires_at is not None and float(expires_at) <= time.time():
+            return None
+        payload: dict[str, Any] = loads(headers.get("kombu", "{}"))
+        body: Any = found.body
+        if payload.pop("is_text", True):
+            body = body.decode("utf-8", "surrogatepass")
+        properties = payload.setdefault("properties", {})
+        properties["delivery_tag"] = next(self._tags)
+        info = properties.setdefault("delivery_info", {})
+        info["redelivered"] = found.receives > 1
+        return payload | {"body": body, "lease": found}
+
+    def _restore(self, message: Message) -> None:
+        """Hands a message out again, to anyone."""
+        if message.lease is not None and self.is_ours:
+            with suppress(ReceiptError, ClosedError):  # Then someone else has it already.
+                message.lease.nack()
+
+    def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Message | None:
+        """The next message, or none."""
+        try:
+            payload = self._get(queue)
+        except Empty:
+            return None
+        return self._received(payload, no_ack)
+
+    def _received(self, payload: dict[str, Any], no_ack: bool) -> Message:
+        message = Message(payload, self)
+        if not no_ack:
+            self.qos.append(message, message.delivery_tag)
+        elif message.lease is not None:
+            finish(message.lease)
+        return message
+
+    def basic_consume(
+        self, queue: str, no_ack: bool, callback: Callable[[Message], Any], consumer_tag: str,
+        **_: Any,
+    ) -> None:  # fmt: skip
+        """Calls `callback` with what comes."""
+        self._sit_down(queue)
+        self._tag_to_queue[consumer_tag] = queue
+        self._active_queues.append(queue)
+        self._consumers.add(consumer_tag)
+        self.connection._callbacks[queue] = lambda payload: callback(
+            self._received(payload, no_ack)
+        )
+        self._reset_cycle()
+        self.connection.bell.ring()
+
+    def basic_cancel(self, consumer_tag: str) -> None:
+        """Consumes no more; a queue that lives by its consumers goes with the last."""
+        queue = self._tag_to_queue.get(consumer_tag)
+        super().basic_cancel(consumer_tag)
+        if queue is None or queue in self._active_queues:
+            return
+        seat = self._seats.pop(queue, None)
+        if seat is not None:
+            os.close(seat)
+        if self.is_ours and self.connection is not None:
+            self.connection.leave(queue)
+            if self.state.queues.get(queue, {}).get("auto_delete"):
+                self.queue_delete(queue, if_unused=True)
+
+    def _sit_down(self, queue: str) -> None:
+        """As long as this process lives, others see that the queue has a consumer."""
+        self._new_queue(queue)
+        if queue not in self._seats:
+            self._seats[queue] = seat = self.connection.seat(queue)
+            fcntl.flock(seat, fcntl.LOCK_SH)
+
+    def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None:
+        """Acks one message, or all up to it."""
+        if multiple:
+            for tag in [tag for tag in self.qos._delivered if tag < delivery_tag]:
+                if tag not in self.qos._dirty:
+                    self.qos.ack(tag)
+        self.qos.ack(delivery_tag)
+
+    def basic_qos(self, *args: Any, **keywords: Any) -> None:
+        """Another prefetch count."""
+        super().basic_qos(*args, **keywords)
+        self.has_room()
+
+    def close(self) -> None:
+        """Gives back what was not acked."""
+        super().close()
+        for seat in self._seats.values():
+            os.close(seat)
+        self._seats.clear()
+
+
+Channel.Message, Channel.QoS = Message, QoS
+
+
+def urgency(part: str) -> tuple[int, str]:
+    """Sorts parts: high priorities, then what was due later, then the rest."""
+    return (-int(part[1:]) if part.startswith("p") else 0, "" if part == "d" else "~")
+
+
+def short(text: Any) -> str | None:
+    """An id or a task's name, to find messages by; nothing depends on it."""
+    return text if isinstance(text, str) and 0 < len(text) <= 120 and text.isprintable() else None
+
+
+class Transport(virtual.Transport):  # type: ignore[misc]
+    """A connection to a folder."""
+
+    can_parse_url = True
+    default_port = None
+    driver_type = driver_name = "penstock"
+    implements = virtual.Transport.implements.extend(
+        asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"]), heartbeats=False
+    )
+    connection_errors = (
+        *virtual.Transport.connection_errors, ClosedError, PoisonedError, StorageError,
+    )  # fmt: skip
+    channel_errors = (*virtual.Transport.channel_errors, PenstockError)
+
+    def __init__(self, client: Any, **keywords: Any) -> None:
+        """Opens the folder that the URL names."""
+        super().__init__(client, **keywords)
+        path, asked = parse(client.hostname or "")
+        given = {**asked, **client.transport_options}
+        options = {name: given[name] for name in QUEUE_OPTIONS if name in given}
+        where = path or given.get("folder") or need(client)
+        self._folder_of = partial(Folder.shared, where, **options)
+        self._folder: Folder | None = None
+        self._state: State | None = None
+        self._inboxes: dict[tuple[str, str], Inbox] = {}
+        self._bell: Bell | None = None
+        self._loop: Any = None
+        self._timer: Any = None
+        self._turn = 0
+        self._is_full = False
+        self._unused: dict[str, float] = {}
+        self._swept_at = time.monotonic()
+
+    # ── what a connection has open ─────────────────────────────────────────────────────────
+
+    @property
+    def folder(self) -> Folder:
+        """The folder, open as long as the connection is."""
+        if self._folder is None:
+            self._folder = self._folder_of()
+        return self._folder
+
+    @property
+    def state(self) -> State:
+        """Exchanges, bindings and queues."""
+        if self._state is None:
+            self._state = State(self.folder.path)
+        return self._state
+
+    @state.setter
+    def state(self, _: Any) -> None:
+        """Passed over: virtual transports begin with an empty one, ours is in the folder."""
+
+    @property
+    def bell(self) -> Bell:
+        """What rings when a queue has news."""
+        if self._bell is None:
+            self._bell = Bell()
+        return self._bell
+
+    def inbox(self, queue: str, part: str) -> Inbox:
+        """One part of a queue, as this connection consumes it."""
+        found = self._inboxes.get((queue, part))
+        if found is None:
+            found = self._inboxes[queue, part] = Inbox(self.folder, self.bell, queue, part)
+        return found
+
+    def leave(self, queue: str) -> None:
+        """Nobody here consumes the queue any more."""
+        if not any(queue in channel._active_queues for channel in self.channels):
+            for key in [key for key in self._inboxes if key[0] == queue]:
+                self._inboxes.pop(key).close()
+
+    def seat(self, queue: str) -> int:
+        """The queue's folder as a descriptor, to be locked by whoever consumes."""
+        return os.open(self.folder.path_of(queue), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def is_consumed(self, queue: str) -> bool:
+        """Whether anybody's consumer lives."""
+        try:
+            seat = self.seat(queue)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(seat, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(seat)
+        return False
+
+    def _sweep(self) -> None:
+        """Deletes queues whose time without a consumer is over: a killed one said no goodbye."""
+        now = time.monotonic()
+        if now - self._swept_at < SWEEP_S or not self.channels:
+            return
+        self._swept_at = now
+        self.state.refresh()
+        for queue, found in list(self.state.queues.items()):
+            limit_ms = (found.get("arguments") or {}).get("x-expires")
+            limit_s = UNUSED_S if limit_ms is None else int(limit_ms) / 1000
+            if limit_ms is None and not found.get("auto_delete"):
+                continue
+            if self.is_consumed(queue):
+                self._unused.pop(queue, None)
+            elif now - self._unused.setdefault(queue, now) >= limit_s:
+                self._unused.pop(queue, None)
+                self.channels[0].queue_delete(queue, if_unused=True)
+
+    # ── delivering ─────────────────────────────────────────────────────────────────────────
+
+    def _consumed(self) -> Iterator[tuple[Channel, str]]:
+        """Every queue that is consumed here, each in turn the first; `_is_full` is set aside."""
+        pairs = [
+            (channel, queue)
+            for channel in self.channels
+            if self._may_consume(channel)
+            for queue in channel._active_queues
+        ]
+        if pairs:
+            self._turn = (self._turn + 1) % len(pairs)
+            yield from pairs[self._turn :] + pairs[: self._turn]
+
+    def _may_consume(self, channel: Channel) -> bool:
+        if not channel._active_queues or channel.qos.can_consume():
+            return True
+        self._is_full = True
+        return False
+
+    def _deliver_one(self) -> bool:
+        self._is_full = False
+        for channel, queue in self._consumed():
+            try:
+                payload = channel._get(queue)
+            except Empty:
+                continue
+            self._deliver(payload, queue)
+            return True
+        return False
+
+    def _arm(self) -> None:
+        for channel, queue in self._consumed():
+            for part in channel._parts(queue):
+                self.inbox(queue, part).arm()
+
+    def _wake_in(self) -> float | None:
+        found = [inbox.wake_in() for inbox in self._inboxes.values()]
+        return min((seconds for seconds in found if seconds is not None), default=None)
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+        """Hands on one message; sleeps until one comes, at most `timeout` seconds."""
+        self._sweep()
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._deliver_one():
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError("no message came in time")
+            self._arm()
+            if self._deliver_one():
+                return
+            waits = [seconds for seconds in (left, self._wake_in()) if seconds is not None]
+            self.bell.wait(min([*waits, SWEEP_S]))
+            self._sweep()
+
+    def has_room(self) -> None:
+        """A message was acked; from any thread."""
+        if self._is_full and self._bell is not None:
+            self._bell.ring()
+
+    # ── kombu's event loop ─────────────────────────────────────────────────────────────────
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """The loop watches one descriptor for all queues."""
+        self._loop = loop
+        loop.add_reader(self.bell.fileno(), self.on_readable)
+        self.bell.ring()
+
+    def on_readable(self, *_: Any) -> None:
+        """Hands on what is there, and sees to it that the next comes."""
+        self.bell.hush()
+        self._sweep()
+        for handed in range(BURST):
+            if self._deliver_one():
+                if handed == 1:
+                    for inbox in self._inboxes.values():
+                        inbox.disarm()
+                continue
+            self._arm()
+            if not self._deliver_one():
+                self._set_timer()
+                return
+        self.bell.ring()  # There may be more, after the others' turn.
+
+    def _set_timer(self) -> None:
+        """No signal says that a delay or a lease has run out."""
+        seconds = self._wake_in()
+        seconds = SWEEP_S if seconds is None else min(seconds, SWEEP_S)
+        at = time.monotonic() + seconds
+        if self._timer is not None and time.monotonic() < self._timer[0] <= at:
+            return
+        if self._timer is not None:
+            self._timer[1].cancel()
+        self._timer = (at, self._loop.call_later(seconds, self._ring))
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._bell is not None:
+            self._bell.ring()
+
+    # ── life ───────────────────────────────────────────────────────────────────────────────
+
+    def establish_connection(self) -> Any:
+        """Opens the folder: whatever is wrong with it is said here."""
+        self.state.refresh()
+        return super().establish_connection()
+
+    def verify_connection(self, connection: Any) -> bool:
+        """A folder does not hang up."""
+        return self._folder is not None
+
+    def close_connection(self, connection: Any) -> None:
+        """Closes the channels and gives the folder back."""
+        super().close_connection(connection)
+        if self._timer is not None:
+            self._timer[1].cancel()
+            self._timer = None
+        if self._bell is not None:
+            if self._loop is not None:
+                with suppress(Exception):
+                    self._loop.remove_reader(self._bell.fileno())
+            for inbox in self._inboxes.values():
+                inbox.close()
+            self._bell.close()
+        self._inboxes, self._bell, self._loop = {}, None, None
+        if self._folder is not None:
+            self._folder.release()
+        self._folder = self._state = None
+
+    def driver_version(self) -> str:
+        """Which penstock this is."""
+        return __version__
+
+    def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
+        """The URL: there is no password in it."""
+        return uri
+
+    @property
+    def default_connection_params(self) -> dict[str, Any]:
+        """Nothing that a folder needs."""
+        return {"hostname": None, "port": None, "virtual_host": "/"}
+
+
+Transport.Channel = Channel
+
+
+def parse(url: str) -> tuple[str, dict[str, str]]:
+    """The folder that a URL names, and the options behind it."""
+    _, _, rest = url.rpartition("://") if "://" in url else ("", "", "")
+    path, _, query = rest.partition("?")
+    return unquote(path), dict(parse_qsl(query))
+
+
+def need(client: Any) -> str:
+    """An error: nobody has said where."""
+    raise OptionError("broker_url", client.hostname, "a folder, as in penstock:///var/lib/jobs")
+
+
+__all__ = ["Channel", "Message", "QoS", "Transport"]

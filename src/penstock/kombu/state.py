@@ -1,0 +1,113 @@
+"""Exchanges, queues and bindings: one small file in the folder, shared by all processes.
+
+It is replaced as a whole under a lock, so a reader sees one state or the next; and it is read
+again only when it has changed, which costs a publisher one `stat`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kombu.transport.virtual.base import BrokerState, binding_key_t
+from kombu.transport.virtual.exchange import STANDARD_EXCHANGE_TYPES
+
+from penstock.disk import files
+from penstock.errors import FormatError
+
+FILE, LOCK = "exchanges.json", "exchanges.lock"
+
+
+class State(BrokerState):  # type: ignore[misc]  # kombu has no types
+    """What kombu's channels look at, kept in a folder."""
+
+    queues: dict[str, dict[str, Any]]
+    """What was declared: `arguments`, `auto_delete`, and which `parts` the queue has."""
+
+    def __init__(self, folder: Path) -> None:
+        """Reads what is there."""
+        super().__init__()
+        self.queues = {}
+        self._path, self._lock_path = folder / FILE, folder / LOCK
+        self._seen: tuple[int, int] | None = None
+        self._turn = threading.RLock()
+        self._depth = 0
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Takes over what others have changed."""
+        try:
+            found = os.stat(self._path)  # noqa: PTH116  (at each publish)
+            seen = (found.st_ino, found.st_mtime_ns)
+        except FileNotFoundError:
+            seen = None
+        if seen != self._seen and not self._depth:
+            with self._turn:
+                self._load()
+                self._seen = seen
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Nobody else changes anything meanwhile; what has changed at the end is written."""
+        with self._turn:
+            if self._depth:
+                yield
+                return
+            file = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                self._load()
+                before = self._as_json()
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+                after = self._as_json()
+                if after != before:
+                    files.write_json(self._path, after)
+                self._seen = None
+            finally:
+                os.close(file)
+
+    # ── the file ───────────────────────────────────────────────────────────────────────────
+
+    def _as_json(self) -> dict[str, Any]:
+        plain = ("type", "durable", "auto_delete", "arguments")
+        return {
+            "version": 1,
+            "exchanges": {
+                name: {key: found.get(key) for key in plain}
+                for name, found in self.exchanges.items()
+            },
+            "bindings": [[*key, arguments] for key, arguments in self.bindings.items()],
+            "queues": {name: dict(found) for name, found in self.queues.items()},
+        }
+
+    def _load(self) -> None:
+        found = files.read_json(self._path)
+        if found is None:
+            if self._path.exists():
+                advice = "delete it: workers declare what they need when they start again"
+                raise FormatError(self._path, "no exchanges and bindings", advice)
+            found = {"version": 1, "exchanges": {}, "bindings": [], "queues": {}}
+        if found.get("version") != 1:
+            version = f"version {found.get('version')!r}, expected 1"
+            raise FormatError(self._path, version, "use the newer penstock that wrote it")
+        self.exchanges = {name: {**one, "table": []} for name, one in found["exchanges"].items()}
+        self.queues = dict(found["queues"])
+        self.bindings, self.queue_index = {}, defaultdict(set)
+        for queue, exchange, routing_key, arguments in found["bindings"]:
+            key = binding_key_t(queue, exchange, routing_key)
+            self.bindings[key] = arguments
+            self.queue_index[queue].add(key)
+            if exchange in self.exchanges:
+                kind = STANDARD_EXCHANGE_TYPES[self.exchanges[exchange]["type"]](None)
+                meta = kind.prepare_bind(queue, exchange, routing_key, arguments)
+                self.exchanges[exchange]["table"].append(meta)

@@ -159,10 +159,8 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):  # type: ignore[misc
     def folder(self) -> Folder:
         """Where results are; a forked child opens its own."""
         if self._folder is None or self._folder[0] != os.getpid():
-            news: Any = {
-                "durability": "process", "retention_bytes": NEWS_BYTES, "hold_max_s": NEWS_AGE_S,
-                "retention_age_s": NEWS_AGE_S,
-            }  # fmt: skip
+            news: Any = {"durability": "process", "retention_bytes": NEWS_BYTES}
+            news |= {"retention_age_s": NEWS_AGE_S, "retain_unread_max_s": NEWS_AGE_S}
             found = Folder.shared(Path(self._path).expanduser() / ROOT, **news)
             self._folder = (os.getpid(), found)
         return self._folder[1]

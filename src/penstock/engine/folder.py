@@ -21,7 +21,7 @@ from penstock.disk import files
 from penstock.engine.group import Group
 from penstock.engine.queue import Queue
 from penstock.errors import ClosedError, PenstockError
-from penstock.options import MAX_WINDOW, QueueKeywords
+from penstock.options import MAX_IN_FLIGHT, QueueKeywords
 
 MIB = 1 << 20
 NAME_BYTES_MAX = 72
@@ -29,7 +29,7 @@ FOR_EVER_S = 4e9
 DEFAULTS: QueueKeywords = {
     # What every worker is done with goes; what nobody has taken stays for as long as it takes.
     "retention_bytes": 1,
-    "hold_max_s": FOR_EVER_S,
+    "retain_unread_max_s": FOR_EVER_S,
     "segment_bytes": 16 * MIB,
 }
 
@@ -65,7 +65,7 @@ class Jobs:
         """Opens the group too: without one, retention would not know that anybody waits."""
         self.queue = queue
         self.inode = queue.path.stat().st_ino
-        self.group: Group = queue.group(window=MAX_WINDOW)
+        self.group: Group = queue.group(max_in_flight=MAX_IN_FLIGHT)
 
 
 class Folder:

@@ -5,19 +5,25 @@
     spark = penstock.spark.session("orders")
     spark.read.format("penstock").load("/data/orders").groupBy("tag").count().show()
 
-The format registers itself; `register` is for sessions whose search is switched off.
+    penstock.spark.sql(spark, "SELECT tag, count(*) FROM {q} GROUP BY tag", q="/data/orders").show()
+
+The second reads no column but `tag`: `sql` and `table` say what a query needs, which Spark does not
+tell a Python source by itself. The format registers itself; `register` is for sessions whose
+search is switched off.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.spark.pruning import sql as sql
+from penstock.spark.pruning import table as table
 from penstock.spark.session import session as session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "session"]
+__all__ = ["register", "session", "sql", "table"]
 
 
 def register(spark: SparkSession) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,37 +12,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.errors import OptionError
 from penstock.spark import queues, reading, tables
+from penstock.spark.bounds import Bounds, TagFilter
 from penstock.spark.options import SourceOptions
 from penstock.spark.queues import Source
-from penstock.spark.reading import TagFilter
 from penstock.spark.schema import Shape
-from penstock.spark.spans import Span
 from penstock.spark.tasks import Task, tasks
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-FAR = 2**63 - 1
-EVERY_TAG = TagFilter()
-
-
-@dataclass
-class Bounds:
-    """What the filters leave over; only ever narrower than the query."""
-
-    first_offset: int = 0
-    last_offset: int = FAR
-    first_ns: int = -FAR
-    last_ns: int = FAR
-    tags: TagFilter = EVERY_TAG
-
-    def leaves(self, span: Span) -> bool:
-        """Whether the span may hold a row that passes."""
-        if span.end <= self.first_offset or span.start > self.last_offset:
-            return False
-        if span.first_ns is None or span.last_ns is None:
-            return True
-        return span.first_ns <= self.last_ns and span.last_ns >= self.first_ns
 
 
 class BatchReader(DataSourceReader):
@@ -51,7 +28,9 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         """For the columns of `schema`."""
         self.options, self.schema = options, schema
-        self.bounds = Bounds(tags=TagFilter(options.tags))
+        self.bounds = Bounds.from_text(options.bounds)
+        if options.tags:  # Of two filters on tags, Spark itself checks the one in the query.
+            self.bounds = replace(self.bounds, tags=TagFilter(options.tags))
 
     def partitions(self) -> list[InputPartition]:
         """The tasks, with absolute offsets."""

@@ -65,6 +65,8 @@ class SourceOptions:
     pushdown: bool = False
     """Take filters over from Spark. Only for a table that is used in one query alone: Spark 4.3
     keeps the filters of one query for the next one on the same DataFrame, which then lacks rows."""
+    bounds: str = ""
+    """Offsets, times and tags outside of which no row is used: written by `penstock.spark.sql`."""
     group: str = ""
     """The group whose cursor follows a stream."""
     retain_unread: bool = True
@@ -132,6 +134,7 @@ SPELLED = {
     "minPartitions": "min_partitions",
     "failOnDataLoss": "fail_on_data_loss",
     "pushdown": "pushdown",
+    "bounds": "bounds",
     "group": "group",
     "retainUnread": "retain_unread",
     "keyFile": "key_file",

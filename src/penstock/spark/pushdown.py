@@ -7,21 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import Filter, In
 
 from penstock.engine import positions
-from penstock.spark.batch import EVERY_TAG, BatchReader
-from penstock.spark.reading import TagFilter
+from penstock.spark.batch import BatchReader
 
 
 class PushdownReader(BatchReader):
@@ -38,38 +29,20 @@ class PushdownReader(BatchReader):
 
     def _take(self, one: Filter) -> bool:
         """Whether no row that fails the filter will be given out."""
-        column = getattr(one, "attribute", ())
-        value = getattr(one, "value", None)
-        bounds = self.bounds
-        if self.options.layout == "kafka":
+        column: tuple[str, ...] = getattr(one, "attribute", ())
+        if self.options.layout == "kafka" or len(column) != 1:
             return False
-        if column == ("tag",):
-            return self._take_tag(one)
-        if column == ("offset",) and isinstance(value, int):
-            if isinstance(one, GreaterThan | GreaterThanOrEqual | EqualTo):
-                bounds.first_offset = max(bounds.first_offset, value)
-            if isinstance(one, LessThan | LessThanOrEqual | EqualTo):
-                bounds.last_offset = min(bounds.last_offset, value)
-        if column == ("timestamp",) and isinstance(value, datetime):
-            ns = positions.datetime_ns(value)
-            if isinstance(one, GreaterThan | GreaterThanOrEqual | EqualTo):
-                bounds.first_ns = max(bounds.first_ns, ns)
-            if isinstance(one, LessThan | LessThanOrEqual | EqualTo):
-                bounds.last_ns = min(bounds.last_ns, ns + 999)
-        return False
+        kind, values = type(one).__name__, _values(one)
+        is_taken = column == ("tag",) and self.bounds.takes_tags(kind, values)
+        self.bounds = self.bounds.narrowed(kind, column[0], values)
+        return is_taken
 
-    def _take_tag(self, one: Filter) -> bool:
-        """One filter on tags goes to the core, where a rejected message is never built."""
-        if self.bounds.tags != EVERY_TAG:
-            return False
-        if isinstance(one, EqualTo | In):
-            wanted = one.value if isinstance(one, In) else (one.value,)
-            texts, dialect = [text for text in wanted if text], "exact"
-        elif isinstance(one, StringStartsWith) and one.value:
-            texts, dialect = [one.value], "prefix"
-        else:
-            return False
-        if not texts or any(";" in text or text.strip() != text for text in texts):
-            return False
-        self.bounds.tags = TagFilter(";".join(texts), dialect)
-        return True
+
+def _values(one: Filter) -> list[Any]:
+    """What the column is compared with; times as microseconds since 1970."""
+    value: Any = getattr(one, "value", None)
+    found = list(value) if isinstance(one, In) else [value]
+    return [
+        positions.datetime_ns(each) // 1000 if isinstance(each, datetime) else each
+        for each in found
+    ]

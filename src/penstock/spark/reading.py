@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from penstock import _core
 from penstock.errors import CorruptError, KeyNeededError
 from penstock.formats.base import Damage, SegmentInfo, Store
 from penstock.spark import queues, shipped
+from penstock.spark.bounds import TagFilter
 from penstock.spark.loss import DataLoss, log
 from penstock.spark.options import SourceOptions
 from penstock.spark.schema import Shape
@@ -24,14 +25,6 @@ from penstock.spark.spans import Span
 
 WRONG_KEY = "a frame that its key does not open"
 """What the core says of one. If every frame is like that, none of them is damaged."""
-
-
-@dataclass(frozen=True)
-class TagFilter:
-    """Tags that pass, and how they are compared."""
-
-    text: str = ""
-    dialect: str = "modern"
 
 
 class _Copied:

@@ -16,12 +16,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from penstock.engine import retention
 from penstock.errors import OptionError, UnsupportedError
 from penstock.spark import batch, queues, reading
+from penstock.spark.bounds import TagFilter
 from penstock.spark.follow import Follower
 from penstock.spark.loss import lost
 from penstock.spark.offsets import Offsets, Position
 from penstock.spark.options import SourceOptions
 from penstock.spark.queues import LocalQueue, Source
-from penstock.spark.reading import TagFilter
 from penstock.spark.schema import Shape
 from penstock.spark.spans import Span
 from penstock.spark.tasks import Task, tasks

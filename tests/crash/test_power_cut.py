@@ -26,8 +26,8 @@ pytestmark = pytest.mark.crash
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path("/tmp")
 SEED = int(os.environ.get("PENSTOCK_SEED", "20261115"))
 STATES = int(os.environ.get("PENSTOCK_STATES", "600"))
-"""Sampled of each case, beside every subset of the dirty pages: more than 200,000 in all, in
-about three minutes of one core."""
+"""Sampled of each case. The slow run examines every subset of the dirty pages beside them: more
+than 200,000 states in all."""
 REOPEN_EVERY, VERIFY_EVERY, SNIFF_EVERY = 16, 16, 8
 SECOND_CUT_EVERY, SECOND_CUT_EVERY_OF_FEW = 100, 3
 
@@ -246,16 +246,27 @@ def title(case: tuple[str, dict[str, Any]]) -> str:
     return f"{name}-{options['durability']}-{kind}"
 
 
-@pytest.mark.timeout(1800)  # Three minutes of work in all, which a busy machine makes long.
-@pytest.mark.parametrize("case", CASES, ids=title)
-def test_a_power_cut_anywhere_keeps_what_was_promised(
-    case: tuple[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def cut_case(case: tuple[str, dict[str, Any]], *, every_subset: bool) -> None:
     name, options = case
     recording = record(name, MEMORY / f"penstock-work-{os.getpid()}" / "queue", **options)
-    checked = cut_everywhere(recording, STATES, SEED, every_subset=True)
+    checked = cut_everywhere(recording, STATES, SEED, every_subset=every_subset)
     print(f"{title(case)}: {checked} states, {len(recording.effects)} effects, seed {SEED}")
     assert checked > 100
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", CASES, ids=title)
+def test_a_power_cut_anywhere_keeps_what_was_promised(case: tuple[str, dict[str, Any]]) -> None:
+    cut_case(case, every_subset=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("case", CASES, ids=title)
+def test_every_subset_of_the_pages_that_a_power_cut_leaves(
+    case: tuple[str, dict[str, Any]],
+) -> None:
+    cut_case(case, every_subset=True)
 
 
 class Counter(Examiner):
@@ -265,6 +276,7 @@ class Counter(Examiner):
         self.checked += 1
 
 
+@pytest.mark.slow
 def test_these_are_more_than_two_hundred_thousand_states() -> None:
     work = MEMORY / f"penstock-count-{os.getpid()}" / "queue"
     recordings = (record(name, work, **options) for name, options in CASES)

@@ -104,7 +104,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_writer_loses_nothing(folder: Path, kind: str) -> None:
-    times = {"plain": 1100}.get(kind, 300)
+    times = {"plain": 400}.get(kind, 150)
     in_a_small_process(kill_often, folder, times, KINDS[kind])
 
 
@@ -210,7 +210,7 @@ def never_twice(folder: Path, times: int) -> None:
 
 
 def test_no_nonce_comes_twice_over_kills(folder: Path) -> None:
-    in_a_small_process(never_twice, folder, 300)
+    in_a_small_process(never_twice, folder, 150)
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ def kills(spark: SparkSession, folder: Path, count: int) -> None:
 
 
 def test_a_stream_survives_its_python_processes(spark: SparkSession, tmp_path: Path) -> None:
-    kills(spark, tmp_path, 10)
+    kills(spark, tmp_path, 4)
 
 
 @pytest.mark.slow

@@ -10,11 +10,9 @@ queue's name can be one of theirs.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
-import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,20 +23,16 @@ from celery.backends.base import BaseKeyValueStoreBackend
 from celery.exceptions import ImproperlyConfigured
 from kombu.utils.encoding import bytes_to_str, ensure_bytes
 
-from penstock import _core
-from penstock.disk import files
 from penstock.engine.bell import Bell, Inbox
-from penstock.engine.folder import MIB, Folder, safe_name
+from penstock.engine.folder import MIB, Folder
 from penstock.engine.group import Group
+from penstock.engine.shelf import Shelf
 from penstock.errors import PenstockError
 
 ROOT = "_results"
 """No queue's folder is called so: after `_` stand two hex digits, or what `safe_name` says."""
 NEWS = "news"
 NEWS_BYTES, NEWS_AGE_S = 64 * MIB, 300.0
-SHARDS = 256
-SWEEP_EVERY = 256
-"""So many results are stored between two looks at a shard for expired ones."""
 
 
 class News(BaseResultConsumer):  # type: ignore[misc]  # Celery has no types
@@ -148,9 +142,12 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):  # type: ignore[misc
                 f"result_backend {url!r} names no folder; write penstock+file:///var/lib/jobs"
             )
         self.url = url
-        self._is_synced = "durability=always" in parts.query
         self._folder: tuple[int, Folder] | None = None
-        self._stored = os.getpid()  # Processes that start together sweep different shards.
+        self.shelf = Shelf(
+            Path(self._path).expanduser().absolute() / ROOT,
+            expires_s=self.expires,
+            synced="durability=always" in parts.query,
+        )
         self.result_consumer = self.ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages
         )
@@ -161,7 +158,7 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):  # type: ignore[misc
         if self._folder is None or self._folder[0] != os.getpid():
             news: Any = {"durability": "process", "retention_bytes": NEWS_BYTES}
             news |= {"retention_age_s": NEWS_AGE_S, "retain_unread_max_s": NEWS_AGE_S}
-            found = Folder.shared(Path(self._path).expanduser() / ROOT, **news)
+            found = Folder.shared(self.shelf.path, **news)
             self._folder = (os.getpid(), found)
         return self._folder[1]
 
@@ -169,21 +166,11 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):  # type: ignore[misc
         """The key of a result, as text."""
         return str(bytes_to_str(self.get_key_for_task(task_id)))
 
-    def _file_of(self, key: Any) -> Path:
-        name = safe_name(bytes_to_str(key))
-        return self.folder.path / f"{zlib.crc32(name.encode()) % SHARDS:02x}" / name
-
     # ── what Celery's key-value backends need ──────────────────────────────────────────────
 
     def get(self, key: Any) -> bytes | None:
         """What is stored there; none when nothing is, or its time is over."""
-        try:
-            with files.reading(self._file_of(key)) as stream:
-                if self._is_old(os.fstat(stream.fileno()).st_mtime):
-                    return None
-                return stream.read() or None  # Empty: the power went before it was written.
-        except FileNotFoundError:
-            return None
+        return self.shelf.get(bytes_to_str(key))
 
     def mget(self, keys: list[Any]) -> list[bytes | None]:
         """Several at once."""
@@ -191,56 +178,25 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):  # type: ignore[misc
 
     def set(self, key: Any, value: Any) -> None:
         """Stores, and tells who waits."""
-        path, body = self._file_of(key), ensure_bytes(value)
-        try:
-            _core.replace_file(path, body, synced=self._is_synced)
-        except FileNotFoundError:
-            files.make_folder(path.parent)
-            _core.replace_file(path, body, synced=self._is_synced)
-        text = str(bytes_to_str(key))
-        if text.startswith(bytes_to_str(self.task_keyprefix)):
-            self.folder.jobs(NEWS).queue.put(body, id=text)
-        self._stored += 1
-        if self._stored % SWEEP_EVERY == 0:
-            self._sweep(self._stored // SWEEP_EVERY % SHARDS)
+        name, body = bytes_to_str(key), ensure_bytes(value)
+        self.shelf.set(name, body)
+        if name.startswith(bytes_to_str(self.task_keyprefix)):
+            self.folder.jobs(NEWS).queue.put(body, id=name)
 
     def delete(self, key: Any) -> None:
         """Forgets it."""
-        with suppress(FileNotFoundError):
-            self._file_of(key).unlink()
+        self.shelf.delete(bytes_to_str(key))
 
     def incr(self, key: Any) -> int:
         """Counts, with everyone else: answers this one's number."""
-        path = self._file_of(key)
-        files.make_folder(path.parent)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            number = int(os.pread(file, 32, 0) or b"0") + 1
-            os.pwrite(file, b"%d" % number, 0)
-            return number
-        finally:
-            os.close(file)
+        return self.shelf.incr(bytes_to_str(key))
 
     def expire(self, key: Any, value: Any) -> None:
         """Nothing: a file's age says it."""
 
-    # ── expiry ─────────────────────────────────────────────────────────────────────────────
-
-    def _is_old(self, stored_at: float) -> bool:
-        return bool(self.expires) and stored_at < time.time() - self.expires
-
-    def _sweep(self, shard: int) -> None:
-        folder = self.folder.path / f"{shard:02x}"
-        for name in files.names_in(folder):
-            with suppress(FileNotFoundError):
-                if self._is_old((folder / name).stat().st_mtime):
-                    (folder / name).unlink()
-
     def cleanup(self) -> None:
         """Deletes everything that has expired; `celery beat` calls it, nobody has to."""
-        for shard in range(SHARDS):
-            self._sweep(shard)
+        self.shelf.sweep()
 
     # ── as a value ─────────────────────────────────────────────────────────────────────────
 

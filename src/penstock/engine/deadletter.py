@@ -94,7 +94,7 @@ def refuse_own(group: Group, options: GroupOptions) -> None:
         raise OptionError("dead_letter", named, "another queue than the group's own")
 
 
-def bury(group: Group, message: _core.Message) -> None:
+def bury(group: Group, message: _core.Message, reason: str | None = None) -> None:
     """Puts it to the dead letters with reason and source, then acks it.
 
     In this order: a crash in between leaves it in both queues, never in none.
@@ -104,7 +104,7 @@ def bury(group: Group, message: _core.Message) -> None:
         SOURCE: str(group.queue.path.resolve()),
         GROUP: group.name,
         OFFSET: str(message.offset),
-        REASON: f"handed out {message.receives} times without an ack",
+        REASON: reason or f"handed out {message.receives} times without an ack",
         RECEIVES: str(message.receives),
     }
     _put(queue, message, headers)

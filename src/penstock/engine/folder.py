@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import threading
 from contextlib import suppress
@@ -26,6 +27,8 @@ from penstock.options import MAX_IN_FLIGHT, QueueKeywords
 MIB = 1 << 20
 NAME_BYTES_MAX = 72
 FOR_EVER_S = 4e9
+PART = re.compile(r"_[pdm]\d*")
+"""What `safe_name` never ends with: after `_` it has two hex digits, `_` or `h`."""
 DEFAULTS: QueueKeywords = {
     # What every worker is done with goes; what nobody has taken stays for as long as it takes.
     "retention_bytes": 1,
@@ -164,6 +167,13 @@ class Folder:
         if found is not None:
             with suppress(PenstockError, OSError):
                 found.queue.close()
+
+    def parts(self, name: str) -> list[str]:
+        """The parts that a queue has."""
+        whole = safe_name(name)
+        found = [one for one in files.names_in(self.path) if one.startswith(whole)]
+        ends = [one.removeprefix(whole) for one in found]
+        return [end[1:] for end in ends if end == "" or PART.fullmatch(end)]
 
     def exists(self, name: str, part: str = "") -> bool:
         """Whether there is such a queue."""

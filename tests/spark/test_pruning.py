@@ -85,7 +85,7 @@ def test_segments_that_the_query_rejects_are_not_planned(
         for number in range(200):
             queue.put(b"%d" % number * 500, timestamp_ns=number * 10**9)
         assert len(queue.store.segments(fresh=True)) > 2
-        last = queue.end().tail
+        last = queue.offsets().tail
     path = str(tmp_path / "q")
     query = f"SELECT number FROM {{q}} WHERE offset < {last // 4}"
     whole = penstock.spark.table(spark, path, minPartitions="50")

@@ -1,7 +1,8 @@
 """Bronze: every message as it is, to files, once.
 
 A stream that takes what is there and stops; the next run goes on where this one was. Spark's file
-sink writes each micro-batch once. Files are partitioned by queue and day.
+sink writes each micro-batch once. Files are partitioned by queue and day. Delta and Iceberg tables
+are written by Spark where it has their jars, and else by their Python packages (see `lake`).
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from penstock.spark.pipelines.request import Request, Run
+from penstock.spark.pipelines import lake
+from penstock.spark.pipelines.request import Request, Run, query_id
+from penstock.spark.session import listen_for_callbacks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
-FILES = ("parquet", "orc", "json", "csv", "delta")
+FILES = ("parquet", "orc", "json", "csv", "delta", "iceberg")
 """Formats that are folders of files; others (penstock, Kafka) get the messages and no more."""
 
 
@@ -29,6 +32,8 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     frame = request.stream(spark)
     if is_files and "timestamp" in frame.columns:
         frame = frame.withColumn("date", F.to_date("timestamp"))
+    if lake.is_ours(spark, request.format):
+        return {"to": target, "batches": _to_lake(spark, request, record, frame, target)}
     writer = (
         frame.writeStream.format(request.format)
         .option("path", target)
@@ -40,3 +45,20 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     writer = writer.partitionBy(*by) if by else writer
     batches = record.drain(writer.trigger(**request.trigger()).start())
     return {"to": target, "batches": batches}
+
+
+def _to_lake(
+    spark: SparkSession, request: Request, record: Run, frame: DataFrame, target: str
+) -> int:
+    table = lake.open_table(request, target)
+
+    def write(batch: DataFrame, number: int) -> None:
+        lake.append(table, batch, f"bronze-{query_id(batch)}", number)
+
+    listen_for_callbacks(spark)
+    writer = (
+        frame.writeStream.foreachBatch(write)
+        .option("checkpointLocation", request.checkpoint_folder("bronze"))
+        .queryName(record.id)
+    )
+    return record.drain(writer.trigger(**request.trigger()).start())

@@ -173,6 +173,12 @@ def is_queue(path: Path) -> bool:
     return True
 
 
+def query_id(batch: DataFrame) -> str:
+    """The id of the query whose micro-batch this is; it lives as long as its checkpoint."""
+    found = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    return str(found)
+
+
 OnProgress = Callable[[int], None]
 
 

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from penstock.disk import files
 from penstock.spark import shipped
 from penstock.spark.options import plain
-from penstock.spark.pipelines import bodies
-from penstock.spark.pipelines.request import Request, Run
+from penstock.spark.pipelines import bodies, lake
+from penstock.spark.pipelines.request import Request, Run, query_id
 from penstock.spark.session import listen_for_callbacks
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
     listen_for_callbacks(spark)
     counts = {"good": 0, "bad": 0}
     writer = _Writer(request, target, dead, counts)
+    if lake.is_ours(spark, request.format):
+        writer.table = lake.open_table(request, target)
     query = (
         frame.writeStream.foreachBatch(writer)
         .option("checkpointLocation", request.checkpoint_folder("silver"))
@@ -87,10 +89,11 @@ class _Writer:
 
     def __init__(self, request: Request, target: str, dead: str, counts: dict[str, int]) -> None:
         self.request, self.target, self.dead, self.counts = request, target, dead, counts
+        self.table: lake.Table | None = None
+        """Where a Python package writes the rows."""
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        # The query's own name, which lives as long as its checkpoint and no longer.
-        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        query = query_id(frame)
         frame = frame.persist()
         try:
             good = frame.where(f"{bodies.BAD} is null")
@@ -103,6 +106,9 @@ class _Writer:
             frame.unpersist()
 
     def _store(self, rows: DataFrame, number: int, app: str) -> None:
+        if self.table is not None:
+            lake.append(self.table, rows, app, number)
+            return
         writer = rows.write.format(self.request.format)
         if self.request.format == "delta":
             once = {"txnAppId": app, "txnVersion": str(number)}

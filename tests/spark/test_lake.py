@@ -1,0 +1,85 @@
+"""Delta and Iceberg tables without a jar: written by executors, committed once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.errors import MissingExtraError, OptionError
+from penstock.spark import pipelines
+from penstock.spark.pipelines import Request, lake
+from tests.spark.helpers import bodies, fill
+from tests.spark.test_pipelines import events
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def delta(folder: Path) -> Any:
+    deltalake = pytest.importorskip("deltalake")
+    return deltalake.DeltaTable(str(folder)).to_pyarrow_table()
+
+
+def iceberg(folder: Path) -> Any:
+    catalog = pytest.importorskip("pyiceberg.catalog")
+    found = catalog.load_catalog("penstock", type="sql", uri=f"sqlite:///{folder}/catalog.db")
+    return found.load_table(f"penstock.{folder.name}").scan().to_arrow()
+
+
+READERS: dict[str, Callable[[Path], Any]] = {"delta": delta, "iceberg": iceberg}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format", READERS)
+@pytest.mark.filterwarnings("default")  # Of the packages themselves.
+def test_bronze_lands_once_also_when_a_batch_comes_again(
+    spark: SparkSession, tmp_path: Path, format: str
+) -> None:
+    pytest.importorskip({"delta": "deltalake", "iceberg": "pyiceberg"}[format])
+    path, target = fill(tmp_path / "q", 50), tmp_path / "orders"
+    request = Request([str(path)], to=str(target), format=format)
+
+    def run() -> dict[str, Any]:
+        return pipelines.run(spark, "bronze", request, str(tmp_path / "runs"))
+
+    assert run()["rows"] == 50
+    fill(path, 20, first=50)
+    run()
+    commits = sorted((target / "_checkpoints" / "bronze" / "commits").glob("[0-9]*"))
+    commits[-1].unlink()  # As if the driver had died between the table's commit and its own.
+    run()
+    found = READERS[format](target).sort_by("offset")
+    assert [bytes(body) for body in found.column("body").to_pylist()] == bodies(path)
+    assert found.column("timestamp").to_pylist()[0].tzinfo is not None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format", READERS)
+@pytest.mark.filterwarnings("default")
+def test_silver_writes_typed_columns(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    pytest.importorskip({"delta": "deltalake", "iceberg": "pyiceberg"}[format])
+    path = events(tmp_path / "q", [("a", b'{"n": 1}'), ("a", b'{"n": 1}'), ("b", b"no json")])
+    target = tmp_path / "typed"
+    request = Request([str(path)], to=str(target), format=format, schema="n long")
+    done = pipelines.run(spark, "silver", request, str(tmp_path / "runs"))
+    assert (done["result"]["good"], done["result"]["bad"]) == (1, 1)
+    assert READERS[format](target).column("n").to_pylist() == [1]
+
+
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(MissingExtraError, match=r"penstock\[delta\]"):
+        lake.open_table(Request(["q"], format="delta"), str(tmp_path))
+
+
+@pytest.mark.filterwarnings("default")
+def test_an_iceberg_table_behind_a_url_needs_a_catalogue() -> None:
+    pytest.importorskip("pyiceberg")
+    with pytest.raises(OptionError, match="catalog"):
+        lake.open_table(Request(["q"], format="iceberg"), "s3://bucket/orders")

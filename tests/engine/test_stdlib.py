@@ -43,6 +43,18 @@ def test_errors_are_those_of_the_standard_library(tmp_path: Path) -> None:
         tasks.put(2, timeout=0.01)
 
 
+def test_a_handle_that_is_dropped_gives_back_what_it_had_not_marked_done(tmp_path: Path) -> None:
+    tasks = penstock.StandardQueue(tmp_path / "q")
+    for item in range(5):
+        tasks.put(item)
+    tasks.get()
+    tasks.task_done()
+    assert [tasks.get(), tasks.get()] == [1, 2]
+    tasks = penstock.StandardQueue(tmp_path / "q")
+    assert tasks.qsize() == 4
+    assert sorted(tasks.get() for _ in range(4)) == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("call", ["put", "get"])
 def test_a_negative_timeout_is_refused(tasks: penstock.StandardQueue, call: str) -> None:
     with pytest.raises(ValueError, match="non-negative"):

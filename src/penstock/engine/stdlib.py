@@ -20,9 +20,10 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Self, Unpack
 
 from penstock import _core
@@ -31,7 +32,7 @@ from penstock.engine.codecs import Codec
 from penstock.engine.group import DEFAULT, Group
 from penstock.engine.queue import Queue
 from penstock.engine.room import MANUAL_NAP_S
-from penstock.errors import Empty, Full, GroupError, ShutDown
+from penstock.errors import Empty, Full, GroupError, PenstockError, ShutDown
 from penstock.options import MAX_IN_FLIGHT, AckMode, CodecName, QueueKeywords
 
 FOR_EVER_S = 4e9
@@ -76,6 +77,7 @@ class StandardQueue:
         self._mutex = threading.Lock()
         self._door: int | None = None
         self._undone: deque[tuple[int, _core.Message]] = deque()
+        weakref.finalize(self, _give_back, self._undone, os.getpid()).atexit = False
         self._pid = os.getpid()
         self._is_shut = self._is_shut_now = False
         self.queue.group(group, ack=ack, visibility_s=FOR_EVER_S, max_in_flight=MAX_IN_FLIGHT)
@@ -289,6 +291,13 @@ class StandardQueue:
     def __repr__(self) -> str:
         """Path and size."""
         return f"<StandardQueue {str(self.queue.path)!r}: {self.qsize()} waiting>"
+
+
+def _give_back(undone: deque[tuple[int, _core.Message]], pid: int) -> None:
+    """The handle was dropped without a close: what it had not marked done goes to another one."""
+    while undone and pid == os.getpid():
+        with suppress(PenstockError):
+            undone.popleft()[1].nack()
 
 
 def _reopen(path: str, maxsize: int, given: dict[str, Any]) -> StandardQueue:

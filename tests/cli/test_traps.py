@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -79,6 +80,54 @@ def test_an_import_that_can_not_begin_leaves_no_queue(run: Run, tmp_path: Path) 
     for file in ("nosuch.jsonl", "nosuch.csv", "nosuch"):
         run("import", tmp_path / file, tmp_path / "made", code=2)
     assert list(tmp_path.iterdir()) == []
+
+
+REFUSED = {
+    "a field without a place": {"body": "YQ==", "tag": "eu"},
+    "no message at all": {"text": "a"},
+}
+
+
+@pytest.mark.parametrize("line", REFUSED.values(), ids=list(REFUSED))
+@pytest.mark.parametrize("piped", [False, True])
+def test_an_import_that_is_refused_leaves_no_queue(
+    tmp_path: Path, line: dict[str, str], piped: bool
+) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text(json.dumps(line) + "\n")
+    command = [sys.executable, "-m", "penstock", "import", "-" if piped else file.name, "made"]
+    done = subprocess.run(
+        [*command, "--format", "mfq"], cwd=tmp_path, input=file.read_text() if piped else None,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("penstock: ")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_conversion_that_is_refused_leaves_no_queue(
+    run: Run, orders: Path, tmp_path: Path
+) -> None:
+    said = run("convert", orders, tmp_path / "made", "--to", "mfq", code=2).err
+    assert said.startswith(f"penstock: {tmp_path / 'made'}: format mfq can't hold: tag")
+    assert list(tmp_path.iterdir()) == [orders]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("x", "--tag", "eu"), ("--lines", "x", "--tag", "eu"), ("--file", "nosuch")]
+)
+def test_a_put_that_is_refused_leaves_no_queue(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    run("put", tmp_path / "made", *arguments, "--format", "mfq", code=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_speak_of_flags_and_files(run: Run, tmp_path: Path) -> None:
+    said = run("import", tmp_path / "nosuch.jsonl", tmp_path / "made", code=2).err
+    assert said == f"penstock: {tmp_path / 'nosuch.jsonl'}: No such file or directory\n"
+    Queue(tmp_path / "secret", key=bytes(32)).close()
+    assert "--key-file" in run("cat", tmp_path / "secret", code=2).err
 
 
 def test_a_dry_run_of_convert_makes_nothing(run: Run, orders: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import opening, panels, show
-from penstock.errors import CorruptError, Empty, Full, PenstockError
+from penstock.errors import CorruptError, Empty, Full, KeyNeededError, PenstockError
 
 FAMILIES = (
     "put", "take", "read", "about", "top", "groups", "labels", "upkeep", "health", "inspect",
@@ -69,7 +69,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except (PenstockError, OSError) as error:
-        show.error(str(error) or "nothing came in time")
+        show.error(said(error) or "nothing came in time")
         return code_of(error)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -77,6 +77,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _tell_defect(error)
         return 2
     return 0
+
+
+def said(error: Exception) -> str:
+    """An error in the words of the command line."""
+    text = str(error)
+    if isinstance(error, KeyNeededError):
+        return text.replace("open it with key=", "name its key with --key-file or --key-env")
+    if isinstance(error, OSError) and not isinstance(error, PenstockError) and error.filename:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return text
 
 
 def _tell_defect(error: Exception) -> None:

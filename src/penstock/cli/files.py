@@ -81,13 +81,10 @@ def import_file(
     """Put what a file holds into a queue, in order. Offsets and numbers are the queue's own."""
     source: str | IO[bytes] = sys.stdin.buffer if file == "-" else file
     wanted = exchange.usable_kind(file, kind or ("jsonl" if file == "-" else None))
-    with (
-        exchange.readable(source) as stream,  # First: a file that is missing leaves no queue.
-        at.writing(create=create) as queue,
-        show.progress(f"importing {file}") as advance,
-    ):
+    with show.progress(f"importing {file}") as advance:
         done = exchange.import_(
-            stream, queue, kind=wanted, drop=drop or (), on_progress=_shown(advance),
+            source, at.path, kind=wanted, drop=drop or (), on_progress=_shown(advance),
+            create=create, **at.opening,
         )  # fmt: skip
     show.note(f"{done.messages} messages, {show.size(done.bytes)} of bodies")
     if done.lost:

@@ -147,13 +147,17 @@ class QueueAt:
         """Opens it for use; only some commands make a new one."""
         return self._open(create=create, **options)
 
+    @property
+    def opening(self) -> dict[str, Any]:
+        """What `Queue` is told besides the path."""
+        return {
+            "format": self.format, "layout": self.layout, "key": self.key,
+            "trust_others": self.trust_others,
+        }  # fmt: skip
+
     def _open(self, **options: Any) -> Queue:
         # Commands put and print bytes, whatever codec the queue keeps for programs.
-        options = {"codec": "bytes"} | options
-        return Queue(
-            self.path, format=self.format, layout=self.layout, key=self.key,
-            trust_others=self.trust_others, **options,
-        )  # fmt: skip
+        return Queue(self.path, **self.opening, **{"codec": "bytes"} | options)
 
 
 def pairs(option: str, texts: Iterable[str] | None) -> dict[str, str]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from penstock.cli import opening, show
 from penstock.cli.opening import Json, QueueAt, command
+from penstock.engine import convert as converts
 from penstock.engine.queue import Queue
+from penstock.formats import registry
 
 BATCH_LINES = 1000
 BATCH_BYTES = 1 << 20
@@ -61,18 +64,28 @@ def put(
     json: Json = None,
 ) -> None:
     """Put messages: arguments, files or stdin. Prints each one's offset. Exit code 4: no room."""
-    with at.writing(
-        create=create, durability=durability, compression=compression, put_timeout_s=timeout
-    ) as queue:
-        headers = opening.pairs("--header", header) or None
-        common = {"tag": tag, "id": id, "key": key, "headers": headers}
+    headers = opening.pairs("--header", header) or None
+    common: dict[str, Any] = {"tag": tag, "delay": delay}
+    found: Iterator[bytes]
+    if lines:
+        found = (item for source in bodies or ["-"] for item in _lines(source))
+    else:
+        found = _bodies(bodies or [], file or [])
+        common |= {"id": id, "key": key, "headers": headers}
+    how: dict[str, Any] = {
+        "durability": durability, "compression": compression, "put_timeout_s": timeout,
+    }  # fmt: skip
+    first = next(found, None)  # Before the queue is made: a file may be missing.
+    if create and first is not None and registry.is_empty(at.path):
+        with converts.asked(at.path, **at.opening, **how) as model:
+            model.put(first, **common)  # What is refused leaves no queue behind.
+    with at.writing(create=create, **how) as queue:
+        every = found if first is None else chain([first], found)
         if lines:
-            found = (item for source in bodies or ["-"] for item in _lines(source))
-            _put_lines(queue, found, tag, delay, json)
+            _put_lines(queue, every, tag, delay, json)
             return
-        for body in _bodies(bodies or [], file or []):
-            offset = queue.put(body, delay=delay, **common)  # type: ignore[arg-type]
-            _tell(offset, json)
+        for body in every:
+            _tell(queue.put(body, **common), json)
 
 
 def _bodies(texts: list[str], files: list[Path]) -> Iterator[bytes]:

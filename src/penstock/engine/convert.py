@@ -112,18 +112,42 @@ def convert(
     Groups are carried over unless the target's format deletes what every group has acked; with
     `groups=True` also then, with `groups=False` none.
     """
+    how: dict[str, Any] = {"format": format, "layout": layout, "key": key}
     with ExitStack() as stack:
         source = stack.enter_context(opened(source, read_only=True))
-        if not isinstance(target, Queue):
-            target = paths.absolute(target)
-            if dry_run and registry.is_empty(target):
-                target = Path(stack.enter_context(TemporaryDirectory())) / target.name
-        target = stack.enter_context(opened(target, format=format, layout=layout, key=key))
-        paths.refuse_same(source, target, "convert")
-        return _convert(
-            source, target, drop=drop, start=start, end=end, tags=tags, tolerant=tolerant,
-            verify=verify, groups=groups, dry_run=dry_run, on_progress=on_progress,
-        )  # fmt: skip
+        with asked(target, **how) as model:
+            paths.refuse_same(source, model, "convert")
+            work = _Work(source, model, checked_drop(drop), on_progress)
+            work.first = positions.resolve(source.store, start)
+            work.last = (
+                source.offsets().tail if end is None else positions.resolve(source.store, end)
+            )
+            work.tags, work.tolerant = tags, tolerant
+            work.groups = Groups(source, model, groups)
+            work.report.groups = work.groups.carried
+            work.check(target)
+        if not dry_run:
+            work.target = work.groups.target = stack.enter_context(opened(target, **how))
+            work.copy()
+            work.target.sync()
+            if verify:
+                work.verify()
+            work.groups.make(work.places)
+        return work.report
+
+
+@contextmanager
+def asked(queue: Queue | str | os.PathLike[str], **options: Any) -> Iterator[Queue]:
+    """A queue to ask what it could hold. Where none is yet it is one like it, in another place:
+    what is refused leaves nothing behind."""
+    path = place_of(queue)
+    is_there = isinstance(queue, Queue) or not registry.is_empty(path)
+    if is_there or not options.get("create", True):
+        with opened(queue, **options) as found:
+            yield found
+        return
+    with TemporaryDirectory() as folder, Queue(Path(folder) / path.name, **options) as model:
+        yield model
 
 
 @contextmanager
@@ -136,34 +160,9 @@ def opened(queue: Queue | str | os.PathLike[str], **options: Any) -> Iterator[Qu
         yield found
 
 
-def _convert(
-    source: Queue,
-    target: Queue,
-    *,
-    drop: Collection[str],
-    start: positions.Where,
-    end: positions.Where | None,
-    tags: str,
-    tolerant: bool,
-    verify: bool,
-    groups: bool | None,
-    dry_run: bool,
-    on_progress: OnProgress | None,
-) -> Report:
-    work = _Work(source, target, checked_drop(drop), on_progress)
-    work.first = positions.resolve(source.store, start)
-    work.last = source.offsets().tail if end is None else positions.resolve(source.store, end)
-    work.tags, work.tolerant = tags, tolerant
-    work.groups = Groups(source, target, groups)
-    work.report.groups = work.groups.carried
-    work.check()
-    if not dry_run:
-        work.copy()
-        target.sync()
-        if verify:
-            work.verify()
-        work.groups.make(work.places)
-    return work.report
+def place_of(queue: Queue | str | os.PathLike[str]) -> Path:
+    """Where a queue is, open or not."""
+    return queue.path if isinstance(queue, Queue) else paths.absolute(queue)
 
 
 def checked_drop(names: Collection[str]) -> frozenset[str]:
@@ -223,10 +222,10 @@ def kept(message: _core.Message, lost: Collection[str]) -> _core.Message | None:
 class Losses:
     """What a queue has no place for, counted per field; refused unless it was named."""
 
-    def __init__(self, target: Queue, drop: frozenset[str], word: str) -> None:
-        """`word` says what the places are that `of` is told."""
+    def __init__(self, target: Queue, drop: frozenset[str], word: str, where: Path) -> None:
+        """`word` says what the places are that `of` is told; `where` is what a user calls it."""
         self.counts: Counter[str] = Counter()
-        self._target, self._drop, self._word = target, drop, word
+        self._target, self._drop, self._word, self._where = target, drop, word, where
         self._examples: dict[str, int] = {}
 
     def of(self, message: _core.Message, place: int) -> tuple[str, ...]:
@@ -247,7 +246,7 @@ class Losses:
                 for name in refused
             )
             raise UnsupportedError(
-                f"{self._target.path}: format {self._target.store.format} can't hold: {counts}. "
+                f"{self._where}: format {self._target.store.format} can't hold: {counts}. "
                 f"Leave them out with drop={','.join(refused)}, or choose format penstock"
             )
 
@@ -298,9 +297,9 @@ class _Work:
         if self.on_progress is not None:
             self.on_progress(Progress(phase, messages, size, at, self.last))
 
-    def check(self) -> None:
+    def check(self, where: Queue | str | os.PathLike[str]) -> None:
         """Asks the target about every message; refuses what was not named in `drop`."""
-        losses = Losses(self.target, self.drop, "offset")
+        losses = Losses(self.target, self.drop, "offset", place_of(where))
         for batch in self.batches("check"):
             for message in batch:
                 assert message.offset is not None

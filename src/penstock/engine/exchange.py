@@ -18,9 +18,9 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, Unpack
 
 from penstock import _core
 from penstock.engine import extras, positions
@@ -29,14 +29,17 @@ from penstock.engine.convert import (
     Losses,
     OnProgress,
     Progress,
+    asked,
     checked_drop,
     kept,
     opened,
+    place_of,
 )
 from penstock.engine.queue import Queue
 from penstock.engine.table import Scan
 from penstock.errors import FormatError, OptionError, UnsupportedError
 from penstock.formats.base import Damage
+from penstock.options import QueueKeywords
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,34 +211,66 @@ def import_(
     kind: str | None = None,
     drop: Collection[str] = (),
     on_progress: OnProgress | None = None,
+    format: str | None = None,
+    layout: str | None = None,
+    create: bool = True,
+    **options: Unpack[QueueKeywords],
 ) -> Exchanged:
-    """Puts what a file or a binary stream holds, in order. A queue that is not there is made, once
-    the file was found.
+    """Puts what a file or a binary stream holds, in order. A queue that is not there is made, with
+    these options, once it is known that it can hold what comes.
 
     Offsets and numbers are the queue's to give. What the queue has no place for is refused, with a
     count per field, before anything is put; `drop` names fields (`convert.FIELDS`) that may be left
     out where they do not fit. A stream that can't be read twice is checked as it comes.
     """
     wanted = usable_kind("" if _is_stream(source) else str(source), kind)
-    names, done = checked_drop(drop), Exchanged()
-    with readable(source) as stream, opened(queue) as queue:
-        losses = Losses(queue, names, "message")
-        if stream.seekable():
-            start = stream.tell()
-            for _ in _fitting(_batches(stream, wanted), losses):
-                pass
-            losses.refuse()
-            losses.counts.clear()
-            stream.seek(start)
-        for batch in _fitting(_batches(stream, wanted), losses):
-            losses.refuse()
-            going = [message for message in batch if message is not None]
-            queue.put_many(going)
-            done.messages += len(going)
-            done.left_out += len(batch) - len(going)
-            done.bytes += sum(map(len, going))
-            _tell(on_progress, done, 0, 0)
-        done.lost = dict(losses.counts)
+    names = checked_drop(drop)
+    how: dict[str, Any] = {"format": format, "layout": layout, "create": create, **options}
+    with readable(source) as stream:
+        with asked(queue, **how) as model:
+            losses = Losses(model, names, "message", place_of(queue))
+            batches = _checked(stream, wanted, losses)
+        with opened(queue, **how) as target:
+            losses = Losses(target, names, "message", place_of(queue))
+            return _put_all(target, batches, losses, on_progress)
+
+
+def _checked(stream: IO[bytes], kind: Kind, losses: Losses) -> Iterator[list[_core.Message]]:
+    """What the stream holds, after a look whether it fits: at all of it, or at the beginning where
+    a stream can't be read twice."""
+    if not stream.seekable():
+        batches = _batches(stream, kind)
+        head = list(islice(batches, 1))
+        _fit(head, losses)
+        return chain(head, batches)
+    start = stream.tell()
+    _fit(_batches(stream, kind), losses)
+    stream.seek(start)
+    return _batches(stream, kind)
+
+
+def _fit(batches: Iterable[list[_core.Message]], losses: Losses) -> None:
+    for _ in _fitting(batches, losses):
+        pass
+    losses.refuse()
+
+
+def _put_all(
+    queue: Queue,
+    batches: Iterable[list[_core.Message]],
+    losses: Losses,
+    on_progress: OnProgress | None,
+) -> Exchanged:
+    done = Exchanged()
+    for batch in _fitting(batches, losses):
+        losses.refuse()
+        going = [message for message in batch if message is not None]
+        queue.put_many(going)
+        done.messages += len(going)
+        done.left_out += len(batch) - len(going)
+        done.bytes += sum(map(len, going))
+        _tell(on_progress, done, 0, 0)
+    done.lost = dict(losses.counts)
     return done
 
 

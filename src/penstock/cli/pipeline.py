@@ -19,6 +19,8 @@ def register(app: typer.Typer) -> None:
     command(family, "list", "penstock pipeline list")(names)
     command(family, "run", "penstock pipeline run bronze orders --to lake/orders",
             "penstock pipeline run audit orders --to report")(run)  # fmt: skip
+    command(family, "status", "penstock pipeline status",
+            "penstock pipeline status --page runs.html")(status)  # fmt: skip
     command(family, "template", "penstock pipeline template project --source orders")(template)
     command(family, "cursor",
             "penstock pipeline cursor orders --checkpoint lake/_checkpoints/bronze --group bronze"
@@ -101,6 +103,31 @@ def run(
         show.note(f"{name}: {record.outcome}, see {record.path}")
     _tell(record.as_dict(), json)
     return 1 if record.facts.get("ok") is False else 0
+
+
+def status(
+    runs: Annotated[str, typer.Option(help="Where records of runs are kept.")] = "runs",
+    limit: Annotated[int, typer.Option(help="How many runs.")] = 20,
+    page: Annotated[Path | None, typer.Option(help="Write all runs as HTML here.")] = None,
+    json: Json = None,
+) -> None:
+    """Say how the newest runs went: rows, outcome, and how far each was behind at its end."""
+    _need_spark()
+    from penstock import _core
+    from penstock.spark.pipelines import status as records
+
+    found = records.runs(runs)
+    if page is not None:
+        _core.replace_file(page.absolute(), records.html(found).encode())
+        show.line(str(page))
+        return
+    rows = [records.row(one) for one in found[:limit]]
+    if show.wants_json(json):
+        for one in found[:limit]:
+            show.emit(one)
+        return
+    columns = ("started", "pipeline", "outcome", ">rows", ">seconds", ">lag", ">waited_s", "error")
+    show.table(columns, [[one[name.strip(">")] for name in columns] for one in rows])
 
 
 def template(

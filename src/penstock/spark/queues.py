@@ -120,6 +120,23 @@ class LocalQueue:
             at = info.end if info.end is not None and after >= info.end else after
         return min(at, end), seen
 
+    def left(self, offset: int) -> dict[str, float | None]:
+        """What waits from `offset` on: messages (where the format numbers them), bytes, and for
+        how many seconds the oldest has waited."""
+        if offset >= self.end:
+            return {"messages": 0, "bytes": 0, "seconds": 0.0}
+        size = self.store.bytes_between(offset, self.end)
+        found = _core.Scan(self.store, offset, self.end, tolerant=True).take(1)
+        if not found:
+            return {"messages": None, "bytes": size, "seconds": None}
+        first, count = found[0], None
+        if first.number is not None and self.store.capabilities.numbers:
+            count = self.store.end().next_number - first.number
+        waited_s = None  # Not every format keeps times.
+        if first.timestamp_ns is not None:
+            waited_s = max(0, self.store.clock.wall_now_ns() - first.timestamp_ns) / 1e9
+        return {"messages": count, "bytes": size, "seconds": waited_s}
+
     def resolve(self, where: str) -> int:
         """The offset that a user's text names, not behind what is durable."""
         return min(positions.resolve(self.store, where), self.end)

@@ -200,6 +200,11 @@ class ShippedQueue:
             at, seen, taken = span.end, seen + (one.messages or 1), taken + span.bytes
         return at, seen
 
+    def left(self, offset: int) -> dict[str, float | None]:
+        """What waits from `offset` on, as far as the manifest tells."""
+        size = sum(span.bytes for span in self.spans(offset, self.end)) if offset < self.end else 0
+        return {"messages": None if size else 0, "bytes": size, "seconds": None if size else 0.0}
+
     def resolve(self, where: str) -> int:
         """`earliest`, `latest`, `number:N` or the offset of a message."""
         if where == "earliest":

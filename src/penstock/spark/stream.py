@@ -57,10 +57,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._followers: dict[str, Follower] = {}
         self._open: dict[str, LocalQueue] = {}
         """Queues of this host that an earlier call has opened."""
+        self._planned: list[tuple[Source, int]] = []
+        """The queues as the last plan saw them, and where its micro-batch ends in each."""
 
     def __getstate__(self) -> dict[str, Any]:
         """What a task needs: no open queue."""
-        return {**self.__dict__, "_followers": {}, "_open": {}, "_target": None}
+        return {**self.__dict__, "_followers": {}, "_open": {}, "_target": None, "_planned": []}
 
     # ── where it begins ────────────────────────────────────────────────────────────────────
 
@@ -135,8 +137,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = Offsets({q.name: Position(q.identity, q.end) for q in self._queues()})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For lag in Spark's own progress reports."""
-        return Offsets({q.name: Position(q.identity, q.end) for q in self._queues()}).json()
+        """For Spark's progress reports: where each queue ends, and what is left behind the
+        micro-batch that was just planned, in messages, bytes and seconds."""
+        if not self._planned:
+            return Offsets({q.name: Position(q.identity, q.end) for q in self._queues()}).json()
+        found = Offsets({q.name: Position(q.identity, q.end) for q, _ in self._planned}).json()
+        for queue, reached in self._planned:
+            found["q"][queue.name]["lag"] = queue.left(reached)
+        return found
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch. That `start` is given means it was processed."""
@@ -153,6 +161,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = self._limit(after, found, ends, limit)
         if self._is_too_little(rows):
             after = Offsets()
+        reached = {**before, **after}
+        self._planned = [(queue, reached[name].next) for name, queue in found.items()]
         return Offsets({**before, **after, **new}).json()
 
     def _end_of(self, queue: Source) -> int:
@@ -302,6 +312,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             follower.close()
         self._followers = {}
         self._open = {}
+        self._planned = []
 
 
 class UnlimitedReader(StreamReader):

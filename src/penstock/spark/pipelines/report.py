@@ -1,4 +1,4 @@
-"""The audit as one HTML page: tables, and plots drawn by matplotlib as SVG inside the page."""
+"""Pages in HTML: tables, and plots drawn by matplotlib as SVG inside the page; the audit's page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>penstock audit</title>
+<html lang="en"><head><meta charset="utf-8"><title>penstock: {title}</title>
 <style>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto }}
 table {{ border-collapse: collapse; margin: .5rem 0 1.5rem }}
@@ -16,7 +16,7 @@ td, th {{ padding: .2rem .8rem; border-bottom: 1px solid #ddd; text-align: left 
 td.n {{ text-align: right; font-variant-numeric: tabular-nums }}
 .ok {{ color: #176f2c }} .bad {{ color: #b3261e }} svg {{ max-width: 100%; height: auto }}
 </style></head><body>
-<h1>Audit: <span class="{state}">{verdict}</span></h1>
+<h1>{title}: <span class="{state}">{verdict}</span></h1>
 {body}
 </body></html>
 """
@@ -25,7 +25,7 @@ td.n {{ text-align: right; font-variant-numeric: tabular-nums }}
 def html(facts: Mapping[str, Any]) -> str:
     """The page."""
     parts = [
-        _table([{
+        table([{
             "messages": facts["messages"], "bytes": facts["bytes"], "first": facts["first"],
             "last": facts["last"], "corrupt": facts["corrupt"], "unchecked": facts["unchecked"],
         }])
@@ -35,13 +35,23 @@ def html(facts: Mapping[str, Any]) -> str:
         ("Queues", "queues"), ("Tags", "tags"),
     ):  # fmt: skip
         if facts[key]:
-            parts += [f"<h2>{title}</h2>", _table(facts[key])]
+            parts += [f"<h2>{title}</h2>", table(facts[key])]
     if facts["hours"]:
         parts += ["<h2>Messages per hour</h2>", _plot_hours(facts["hours"])]
     if facts["tags"]:
         parts += ["<h2>Messages per tag</h2>", plot_tags(facts["tags"][:20])]
     state, verdict = ("ok", "all is well") if facts["ok"] else ("bad", "something is wrong")
-    return PAGE.format(state=state, verdict=verdict, body="\n".join(parts))
+    return page("Audit", state, verdict, "\n".join(parts))
+
+
+def page(title: str, state: str, verdict: str, body: str) -> str:
+    """A whole page; `state` is `ok` or `bad`."""
+    return PAGE.format(title=title, state=state, verdict=verdict, body=body)
+
+
+def escaped(text: str) -> str:
+    """Text that stays text inside a page."""
+    return escaping.escape(text)
 
 
 def _cell(value: object) -> str:
@@ -50,7 +60,8 @@ def _cell(value: object) -> str:
     return f"<td>{escaping.escape('-' if value is None else str(value))}</td>"
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows under the names of the first one."""
     head = "".join(f"<th>{escaping.escape(name)}</th>" for name in rows[0])
     body = "".join(f"<tr>{''.join(_cell(v) for v in row.values())}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"

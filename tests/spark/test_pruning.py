@@ -9,7 +9,7 @@ import pytest
 
 import penstock.spark
 from penstock import Queue
-from penstock.errors import OptionError
+from penstock.errors import OptionError, UnsupportedError
 from penstock.spark import pruning
 from penstock.spark.bounds import EVERY_TAG, Bounds, TagFilter
 from tests.spark.helpers import fill
@@ -108,3 +108,14 @@ def test_bounds_only_become_narrower_where_a_comparison_says_so() -> None:
     assert Bounds.from_text(tagged.as_text()) == tagged
     with pytest.raises(OptionError, match="bounds"):
         Bounds.from_text("{}x")
+
+
+def test_a_pyspark_without_python_sources_is_refused_with_advice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import pyspark
+
+    monkeypatch.setattr(pyspark, "__version__", "3.5.8")
+    for call in (penstock.spark.session, lambda: penstock.spark.table(None, "q")):  # type: ignore[arg-type]
+        with pytest.raises(UnsupportedError, match=r"mapInArrow"):
+            call()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from penstock.spark.pruning import sql as sql
 from penstock.spark.pruning import table as table
+from penstock.spark.session import need_sources
 from penstock.spark.session import session as session
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def register(spark: SparkSession) -> None:
 
     Any number of times: a notebook's cell is run again, and PySpark 4.0 refuses a second time.
     """
+    need_sources()
     from pyspark.errors import AnalysisException
 
     from pyspark_penstock import DefaultSource

@@ -16,6 +16,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.bounds import Bounds
+from penstock.spark.session import need_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,6 +38,7 @@ def table(spark: SparkSession, path: Where, *columns: str, **options: str) -> Da
     Columns that are not named are never read: Spark can't tell the source which ones a query
     uses. `options` are those of the source.
     """
+    need_sources()
     wanted = {"columns": ",".join(columns)} if columns else {}
     reader = spark.read.format("penstock").options(path=_as_option(path), **wanted, **options)
     return reader.load()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.errors import StorageError
+from penstock.errors import StorageError, UnsupportedError
 from penstock.spark import java
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def session(name: str = "penstock", **settings: str | int | bool) -> SparkSessio
     `settings` are Spark's own, with `_` for `.` where that is easier to write: both
     `session(**{"spark.master": "local[4]"})` and `session(spark_master="local[4]")` work.
     """
+    need_sources()
     java.ensure()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -53,6 +54,18 @@ def session(name: str = "penstock", **settings: str | int | bool) -> SparkSessio
     found: SparkSession = builder.getOrCreate()
     listen_for_callbacks(found)
     return found
+
+
+def need_sources() -> None:
+    """Refuses a PySpark that has no Python data sources, before Spark says that it knows no
+    format of this name."""
+    import pyspark
+
+    if int(pyspark.__version__.partition(".")[0]) < 4:
+        raise UnsupportedError(
+            f"PySpark {pyspark.__version__} has no Python data sources: use 4.0 or newer. Until "
+            "then, read queues by mapInArrow (docs/spark.md), or export them to Parquet"
+        )
 
 
 def spelled(settings: Mapping[str, str | int | bool]) -> dict[str, str | int | bool]:

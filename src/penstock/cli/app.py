@@ -20,7 +20,7 @@ FAMILIES = (
 
 INTERRUPTED = 130
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="penstock",
     help="A durable, brokerless message queue: a queue is a folder.",
     no_args_is_help=True,

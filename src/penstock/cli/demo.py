@@ -109,6 +109,10 @@ class Worker:
 class Course:
     """What the workers' counters said over time, and what happened to them: for the plot."""
 
+    begun: float
+    over: threading.Event
+    thread: threading.Thread
+
     def __init__(self, workers: list[Worker]) -> None:
         self.workers = workers
         self.begun = time.monotonic()

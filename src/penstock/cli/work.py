@@ -31,6 +31,7 @@ from contextlib import contextmanager
 from ctypes import c_bool, c_uint64
 from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
+from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,7 +52,7 @@ COUNTERS = 2
 HANDLED, FAILED = range(COUNTERS)
 
 Handle = Callable[[_core.Message], object]
-log = logging.getLogger("penstock.work")
+log: logging.Logger = logging.getLogger("penstock.work")
 
 
 def register(app: typer.Typer) -> None:
@@ -181,6 +182,18 @@ class WorkersDied(PenstockError):
 
 class Crew:
     """The workers, and the parent that watches them."""
+
+    job: Job
+    count: int
+    grace_s: float
+    context: SpawnContext
+    counters: list[Any]
+    must_stop: c_bool
+    signals: int
+    killed: int
+    deaths: int
+    done: int
+    woken: int
 
     def __init__(self, job: Job, processes: int, grace_s: float) -> None:
         self.job, self.count, self.grace_s = job, processes, grace_s

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 class BatchReader(DataSourceReader):
     """One query's look at some queues."""
 
+    options: SourceOptions
+    schema: StructType
+    bounds: Bounds
+
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         """For the columns of `schema`."""
         self.options, self.schema = options, schema

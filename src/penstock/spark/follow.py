@@ -30,6 +30,10 @@ PATIENCE_S = 10.0
 class Follower:
     """One queue's group, open in the driver."""
 
+    queue: Queue
+    is_new: bool
+    has_advanced: bool
+
     def __init__(self, path: str, options: SourceOptions) -> None:
         """Opens queue and group; a second query on the same group is refused."""
         key = options.queue_options().key

@@ -6,7 +6,7 @@ import logging
 
 from penstock.errors import PenstockError
 
-log = logging.getLogger("penstock.spark")
+log: logging.Logger = logging.getLogger("penstock.spark")
 ADVICE = "set failOnDataLoss to false to go on without it"
 
 

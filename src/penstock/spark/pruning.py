@@ -97,6 +97,9 @@ def _narrowed(whole: DataFrame, where: Any, needs: dict[str, Need]) -> DataFrame
 class Need:
     """What one query needs of one table, which may stand in it several times."""
 
+    columns: set[str]
+    bounds: Bounds
+
     def __init__(self, columns: set[str], bounds: Bounds) -> None:
         """These columns, within these bounds."""
         self.columns, self.bounds = columns, bounds

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import Filter, In
 
 from penstock.engine import positions
 from penstock.spark.batch import BatchReader
+from penstock.spark.bounds import Bounds
 
 
 class PushdownReader(BatchReader):
@@ -22,6 +23,8 @@ class PushdownReader(BatchReader):
     Spark keeps what was planned with filters for the next query on the same DataFrame, even for
     one without filters: nobody gets this who does not ask for it.
     """
+
+    bounds: Bounds
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Takes what it can; what it does not take over completely Spark checks again."""

@@ -53,6 +53,13 @@ def need_key(store: Store, name: str) -> None:
 class LocalQueue:
     """A queue folder (or file), as it is at the moment."""
 
+    name: str
+    where: str
+    store: Store
+    identity: str
+    head: int
+    end: int
+
     def __init__(self, name: str, path: str, options: SourceOptions) -> None:
         """Opens it for reading."""
         self.name, self.where = name, path

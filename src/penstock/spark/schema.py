@@ -147,6 +147,9 @@ def check(options: SourceOptions, schema: StructType) -> None:
 class Shape:
     """From the core's batches to Spark's."""
 
+    core_columns: list[str]
+    wants_errors: bool
+
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         """For the columns of `schema`."""
         self._known = known_columns(options)

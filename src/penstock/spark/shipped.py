@@ -136,6 +136,8 @@ class Manifest:
 class NotShippedError(NoQueueError):
     """Nothing was shipped to a URL."""
 
+    path: Path
+
     def __init__(self, url: str) -> None:
         PenstockError.__init__(
             self, f"{url}: no queue was shipped here ({MANIFEST} is missing); copy one with "
@@ -146,6 +148,13 @@ class NotShippedError(NoQueueError):
 
 class ShippedQueue:
     """A shipped queue, as its manifest says."""
+
+    name: str
+    where: str
+    manifest: Manifest
+    identity: str
+    head: int
+    end: int
 
     def __init__(self, name: str, url: str, options: SourceOptions) -> None:
         """Reads the manifest."""

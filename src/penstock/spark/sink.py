@@ -32,7 +32,7 @@ from penstock.spark.versions import DataSourceStreamArrowWriter
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-COLUMNS = {
+COLUMNS: dict[str, tuple[str, ...]] = {
     "body": ("binary", "string"),
     "payload": ("binary",),
     "queue": ("string",),

@@ -42,6 +42,9 @@ ALL = 2**62
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query's source. Lives in one process of the driver; tasks get a copy."""
 
+    options: SourceOptions
+    schema: StructType
+
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         """For the columns of `schema`."""
         if options.starting_offsets in ("latest", "-1", "group") and not options.group:

@@ -17,7 +17,7 @@ from pyspark.logger import PySparkLogger
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FAILURES = (PySparkException, Py4JError)
+FAILURES: tuple[type[Exception], ...] = (PySparkException, Py4JError)
 """What a call into Spark raises."""
 OURS = re.compile(r"^penstock\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 """Where the text of one of our errors begins, in the traceback that Spark makes of it."""

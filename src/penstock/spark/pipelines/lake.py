@@ -99,6 +99,8 @@ def _files(root: str, below: str) -> list[File]:
 class DeltaTable:
     """A Delta table, by the package `deltalake`."""
 
+    root: str
+
     def __init__(self, target: str) -> None:
         """At this folder or URL."""
         self.root = _absolute(target)
@@ -138,6 +140,8 @@ class IcebergTable:
     Options: `catalog` names one of pyiceberg's configuration; without it a catalogue in a SQLite
     file beside the data is used. `table` names the table, by default `penstock.<folder's name>`.
     """
+
+    name: str
 
     def __init__(self, request: Request, target: str) -> None:
         """For this request."""

@@ -185,6 +185,16 @@ OnProgress = Callable[[int], None]
 class Run:
     """One run, which leaves a file whatever becomes of it."""
 
+    name: str
+    request: Request
+    started: datetime
+    id: str
+    path: Path
+    rows: int
+    bytes: int
+    outcome: str
+    error: str
+
     def __init__(self, name: str, request: Request, folder: str = "runs") -> None:
         """Begins now."""
         self.name, self.request = name, request

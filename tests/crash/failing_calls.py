@@ -140,7 +140,7 @@ def main() -> None:
     errors = [int(number) for number in sys.argv[4].split(",")]
     step, for_good = int(sys.argv[5]), sys.argv[6] == "1"
     for name in registry.MODULES:
-        registry.store_class(name)
+        registry.format_class(name)
     assert convert, exchange
     count, bad = one(folder, format, durability, NONE, errors[0], for_good)
     print(json.dumps({"at": None, "of": count, "error": 0, "bad": bad}), flush=True)

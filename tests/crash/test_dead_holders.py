@@ -181,7 +181,7 @@ def test_no_offset_is_sealed_twice_under_one_key(path: Path) -> None:
 def test_a_roll_that_died_after_the_rename_is_done_again(path: Path, queue: Queue) -> None:
     queue.put(b"one")
     tail = queue.offsets().tail
-    prepared, new = queue.store.prepare_segment(tail, 1, 100)
+    prepared, new = queue.store.format.prepare_segment(tail, 1, 100)
     prepared.rename(new.path)
     set_control(path, reserved_end=2**64 - 1, reserved_number=0, lock=1 << 12 | 77)
     queue.put(b"two")
@@ -198,7 +198,7 @@ def test_a_roll_of_beats_that_died_before_the_tail_is_finished(path: Path, is_us
     with open_queue(path, format="beats") as queue:
         queue.put(b'{"number": 1}')
         tail = queue.offsets().tail
-        prepared, new = queue.store.prepare_segment(tail, 1, 100)
+        prepared, new = queue.store.format.prepare_segment(tail, 1, 100)
         prepared.rename(new.path)
         set_control(path, segment_base=new.base, reserved_end=2**64 - 1, lock=1 << 12 | 77)
         assert len(queue.get_many(9)) == len(list(queue.scan())) == 1

@@ -55,7 +55,7 @@ def die_in_a_roll(queue: Queue, step: str) -> None:
         noted = number if step == "announced" else end.segment_base
         set_words(queue.path, reserved_number=noted, **rolling)
         return
-    prepared, new = store.prepare_segment(end.tail, number, 0)
+    prepared, new = store.format.prepare_segment(end.tail, number, 0)
     if step == "named":
         prepared.rename(new.path)
     else:
@@ -122,12 +122,12 @@ def test_a_segment_that_was_sealed_in_a_roll_that_never_ended_is_sealed_anew(
     dying.put(b"one")
     die_in_a_roll(dying, "named")
     other = Queue(tmp_path / "q", **options)
-    other.store.seal_quietly(other.store.segments())  # type: ignore[attr-defined]
-    assert other.store.describe(other.store.segments()[0]).messages == 1
+    other.store.format.seal_quietly(other.store.segments())  # type: ignore[attr-defined]
+    assert other.store.format.describe(other.store.segments()[0]).messages == 1
     for queue in (dying, other):
         queue.store.need_shared().abandon()
     with Queue(tmp_path / "q", **options) as queue:
         queue.put(b"two")
         queue.store.roll(0, 0)
-        queue.store.tend()
-        assert queue.store.describe(queue.store.segments()[0]).messages == 2
+        queue.store.format.tend()
+        assert queue.store.format.describe(queue.store.segments()[0]).messages == 2

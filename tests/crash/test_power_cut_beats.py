@@ -50,7 +50,7 @@ class BeatsExaminer(Examiner):
         self.clock.restart()
         options = self.recording.options
         with Queue(self.path, read_only=True, clock=self.clock, **options) as queue:
-            place = queue.store.own_groups().get("default")
+            place = queue.store.format.own_groups().get("default")
             passed = {int(m.body[:6]) for m in queue.scan() if place and (m.offset or 0) < place}
             return read(queue), frozenset(passed)
 

@@ -75,8 +75,8 @@ class Work:
     def keep(self) -> None:
         """What a keeper does when it comes to it, which at level `process` there is not."""
         if self.queue._keeper is not None:
-            self.queue.store.prepare_ahead()
-            self.queue.store.tend()
+            self.queue.store.format.prepare_ahead()
+            self.queue.store.format.tend()
 
     def say(self, facts: Facts) -> None:
         """An operation has returned: from here on `facts` hold."""
@@ -272,7 +272,7 @@ def resizes(work: Work) -> None:
         work.put(size)
     for pages in (24, 8):
         work.sync()
-        work.queue.store.resize(16384 + pages * 4096)
+        work.queue.store.format.resize(16384 + pages * 4096)
         work.say(work.facts)
         work.put(2500)
         work.queue.set_meta(labels={"pages": str(pages)}, delay_seconds=0)

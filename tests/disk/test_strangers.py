@@ -158,7 +158,7 @@ def test_a_queue_of_another_user_is_refused_unless_told(tmp_path: Path) -> None:
     code = (
         "import os, sys, penstock, penstock.engine.queue\n"
         "from penstock.formats import registry\n"
-        "for format in registry.MODULES: registry.store_class(format)\n"
+        "for format in registry.MODULES: registry.format_class(format)\n"
         "import json, logging\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try: penstock.Queue(sys.argv[1])\n"

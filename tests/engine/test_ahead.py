@@ -39,7 +39,7 @@ def test_a_quick_writer_s_messages_are_all_there(tmp_path: Path, format: str) ->
         bodies = [bytes([n % 251 + 1]) * (500 + n % 1000) for n in range(100)]
         for _ in range(500):
             queue.put_many(bodies)
-        assert len(queue.store.list_segments()) > 2
+        assert len(queue.store.format.list_segments()) > 2
         group = queue.group(ack="auto")
         for _ in range(500):
             assert [message.body for message in group.get_many(100)] == bodies

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.formats.base import End
+from penstock.formats.values import End
 from tests.waiting import LONG_S, until_it_waits
 
 

@@ -22,7 +22,7 @@ def test_the_keeper_outlives_what_a_duty_raises(
         raise error
 
     with Queue(tmp_path / "q", sync_interval_s=0.005) as queue:
-        monkeypatch.setattr(queue.store, "tend", tend)
+        monkeypatch.setattr(queue.store.format, "tend", tend)
         queue.put(b"first")
         assert raised.wait(LONG_S)
         queue.put(b"second")

@@ -38,7 +38,7 @@ def test_a_long_list_between_single_messages_is_whole(tmp_path: Path, format: st
                 found += [message.body for message in more]
             assert found == [b"before %d" % turn, *BODIES, b"behind %d" % turn]
         assert queue.verify().is_ok
-        assert len(queue.store.list_segments()) > 2
+        assert len(queue.store.format.list_segments()) > 2
 
 
 @pytest.mark.usefixtures("recording")
@@ -46,7 +46,7 @@ def test_an_original_consumer_meets_the_first_length_last(tmp_path: Path) -> Non
     with Queue(
         tmp_path / "queue", format="mfq", segment_bytes=2 * MIB, durability="process"
     ) as queue:
-        segment = queue.store.list_segments()[0].path.stat().st_ino
+        segment = queue.store.format.list_segments()[0].path.stat().st_ino
         _core.take_effects()
         queue.put_many(BODIES)
         stores = [e for e in _core.take_effects() if e[0] == "store" and e[1] == segment]

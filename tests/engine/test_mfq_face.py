@@ -361,7 +361,7 @@ def test_many_across_segments_come_whole_and_in_order(queue: MappedFileQueue) ->
         found += queue.consumer.consume_many(300, timeout=60)
         queue.consumer.commit()
     assert found == bodies
-    assert len(queue.queue.store.list_segments()) > 5
+    assert len(queue.queue.store.format.list_segments()) > 5
 
 
 def test_a_closed_queue_says_so(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.formats.penstock.store import PenstockStore
+from penstock.formats.penstock.store import PenstockFormat
 from tests.model.held import Held
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -127,8 +127,8 @@ def test_a_year_of_retention_keeps_the_last_thirty_days(tmp_path: Path) -> None:
             clock.advance(DAY)
             if pick.random() < 0.3:
                 clock.set_wall(clock.wall() + pick.choice([-HOUR, HOUR]))
-            assert isinstance(queue.store, PenstockStore)
-            queue.store.tend()  # Only a sealed segment says how old it is.
+            assert isinstance(queue.store.format, PenstockFormat)
+            queue.store.format.tend()  # Only a sealed segment says how old it is.
             queue.trim()
             kept = [int(message.body.rstrip(b"\0")) for message in queue.scan()]
             assert kept[-1] == day

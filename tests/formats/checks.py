@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import pytest
 
 from penstock import ManualClock, Message, Queue, UnsupportedError
-from penstock.formats.base import Capabilities
 from penstock.formats.registry import MODULES
+from penstock.formats.values import Capabilities
 
 SPAWN = multiprocessing.get_context("spawn")
 SMALL = 16 * 1024
@@ -220,4 +220,4 @@ def put_from_handle(checks: Checks, channel: Any, queue: Queue) -> None:
     """Uses a queue that travelled as a pickle."""
     with queue:
         queue.put(b"from the other side")
-    channel.send(queue.store.format)
+    channel.send(queue.store.format.name)

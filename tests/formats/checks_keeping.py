@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import ClosedError, Full, ManualClock, Message, Queue, UnsupportedError
+from penstock.engine import retention
 from tests.formats.checks import SMALL, Checks, bodies, filler, tree_hash
 
 
@@ -206,7 +207,7 @@ class Keeping(Checks):
             offsets = self.fill_segments(queue)
             for message in group.get_many(99):
                 message.ack()
-            queue.store.free_consumed(queue)
+            retention.free_consumed(queue)
             assert queue.offsets().head > offsets[0]
 
     def test_an_expired_message_is_not_delivered(self, path: Path, clock: ManualClock) -> None:

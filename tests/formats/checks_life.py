@@ -36,7 +36,10 @@ class Life(Checks):
             second.ack()
             identity, tail = queue.store.identity, queue.offsets().tail
         with self.reopen(path) as again:
-            assert (again.store.format, again.store.layout) == (self.format, queue.store.layout)
+            assert (again.store.format.name, again.store.layout) == (
+                self.format,
+                queue.store.layout,
+            )
             assert again.store.identity == identity
             # Where offsets have gaps, an opening may begin a new segment.
             assert again.offsets().tail == tail or self.can(again).gaps
@@ -113,7 +116,7 @@ class Life(Checks):
         with self.make(path, **options) as queue, self.make(path, **options) as other:
             self.hold(queue)
             if not self.has_segments:
-                queue.store.resize(1 << 20)
+                queue.store.format.resize(1 << 20)
             failed: list[BaseException] = []
 
             def work(opening: Queue, start: int) -> None:
@@ -246,7 +249,7 @@ class Life(Checks):
             *_, last = reader.scan()
             end = reader.offsets()
             info = reader.store.segments()[-1]
-            segment = reader.store.open_segment(info, writable=False)
+            segment = reader.store.format.open_segment(info, writable=False)
             return put, info.path, segment.position(last.offset or 0), segment.position(end.tail)
 
     def test_garbage_behind_the_end_is_no_message(self, path: Path, clock: ManualClock) -> None:

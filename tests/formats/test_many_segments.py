@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock import Queue
-from penstock.formats.base import Store
+from penstock.formats.contract import Format
 
 FORMATS = ("penstock", "zbus", "mfq", "beats")
 FEW, MANY = 20, 130
@@ -35,7 +35,7 @@ class Counted:
 def asked(queue: Queue) -> Iterator[Counted]:
     """Counts what happens inside, and what a listing of segments looks at."""
     counted = Counted()
-    usual_list = type(queue.store).list_segments
+    usual_list = type(queue.store.format).list_segments
 
     def counting(usual: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -44,7 +44,7 @@ def asked(queue: Queue) -> Iterator[Counted]:
 
         return call
 
-    def listing(store: Store) -> Any:
+    def listing(store: Format) -> Any:
         found = usual_list(store)
         counted.count += len(found)
         return found
@@ -61,7 +61,7 @@ def asked(queue: Queue) -> Iterator[Counted]:
             patch.setattr(Path, name, counting(getattr(Path, name)))
         for name in ("open", "pread"):
             patch.setattr(os, name, counting(getattr(os, name)))
-        patch.setattr(type(queue.store), "list_segments", listing)
+        patch.setattr(type(queue.store.format), "list_segments", listing)
         yield counted
 
 

@@ -29,7 +29,16 @@ def segment(base: int, end: int | None, path: str = "a") -> _core.Segment:
     return _core.Segment.over(Path(path), base, 0, frames, b"", end=end)
 
 
-def test_the_longest_unused_is_forgotten_first() -> None:
+def test_of_segments_in_memory_only_the_last_ones_are_kept() -> None:
+    opened = OpenSegments()
+    for base in range(open_segments.UNPACKED_MAX + 1):
+        opened.keep(segment(base, base + 1))
+    assert opened.get(0) is None
+    assert opened.get(1) is not None
+
+
+def test_the_longest_unused_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_segments, "UNPACKED_MAX", OPEN_SEGMENTS)
     opened = OpenSegments()
     for base in range(OPEN_SEGMENTS + 1):
         opened.keep(segment(base, base + 1))
@@ -57,7 +66,8 @@ def test_an_offset_is_found_in_the_last_segment_only_while_it_is_the_last() -> N
 
 
 @pytest.mark.usefixtures("hasty_threads")
-def test_threads_look_keep_and_forget_at_once() -> None:
+def test_threads_look_keep_and_forget_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_segments, "UNPACKED_MAX", OPEN_SEGMENTS)
     opened, ready = OpenSegments(), threading.Barrier(4)
     faults: list[BaseException] = []
     segments = [segment(base, base + 1) for base in range(3 * OPEN_SEGMENTS)]
@@ -69,7 +79,6 @@ def test_threads_look_keep_and_forget_at_once() -> None:
                 one = segments[(start + turn * 7) % len(segments)]
                 opened.keep(one)
                 opened.holding(one.base, live_base=-1)
-                opened.keep_few(5, lambda segment: segment.base % 2 == 0)
                 opened.forget(one.base - 1)
         except BaseException as error:
             faults.append(error)

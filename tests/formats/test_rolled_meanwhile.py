@@ -81,8 +81,10 @@ def test_a_put_goes_to_the_last_segment_also_when_the_one_it_meant_is_gone(
     one, other = queues
     fill(other, trims=False)  # So that the put has to open another segment.
     done = meanwhile(monkeypatch, one.store, "open_whole", lambda: fill(other, trims=True))
-    if one.store.format == "beats":
-        done = meanwhile(monkeypatch, one.store, "open_segment", lambda: fill(other, trims=True))
+    if one.store.format.name == "beats":
+        done = meanwhile(
+            monkeypatch, one.store.format, "open_segment", lambda: fill(other, trims=True)
+        )
     one.put(filler(2, 100))
     assert done
     assert numbers(one)[-2:] == numbers(other)[-2:] == [149, 2]
@@ -92,7 +94,9 @@ def test_a_queue_is_opened_although_its_last_segment_goes_meanwhile(
     queues: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = queues
-    done = meanwhile(monkeypatch, type(one.store), "open_segment", lambda: fill(other, trims=True))
+    done = meanwhile(
+        monkeypatch, type(one.store.format), "open_segment", lambda: fill(other, trims=True)
+    )
     with Queue(one.path, **OPTIONS) as third:
         third.put(filler(3, 100))
         assert done
@@ -107,9 +111,11 @@ def test_a_queue_is_opened_although_its_oldest_segment_goes_meanwhile(
     trim = lambda: other.store.trim(other.offsets().tail)  # noqa: E731
     meanwhile(monkeypatch, type(one.store), "segments", trim)
     names = {"penstock": "read_page", "beats": "identify", "mfq": "identity_of"}
-    if one.store.format in names:
-        module = __import__(f"penstock.formats.{one.store.format}.segments", fromlist=["*"])
-        meanwhile(monkeypatch, module, names[one.store.format], lambda: fill(other, trims=True))
+    if one.store.format.name in names:
+        module = __import__(f"penstock.formats.{one.store.format.name}.segments", fromlist=["*"])
+        meanwhile(
+            monkeypatch, module, names[one.store.format.name], lambda: fill(other, trims=True)
+        )
     for read_only in (False, True):
         with Queue(one.path, read_only=read_only, **OPTIONS) as third:
             assert numbers(third) == numbers(other)
@@ -121,9 +127,9 @@ def test_a_roll_goes_on_although_the_last_segment_goes_meanwhile(
     one, other = queues
     base = one.offsets().segment_base
     act = lambda: fill(other, trims=True)  # noqa: E731
-    meanwhile(monkeypatch, one.store, "prepare_segment", act)
-    if one.store.format == "penstock":
-        meanwhile(monkeypatch, one.store, "_check_of", act)
+    meanwhile(monkeypatch, one.store.format, "prepare_segment", act)
+    if one.store.format.name == "penstock":
+        meanwhile(monkeypatch, one.store.format, "_check_of", act)
     one.store.roll(base, 0)
     one.put(filler(2, 100))
     assert numbers(other)[-2:] == [149, 2]
@@ -164,7 +170,7 @@ def test_what_one_thread_finds_trimmed_another_may_have_noticed_before(
         other.store.trim(other.offsets().tail)
         one.store.segments(fresh=True)  # Another thread of this opening.
 
-    done = meanwhile(monkeypatch, one.store, "open_segment", trim_and_notice)
+    done = meanwhile(monkeypatch, one.store.format, "open_segment", trim_and_notice)
     assert one.store.segment_at(start).base == other.store.segments(fresh=True)[0].base
     assert done
 
@@ -174,7 +180,7 @@ def test_trimming_twice_at_once_is_fine_also_for_the_last_segment_listed(
 ) -> None:
     one, other = queues
     fill(other, trims=False)
-    done = meanwhile(monkeypatch, one.store, "describe", lambda: fill(other, trims=True))
+    done = meanwhile(monkeypatch, one.store.format, "describe", lambda: fill(other, trims=True))
     one.store.trim(one.offsets().segment_base)
     assert done
     assert one.offsets().head == other.offsets().head

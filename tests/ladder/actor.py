@@ -159,7 +159,7 @@ class Stage:
         from penstock.formats import registry
 
         for format in ("penstock", "zbus", "beats", "vqs", "mfq"):
-            registry.store_class(format)
+            registry.format_class(format)
         if umask >= 0:
             os.umask(umask)
         os.setgid(user)

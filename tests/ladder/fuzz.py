@@ -287,7 +287,7 @@ def _write(descriptor: int, text: str) -> None:
 def trials(work: Path, kind: Kind, first: int, count: int) -> Iterator[tuple[int, str, list[str]]]:
     """Random changes, each told by its number."""
     for store in ("penstock", "zbus", "beats", "vqs", "mfq"):
-        registry.store_class(store)
+        registry.format_class(store)
     for number in range(first, first + count):
         rng = random.Random(f"{kind.format} {kind.layout} {kind.ended} {number}")
         done, wrong = run_trial(work, kind, lambda run, rng=rng: spoil(run, rng))  # type: ignore[misc]

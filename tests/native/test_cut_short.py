@@ -86,7 +86,7 @@ queue = Queue(sys.argv[1], durability="process")
 queue.put_many([bytes(1000)] * 200)
 (segment,) = queue.store.segments(fresh=True)
 count = min(3000, most - 100)
-others = [queue.store.open_segment(segment, writable=False) for _ in range(count)]
+others = [queue.store.format.open_segment(segment, writable=False) for _ in range(count)]
 scan = Queue(sys.argv[1]).scan()
 os.truncate(segment.path, 8192)
 try:

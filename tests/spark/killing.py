@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import Queue, _core
-from penstock.formats.base import Store
+from penstock.formats.store import Store
 from tests.spark.helpers import bodies
 
 INSTANT = "any instant of the append"

@@ -80,7 +80,7 @@ def _short(queue: Queue) -> dict[str, Any]:
     store, end = queue.store, queue.offsets()
     return {
         "path": str(queue.path),
-        "format": store.format,
+        "format": store.format.name,
         "layout": store.layout,
         "messages": facts_of.messages_from(store, end.head),
         "bytes": store.bytes_between(end.head, end.tail),

@@ -16,7 +16,7 @@ import typer
 from penstock import __version__, _core
 from penstock.cli import show
 from penstock.cli.opening import Json, command
-from penstock.disk import control, files
+from penstock.disk import control, files, tree
 from penstock.errors import PenstockError
 from penstock.formats import registry
 
@@ -172,17 +172,17 @@ def _limits() -> list[Finding]:
 
 def _queue(path: Path) -> list[Finding]:
     try:
-        store, layout = registry.sniff(path)
+        found, layout = registry.sniff(path)
     except (PenstockError, OSError) as error:
         return [Finding("queue", str(error))]
-    words = control.peek(store.sidecar_of(path))
+    words = control.peek(tree.sidecar_of(path))
     state = "never opened by penstock" if words is None else "closed cleanly"
     if words is not None and words.is_poisoned:
         advice = "a sync failed: close it everywhere and open it again"
-        return [Finding("queue", f"{store.format} {layout}, poisoned", "problem", advice)]
+        return [Finding("queue", f"{found.name} {layout}, poisoned", "problem", advice)]
     if words is not None and not words.is_clean:
         state = "in use, or left by a crash"
-    return [Finding("queue", f"{store.format} {layout}, {state}")]
+    return [Finding("queue", f"{found.name} {layout}, {state}")]
 
 
 def _sync_speed(folder: Path) -> list[Finding]:

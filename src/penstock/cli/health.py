@@ -10,7 +10,7 @@ from penstock.cli import show
 from penstock.cli.opening import DryRun, Json, QueueAt, command
 from penstock.engine import repair as repairs
 from penstock.errors import CorruptError, PenstockError
-from penstock.formats.base import Damage
+from penstock.formats.values import Damage
 from penstock.options import QueueOptions
 
 

@@ -101,7 +101,7 @@ def places_of(file: Path, data: Buffer, format: str | None) -> Places:
     if file.name.startswith("journal-"):
         return groups.records
     if format is not None:
-        registry.store_class(format)  # An unknown one is an error that lists them.
+        registry.format_class(format)  # An unknown one is an error that lists them.
     for name in [format] if format else _formats_of(file):
         with suppress(ModuleNotFoundError):
             places: Places = import_module(f"penstock.formats.{name}.places").places
@@ -112,7 +112,7 @@ def places_of(file: Path, data: Buffer, format: str | None) -> Places:
 def _formats_of(file: Path) -> list[str]:
     for folder in (file, *file.absolute().parents[:3]):
         try:
-            return [registry.sniff(folder)[0].format]
+            return [registry.sniff(folder)[0].name]
         except (PenstockError, OSError):
             continue
     return []

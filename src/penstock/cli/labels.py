@@ -56,5 +56,5 @@ def remove(
 def _labels(queue: Queue) -> dict[str, Any]:
     labels = queue.meta.get("labels")
     if labels is None:
-        raise UnsupportedError(f"format {queue.store.format} keeps no labels; format vqs does")
+        raise UnsupportedError(f"format {queue.store.format.name} keeps no labels; format vqs does")
     return dict(labels)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from penstock import _core
-from penstock.formats.base import Damage
+from penstock.formats.values import Damage
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -196,7 +196,7 @@ def show_values(
         else:
             options = {name: getattr(queue.options, name, None) for name in kept.NAMES}
             facts = kept.plain(options) | {"codec": queue.kept_options.get("codec")}
-        is_kept = set(queue.kept_options) | set(queue.store.own_options)
+        is_kept = set(queue.kept_options) | set(queue.store.format.own_options)
     if show.wants_json(json):
         show.emit(facts | ({} if group else {"kept": sorted(is_kept)}))
         return
@@ -223,7 +223,7 @@ def resize(
     """Change the size of a queue whose format has a fixed one (vqs)."""
     with at.writing() as queue:
         queue.sync()  # Frees what every group has acked.
-        queue.store.resize(size)
+        queue.store.format.resize(size)
 
 
 def _result(facts: dict[str, Any], text: str, json: bool | None) -> None:

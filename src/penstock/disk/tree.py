@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 Trust = Literal["truth", "cache", "hint", "temporary"]
@@ -92,6 +93,11 @@ ENTRIES = (
     Entry("moved.zbus", "a zbus block that is written anew", "`formats/zbus/ending.py`",
           "temporary"),
 )  # fmt: skip
+
+
+def sidecar_of(path: Path) -> Path:
+    """The folder `.penstock/` of the queue at `path`: inside a folder, beside a single file."""
+    return path / ".penstock" if path.is_dir() else path.with_name(path.name + ".penstock")
 
 
 def entry_of(path: str) -> Entry | None:

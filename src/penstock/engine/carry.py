@@ -66,9 +66,11 @@ class Groups:
         elif name in self.target.groups():
             why = "the target has a group of this name"
         elif options.tags and not can.tags:
-            why = f"it reads {options.tags!r}, and format {self.target.store.format} has no tags"
+            why = (
+                f"it reads {options.tags!r}, and format {self.target.store.format.name} has no tags"
+            )
         elif wanted is None and can.deletes_consumed:
-            why = f"format {self.target.store.format} deletes what every group has acked"
+            why = f"format {self.target.store.format.name} deletes what every group has acked"
         if why:
             self.carried.left[name] = why
             return None

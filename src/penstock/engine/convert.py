@@ -24,7 +24,7 @@ from penstock.engine.carry import Carried, Groups
 from penstock.engine.queue import Queue
 from penstock.errors import OptionError, PenstockError, UnsupportedError
 from penstock.formats import registry
-from penstock.formats.base import Damage
+from penstock.formats.values import Damage
 
 FIELDS = ("tag", "id", "key", "headers", "timestamp", "number", "delay", "body")
 """What may be left out. `body`: the whole message, where its body is what can't be held."""
@@ -246,7 +246,7 @@ class Losses:
                 for name in refused
             )
             raise UnsupportedError(
-                f"{self._where}: format {self._target.store.format} can't hold: {counts}. "
+                f"{self._where}: format {self._target.store.format.name} can't hold: {counts}. "
                 f"Leave them out with drop={','.join(refused)}, or choose format penstock"
             )
 
@@ -316,13 +316,13 @@ class _Work:
 
     def copy(self) -> None:
         """Appends; every batch becomes visible together."""
-        report = self.report
+        report, into, out_of = self.report, self.target.store.format, self.source.store.format
         for batch in self.batches("copy"):
             going = []
             for message in batch:
                 kept = self.kept(message)
                 if kept is not None:
-                    going.append(self.target.store.as_stored(kept, message, self.source.store))
+                    going.append(into.as_stored(kept, message, out_of))
                     self.groups.going(message.offset or 0)
             report.left_out += len(batch) - len(going)
             offset = self.target.put_many(going)
@@ -363,7 +363,7 @@ class _Work:
             for name in ("tag", "id", "key")
             if getattr(wanted, name) is not None and getattr(wanted, name) != getattr(found, name)
         ]
-        is_same, held = self.target.store.is_same, found.headers
+        is_same, held = self.target.store.format.is_same, found.headers
         if not is_same(wanted.body, found.body):
             different.append("body")
         if any(

@@ -72,8 +72,8 @@ def open_at(queue: Queue, path: Path) -> Queue:
     if options.key is None:
         return kind(path, durability=options.durability, trust_others=options.trust_others)
     # Where another format's keys differ from ours, the dead letters are in that format, too.
-    own = {"format": queue.store.format, "layout": queue.store.layout}
-    like: dict[str, Any] = {} if queue.store.format == "penstock" else own
+    own = {"format": queue.store.format.name, "layout": queue.store.layout}
+    like: dict[str, Any] = {} if queue.store.format.name == "penstock" else own
     try:
         return kind(
             path, durability=options.durability, trust_others=options.trust_others,

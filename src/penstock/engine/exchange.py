@@ -38,7 +38,7 @@ from penstock.engine.convert import (
 from penstock.engine.queue import Queue
 from penstock.engine.table import Scan
 from penstock.errors import FormatError, OptionError, UnsupportedError
-from penstock.formats.base import Damage
+from penstock.formats.values import Damage
 from penstock.options import QueueKeywords
 
 if TYPE_CHECKING:

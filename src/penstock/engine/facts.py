@@ -11,7 +11,8 @@ from typing import Any
 
 from penstock import _core
 from penstock.errors import PenstockError
-from penstock.formats.base import End, SegmentInfo, Store
+from penstock.formats.store import Store
+from penstock.formats.values import End, SegmentInfo
 from penstock.options import GroupOptions
 
 AT_ONCE = 4096
@@ -66,7 +67,7 @@ def _in_segment(store: Store, info: SegmentInfo, first: int, last: int) -> int:
 def describe(store: Store, info: SegmentInfo) -> SegmentInfo:
     """The segment with what its header and summary say, if they can be read."""
     try:
-        return store.describe(info)
+        return store.format.describe(info)
     except PenstockError:
         return info
 
@@ -132,7 +133,7 @@ def of_queue(store: Store) -> dict[str, Any]:
     end = store.end()
     return {
         "path": str(store.path),
-        "format": store.format,
+        "format": store.format.name,
         "layout": store.layout,
         "identity": store.identity,
         "head": end.head,

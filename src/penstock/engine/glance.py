@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def options_of(queue: Queue, name: str) -> GroupOptions:
     """A group's options: by our file, else by the format's own."""
     stored = groups.load_options(groups.folder_of(queue, name))
-    return stored or GroupOptions(**queue.store.group_defaults(name))
+    return stored or GroupOptions(**queue.store.format.group_defaults(name))
 
 
 def progress(queue: Queue, name: str) -> group_files.Progress:
@@ -30,13 +30,13 @@ def progress(queue: Queue, name: str) -> group_files.Progress:
     options = options_of(queue, name)
     found = group_files.peek(folder, queue.store.clock.boot_id(), is_auto=options.ack == "auto")
     if found is None:
-        own = queue.store.own_groups().get(name)
+        own = queue.store.format.own_groups().get(name)
         if own is None and folder.is_dir():
             own = queue.offsets().head  # It is just being made.
         if own is None:
             known = ", ".join(groups.names(queue)) or "none"
             raise GroupError(f"{queue.path}: no group {name!r}; there are: {known}")
-        out = {offset: "ready" for offset, _ in queue.store.own_leases(name)}
+        out = {offset: "ready" for offset, _ in queue.store.format.own_leases(name)}
         found = group_files.Progress(own, out)
     return found
 
@@ -69,6 +69,6 @@ def queue_facts(queue: Queue) -> dict[str, Any]:
         **facts.of_queue(store),
         "segments": [facts.of_segment(store, info) for info in store.segments(fresh=True)],
         "groups": [group_facts(queue, name) for name in queue.groups()],
-        "meta": store.meta(),
+        "meta": store.format.meta(),
         "set_aside": len(store.set_aside),
     }

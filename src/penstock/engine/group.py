@@ -24,7 +24,7 @@ from penstock.options import OLD_GROUP, Durability, GroupKeywords, GroupOptions,
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
-    from penstock.formats.base import End
+    from penstock.formats.values import End
 
 DEFAULT = "default"
 
@@ -41,7 +41,9 @@ def names(queue: Queue) -> list[str]:
     """All groups: ours, and those that the format's own files know."""
     folder = queue.store.sidecar / "groups"
     ours = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return sorted({*(name for name in ours if files.is_name(name)), *queue.store.own_groups()})
+    return sorted(
+        {*(name for name in ours if files.is_name(name)), *queue.store.format.own_groups()}
+    )
 
 
 def load_options(folder: Path) -> GroupOptions | None:
@@ -131,11 +133,11 @@ class Group:
     def _open_alone(self) -> None:
         stored = load_options(self.folder)
         has_native = self._wanted.get("native_cursor", stored is None or stored.native_cursor)
-        own = self.queue.store.own_groups().get(self.name) if has_native else None
+        own = self.queue.store.format.own_groups().get(self.name) if has_native else None
         if stored is None and own is None and not self._create:
             known = ", ".join(names(self.queue)) or "none"
             raise GroupError(f"{self.queue.path}: no group {self.name!r}; there are: {known}")
-        base = stored or GroupOptions(**self.queue.store.group_defaults(self.name))
+        base = stored or GroupOptions(**self.queue.store.format.group_defaults(self.name))
         self.options = base.changed(**self._wanted)
         deadletter.refuse_own(self, self.options)
         if stored is not None and stored.ack != self.options.ack:
@@ -158,14 +160,14 @@ class Group:
         with suppress(OSError, PenstockError):
             exclusive.remove(self.folder)
             if self.options.native_cursor:
-                self.queue.store.drop_group(self.name)
+                self.queue.store.format.drop_group(self.name)
 
     def _open_files(self, stored: GroupOptions | None, own: int | None, start: int) -> None:
         if self.options.exclusive and not self._is_look:
             self._sit_down()
-        entered = self.queue.store.own_leases(self.name) if own is not None else []
+        entered = self.queue.store.format.own_leases(self.name) if own is not None else []
         if self.options.native_cursor:
-            self.queue.store.note_group(self.name, self.options)
+            self.queue.store.format.note_group(self.name, self.options)
         self.core = self._open_core(start, entered)
         if self.core.is_gone:
             # Whoever was about to delete or rename it died. The sign is for those who were there.
@@ -194,7 +196,7 @@ class Group:
             bound=options.release_on_exit,
             visibility_s=options.visibility_s, window=options.max_in_flight,
             max_receives=options.max_receives, tags=options.tags, dialect=options.dialect,
-            mirror=self.queue.store.mirror(self.name) if options.native_cursor else None,
+            mirror=self.queue.store.format.mirror(self.name) if options.native_cursor else None,
             publish=self.queue.store.publish, entered=entered,
         )  # fmt: skip
 
@@ -263,7 +265,7 @@ class Group:
         # put and take in between looks like a cursor above the tail.
         next_unread = self.core.next
         end = self.queue.store.end()
-        own = self.queue.store.own_cursor(self.name) if self.queue.store.was_first else None
+        own = self.queue.store.format.own_cursor(self.name) if self.queue.store.was_first else None
         if own is not None and self.core.cursor < own <= end.tail:
             # A program that is not ours has consumed, and said so in the format's own file.
             self.core.seek(positions.check(self.queue.store, max(own, end.head)))
@@ -407,7 +409,7 @@ class Group:
         deadletter.refuse_own(self, options)
         deadletter.tell(self.queue, said.get("dead_letter"))
         if options.native_cursor:
-            self.queue.store.note_group(self.name, options)
+            self.queue.store.format.note_group(self.name, options)
 
         def change() -> None:
             # From what the file says: another process may have changed something else.
@@ -465,13 +467,15 @@ class Group:
         self.core.retire()
         exclusive.remove(self.folder)
         if self.options.native_cursor:
-            self.queue.store.drop_group(self.name)
+            self.queue.store.format.drop_group(self.name)
 
     def rename(self, name: str) -> None:
         """Gives the group another name. Leases end; other handles on it get `GroupError`."""
         folder = folder_of(self.queue, name)
-        if self.queue.store.mirror(self.name) is not None:
-            raise GroupError(f"format {self.queue.store.format} itself keeps group {self.name!r}")
+        if self.queue.store.format.mirror(self.name) is not None:
+            raise GroupError(
+                f"format {self.queue.store.format.name} itself keeps group {self.name!r}"
+            )
 
         def move() -> None:
             if name in names(self.queue):

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.formats.base import Store
+from penstock.formats.store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Keeper:
             seen = self._writer.wait_dirty(seen, 0.0 if self._has_orphans else idle_s)
             until = time.monotonic() + self._queue.options.sync_interval_s
             while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
-                self._do("prepare a segment", self._queue.store.prepare_ahead)
+                self._do("prepare a segment", self._queue.store.format.prepare_ahead)
                 seen = self._writer.wait_dirty(seen, left)
             for what, duty in self._duties():
                 if not self._stop.is_set():
@@ -91,7 +91,7 @@ class Keeper:
             yield "sync", self._writer.sync
             yield "sync the groups", queue.sync_groups
             yield "sync for others", self._tend_orphans
-        yield "tend the files", queue.store.tend
+        yield "tend the files", queue.store.format.tend
         if time.monotonic() - self._swept_at > SWEEP_S:
             self._swept_at = time.monotonic()
             yield "look for dead consumers", lambda: exclusive.sweep(queue)

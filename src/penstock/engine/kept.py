@@ -18,7 +18,7 @@ from penstock.options import OLD_QUEUE, Durability, QueueOptions, of_today
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
-    from penstock.formats.base import Store
+    from penstock.formats.store import Store
 
 FILE = "options.json"
 NAMES = (
@@ -54,7 +54,9 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def first(store: Store, said: Mapping[str, Any]) -> None:
     """The queue was just made with these options."""
-    mine = {name: value for name, value in plain(said).items() if name not in store.own_options}
+    mine = {
+        name: value for name, value in plain(said).items() if name not in store.format.own_options
+    }
     if mine:
         files.write_json(store.sidecar / FILE, mine)
 
@@ -81,14 +83,18 @@ def change(queue: Queue, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if name not in NAMES:
             raise OptionError("option", name, f"one of {', '.join(NAMES)}")
-        if store.own_options.get(name) == "":
+        if store.format.own_options.get(name) == "":
             raise OptionError(name, value, "another size of the file: `penstock resize`")
     said = {name: value for name, value in values.items() if name != "codec"}
     QueueOptions.of(**said)  # An error for what can't be.
-    own = {store.own_options[name]: values[name] for name in values if name in store.own_options}
+    own = {
+        store.format.own_options[name]: values[name]
+        for name in values
+        if name in store.format.own_options
+    }
     if own:
         queue.set_meta(**{name: value or 0 for name, value in own.items()})
-    mine = {name: value for name, value in values.items() if name not in store.own_options}
+    mine = {name: value for name, value in values.items() if name not in store.format.own_options}
     if not mine:
         return
 

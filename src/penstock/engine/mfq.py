@@ -317,9 +317,11 @@ class MappedFileQueue:
             path, format="mfq", segment_bytes=self.options.segment_size,
             durability=self.options.durability,
         )  # fmt: skip
-        if self.queue.store.format != "mfq":
+        if self.queue.store.format.name != "mfq":
             self.queue.close()
-            raise FormatError(path, f"a queue of format {self.queue.store.format}", "use Queue")
+            raise FormatError(
+                path, f"a queue of format {self.queue.store.format.name}", "use Queue"
+            )
 
     @cached_property
     def producer(self) -> Producer:

@@ -82,12 +82,12 @@ class PatientWriter:
 
     def _pause(self, seconds: float) -> None:
         """Sleeps; an ack that lets a segment go, or closing the queue, ends it early."""
-        from penstock.engine import room
+        from penstock.engine import retention, room
 
         clock = self._queue.store.clock
         until = clock.boot_now_ns() + int(seconds * 1e9)
         seen = self._shared.want_room(room.wanted(self._queue))
-        while not self._queue.store.free_consumed(self._queue):
+        while not retention.free_consumed(self._queue):
             self._queue.ensure_open()
             left = (until - clock.boot_now_ns()) / 1e9
             if left <= 0:

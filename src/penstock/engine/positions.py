@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from penstock import _core
 from penstock.errors import OffsetError, OptionError
-from penstock.formats.base import Store
+from penstock.formats.store import Store
 
 Where = int | str | datetime
 AGO = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d|w)\Z")
@@ -113,21 +113,25 @@ def check_id(store: Store, offset: int, id: str) -> int:
 def by_number(store: Store, number: int) -> int:
     """The offset of the message with this number, or of the next one there is."""
     if not store.capabilities.numbers:
-        raise OffsetError(f"{store.path}: format {store.format} keeps no numbers; seek by offset")
+        raise OffsetError(
+            f"{store.path}: format {store.format.name} keeps no numbers; seek by offset"
+        )
     return _search(store, number=number, timestamp_ns=None)
 
 
 def by_time(store: Store, timestamp_ns: int) -> int:
     """The offset of the first message put at or after this time."""
     if not store.capabilities.timestamps:
-        raise OffsetError(f"{store.path}: format {store.format} keeps no times; seek by offset")
+        raise OffsetError(
+            f"{store.path}: format {store.format.name} keeps no times; seek by offset"
+        )
     return _search(store, number=None, timestamp_ns=timestamp_ns)
 
 
 def _search(store: Store, *, number: int | None, timestamp_ns: int | None) -> int:
     end = store.end()
     for info, first, last in store.ranges(end.head, end.tail):
-        known = store.describe(info)
+        known = store.format.describe(info)
         if timestamp_ns is not None and known.last_ns is not None and known.last_ns < timestamp_ns:
             continue
         if number is not None and known.next_number is not None and known.next_number <= number:

@@ -22,13 +22,15 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from penstock import _core
 from penstock import clock as clocks
+from penstock.disk import tree
 from penstock.engine import exclusive, facts, kept, openings, paths, patient, positions
 from penstock.engine.group import DEFAULT, Group, names
 from penstock.engine.handles import Handles
 from penstock.engine.keeper import Keeper
 from penstock.errors import ClosedError, NoQueueError, OptionError, typed
 from penstock.formats import registry
-from penstock.formats.base import End, Store, Verdict
+from penstock.formats.store import Store
+from penstock.formats.values import End, Verdict
 from penstock.logs import renamed
 from penstock.options import (
     CodecName,
@@ -95,7 +97,7 @@ class Queue:
             raise NoQueueError(self.path)
         is_new = self._create and registry.is_empty(self.path)
         said = self._said | {"codec": self._codec_given}
-        held = {} if is_new else kept.load(Store.sidecar_of(self.path))
+        held = {} if is_new else kept.load(tree.sidecar_of(self.path))
         kept.tell(self.path, held, said)
         kept_codec = held.pop("codec", None)
         self.codec = self._find_codec(self._codec_given or kept_codec)
@@ -143,6 +145,12 @@ class Queue:
             from penstock.engine import intents
 
             intents.settle_all(self.store)
+
+    def _free_consumed(self) -> None:
+        if self.store.capabilities.deletes_consumed:
+            from penstock.engine import retention
+
+            retention.free_consumed(self)
 
     def _has_retention(self) -> bool:
         return bool(self.options.retention_age_s or self.options.retention_bytes)
@@ -372,7 +380,7 @@ class Queue:
         self.ensure_open()
         self.store.need_writer().sync()
         self.sync_groups()
-        self.store.free_consumed(self)
+        self._free_consumed()
 
     def sync_groups(self) -> None:
         """Syncs the journals of the groups that this process has open or looks at."""
@@ -399,7 +407,7 @@ class Queue:
             planned = retention.plan(self)
             if planned.segments:
                 retention.apply(self, planned)
-        self.store.free_consumed(self)
+        self._free_consumed()
 
     def purge(self) -> int:
         """Every group is done with everything; what that frees is deleted.
@@ -498,7 +506,7 @@ class Queue:
     @property
     def meta(self) -> dict[str, Any]:
         """What the format keeps about the queue."""
-        return self.store.meta()
+        return self.store.format.meta()
 
     def set_meta(self, **values: Any) -> None:
         """Changes what the format keeps about the queue, and what groups took over from it."""
@@ -555,7 +563,7 @@ class Queue:
     def __repr__(self) -> str:
         """Path, format, state."""
         state = "closed" if self._is_closed else f"tail {self.store.end().tail}"
-        return f"<Queue {str(self.path)!r} {self.store.format} {self.store.layout}: {state}>"
+        return f"<Queue {str(self.path)!r} {self.store.format.name} {self.store.layout}: {state}>"
 
     def __len__(self) -> int:
         """Messages kept."""
@@ -594,7 +602,7 @@ class Queue:
         try:
             if is_ours and not self._read_only and not self.is_poisoned:
                 # What was acked is gone for whoever reads the files.
-                self.store.free_consumed(self)
+                self._free_consumed()
         finally:
             self._is_closed = True
             openings.discard(self)

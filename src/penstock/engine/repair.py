@@ -27,8 +27,9 @@ from penstock import clock as clocks
 from penstock.disk import files
 from penstock.errors import FormatError, StorageError, UnsupportedError
 from penstock.formats import known_damage, registry
-from penstock.formats.base import Damage, SegmentInfo, Store
 from penstock.formats.known_damage import SetAside
+from penstock.formats.store import Store
+from penstock.formats.values import Damage, SegmentInfo
 from penstock.options import PAGE_BYTES, QueueOptions
 
 QUARANTINE = "quarantine"
@@ -139,10 +140,10 @@ class _Repair:
         if report.is_dry_run:
             return report
         damaged = {damage.path for damage in (*verdict.corrupt, *verdict.torn)}
-        report.brought_back = store.bring_back(damaged)
+        report.brought_back = store.format.bring_back(damaged)
         self.save()
         for info in self.headers:
-            store.rebuild_header(info)
+            store.format.rebuild_header(info)
         if self.headers:
             self.note_links()
         return report

@@ -7,13 +7,16 @@ logged.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.disk import files
 from penstock.engine import exclusive, glance, intents
 from penstock.engine.group import DEFAULT
-from penstock.formats.base import SegmentInfo, Store
+from penstock.errors import GroupError
+from penstock.formats.store import Store
+from penstock.formats.values import Consumed, SegmentInfo
 from penstock.logs import logger
 
 if TYPE_CHECKING:
@@ -49,8 +52,32 @@ def holding_cursors(queue: Queue) -> dict[str, int]:
         if group.options.exclusive and exclusive.remove_if_dead(group.folder):
             continue
         if group.idle_ns <= queue.options.retain_unread_max_s * 1e9:
-            own = queue.store.own_cursor(name)
+            own = queue.store.format.own_cursor(name)
             cursors[name] = group.cursor if own is None else own
+    return cursors
+
+
+def free_consumed(queue: Queue) -> bool:
+    """Deletes what every group has acked, in formats that do; whether anything went."""
+    store = queue.store
+    if not store.capabilities.deletes_consumed or store.shared is None:
+        return False
+    # A ring waits no longer for a group than retention does; elsewhere every group counts.
+    is_ring = store.capabilities.ring
+    cursors = list(holding_cursors(queue).values()) if is_ring else _cursors(queue)
+    if not cursors and not is_ring:
+        return False
+    # After the cursors: what a group has read was noted before it was visible.
+    unsettled = queue.unsettled()
+    lowest, needed_from = min(cursors, default=None), min(unsettled, default=None)
+    return store.format.free_consumed(Consumed(lowest, needed_from, queue.sync_groups))
+
+
+def _cursors(queue: Queue) -> list[int]:
+    cursors = []
+    for name in queue.groups():
+        with suppress(GroupError):  # Deleted meanwhile.
+            cursors.append(queue.group(name, create=False).cursor)
     return cursors
 
 
@@ -65,7 +92,7 @@ def plan(queue: Queue, before: int | None = None) -> Plan:
             wanted, reason = info.end or 0, f"more than {options.retention_bytes} bytes"
     if before is None and options.retention_age_s:
         for info in infos.above(head):
-            last = store.describe(info).last_ns
+            last = store.format.describe(info).last_ns
             if info is infos[-1] or last is None or not _is_old(store, last):
                 break
             if (info.end or 0) > wanted:
@@ -121,7 +148,7 @@ def purge(queue: Queue) -> int:
         ends = [info.end for info in store.segments() if info.end is not None]
         files.write_json(store.sidecar / PURGED, {"end": max(ends, default=0)})
     store.trim(min([before, *queue.unsettled()]))
-    store.free_consumed(queue)
+    free_consumed(queue)
     return unread
 
 

@@ -46,7 +46,7 @@ def make(queue: Queue, needed: int) -> None:
 def free(queue: Queue) -> bool:
     """Deletes what every group has read, or what retention allows; whether anything went."""
     store = queue.store
-    if store.free_consumed(queue) or queue.trim():
+    if retention.free_consumed(queue) or queue.trim():
         return True
     cursors = queue.holding_cursors().values()
     if not cursors or store.capabilities.deletes_consumed:

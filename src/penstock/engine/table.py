@@ -10,7 +10,8 @@ from penstock.engine import extras
 from penstock.engine.codecs import Codec
 from penstock.errors import CodecError, typed
 from penstock.formats import known_damage
-from penstock.formats.base import Damage, Store
+from penstock.formats.store import Store
+from penstock.formats.values import Damage
 
 
 class Scan:
@@ -37,7 +38,7 @@ class Scan:
         codec: Codec | None = None,
     ) -> None:
         """Reads `[start, end)`; with `tolerant`, damage is noted and passed over."""
-        store.need_key()
+        store.format.need_key()
         self._store, self.start, self.end = store, start, end
         self._codec = codec
         self._columns = list(columns) if columns is not None else None

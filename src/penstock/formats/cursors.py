@@ -13,64 +13,61 @@ after our own journal. After a power cut our journal decides, which was synced.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files, groups
 from penstock.errors import PenstockError
+from penstock.formats.contract import Format
+from penstock.formats.past import Past
 from penstock.logs import logger
 from penstock.options import OLD_GROUP, Durability, GroupOptions, of_today
 
-if TYPE_CHECKING:
-    from penstock.formats.base import Store
-    from penstock.formats.past import Past
 
-
-def set_back(store: Store, tail: int) -> None:
+def set_back(format: Format, tail: int) -> None:
     """Sets every group that has read beyond `tail` back to it. Alone, under the opening lock."""
-    for name in sorted(files.names_in(store.sidecar / "groups")):
-        folder = store.sidecar / "groups" / name
+    for name in sorted(files.names_in(format.sidecar / "groups")):
+        folder = format.sidecar / "groups" / name
         try:
-            if files.is_name(name) and _is_beyond(store, folder, tail):
-                _cut(store, folder, tail)
+            if files.is_name(name) and _is_beyond(format, folder, tail):
+                _cut(format, folder, tail)
         except (PenstockError, OSError) as error:
             # Damage of one group is not the queue's: whoever opens the group is told.
             logger("recovery").warning("%s: its cursor could not be checked: %s", folder, error)
 
 
-def follow(store: Store, past: Past, tail: int) -> None:
+def follow(format: Format, past: Past, tail: int) -> None:
     """Lets groups go on where another program has moved them, and sets the format's own places
     right that can't be true. Alone, under the opening lock."""
-    for name, own in store.own_groups().items():
-        folder = store.sidecar / "groups" / name
+    for name, own in format.own_groups().items():
+        folder = format.sidecar / "groups" / name
         options = files.read_json(folder / "group.json")
         if not of_today(options or {}, OLD_GROUP).get("native_cursor", True):
             continue
         try:
-            _follow(store, past, folder, own, tail)
+            _follow(format, past, folder, own, tail)
         except (PenstockError, OSError) as error:
             logger("recovery").warning("%s: its place could not be checked: %s", folder, error)
 
 
-def _follow(store: Store, past: Past, folder: Path, own: int, tail: int) -> None:
-    name, boot = folder.name, store.clock.boot_id()
+def _follow(format: Format, past: Past, folder: Path, own: int, tail: int) -> None:
+    name, boot = folder.name, format.clock.boot_id()
     progress = groups.peek(folder, boot, is_auto=_is_auto(folder))
-    ours = None if progress is None else store.own_place(name, progress)
-    if (fault := store.place_fault(name)) is not None:
+    ours = None if progress is None else format.own_place(name, progress)
+    if (fault := format.place_fault(name)) is not None:
         logger("recovery").warning(
             "%s:%d: %s, expected %s", fault.path, fault.at, fault.found, fault.expected
         )
-        store.dropped = (*store.dropped, fault)
+        format.store.dropped = (*format.store.dropped, fault)
         if ours is not None:  # Else the format's own rule for such places is all there is.
-            store.set_own_place(name, min(ours, tail))
+            format.set_own_place(name, min(ours, tail))
     elif ours is None or own == ours:
         return
     elif past.is_stopped:
-        store.set_own_place(name, min(ours, tail))
-    elif store.is_moved(name) if past.is_closed else own > ours:
+        format.set_own_place(name, min(ours, tail))
+    elif format.is_moved(name) if past.is_closed else own > ours:
         text = "%s: another program has moved the group from %d to %d"
         logger("recovery").info(text, folder, ours, own)
-        core = _open(store, folder, own)
+        core = _open(format, folder, own)
         try:
             core.seek(own)
         finally:
@@ -81,19 +78,19 @@ def _is_auto(folder: Path) -> bool:
     return (files.read_json(folder / "group.json") or {}).get("ack") == "auto"
 
 
-def _is_beyond(store: Store, folder: Path, tail: int) -> bool:
-    boot = store.clock.boot_id()
+def _is_beyond(format: Format, folder: Path, tail: int) -> bool:
+    boot = format.clock.boot_id()
     progress = groups.peek(folder, boot, is_auto=_is_auto(folder))
     if progress is None:
         return False
     return progress.next > tail or max(progress.outstanding, default=0) >= tail > 0
 
 
-def _cut(store: Store, folder: Path, tail: int) -> None:
+def _cut(format: Format, folder: Path, tail: int) -> None:
     logger("recovery").warning(
         "%s: the group had read beyond the end; it is set back to %d", folder, tail
     )
-    core = _open(store, folder, tail)
+    core = _open(format, folder, tail)
     try:
         core.cut(tail)
         core.sync()
@@ -103,13 +100,13 @@ def _cut(store: Store, folder: Path, tail: int) -> None:
     _core.sync_file(folder / "table")
 
 
-def _open(store: Store, folder: Path, start: int) -> _core.Group:
+def _open(format: Format, folder: Path, start: int) -> _core.Group:
     """The group's own state, without what the format's files say."""
     usual = GroupOptions()
     return _core.Group(
-        store.need_shared(), folder, store.clock, store,
+        format.store.need_shared(), folder, format.clock, format.store,
         start=start, lease=not _is_auto(folder),
-        always=store.options.durability is Durability.ALWAYS, bound=usual.release_on_exit,
+        always=format.options.durability is Durability.ALWAYS, bound=usual.release_on_exit,
         visibility_s=usual.visibility_s, window=usual.max_in_flight,
         max_receives=usual.max_receives, tags="", dialect=usual.dialect,
     )  # fmt: skip

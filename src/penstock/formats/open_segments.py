@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 
 from penstock import _core
 
 OPEN_SEGMENTS = 16
+UNPACKED_MAX = 2
+"""Segments whose bytes are kept in memory, unpacked or copied, rather than mapped."""
 
 
 class OpenSegments:
@@ -51,14 +52,11 @@ class OpenSegments:
             self._by_base.move_to_end(segment.base)
             while len(self._by_base) > OPEN_SEGMENTS:
                 self._by_base.popitem(last=False)
+            if not segment.is_mapped:
+                unpacked = [base for base, one in self._by_base.items() if not one.is_mapped]
+                for base in unpacked[:-UNPACKED_MAX]:
+                    del self._by_base[base]
             return segment
-
-    def keep_few(self, most: int, like: Callable[[_core.Segment], bool]) -> None:
-        """Forgets the longest unused of those that are `like` this until `most` are left."""
-        with self._lock:
-            bases = [base for base, segment in self._by_base.items() if like(segment)]
-            for base in bases[:-most]:
-                del self._by_base[base]
 
     def forget(self, base: int) -> None:
         """The segment is gone, or must be opened anew."""

@@ -15,14 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from penstock import _core
 from penstock.disk import control
 from penstock.formats.values import Damage
-
-if TYPE_CHECKING:
-    from penstock.formats.base import Store
 
 
 class Cause(Enum):
@@ -78,20 +75,30 @@ class Past:
         return self.words.last_number if self.words is not None else 0
 
 
-def of(store: Store) -> Past:
+class Described(Protocol):
+    """What must be known of a queue to tell its past."""
+
+    sidecar: Path
+    clock: _core.Clock
+
+    def is_foreign(self, words: control.Words) -> bool:
+        """Whether a program that is not ours has written since we stored `words`."""
+
+
+def of(queue: Described) -> Past:
     """Looks at the shared words and the format's own files. Changes nothing."""
-    words = control.peek(store.sidecar)
+    words = control.peek(queue.sidecar)
     if words is None:
         return Past(Cause.NEW)
-    cause = _cause_of(words, store.clock.boot_id())
+    cause = _cause_of(words, queue.clock.boot_id())
     if cause is Cause.STOPPED:
         # The disk may have kept any mixture of older and newer words; only `durable` counts, and
         # nobody can tell what another program did from what was lost.
         return Past(cause, words)
-    fault = _fault_of(words, store.sidecar / "control")
+    fault = _fault_of(words, queue.sidecar / "control")
     if fault is not None:
         return Past(Cause.NEW, faults=(fault,))
-    return Past(cause, words, store.is_foreign(words))
+    return Past(cause, words, queue.is_foreign(words))
 
 
 def _cause_of(words: control.Words, boot: int) -> Cause:

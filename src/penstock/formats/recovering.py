@@ -5,35 +5,38 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from penstock import _core
 from penstock.disk import files
 from penstock.logs import logger
 
-if TYPE_CHECKING:
-    from penstock.formats.base import Store
-
-
 QUARANTINE = "quarantine"
 PIECE_BYTES = 1 << 20
 
 
-def set_aside(store: Store, path: Path) -> None:
+class Recovered(Protocol):
+    """A queue that is being recovered."""
+
+    sidecar: Path
+    clock: _core.Clock
+
+
+def set_aside(queue: Recovered, path: Path) -> None:
     """Moves a file that is no part of the queue any more to the quarantine, where nothing reads it
     and nothing deletes it. Both names are synced: one that came back after the next power cut would
     lie below what was synced by then."""
     if not path.exists():
         return
-    folder = store.sidecar / QUARANTINE
+    folder = queue.sidecar / QUARANTINE
     files.make_folder(folder)
     logger("recovery").warning("%s: set aside in %s", path, folder)
-    _core.rename_file(path, folder / f"{path.name}.{store.clock.wall_now_ns()}")
+    _core.rename_file(path, folder / f"{path.name}.{queue.clock.wall_now_ns()}")
     for changed in (folder, path.parent):
         _core.sync_folder(changed)
 
 
-def copy_anew(store: Store, path: Path) -> None:
+def copy_anew(queue: Recovered, path: Path) -> None:
     """Writes a file's bytes to a new place on the disk, under its old name.
 
     After a failed sync the kernel may hold pages for clean that never reached the disk, and the old
@@ -41,7 +44,7 @@ def copy_anew(store: Store, path: Path) -> None:
     """
     if not path.exists():
         return
-    fresh = store.sidecar / f"copy-{path.name}"
+    fresh = queue.sidecar / f"copy-{path.name}"
     _core.unlink_file(fresh)
     _core.create_file(fresh, path.stat().st_size)
     with path.open("rb") as stream:
@@ -55,9 +58,9 @@ def copy_anew(store: Store, path: Path) -> None:
     _core.sync_folder(path.parent)
 
 
-def drop_prepared(store: Store, suffix: str) -> None:
+def drop_prepared(queue: Recovered, suffix: str) -> None:
     """Removes files that were to become segments. After a power cut they need not be empty: a
     segment whose new name was lost has its old one again."""
-    for entry in list(os.scandir(store.sidecar)):
+    for entry in list(os.scandir(queue.sidecar)):
         if entry.name.endswith(suffix):
             _core.unlink_file(Path(entry.path))

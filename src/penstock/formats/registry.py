@@ -8,29 +8,30 @@ from pathlib import Path
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import FormatError, NoQueueError, OptionError, about
-from penstock.formats.base import Store
+from penstock.formats.contract import Format
+from penstock.formats.store import Store
 from penstock.options import QueueOptions
 
 MODULES = {
-    "zbus": "penstock.formats.zbus.store:ZbusStore",
-    "penstock": "penstock.formats.penstock.store:PenstockStore",
-    "beats": "penstock.formats.beats.store:BeatsStore",
-    "vqs": "penstock.formats.vqs.store:VqsStore",
-    "mfq": "penstock.formats.mfq.store:MfqStore",
+    "zbus": "penstock.formats.zbus.store:ZbusFormat",
+    "penstock": "penstock.formats.penstock.store:PenstockFormat",
+    "beats": "penstock.formats.beats.store:BeatsFormat",
+    "vqs": "penstock.formats.vqs.store:VqsFormat",
+    "mfq": "penstock.formats.mfq.store:MfqFormat",
 }
-"""Format → where its store is; imported when a queue of that format is opened."""
+"""Format → its description; imported when a queue of that format is opened."""
 
 
-def store_class(name: str) -> type[Store]:
-    """The store of a format."""
+def format_class(name: str) -> type[Format]:
+    """The description of a format."""
     if name not in MODULES:
         raise OptionError("format", name, " or ".join(MODULES))
     module, _, attribute = MODULES[name].partition(":")
-    found: type[Store] = getattr(import_module(module), attribute)
+    found: type[Format] = getattr(import_module(module), attribute)
     return found
 
 
-def sniff(path: Path, wanted: str | None = None) -> tuple[type[Store], str]:
+def sniff(path: Path, wanted: str | None = None) -> tuple[type[Format], str]:
     """Format and layout of the queue at `path`.
 
     Exactly one format must recognise it: what several or none claim is an error that lists what
@@ -42,14 +43,14 @@ def sniff(path: Path, wanted: str | None = None) -> tuple[type[Store], str]:
         wanted = "penstock"
     claims = []
     for name in [wanted] if wanted else list(MODULES):
-        store = store_class(name)
-        layout = store.sniff(path)
+        found = format_class(name)
+        layout = found.sniff(path)
         if layout is not None:
-            claims.append((store, layout))
+            claims.append((found, layout))
     if len(claims) == 1:
         return claims[0]
     if claims:
-        names = ", ".join(f"{store.format} {layout}" for store, layout in claims)
+        names = ", ".join(f"{found.name} {layout}" for found, layout in claims)
         raise FormatError(path, f"could be {names}", "say which with format= and layout=")
     if is_empty(path):
         raise NoQueueError(path)
@@ -102,10 +103,9 @@ def open_store(
     with about(path):
         if create and is_empty(path):
             format = format or "penstock"
-            store = store_class(format)
-            store.create(path, layout or "", options, clock)
-        store, sniffed = sniff(path, format)
-        if layout and layout not in store.layouts:
-            known = " or ".join(store.layouts)
-            raise OptionError("layout", layout, f"{known} (format {store.format})")
-        return store(path, layout or sniffed, options, clock, live=live)
+            format_class(format).create(path, layout or "", options, clock)
+        found, sniffed = sniff(path, format)
+        if layout and layout not in found.layouts:
+            known = " or ".join(found.layouts)
+            raise OptionError("layout", layout, f"{known} (format {found.name})")
+        return Store(found, path, layout or sniffed, options, clock, live=live)

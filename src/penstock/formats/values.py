@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,34 @@ class Damage:
         }
 
 
+class HasEnd(Protocol):
+    """Words that say where a queue begins and ends."""
+
+    @property
+    def tail(self) -> int:
+        """The offset of the next append."""
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next message."""
+
+    @property
+    def segment_base(self) -> int:
+        """Where the segment begins that is appended to."""
+
+    @property
+    def head(self) -> int:
+        """The oldest kept offset."""
+
+    @property
+    def head_number(self) -> int:
+        """The number of the oldest kept message."""
+
+    @property
+    def durable(self) -> int:
+        """Everything below was synced."""
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """Where a queue begins and ends, and what had to be dropped to say so."""
@@ -99,6 +128,30 @@ class End:
     head_number: int
     durable: int
     dropped: tuple[Damage, ...] = ()
+
+    @classmethod
+    def by(cls, words: HasEnd) -> End:
+        """As words that are kept elsewhere have it."""
+        return cls(
+            words.tail, words.next_number, words.segment_base, words.head, words.head_number,
+            words.durable,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """How far the groups of a queue are, for formats that delete what all of them have acked."""
+
+    lowest: int | None
+    """The lowest cursor; none when no group holds anything."""
+    needed_from: int | None
+    """Batches from this offset on may not go yet: nobody can say that they landed."""
+    sync: Callable[[], None]
+    """Syncs the journals of the groups: an ack must not be lost once what it acked is gone."""
+
+    def limit(self, offset: int) -> int:
+        """`offset`, but nothing that may not go yet."""
+        return offset if self.needed_from is None else min(offset, self.needed_from)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock import _core
 from penstock.formats import known_damage
+from penstock.formats.contract import Format
 from penstock.formats.values import Damage, Verdict
 
-if TYPE_CHECKING:
-    from penstock.formats.base import Store
 
-
-def verify(store: Store) -> Verdict:
+def verify(format: Format) -> Verdict:
     """Walks everything below the tail with its checksums. Changes nothing."""
-    store.need_key()
-    verdict, end = Verdict(), store.end()
+    store, verdict = format.store, Verdict()
+    end = store.end()
     verdict.torn.extend(store.dropped)
     done, total = 0, sum(info.size for info in store.segments(fresh=True))
     for info, first, last in store.ranges(end.head, end.tail):
@@ -35,7 +31,7 @@ def verify(store: Store) -> Verdict:
         for fault_seen, (offset, _) in zip(seen.faults, seen.bad, strict=True):
             at, found, expected, skipped = fault_seen
             verdict.corrupt.append(Damage(info.path, at, skipped, found, expected, offset))
-    verdict.corrupt.extend(store.missing_segments())
-    store.verify_extra(verdict)
+    verdict.corrupt.extend(format.missing_segments(None))
+    format.verify_extra(verdict)
     verdict.corrupt = known_damage.new_in(verdict.corrupt, store.set_aside)
     return verdict

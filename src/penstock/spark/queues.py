@@ -17,7 +17,7 @@ from penstock.disk import control
 from penstock.engine import positions
 from penstock.errors import KeyNeededError, NoQueueError, OptionError
 from penstock.formats import registry
-from penstock.formats.base import Store
+from penstock.formats.store import Store
 from penstock.options import QueueOptions
 from penstock.spark import shipped
 from penstock.spark.loss import log
@@ -46,7 +46,7 @@ def open_store(
 
 def need_key(store: Store, name: str) -> None:
     """Refuses a queue whose key is missing: taken for damage, all of it might be passed over."""
-    if not store.can_unseal:
+    if not store.format.can_unseal:
         raise KeyNeededError(f"queue {name}: {store.path} is encrypted; {KEY_ADVICE}")
 
 
@@ -91,14 +91,14 @@ class LocalQueue:
         if start < end:
             need_key(self.store, self.name)
         for info, first, last in self.store.ranges(start, end):
-            known = self.store.describe(info) if info.end is not None else info
+            known = self.store.format.describe(info) if info.end is not None else info
             read_from = first
             if first == start and first != info.first:
                 limit = info.end if info.end is not None else self.end
                 read_from = _core.frame_start(self.store.segment_at(first), first, limit)
             yield Span(
                 self.name, self.where, self.identity, info.base, read_from, first, last,
-                info.path.name, format=self.store.format,
+                info.path.name, format=self.store.format.name,
                 first_ns=known.first_ns, last_ns=known.last_ns,
             )  # fmt: skip
 
@@ -154,7 +154,7 @@ class LocalQueue:
 
     def pending(self, group: str) -> int:
         """Where the format's own cursor is."""
-        own = self.store.own_groups()
+        own = self.store.format.own_groups()
         if group in own:
             return own[group]
         if not group and len(own) == 1:

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from penstock import _core
 from penstock.errors import CorruptError, KeyNeededError
-from penstock.formats.base import Damage, SegmentInfo, Store
+from penstock.formats.store import Store
+from penstock.formats.values import Damage, SegmentInfo
 from penstock.spark import queues, shipped
 from penstock.spark.bounds import TagFilter
 from penstock.spark.loss import DataLoss, log
@@ -164,7 +165,7 @@ def _batches(scan: _core.Scan, shape: Shape, span: Span) -> Iterator[pa.RecordBa
 
 
 def _constants(store: Store, span: Span) -> dict[str, object]:
-    is_checked = True if store.format in ("penstock", "beats") else None
+    is_checked = True if store.format.name in ("penstock", "beats") else None
     return {
         "queue": span.queue, "topic": span.queue, "partition": 0, "timestampType": 0,
         "checksum_ok": is_checked, "error": None,

@@ -19,7 +19,8 @@ from typing import Any
 from penstock import _core
 from penstock.errors import FormatError, OptionError, PenstockError, UnsupportedError
 from penstock.formats import registry
-from penstock.formats.base import SegmentInfo, Store
+from penstock.formats.store import Store
+from penstock.formats.values import SegmentInfo
 from penstock.options import MIB
 from penstock.spark import queues, shipped
 from penstock.spark.follow import Follower
@@ -74,7 +75,7 @@ def _ship(
     store = queues.open_store(Path(queue), parsed)
     if store.path.is_file() and not whole:
         raise UnsupportedError(
-            f"{queue}: a {store.format} queue is one file that is always written to "
+            f"{queue}: a {store.format.name} queue is one file that is always written to "
             f"and never full: ship it whole (--whole)"
         )
     _, end = queues.durable_range(store)
@@ -154,7 +155,7 @@ class _Place:
         for extra in extras:
             _copy(self.system, (_root(store) / extra).read_bytes(), f"{self.root}/{extra}")
         manifest = Manifest(
-            store.format, store.layout, store.identity,
+            store.format.name, store.layout, store.identity,
             tuple(sorted(self.segments.values(), key=lambda one: one.base)), extras,
             store.path.name if store.path.is_file() else "", _newest(store),
         )  # fmt: skip
@@ -175,7 +176,7 @@ def _root(store: Store) -> Path:
 
 def _describe(store: Store, info: SegmentInfo, *, is_full: bool) -> tuple[ShippedSegment, bytes]:
     """A segment for the manifest, and its bytes: read once, so that they fit each other."""
-    known = store.describe(info) if is_full else info
+    known = store.format.describe(info) if is_full else info
     assert info.end is not None
     raw = info.path.read_bytes()
     if known.messages is None:

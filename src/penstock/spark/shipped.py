@@ -164,7 +164,7 @@ class ShippedQueue:
             raise NotShippedError(url)
         self.name, self.where, self.manifest = name, url, manifest
         self.identity = manifest.identity
-        self._has_gaps = registry.store_class(manifest.format).capabilities.gaps
+        self._has_gaps = registry.format_class(manifest.format).capabilities.gaps
         self.head = manifest.segments[0].first if manifest.segments else 0
         self.end = manifest.segments[-1].end if manifest.segments else 0
 

@@ -378,7 +378,7 @@ def refuse_what_frees(queue: Source, options: SourceOptions) -> None:
     """Formats that delete what was acked can be streamed only if our group holds them back."""
     if not isinstance(queue, LocalQueue) or not queue.store.capabilities.deletes_consumed:
         return
-    kind = queue.store.format
+    kind = queue.store.format.name
     if not (queue.store.sidecar / "control").exists():
         raise UnsupportedError(
             f"{queue.where}: a {kind} queue deletes what was read, and another program owns this "

@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.engine import facts
 from penstock.engine.queue import Queue
 from penstock.errors import PenstockError
-from penstock.formats.base import SegmentInfo
+from penstock.formats.values import SegmentInfo
 from penstock.spark import queues, shipped
 from penstock.spark.options import SourceOptions
 from penstock.spark.versions import arrow_schema
@@ -39,10 +39,10 @@ def _segments(name: str, where: str, options: SourceOptions) -> list[dict[str, A
         ]
     store, found = queue.store, []
     for info in store.segments(fresh=True):
-        known = store.describe(info)
+        known = store.format.describe(info)
         end = info.end if info.end is not None else queue.end
         found.append(
-            _segment(name, store.format, store.layout, known, info.path.name, end,
+            _segment(name, store.format.name, store.layout, known, info.path.name, end,
                      is_sealed=info.end is not None)
         )  # fmt: skip
     return found
@@ -97,5 +97,5 @@ def _groups(name: str, where: str, options: SourceOptions) -> list[dict[str, Any
                 "tail": tail,
                 "lag_bytes": facts.lag_bytes(store, at),
             }
-            for group, at in store.own_groups().items()
+            for group, at in store.format.own_groups().items()
         ]

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import Queue, _core
 from penstock.formats.beats import state
-from penstock.formats.beats.store import BeatsStore
+from penstock.formats.beats.store import BeatsFormat
 from tests.formats.beats.helpers import NAMES, as_json, numbers_alike
 from tests.golden_data import GoldenCase, golden_cases
 
@@ -52,14 +52,14 @@ def test_frames_have_the_sizes_and_checksums_of_the_original(
 ) -> None:
     with opened(case, tmp_path) as queue:
         store = queue.store
-        assert isinstance(store, BeatsStore)
+        assert isinstance(store.format, BeatsFormat)
         infos = {info.path.name: info for info in store.segments()}
         for segment in case.expected["segments"]:
             if segment["file"] not in infos:
                 assert "error" in segment
                 continue
             info = infos[segment["file"]]
-            opened_segment = store.segment_of(info.base)
+            opened_segment = store.format.segment_of(info.base)
             assert opened_segment is not None
             found = _core.beats_whole_frames(opened_segment, info.first, info.end or 0)
             expected = [
@@ -95,7 +95,7 @@ def test_state_and_layout_are_told_right(case: GoldenCase, tmp_path: Path) -> No
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_a_reader_knows_where_beats_stands(case: GoldenCase, tmp_path: Path) -> None:
     with opened(case, tmp_path) as queue:
-        start = queue.store.own_groups()["default"]
+        start = queue.store.format.own_groups()["default"]
         found = [message.offset or 0 for message in queue.scan(tolerant=True)]
     pending = case.expected["pending"]
     later = [offset for offset in found if offset >= start]

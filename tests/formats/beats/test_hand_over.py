@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from penstock import Queue
+from penstock.engine import retention
 from penstock.formats.beats import closing, state
 from penstock.formats.beats.layouts import KINDS
 from tests.formats.beats.helpers import CREATED, KEY, event, key_for, pack_frame
@@ -53,7 +54,7 @@ def test_the_newest_segment_with_events_stays_and_no_empty_one_is_left(
     for _ in range(3):
         with opened(path, layout) as queue:
             queue.group()
-            queue.store.free_consumed(queue)
+            retention.free_consumed(queue)
             assert names(path)[0] == "0.seg"
         assert names(path) == ["0.seg"]
     found = state.read(path / "state.dat")
@@ -64,7 +65,7 @@ def test_the_newest_segment_with_events_stays_and_no_empty_one_is_left(
     with opened(path, layout) as queue:
         assert queue.put(event(5)) >> 40 == 1
         assert numbers(queue.get_many(9)) == [5]
-        queue.store.free_consumed(queue)
+        retention.free_consumed(queue)
         assert names(path) == ["1.seg"]
 
 
@@ -187,7 +188,7 @@ def in_segments(path: Path, layout: str = "1") -> list[int]:
     with opened(path, layout) as queue:
         for message in queue.get_many(6):
             message.ack()
-        queue.store.free_consumed(queue)
+        retention.free_consumed(queue)
     return list(range(106, 120))
 
 
@@ -206,7 +207,7 @@ def test_no_wrong_bit_of_the_state_costs_an_unread_event(tmp_path: Path) -> None
         (path / "state.dat").write_bytes(wrong)
         with Queue(path, durability="process") as queue:
             found = numbers(queue.get_many(99))
-            queue.store.free_consumed(queue)
+            retention.free_consumed(queue)
             assert found[-14:] == wanted, bit
             assert numbers(queue.scan())[-14:] == wanted, bit
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import ManualClock, Queue, _core
 from penstock.formats.beats import segments
-from penstock.formats.beats.store import BeatsStore
+from penstock.formats.beats.store import BeatsFormat
 
 SMALL: dict[str, Any] = {"segment_bytes": 16384, "durability": "process"}
 STREAM: dict[str, Any] = {"format": "beats", "layout": "2-released-lz4"}
@@ -26,7 +26,7 @@ def test_a_late_reader_does_not_hide_a_segment_that_was_closed_meanwhile(
         for number in range(100):
             queue.put(b'{"number": %d, "text": "%s"}' % (number, b"x" * 500))
         assert len(queue.store.segments(fresh=True)) > 1
-        queue.store.open_segment(replace(first, end=None), writable=True)
+        queue.store.format.open_segment(replace(first, end=None), writable=True)
         with Queue(tmp_path / "q", read_only=True) as other:
             assert len(list(other.scan())) == 100
 
@@ -55,12 +55,12 @@ def test_a_segment_that_is_deleted_while_it_is_closed_stays_deleted(
     path = tmp_path / "q"
     with Queue(path, **STREAM, **SMALL) as queue, Queue(path, **SMALL) as other:
         queue.put(b"of one process")
-        assert isinstance(queue.store, BeatsStore)
-        making_room = queue.store._making_room
+        assert isinstance(queue.store.format, BeatsFormat)
+        making_room = queue.store.format._making_room
         old, usual = queue.offsets().segment_base, _core.replace_file
 
         def replace_late(file: Path, data: bytes, **more: bool) -> None:
-            if file == queue.store.path_of(old):  # It is closed by whoever took over.
+            if file == queue.store.format.path_of(old):  # It is closed by whoever took over.
                 # For room, even the last segment that has events goes.
                 making_room.add(threading.get_ident())
                 queue.store.trim(other.offsets().tail)
@@ -69,7 +69,7 @@ def test_a_segment_that_is_deleted_while_it_is_closed_stays_deleted(
 
         monkeypatch.setattr(_core, "replace_file", replace_late)
         other.put(b"of another")
-        assert not queue.store.path_of(old).exists()
+        assert not queue.store.format.path_of(old).exists()
         assert [message.body for message in other.scan()] == [b"of another"]
 
 
@@ -79,7 +79,7 @@ def test_nobody_makes_a_plain_copy_of_a_segment_that_was_closed(tmp_path: Path) 
             queue.put(b'{"n": %d, "text": "%s"}' % (number, b"x" * 1000))
         copies = queue.store.sidecar / "plain"
         first = queue.store.segments(fresh=True)[0]
-        queue.store.open_segment(replace(first, end=None), writable=True)
+        queue.store.format.open_segment(replace(first, end=None), writable=True)
         last = queue.offsets().segment_base >> 40
         assert [copy.name for copy in copies.iterdir()] == [f"{last}.plain"]
 

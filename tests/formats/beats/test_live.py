@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from penstock import Full, ManualClock, OffsetError, PoisonedError, Queue
+from penstock.engine import retention
 from penstock.formats.beats import state
 from tests.failing import failing_syncs
 from tests.formats.beats.helpers import CREATED, KEY, event, key_for
@@ -204,10 +205,10 @@ def test_segments_go_when_every_group_has_acked_them(tmp_path: Path) -> None:
         everything = names(path)
         for message in queue.get_many(100):
             message.ack()
-        assert not queue.store.free_consumed(queue)
+        assert not retention.free_consumed(queue)
         for message in slow.get_many(50):
             message.ack()
-        assert queue.store.free_consumed(queue)
+        assert retention.free_consumed(queue)
         kept = names(path)
         assert kept == everything[-len(kept) :]
         assert int(kept[0][:-4]) == offsets[50] >> 40

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock import OptionError, Queue, _core
+from penstock.engine import retention
 from tests.formats.beats.helpers import KEY, event, pack_frame
 
 
@@ -131,7 +132,7 @@ def test_a_seal_goes_with_its_segment(path: Path) -> None:
     with sealed(path) as queue:
         for message in queue.get_many(99):
             message.ack()
-        queue.store.free_consumed(queue)
+        retention.free_consumed(queue)
     assert not (path / "0.seg").exists()
     assert not (path / "0.seg.mac").exists()
 

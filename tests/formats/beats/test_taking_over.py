@@ -16,6 +16,6 @@ def test_a_writer_that_another_thread_turned_back_takes_over_all_the_same(tmp_pa
         other.put(event(0))
         one.put(event(1))
         # One thread has seen whose the segment is; another one still had the old one to turn to.
-        other.store._seen_base = one.offsets().segment_base  # type: ignore[attr-defined]
+        other.store._seen_base = one.offsets().segment_base
         other.put(event(2))
         assert len(list(one.scan())) == 3

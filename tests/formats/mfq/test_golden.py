@@ -34,7 +34,7 @@ def test_every_golden_store_reads_whole(case: GoldenCase, tmp_path: Path) -> Non
     path = case.copy(tmp_path)
     before = snapshot(path)
     with Queue(path, create=False, read_only=True) as queue:
-        assert (queue.store.format, queue.store.layout) == ("mfq", "1")
+        assert (queue.store.format.name, queue.store.layout) == ("mfq", "1")
         assert found(queue) == expected(case)
         assert queue.offsets().tail == case.expected["producer_offset"]
         assert queue.meta["segment_size"] == case.expected["segment_size"]

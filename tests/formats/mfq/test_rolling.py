@@ -78,14 +78,14 @@ def test_a_segment_that_another_process_has_just_begun_is_room_enough(
     Twin(tmp_path / "q", SIZE)
     with Queue(tmp_path / "q", create=False) as queue, Queue(tmp_path / "q") as other:
         queue.put(b"a" * 40)
-        prepare = queue.store.prepare_segment
+        prepare = queue.store.format.prepare_segment
 
         def after_the_other(tail: int, number: int, needed: int) -> Any:
-            monkeypatch.setattr(queue.store, "prepare_segment", prepare)
+            monkeypatch.setattr(queue.store.format, "prepare_segment", prepare)
             other.store.roll(0, needed)
             return prepare(tail, number, needed)
 
-        monkeypatch.setattr(queue.store, "prepare_segment", after_the_other)
+        monkeypatch.setattr(queue.store.format, "prepare_segment", after_the_other)
         assert queue.put(b"b" * 40) == 45
         assert [message.body for message in other.scan()] == [b"a" * 40, b"b" * 40]
     assert Twin(tmp_path / "q").bases() == [0, 45]
@@ -135,7 +135,7 @@ def test_what_was_put_trimmed_and_passed_meanwhile_is_no_foreign_end(
     options: dict[str, Any] = {"segment_bytes": 16384, "durability": "process"}
     with Queue(path, format="mfq", **options) as one, Queue(path, **options) as other:
         one.put(b"first")
-        store, usual = one.store, one.store.list_segments
+        store, usual = one.store, one.store.format.list_segments
         offset = path / "offset" / "producer.offset"
         ahead = one.offsets().tail + 14
         offset.write_bytes(ahead.to_bytes(8, "little"))  # The tail is about to follow.
@@ -147,7 +147,7 @@ def test_what_was_put_trimmed_and_passed_meanwhile_is_no_foreign_end(
             other.store.trim(other.offsets().tail)
             return usual()
 
-        monkeypatch.setattr(store, "list_segments", list_late)
+        monkeypatch.setattr(store.format, "list_segments", list_late)
         store.follow()
         assert one.offsets().tail == other.offsets().tail
         monkeypatch.undo()

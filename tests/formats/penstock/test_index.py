@@ -40,7 +40,7 @@ def places(queue: Queue) -> list[object]:
     later = queue.scan(start="earliest")
     times = [m.offset for m in later if (m.timestamp_ns or 0) >= first + 250 * 10**9][:1]
     full = [i for i in queue.store.segments(fresh=True) if i.end is not None]
-    return [numbers, times, [queue.store.describe(info) for info in full]]
+    return [numbers, times, [queue.store.format.describe(info) for info in full]]
 
 
 def test_every_full_segment_is_described_without_reading_it(
@@ -48,9 +48,9 @@ def test_every_full_segment_is_described_without_reading_it(
 ) -> None:
     with Queue(path, read_only=True) as queue:
         full = [info for info in queue.store.segments(fresh=True) if info.end is not None]
-        expected = [queue.store._read_about(info) for info in full]  # type: ignore[attr-defined]
+        expected = [queue.store.format._read_about(info) for info in full]  # type: ignore[attr-defined]
         no_pages(monkeypatch)
-        assert [queue.store.describe(info) for info in full] == expected
+        assert [queue.store.format.describe(info) for info in full] == expected
     assert len(full) > 10
     assert sum(info.messages or 0 for info in expected) == expected[-1].next_number
 
@@ -82,14 +82,14 @@ def test_a_lost_index_is_written_anew(path: Path, monkeypatch: pytest.MonkeyPatc
     with Queue(path, read_only=True) as queue:
         no_pages(monkeypatch)
         full = [info for info in queue.store.segments(fresh=True) if info.end is not None]
-        assert all(queue.store.describe(info).messages for info in full)
+        assert all(queue.store.format.describe(info).messages for info in full)
 
 
 def test_an_unclean_start_of_the_machine_drops_it(tmp_path: Path) -> None:
     clock = ManualClock()
     queue = Queue(tmp_path / "q", clock=clock, **SMALL)
     queue.put_many([bytes(500)] * 200)
-    queue.store.tend()
+    queue.store.format.tend()
     index = tmp_path / "q" / ".penstock" / "index"
     assert index.stat().st_size > INDEX_ENTRY.size
     queue.store.abandon()  # As a killed process leaves it.
@@ -103,7 +103,7 @@ def test_segments_that_are_gone_leave_it_in_time(tmp_path: Path) -> None:
     with Queue(tmp_path / "q", **SMALL) as queue:
         for _ in range(30):
             queue.put_many([bytes(500)] * 100)
-            queue.store.tend()
+            queue.store.format.tend()
             queue.group("g").seek("latest")
             queue.trim()
     entries = (tmp_path / "q" / ".penstock" / "index").stat().st_size // INDEX_ENTRY.size
@@ -125,9 +125,9 @@ def test_the_newest_are_found_without_reading_all_of_it(
     with Queue(path, read_only=True) as queue:
         full = [info for info in queue.store.segments() if info.end is not None]
         no_pages(monkeypatch)
-        assert queue.store.describe(full[-1]).messages
+        assert queue.store.format.describe(full[-1]).messages
         assert sum(read) == 2
-        assert queue.store.describe(full[0]).first_number == 0
+        assert queue.store.format.describe(full[0]).first_number == 0
         assert sum(read) == len(full)
         assert len(read) < len(full) / 2
 
@@ -137,13 +137,13 @@ def test_a_summary_that_someone_else_just_writes_is_not_taken_for_one(path: Path
     with Queue(path, **SMALL) as queue:
         store = queue.store
         info = store.segments()[-3]
-        expected = store.describe(info)
+        expected = store.format.describe(info)
         (store.sidecar / index.NAME).unlink()
         with info.path.open("r+b") as file:
             file.seek(SUMMARY_AT + 8)
             file.write(bytes(SUMMARY.size - 8))
     with Queue(path, **SMALL) as queue:
-        queue.store.tend()
-        assert queue.store.describe(info) == expected
+        queue.store.format.tend()
+        assert queue.store.format.describe(info) == expected
         assert expected.messages
         assert expected.last_ns

@@ -88,7 +88,7 @@ def test_messages_offsets_and_settings_are_read_and_nothing_is_changed(
         assert queue.store.layout == layout_of(case) or not expected["messages"]
         assert queue.meta["max_message_size"] == expected["header"]["max_message_size"]
         assert queue.meta["count"] == len(queue) == expected["header"]["count"]
-        start = queue.store.list_segments()[0].size - queue.meta["ring_bytes"]
+        start = queue.store.format.list_segments()[0].size - queue.meta["ring_bytes"]
         for offset, name in (
             (queue.offsets().head, "read_offset"),
             (queue.offsets().tail, "write_offset"),

@@ -82,6 +82,6 @@ def test_a_block_file_is_as_long_as_its_entry_says(case: GoldenCase, tmp_path: P
     with Queue(path, layout=asked_layout(case), create=False) as queue:
         queue.put(b"one more")
     with Queue(path, read_only=True) as queue:
-        index = getattr(queue.store, "index")()  # noqa: B009  (not part of every store)
+        index = getattr(queue.store.format, "index")()  # noqa: B009  (not part of every store)
         for block in index.blocks:
             assert (path / "data" / f"{block.base:020d}.zbus").stat().st_size == block.end

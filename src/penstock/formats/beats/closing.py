@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files, groups
-from penstock.formats.base import Damage, SegmentInfo
 from penstock.formats.beats import segments
 from penstock.formats.beats.layouts import POSITION_BITS, SEAL, Kind
+from penstock.formats.values import Damage, SegmentInfo
 
 if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles
@@ -20,14 +20,14 @@ TAG_BYTES = 32
 """Of each frame of a sealed segment."""
 
 
-def plain_folder(store: BeatsFiles) -> Path:
+def plain_folder(format: BeatsFiles) -> Path:
     """Where plain copies are."""
-    return store.sidecar / "plain"
+    return format.sidecar / "plain"
 
 
-def plain_path(store: BeatsFiles, number: int) -> Path:
+def plain_path(format: BeatsFiles, number: int) -> Path:
     """The plain copy of a stream while it is written: mapped by all, gone once it is closed."""
-    return plain_folder(store) / f"{number}.plain"
+    return plain_folder(format) / f"{number}.plain"
 
 
 def seal_path(path: Path) -> Path:
@@ -42,73 +42,73 @@ def open_seal(tags: bytes, count: int) -> bytes:
     return tags[:at] + bytes(SEAL.size - at) + tags[SEAL.size : kept]
 
 
-def begin_plain(store: BeatsFiles, number: int, kind: Kind) -> None:
+def begin_plain(format: BeatsFiles, number: int, kind: Kind) -> None:
     """An empty plain copy of a new segment. Alone; in a roll the core makes it."""
-    copy = plain_path(store, number)
+    copy = plain_path(format, number)
     files.make_folder(copy.parent)
     _core.replace_file(copy, bytes(kind.header_bytes), synced=False)
 
 
-def name_plain(store: BeatsFiles, number: int) -> None:
+def name_plain(format: BeatsFiles, number: int) -> None:
     """What is synced later is the copy: its name, and the segment that it is for, must be there."""
     with suppress(FileNotFoundError):  # Others may have filled and deleted it.
-        _core.sync_file(segments.path_of(store.path, number))
-    for folder in (plain_folder(store), store.sidecar, store.path):
+        _core.sync_file(segments.path_of(format.path, number))
+    for folder in (plain_folder(format), format.sidecar, format.path):
         _core.sync_folder(folder)
 
 
-def close_segment(store: BeatsFiles, base: int, tail: int, next_number: int) -> None:
+def close_segment(format: BeatsFiles, base: int, tail: int, next_number: int) -> None:
     """Nobody appends any more: the file ends at `tail`, and its header says how many frames.
 
     Who began it may not have got there; another process may be done with it, and delete it.
     """
-    path, tail = segments.path_of(store.path, base >> POSITION_BITS), max(base, tail)
+    path, tail = segments.path_of(format.path, base >> POSITION_BITS), max(base, tail)
     try:
-        _close(store, path, base, tail, next_number)
+        _close(format, path, base, tail, next_number)
     except FileNotFoundError:
         if path.exists():
             raise
-    if store.shared is not None and store.shared.head > tail:
+    if format.store.shared is not None and format.store.shared.head > tail:
         _core.unlink_file(path)  # Or what was written anew would bring it back.
         _core.unlink_file(seal_path(path))
 
 
-def _close(store: BeatsFiles, path: Path, base: int, tail: int, next_number: int) -> None:
-    header = store.header(path)
+def _close(format: BeatsFiles, path: Path, base: int, tail: int, next_number: int) -> None:
+    header = format.header(path)
     assert isinstance(header, segments.Header)
     kind = header.kind
-    first = store.first_numbers.pop(base, None)
+    first = format.first_numbers.pop(base, None)
     if kind.is_stream:
         _close_stream(
-            store, path, kind, tail - base, None if first is None else next_number - first
+            format, path, kind, tail - base, None if first is None else next_number - first
         )
         return
     if path.stat().st_size > kind.data_at + tail - base:
         _core.resize_file(path, kind.data_at + tail - base)
-    if store.options.tamper_evident and kind.is_encrypted and tail > base:
+    if format.options.tamper_evident and kind.is_encrypted and tail > base:
         info = SegmentInfo(path, base, base, tail, path.stat().st_size)
-        segment = store.open_segment(info, writable=False)
-        key = segments.need_key(store.options.key, path)
+        segment = format.open_segment(info, writable=False)
+        key = segments.need_key(format.options.key, path)
         _core.beats_close_seal(segment, seal_path(path), key, header.iv, tail)
     if kind.is_counted and tail > base:
-        count = next_number - first if first is not None else _count(store, base, path, tail)
+        count = next_number - first if first is not None else _count(format, base, path, tail)
         _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
     elif tail > base:
         # The next segment may reach the disk sooner, and nothing would tell that this one did not.
         _core.sync_file(path)
 
 
-def _count(store: BeatsFiles, base: int, path: Path, end: int) -> int:
+def _count(format: BeatsFiles, base: int, path: Path, end: int) -> int:
     info = SegmentInfo(path, base, base, end, path.stat().st_size)
-    segment = store.open_segment(info, writable=False)
+    segment = format.open_segment(info, writable=False)
     return len(_core.beats_whole_frames(segment, base, end))
 
 
 def _close_stream(
-    store: BeatsFiles, path: Path, kind: Kind, length: int, count: int | None
+    format: BeatsFiles, path: Path, kind: Kind, length: int, count: int | None
 ) -> None:
     """Ends the stream of a segment, made anew where it may not be whole."""
-    copy = plain_path(store, int(path.stem))
+    copy = plain_path(format, int(path.stem))
     if not copy.exists():
         return
     plain = files.read_bytes(copy)[kind.header_bytes : kind.header_bytes + length]
@@ -148,69 +148,69 @@ def _frames_in(plain: bytes) -> int:
     return count
 
 
-def close_after_crash(store: BeatsFiles, number: int) -> list[Damage]:
+def close_after_crash(format: BeatsFiles, number: int) -> list[Damage]:
     """Closes what we had open when we died: streams from their copies, `number` by its frames.
 
     Bytes of a frame that was never whole are set aside and cut off.
     """
     dropped = []
-    folder = plain_folder(store)
+    folder = plain_folder(format)
     for copy in sorted(folder.glob("*.plain")) if folder.is_dir() else []:
-        path = store.path / f"{copy.stem}.seg"
-        header = store.header(path) if path.exists() else None
+        path = format.path / f"{copy.stem}.seg"
+        header = format.header(path) if path.exists() else None
         if not isinstance(header, segments.Header) or not header.kind.is_stream:
             _core.unlink_file(copy)
             continue
-        dropped += _cut_torn(store, int(copy.stem), copy, header.kind.header_bytes)
+        dropped += _cut_torn(format, int(copy.stem), copy, header.kind.header_bytes)
         length = copy.stat().st_size - header.kind.header_bytes
-        packed, plain = _both(store, path, copy, header)
+        packed, plain = _both(format, path, copy, header)
         if plain.startswith(packed):
-            _close_stream(store, path, header.kind, length, None)
+            _close_stream(format, path, header.kind, length, None)
         elif not packed.startswith(plain):
-            _move_on(store, copy, header.kind)
+            _move_on(format, copy, header.kind)
         _core.unlink_file(copy)
-    return dropped + close_one(store, number)
+    return dropped + close_one(format, number)
 
 
 def _both(
-    store: BeatsFiles, path: Path, copy: Path, header: segments.Header
+    format: BeatsFiles, path: Path, copy: Path, header: segments.Header
 ) -> tuple[bytes, bytes]:
     """The whole frames of a stream as it is packed, and those of its plain copy."""
     kind = header.kind
     base = kind.base(int(path.stem))
-    segment = store.open_stream(base, path, header)[0]
+    segment = format.open_stream(base, path, header)[0]
     end = _core.walk(segment, base, segment.end or base).end
     return segment.read(kind.header_bytes, end - base), files.read_bytes(copy)[kind.header_bytes :]
 
 
-def _move_on(store: BeatsFiles, copy: Path, kind: Kind) -> None:
+def _move_on(format: BeatsFiles, copy: Path, kind: Kind) -> None:
     """A Beat has begun its own segment under the name of ours: what is in the copy, and was not
     acked, goes on as a segment behind it."""
     number = int(copy.stem)
     plain = files.read_bytes(copy)[kind.header_bytes :]
-    known = groups.peek(store.sidecar / "groups" / "default", store.clock.boot_id())
+    known = groups.peek(format.sidecar / "groups" / "default", format.clock.boot_id())
     acked = known.cursor - kind.base(number) if known is not None else 0
     if 0 < acked <= len(plain) and known is not None and known.cursor >> POSITION_BITS == number:
         plain = plain[acked:]
     if plain:
-        newest = segments.listed(store.path)[-1][0]
-        write_stream(segments.path_of(store.path, newest + 1), kind, plain)
-        _core.sync_folder(store.path)
+        newest = segments.listed(format.path)[-1][0]
+        write_stream(segments.path_of(format.path, newest + 1), kind, plain)
+        _core.sync_folder(format.path)
 
 
-def mend_streams(store: BeatsFiles) -> None:
+def mend_streams(format: BeatsFiles) -> None:
     """Makes the streams that a Beat has left such that it can read them itself when it comes back:
     it passes over those without a count, and over what lies above the file's length."""
-    newest = next(store.readable(newest_first=True), None)
+    newest = next(format.readable(newest_first=True), None)
     if newest is None or not newest[2].kind.is_stream:
         return  # Whoever writes streams writes nothing else.
-    for number, path, header in list(store.readable()):
+    for number, path, header in list(format.readable()):
         kind = header.kind
-        if not kind.is_stream or kind.is_encrypted or plain_path(store, number).exists():
+        if not kind.is_stream or kind.is_encrypted or plain_path(format, number).exists():
             continue
         base, size = kind.base(number), path.stat().st_size
         count = kind.header.unpack(files.read_start(path, kind.header_bytes))["frames"]
-        segment = store.open_stream(base, path, header)[0]
+        segment = format.open_stream(base, path, header)[0]
         end = _core.walk(segment, base, segment.end or base).end
         if count == 0 and end > base:
             write_stream(path, kind, segment.read(kind.header_bytes, end - base))
@@ -218,68 +218,68 @@ def mend_streams(store: BeatsFiles) -> None:
             _core.resize_file(path, end - base + kind.header_bytes)
 
 
-def is_empty(store: BeatsFiles, number: int) -> bool:
+def is_empty(format: BeatsFiles, number: int) -> bool:
     """Whether a segment never had a frame: it is a header, and neither the header nor a seal says
     that there was more."""
-    path = segments.path_of(store.path, number)
-    header = store.header(path)
+    path = segments.path_of(format.path, number)
+    header = format.header(path)
     if not isinstance(header, segments.Header) or path.stat().st_size > header.kind.data_at:
         return False
     words = header.kind.header.unpack(files.read_start(path, header.kind.header_bytes))
     return not words.get("frames") and segments.size_of(seal_path(path)) <= SEAL.size
 
 
-def drop_empty(store: BeatsFiles) -> None:
+def drop_empty(format: BeatsFiles) -> None:
     """Deletes the newest segments as far as they never had a frame, if there is one that has: Beats
     pass over them. Nobody has them open."""
-    listed = [number for number, _ in segments.listed(store.path)]
+    listed = [number for number, _ in segments.listed(format.path)]
     empty = []
     for number in reversed(listed):
-        if not is_empty(store, number):
+        if not is_empty(format, number):
             break
         empty.append(number)
     for number in empty if len(empty) < len(listed) else []:
-        path = segments.path_of(store.path, number)
-        for file in (plain_path(store, number), seal_path(path), path):
+        path = segments.path_of(format.path, number)
+        for file in (plain_path(format, number), seal_path(path), path):
             _core.unlink_file(file)
 
 
-def close_one(store: BeatsFiles, number: int) -> list[Damage]:
+def close_one(format: BeatsFiles, number: int) -> list[Damage]:
     """Closes a segment that is in the file as it is, by its frames."""
-    path = segments.path_of(store.path, number)
-    header = store.header(path) if path.exists() else None
+    path = segments.path_of(format.path, number)
+    header = format.header(path) if path.exists() else None
     if not isinstance(header, segments.Header) or header.kind.is_stream:
         return []
     kind, base = header.kind, header.kind.base(number)
-    dropped = _cut_torn(store, number, path, kind.data_at)
-    close_segment(store, base, base + path.stat().st_size - kind.data_at, 0)
+    dropped = _cut_torn(format, number, path, kind.data_at)
+    close_segment(format, base, base + path.stat().st_size - kind.data_at, 0)
     _core.sync_file(path)
     return dropped
 
 
-def _cut_torn(store: BeatsFiles, number: int, path: Path, data_at: int) -> list[Damage]:
+def _cut_torn(format: BeatsFiles, number: int, path: Path, data_at: int) -> list[Damage]:
     """Sets a torn end aside and cuts it off; damage with frames behind it stays as it is."""
-    header = store.header(store.path / f"{number}.seg")
+    header = format.header(format.path / f"{number}.seg")
     assert isinstance(header, segments.Header)
     base = header.kind.base(number)
     end = base + path.stat().st_size - data_at
-    info = SegmentInfo(store.path / f"{number}.seg", base, base, end, 0)
-    segment = store.open_segment(info, writable=False)
+    info = SegmentInfo(format.path / f"{number}.seg", base, base, end, 0)
+    segment = format.open_segment(info, writable=False)
     seen = _core.walk(segment, base, end, past_damage=True)
     if not seen.stop:
         return []
     _, found, expected, length = seen.faults[-1]
     at = path.stat().st_size - length
-    set_aside(store, path, at, length)
+    set_aside(format, path, at, length)
     _core.resize_file(path, at)
     return [Damage(path, at, length, found, expected)]
 
 
-def set_aside(store: BeatsFiles, path: Path, at: int, length: int) -> Path:
+def set_aside(format: BeatsFiles, path: Path, at: int, length: int) -> Path:
     """Copies bytes of a file to the quarantine; the name says where they were."""
-    folder = store.sidecar / "quarantine"
+    folder = format.sidecar / "quarantine"
     files.make_folder(folder)
-    target = folder / f"{path.name}.{at}-{at + length}.{store.clock.wall_now_ns()}"
+    target = folder / f"{path.name}.{at}-{at + length}.{format.clock.wall_now_ns()}"
     with files.reading(path) as file:
         file.seek(at)
         _core.replace_file(target, file.read(length))

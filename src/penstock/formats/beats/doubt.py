@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from penstock import _core
 from penstock.disk import files
 from penstock.formats import recovering
-from penstock.formats.base import Damage, SegmentInfo
 from penstock.formats.beats import closing, segments
 from penstock.formats.beats.layouts import POSITION_BITS
 from penstock.formats.beats.segments import Header
 from penstock.formats.past import Past
+from penstock.formats.values import Damage, SegmentInfo
 
 if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles
@@ -38,16 +38,16 @@ class Doubt:
     dropped: list[Damage] = field(default_factory=list)
 
 
-def find(store: BeatsFiles, past: Past) -> Doubt | None:
+def find(format: BeatsFiles, past: Past) -> Doubt | None:
     """Where the queue ends; none when nothing is in doubt. Changes nothing."""
     if not past.is_stopped:
         return None
-    paths = segments.find(store.path)
+    paths = segments.find(format.path)
     doubt = Doubt(max(paths))
     for number, path in paths.items():
         if number < past.durable >> POSITION_BITS:
             continue
-        if not _is_whole(store, number, path, past.durable, doubt):
+        if not _is_whole(format, number, path, past.durable, doubt):
             break
     later = {n: p for n, p in paths.items() if n > doubt.last}
     doubt.dropped += [
@@ -57,15 +57,15 @@ def find(store: BeatsFiles, past: Past) -> Doubt | None:
     return doubt
 
 
-def _is_whole(store: BeatsFiles, number: int, path: Path, durable: int, doubt: Doubt) -> bool:
+def _is_whole(format: BeatsFiles, number: int, path: Path, durable: int, doubt: Doubt) -> bool:
     """Notes where a segment ends; false when the queue ends in it, or before it."""
-    header = store.header(path)
-    before = max((n for n in segments.find(store.path) if n < number), default=number)
+    header = format.header(path)
+    before = max((n for n in segments.find(format.path) if n < number), default=number)
     if not isinstance(header, Header):
         doubt.last = before
         return False
     base = header.kind.base(number)
-    end, whole_end = _ends(store, number, path, header, max(durable, base), doubt)
+    end, whole_end = _ends(format, number, path, header, max(durable, base), doubt)
     doubt.ends[number] = whole_end
     if whole_end >= end:
         return True
@@ -79,31 +79,31 @@ def _is_whole(store: BeatsFiles, number: int, path: Path, durable: int, doubt: D
 
 
 def _ends(
-    store: BeatsFiles, number: int, path: Path, header: Header, start: int, doubt: Doubt
+    format: BeatsFiles, number: int, path: Path, header: Header, start: int, doubt: Doubt
 ) -> tuple[int, int]:
     """Where a segment ends by its length, and by its frames from `start` on."""
     base = header.kind.base(number)
-    copy = closing.plain_path(store, number)
-    own = _walk(store, path, header, base, start)
+    copy = closing.plain_path(format, number)
+    own = _walk(format, path, header, base, start)
     if not header.kind.is_stream or not copy.exists():
         return own
     end = base + copy.stat().st_size - header.kind.header_bytes
     info = SegmentInfo(path, base, base, end, 0)
-    copied = end, _whole_end(store.open_segment(info, writable=False), start, end)
+    copied = end, _whole_end(format.open_segment(info, writable=False), start, end)
     if own[1] > copied[1]:
         doubt.older_copies.add(number)
         return own
     return copied
 
 
-def _walk(store: BeatsFiles, path: Path, header: Header, base: int, start: int) -> tuple[int, int]:
+def _walk(format: BeatsFiles, path: Path, header: Header, base: int, start: int) -> tuple[int, int]:
     if header.kind.is_stream:
-        segment = store.open_stream(base, path, header)[0]
+        segment = format.open_stream(base, path, header)[0]
         end = segment.end or base
     else:
         end = base + path.stat().st_size - header.kind.data_at
         info = SegmentInfo(path, base, base, end, 0)
-        segment = store.open_segment(info, writable=False)
+        segment = format.open_segment(info, writable=False)
     return end, _whole_end(segment, start, end)
 
 
@@ -115,47 +115,47 @@ def _whole_end(segment: _core.Segment, start: int, end: int) -> int:
 # ── setting it right ───────────────────────────────────────────────────────────────────────
 
 
-def settle(store: BeatsFiles, doubt: Doubt) -> None:
+def settle(format: BeatsFiles, doubt: Doubt) -> None:
     """Makes the files end where the queue does, and syncs what stays."""
-    for number, path in segments.find(store.path).items():
-        copy = closing.plain_path(store, number)
+    for number, path in segments.find(format.path).items():
+        copy = closing.plain_path(format, number)
         if number > doubt.last:
             for file in (path, copy, closing.seal_path(path)):
-                recovering.set_aside(store, file)
+                recovering.set_aside(format, file)
         elif number in doubt.ends:
             if number in doubt.older_copies:
                 _core.unlink_file(copy)
-            _settle_segment(store, number, path, doubt.ends[number])
-    _core.sync_folder(store.path)
+            _settle_segment(format, number, path, doubt.ends[number])
+    _core.sync_folder(format.path)
 
 
-def _settle_segment(store: BeatsFiles, number: int, path: Path, end: int) -> None:
-    header = store.header(path)
+def _settle_segment(format: BeatsFiles, number: int, path: Path, end: int) -> None:
+    header = format.header(path)
     assert isinstance(header, Header)
-    kind, base, copy = header.kind, header.kind.base(number), closing.plain_path(store, number)
+    kind, base, copy = header.kind, header.kind.base(number), closing.plain_path(format, number)
     if end == base:
         _core.unlink_file(closing.seal_path(path))  # Tags came to the disk, and their frames not.
     if kind.is_stream and not copy.exists():
-        segment = store.open_stream(base, path, header)[0]
+        segment = format.open_stream(base, path, header)[0]
         plain = segment.read(kind.header_bytes, end - base)
         files.make_folder(copy.parent)
         _core.replace_file(copy, bytes(kind.header_bytes) + plain)
     file, data_at = (copy, kind.header_bytes) if kind.is_stream else (path, kind.data_at)
     length = data_at + end - base
     if file.stat().st_size > length:
-        closing.set_aside(store, file, length, file.stat().st_size - length)
+        closing.set_aside(format, file, length, file.stat().st_size - length)
         _core.resize_file(file, length)
     if not kind.is_stream:
         _core.sync_file(file)
-    closing.close_one(store, number)
+    closing.close_one(format, number)
 
 
-def rewrite(store: BeatsFiles, durable: int) -> None:
+def rewrite(format: BeatsFiles, durable: int) -> None:
     """After a failed sync: what was not known to be on the disk is written anew, byte for byte."""
-    for number, path in segments.find(store.path).items():
+    for number, path in segments.find(format.path).items():
         if number >= durable >> POSITION_BITS:
             _core.replace_file(path, files.read_bytes(path))
-            copy = closing.plain_path(store, number)
+            copy = closing.plain_path(format, number)
             if copy.exists():
                 _core.replace_file(copy, files.read_bytes(copy))
 

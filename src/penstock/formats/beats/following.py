@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files, groups
-from penstock.formats.base import Damage
 from penstock.formats.beats import closing, segments, state
 from penstock.formats.beats.layouts import POSITION_BITS
 from penstock.formats.past import Past
+from penstock.formats.values import Damage
 
 if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles
@@ -27,80 +27,80 @@ GROUP = "default"
 """The group that a Beat knows."""
 
 
-def known(store: BeatsFiles) -> dict[str, object]:
+def known(format: BeatsFiles) -> dict[str, object]:
     """What we noted about the queue when we left it."""
-    return files.read_json(store.sidecar / "beats.json") or {"id": store.identity}
+    return files.read_json(format.sidecar / "beats.json") or {"id": format.identity}
 
 
-def identify(store: BeatsFiles) -> None:
+def identify(format: BeatsFiles) -> None:
     """Gives the queue an identity, and notes what tells its key. Alone, under the opening lock."""
-    found = known(store)
-    check = None if store.options.key is None else segments.key_check(store.options.key)
+    found = known(format)
+    check = None if format.options.key is None else segments.key_check(format.options.key)
     if "id" not in found or found.get("key_check") != check:
-        found |= {"id": store.identity, "key_check": check}
-        files.write_json(store.sidecar / "beats.json", found)
+        found |= {"id": format.identity, "key_check": check}
+        files.write_json(format.sidecar / "beats.json", found)
 
 
-def tidy(store: BeatsFiles) -> list[Damage]:
+def tidy(format: BeatsFiles) -> list[Damage]:
     """`state.dat` as something that we can write on in: a file that is no state is set aside, an
     older version becomes ours. Answers what is wrong with it. Alone, under the opening lock."""
-    path = store.state_path
-    raw = _raw(store)
+    path = format.state_path
+    raw = _raw(format)
     found = state.read(path)
     if found is not None:
-        if found.version != store.state_version and fault(store) is None:
-            write_state(store, state_at(store, place_of(store, found) or found.offset))
+        if found.version != format.state_version and fault(format) is None:
+            write_state(format, state_at(format, place_of(format, found) or found.offset))
         return []
-    ours = progress(store)
+    ours = progress(format)
     if raw:
-        closing.set_aside(store, path, 0, len(raw))
-    if ours is not None and (raw or known(store).get("state")):
-        write_state(store, state_at(store, ours.cursor))
+        closing.set_aside(format, path, 0, len(raw))
+    if ours is not None and (raw or known(format).get("state")):
+        write_state(format, state_at(format, ours.cursor))
     elif raw or not path.exists():
         _core.replace_file(path, b"")
     expected = "the 20 or 28 bytes of a state"
     return [Damage(path, 0, len(raw), "no state of a Beat", expected)] if raw else []
 
 
-def progress(store: BeatsFiles) -> groups.Progress | None:
+def progress(format: BeatsFiles) -> groups.Progress | None:
     """Where the default group is, by our own files."""
-    return groups.peek(store.sidecar / "groups" / GROUP, store.clock.boot_id())
+    return groups.peek(format.sidecar / "groups" / GROUP, format.clock.boot_id())
 
 
-def is_moved(store: BeatsFiles) -> bool:
+def is_moved(format: BeatsFiles) -> bool:
     """Whether `state.dat` is not as we left it when we closed the queue."""
-    return _raw(store).hex() != known(store).get("state")
+    return _raw(format).hex() != known(format).get("state")
 
 
-def fault(store: BeatsFiles) -> Damage | None:
+def fault(format: BeatsFiles) -> Damage | None:
     """What is wrong with the place in `state.dat`, if no Beat can have written it."""
-    found, past = state.read(store.state_path), store.past
+    found, past = state.read(format.state_path), format.past
     # After a power cut it may name what was lost.
     if found is None or past is None or past.is_stopped:
         return None
-    if past.is_closed and not is_moved(store):
+    if past.is_closed and not is_moved(format):
         return None
-    place, ours = place_of(store, found), progress(store)
+    place, ours = place_of(format, found), progress(format)
     if place is not None and not past.is_closed and ours is not None and place <= ours.cursor:
         return None  # Where we were before our last acks, or are.
-    if place is not None and not _is_one_bit_off(store):
+    if place is not None and not _is_one_bit_off(format):
         return None
     text = f"segment {found.segment}, position {found.position}, event {found.frame}"
-    size = store.state_path.stat().st_size
-    return Damage(store.state_path, 0, size, text, "a place where an event begins")
+    size = format.state_path.stat().st_size
+    return Damage(format.state_path, 0, size, text, "a place where an event begins")
 
 
-def _raw(store: BeatsFiles) -> bytes:
-    return files.read_bytes(store.state_path) if store.state_path.exists() else b""
+def _raw(format: BeatsFiles) -> bytes:
+    return files.read_bytes(format.state_path) if format.state_path.exists() else b""
 
 
-def _is_one_bit_off(store: BeatsFiles) -> bool:
+def _is_one_bit_off(format: BeatsFiles) -> bool:
     """Whether the file is ours but for one bit. A Beat that goes on changes more than that."""
-    raw, last, ours = _raw(store), known(store).get("state"), progress(store)
-    if store.past is not None and store.past.is_closed and isinstance(last, str):
+    raw, last, ours = _raw(format), known(format).get("state"), progress(format)
+    if format.past is not None and format.past.is_closed and isinstance(last, str):
         before = bytes.fromhex(last)
     elif ours is not None:
-        before = state_at(store, ours.cursor).pack()
+        before = state_at(format, ours.cursor).pack()
     else:
         return False
     differing = int.from_bytes(raw, "little") ^ int.from_bytes(before, "little")
@@ -110,23 +110,23 @@ def _is_one_bit_off(store: BeatsFiles) -> bool:
 # ── the place ──────────────────────────────────────────────────────────────────────────────
 
 
-def place_of(store: BeatsFiles, found: state.State) -> int | None:
+def place_of(format: BeatsFiles, found: state.State) -> int | None:
     """The offset that a state means; none when no Beat can have written it."""
-    there = store.segment_numbers()
+    there = format.segment_numbers()
     if not there or found.segment < there[0]:
-        return store.end().head  # What it names was read and deleted.
+        return format.store.end().head  # What it names was read and deleted.
     if found.segment not in there:
         is_next = found.segment == there[-1] + 1 and found.is_start
         later = [number for number in there if number > found.segment]
-        return store.end().tail if is_next else store.first_of(later[0]) if later else None
+        return format.store.end().tail if is_next else format.first_of(later[0]) if later else None
     if found.is_start:
-        return store.first_of(found.segment)
-    begins = store.frame_offsets(found.segment)
+        return format.first_of(found.segment)
+    begins = format.frame_offsets(found.segment)
     if found.offset <= begins[-1] or found.segment + 1 not in there:
         return _boundary(begins, found.offset, found.frame)
     # Releases up to 2026: the first acks of a session that began at the end of a segment were
     # counted on in that segment instead of the next one.
-    following = store.frame_offsets(found.segment + 1)
+    following = format.frame_offsets(found.segment + 1)
     frame = None if found.frame is None else found.frame - (len(begins) - 1)
     place = _boundary(following, following[0] + found.offset - begins[-1], frame)
     # A session that sent those again has counted them twice: then it goes on from the end.
@@ -140,41 +140,41 @@ def _boundary(begins: list[int], offset: int, frame: int | None) -> int | None:
     return offset if is_place and frame in (None, index) else None
 
 
-def state_at(store: BeatsFiles, offset: int) -> state.State:
+def state_at(format: BeatsFiles, offset: int) -> state.State:
     """The state for an offset; for the beginning of a segment without events, the end of the last
     one that has any: Beats pass over the others, and number from 0 on where they find none."""
-    there = store.segment_numbers()
+    there = format.segment_numbers()
     if there and offset >> POSITION_BITS > there[-1]:
-        offset = store.frame_offsets(there[-1])[-1]
+        offset = format.frame_offsets(there[-1])[-1]
     number = offset >> POSITION_BITS
-    frame = bisect_left(store.frame_offsets(number), offset) if number in there else 0
-    return state.State.at(store.state_version, offset, frame)
+    frame = bisect_left(format.frame_offsets(number), offset) if number in there else 0
+    return state.State.at(format.state_version, offset, frame)
 
 
-def write_state(store: BeatsFiles, value: state.State) -> None:
+def write_state(format: BeatsFiles, value: state.State) -> None:
     """Makes `state.dat` say `value`.
 
     A file of the right length is written in place, because others may have it open.
     """
-    path, raw = store.state_path, value.pack()
+    path, raw = format.state_path, value.pack()
     if path.exists() and path.stat().st_size in (0, len(raw)):
         _core.write_file(path, 0, raw, synced=True)
     else:
         _core.replace_file(path, raw)
 
 
-def remember(store: BeatsFiles) -> None:
+def remember(format: BeatsFiles) -> None:
     """What `state.dat` says when we leave, and which segments there are: another content later is a
     Beat's, and a segment that is gone without it is lost."""
-    found = known(store)
+    found = known(format)
     raw = b""
-    if store.state_path.exists():
-        _core.sync_file(store.state_path)
-        raw = _raw(store)
-    there = store.segment_numbers()
+    if format.state_path.exists():
+        _core.sync_file(format.state_path)
+        raw = _raw(format)
+    there = format.segment_numbers()
     gaps = [number for number in _gaps_of(found) if there and there[0] < number < there[-1]]
     found |= {"state": raw.hex(), "segments": there[:1] + there[-1:], "gaps": gaps}
-    files.write_json(store.sidecar / "beats.json", found)
+    files.write_json(format.sidecar / "beats.json", found)
 
 
 # ── segments that are gone ─────────────────────────────────────────────────────────────────
@@ -185,32 +185,32 @@ def _gaps_of(found: dict[str, object]) -> list[int]:
     return [int(number) for number in gaps] if isinstance(gaps, list) else []
 
 
-def note_gaps(store: BeatsFiles, numbers: list[int]) -> None:
+def note_gaps(format: BeatsFiles, numbers: list[int]) -> None:
     """Ids that nobody has or will have: their segments were set aside."""
-    found = known(store)
+    found = known(format)
     files.write_json(
-        store.sidecar / "beats.json", found | {"gaps": sorted({*_gaps_of(found), *numbers})}
+        format.sidecar / "beats.json", found | {"gaps": sorted({*_gaps_of(found), *numbers})}
     )
 
 
-def missing(store: BeatsFiles, past: Past) -> list[Damage]:
+def missing(format: BeatsFiles, past: Past) -> list[Damage]:
     """Segments that should be there. Beats number without gaps and delete from the oldest on, and
     so do we: what is missing between two was lost, and so was the first or last one that we left if
     nobody has acked it since."""
-    there = [number for number, _ in segments.listed(store.path)]
-    found = known(store)
+    there = [number for number, _ in segments.listed(format.path)]
+    found = known(format)
     last = found.get("segments")
     wanted = set(range(there[0], there[-1])) if there else set()
     if past.is_closed and isinstance(last, list) and last:
-        raw = _raw(store)
-        acked = state.read(store.state_path)
+        raw = _raw(format)
+        acked = state.read(format.state_path)
         is_same = raw.hex() == found.get("state")
         start = int(last[0]) if is_same or acked is None else max(acked.segment, int(last[0]))
         wanted |= set(range(start, int(last[-1]) + 1))
     lost = sorted(wanted - set(there) - set(_gaps_of(found)))
-    paths = [segments.path_of(store.path, number) for number in lost]
+    paths = [segments.path_of(format.path, number) for number in lost]
     # Others trim and begin segments while we look: what is lost stays lost.
-    oldest = segments.listed(store.path)
+    oldest = segments.listed(format.path)
     return [
         Damage(path, 0, 0, "no such file", "a segment that nobody has acked")
         for number, path in zip(lost, paths, strict=True)

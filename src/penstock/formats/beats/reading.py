@@ -20,33 +20,24 @@ from penstock import _core
 from penstock.disk import control, files
 from penstock.errors import FormatError, NoQueueError, OptionError
 from penstock.formats import past
-from penstock.formats.base import Capabilities, Damage, End, SegmentInfo, Store, Verdict
 from penstock.formats.beats import checks, closing, doubt, following, segments, state
 from penstock.formats.beats.layouts import GOES_ON_AS, KINDS, POSITION_BITS, POSITION_MASK, Kind
 from penstock.formats.beats.segments import Header, Unreadable
+from penstock.formats.contract import Format
 from penstock.formats.past import Past
-from penstock.formats.segment_list import SegmentList
-from penstock.options import QueueOptions
+from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verdict
 
 Found = TypeVar("Found")
 MAX_SEGMENT_BYTES = 2 << 30
 OPEN_AT_MOST = 2
 """The newest segments: they may still change."""
-MAX_UNPACKED = 2
-"""Compressed segments that stay unpacked in memory."""
 
 
-def _is_unpacked(segment: _core.Segment) -> bool:
-    return segment.path.suffix == ".seg" and not segment.is_mapped
+class BeatsFiles(Format, ABC):
+    """The part of the format that only reads."""
 
-
-class BeatsFiles(Store, ABC):
-    """The part of the store that only reads."""
-
-    options: QueueOptions
-    layout: str
-
-    format: ClassVar[str] = "beats"
+    hands_over: ClassVar[bool] = True
+    name: ClassVar[str] = "beats"
     layouts: ClassVar[tuple[str, ...]] = tuple(KINDS)
     capabilities: ClassVar[Capabilities] = Capabilities(
         tags=False, numbers=False, checksums=True, deletes_consumed=True, gaps=True
@@ -71,8 +62,6 @@ class BeatsFiles(Store, ABC):
         """The same for segments that nobody will ever write to again."""
         self._stream_ends: dict[tuple[str, int, int], int] = {}
         self._own: dict[int, int] = {}
-        self._seen_base = -1
-        self._is_switching = False
         self._making_room: set[int] = set()
         self._is_recovering = False
         self._doubt: doubt.Doubt | None = None
@@ -118,8 +107,8 @@ class BeatsFiles(Store, ABC):
         """The segment that someone has open, if anyone has."""
         if self._is_recovering:
             return None
-        if self.shared is not None:
-            return self.shared.segment_base
+        if self.store.shared is not None:
+            return self.store.shared.segment_base
         words = self._live_words()
         return words.segment_base if words is not None else None
 
@@ -156,7 +145,7 @@ class BeatsFiles(Store, ABC):
         if self._doubt is not None:
             self._doubt = None
             self._ended.clear()
-            self._opened.clear()
+            self.store.forget_segments()
 
     def path_of(self, base: int) -> Path:
         """Named by its id."""
@@ -181,17 +170,12 @@ class BeatsFiles(Store, ABC):
                 return found
             # One has begun meanwhile, and its size was taken for its end.
 
-    def segments_above(self, offset: int) -> Iterator[SegmentInfo]:
-        """Those that end above `offset`, and above the head; who only reads asks no others."""
-        if self.shared is not None:
-            return super().segments_above(offset)
-        start = max(offset, self.end().head)
-        return SegmentList(self._list(start >> POSITION_BITS)).above(start)
+    def list_from(self, offset: int) -> list[SegmentInfo]:
+        """From the id in `offset` on: nothing is asked of the files before it."""
+        return self._list(offset >> POSITION_BITS)
 
-    def reaching(self, offset: int) -> SegmentInfo | None:
-        """The first segment that ends above `offset`, else the last one."""
-        if self.shared is not None:
-            return super().reaching(offset)
+    def find_segment(self, offset: int) -> SegmentInfo | None:
+        """The segment whose id is in `offset`, or the next one, if it ends above it."""
         number, live = offset >> POSITION_BITS, self._live_base()
         for nearest in (number, number + 1):
             with suppress(FileNotFoundError):
@@ -199,7 +183,7 @@ class BeatsFiles(Store, ABC):
                 info = self._certain(self._info(nearest, inode, live))
                 if info is not None and (info.end is None or info.end > offset):
                     return info
-        return SegmentList(self._list(number) or self._list(0)).reaching(offset)
+        return None
 
     def _infos(
         self, live: int | None, first: int = 0, *, newest_first: bool = False
@@ -323,54 +307,44 @@ class BeatsFiles(Store, ABC):
             return MAX_SEGMENT_BYTES
         return max(self._own[info.base], info.size)
 
-    def _keep(self, segment: _core.Segment) -> _core.Segment:
-        kept = super()._keep(segment)
-        self._opened.keep_few(MAX_UNPACKED, _is_unpacked)
-        return kept
-
     def segment_of(self, offset: int) -> _core.Segment | None:
         """The segment whose id is in `offset`, also when that is its end."""
         number = offset >> POSITION_BITS
         info = self._from_number(number)
         if info is None or info.base >> POSITION_BITS != number:
             return None
-        return self._open(info, self.end().segment_base)
+        return self.store.open_listed(info)
 
     def _from_number(self, number: int) -> SegmentInfo | None:
         """The segment with this id, or the next one there is."""
-        if self.shared is None:
+        if self.store.shared is None:
             return next(iter(self._list(number)), None)
-        info = self.segments().beginning(number << POSITION_BITS)
+        info = self.store.segments().beginning(number << POSITION_BITS)
         if info is not None and not info.path.exists():
-            info = self.segments(fresh=True).beginning(number << POSITION_BITS)
+            info = self.store.segments(fresh=True).beginning(number << POSITION_BITS)
         return info
 
-    def is_trimmed(self, info: SegmentInfo) -> bool:
+    def is_trimmed(self, info: SegmentInfo, end: End) -> bool:
         """Whether it went, by whoever: what is missing in the middle was deleted, as read."""
-        return not info.path.exists() and info.base != self.end().segment_base
+        return not info.path.exists() and info.base != end.segment_base
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
-    def end(self) -> End:
-        """Begin and end as they are now; a queue that nobody has open ends where its files do."""
-        if self.shared is not None and not self._is_recovering:
-            return super().end()
-        words = None if self._is_recovering else self._live_words()
-        if words is not None:
-            return End(
-                words.tail, words.next_number, words.segment_base, words.head, words.head_number,
-                words.durable,
-            )  # fmt: skip
-        if self._is_recovering:
-            return self._find_end()
-        seen = control.peek(self.sidecar), self.path.stat().st_mtime_ns
-        if self._end is None or self._end_as_of != seen:
-            self._end, self._end_as_of = self._find_end(), seen
-        return self._end
+    def end_now(self) -> End | None:
+        """Where the files end, while they are set right."""
+        return self._find_end() if self._is_recovering else None
+
+    def seen_end(self) -> int:
+        """When a segment was last made or deleted."""
+        return self.path.stat().st_mtime_ns
+
+    def believed(self, seen: object) -> control.Words | None:
+        """The shared words of a queue that someone has open; else it ends where its files do."""
+        return self._live_words()
 
     def find_end(self, past: Past) -> End:
         """Where the last file ends. What a crash cut short stands before that, and is reported."""
-        self._is_recovering = self.shared is not None
+        self._is_recovering = self.store.shared is not None
         self.past = past
         self._doubt = doubt.find(self, past)
         return self._find_end()
@@ -436,7 +410,7 @@ class BeatsFiles(Store, ABC):
             found.pop()
         return found
 
-    def missing_segments(self, head: int | None = None) -> list[Damage]:
+    def missing_segments(self, head: int | None) -> list[Damage]:
         """By their ids, and by what we noted when we closed the queue."""
         return following.missing(self, past.of(self))
 
@@ -461,7 +435,7 @@ class BeatsFiles(Store, ABC):
     def start_of(self, found: state.State) -> int:
         """The beginning of the segment that a state names, if it is there; else of the queue."""
         is_there = found.segment in self.segment_numbers()
-        return self.first_of(found.segment) if is_there else self.end().head
+        return self.first_of(found.segment) if is_there else self.store.end().head
 
     def own_groups(self) -> dict[str, int]:
         """The default group, as far as Beats (or we) have acked."""
@@ -471,7 +445,7 @@ class BeatsFiles(Store, ABC):
         # Nothing acked yet. For a reader that is Beats at the beginning; whoever opens the queue
         # for writing has this group from its first use on, and not before.
         is_beats = not self.is_live and self.state_path.exists()
-        return {"default": self.end().head} if is_beats else {}
+        return {"default": self.store.end().head} if is_beats else {}
 
     def place(self, found: state.State) -> int:
         """The state as an offset where a message begins, or the end of its segment."""

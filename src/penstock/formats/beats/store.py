@@ -22,8 +22,7 @@ from typing import Any
 from penstock import _core
 from penstock.disk import files
 from penstock.disk.groups import Progress
-from penstock.errors import GroupError, OptionError, UnsupportedError
-from penstock.formats.base import Damage, End, NewSegment, SegmentInfo, Store
+from penstock.errors import OptionError, UnsupportedError
 from penstock.formats.beats import closing, doubt, following, rescue, segments, state
 from penstock.formats.beats.layouts import (
     CREATED,
@@ -34,15 +33,15 @@ from penstock.formats.beats.layouts import (
     Kind,
 )
 from penstock.formats.beats.reading import MAX_SEGMENT_BYTES, BeatsFiles
+from penstock.formats.contract import Format
 from penstock.formats.past import Past
-from penstock.formats.segment_list import SegmentList
+from penstock.formats.values import Consumed, Damage, End, NewSegment, SegmentInfo
 from penstock.options import QueueOptions
 
 
-class BeatsStore(BeatsFiles):
+class BeatsFormat(BeatsFiles):
     """The disk queue of Elastic Beats."""
 
-    dropped: tuple[Damage, ...]
     first_numbers: dict[int, int]
 
     @classmethod
@@ -91,11 +90,11 @@ class BeatsStore(BeatsFiles):
             there = [number for number, _ in segments.listed(self.path)]
             following.note_gaps(self, sorted({*range(there[0], there[-1])} - {*there}))
         was = past.words.segment_base >> POSITION_BITS if past.words is not None else -1
-        self.dropped = (*self.dropped, *closing.close_after_crash(self, was))
+        self.store.dropped = (*self.store.dropped, *closing.close_after_crash(self, was))
         closing.mend_streams(self)
         closing.drop_empty(self)
         following.identify(self)
-        self.dropped = (*self.dropped, *following.tidy(self))
+        self.store.dropped = (*self.store.dropped, *following.tidy(self))
         number = self._next_number(before)
         prepared = files.fresh(self.sidecar, "new")
         begin_file(prepared, self.kind, synced=True)
@@ -112,7 +111,7 @@ class BeatsStore(BeatsFiles):
         first = next(self.readable())
         head = first[2].kind.base(first[0])
         self._is_recovering = False
-        self._known = SegmentList()  # The new one may have the id of an empty one that went.
+        self.store.forget_segments()  # The new one may have the id of an empty one that went.
         return End(base, 0, base, head, 0, base, end.dropped)
 
     def _newest_used(self) -> int:
@@ -147,49 +146,14 @@ class BeatsStore(BeatsFiles):
 
     # ── appending ──────────────────────────────────────────────────────────────────────────
 
-    def _open_writable(self, base: int) -> _core.Segment:
-        if base in self._own:
-            return super()._open_writable(base)
-        return self._foreign(base)
+    def is_ours(self, base: int) -> bool:
+        """Whether this process began the segment."""
+        return base in self._own
 
-    def _foreign(self, base: int) -> _core.Segment:
-        """Another process's open segment, as something that can't be appended to."""
-        self._seen_base = base
-        segment = self.open_segment(self.live_segment(base), writable=True)
-        segment.set_end(base)
-        return segment
-
-    def writable_segment(self, base: int) -> _core.Segment:
-        """The open segment, if it is ours; else it is taken over by beginning the next one."""
-        with self._turn:  # A thread of ours that began it has noted so by then.
-            is_own, is_switching = base in self._own, self._is_switching
-        if is_own:
-            return super().writable_segment(base)
-        if self._seen_base == base and not is_switching:
-            self.roll(base, 0)
-            base = self.need_shared().segment_base
-        return self._open_last(base)
-
-    def roll(self, base: int, needed: int) -> None:
-        """Begins a new segment unless another process just did, and closes the old one."""
-        while self.need_shared().segment_base == base:
-            if not self._is_making_room():
-                self._make_room(needed)
-            self._switch(base, needed)
-        old = self._opened.get(base)
-        if old is not None and old.end is None:
-            info = self.segments().at(base)
-            old.set_end((info.end if info is not None else None) or base)
-
-    def _switch(self, base: int, needed: int) -> int | None:
-        """Notes that this thread is at it: the writer, which another thread may just have turned
-        elsewhere, asks for the segment that is to be followed, not for yet another one."""
-        with self._turn:
-            self._is_switching = True
-            try:
-                return super()._switch(base, needed)
-            finally:
-                self._is_switching = False
+    def before_roll(self, base: int, needed: int) -> None:
+        """Waits until the queue may have another segment."""
+        if not self._is_making_room():
+            self._make_room(needed)
 
     def began(self, new: NewSegment, old_base: int, tail: int, number: int, needed: int) -> None:
         """It is ours; the old one is closed."""
@@ -198,14 +162,16 @@ class BeatsStore(BeatsFiles):
         if self.kind.is_stream:
             closing.name_plain(self, new.base >> POSITION_BITS)
         closing.close_segment(self, old_base, tail, number)
-        super().began(new, old_base, tail, number, needed)
+
+    def listed(self, new: NewSegment, needed: int) -> None:
+        """The old segment has its final size: so much is left for this one."""
         self._own[new.base] = self._limit(needed)
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """A file with a header, and in encrypted layouts an IV that was never used."""
         if needed + self.kind.data_at > MAX_SEGMENT_BYTES:
             raise UnsupportedError(f"{needed} bytes do not fit into any segment")
-        following = (self.need_shared().segment_base >> POSITION_BITS) + 1
+        following = (self.store.need_shared().segment_base >> POSITION_BITS) + 1
         prepared = files.fresh(self.sidecar, "new")
         begin_file(prepared, self.kind, synced=False)
         base = self.kind.base(following)
@@ -215,72 +181,68 @@ class BeatsStore(BeatsFiles):
         """How many bytes a new segment may get, its header included."""
         limit = self.options.segment_bytes
         if self.options.max_bytes:
-            limit = min(limit, self.options.max_bytes - self._used())
+            limit = min(limit, self.options.max_bytes - self._used(self.store.end()))
         return max(limit, needed + self.kind.data_at)
 
-    def _used(self) -> int:
-        infos, head = self.segments(), self.end().head
+    def _used(self, end: End) -> int:
+        infos, head = self.store.segments(), end.head
         # What is done with may be there still, or be gone: these are asked.
         done = sum(segments.size_of(info.path) for info in infos.below(head))
         return done + infos.bytes_above(head)
 
-    def used_bytes(self) -> int:
+    def used_bytes(self, end: End) -> int:
         """What `max_bytes` limits: the files, and the header of another one."""
-        return self._used() + self.kind.data_at
+        return self._used(end) + self.kind.data_at
 
     def _is_making_room(self) -> bool:
         return threading.get_ident() in self._making_room
 
     def _make_room(self, needed: int) -> None:
         """Waits until the queue may have another segment with `needed` bytes in it."""
-        while self.options.max_bytes and self.used_bytes() + needed > self.options.max_bytes:
+        while self._lacks(needed):
             self._making_room.add(threading.get_ident())
             try:
-                self.make_room(needed)
+                self.store.make_room(needed)
             finally:
                 self._making_room.discard(threading.get_ident())
 
-    def free_consumed(self, queue: Any) -> bool:
+    def _lacks(self, needed: int) -> bool:
+        most = self.options.max_bytes
+        return bool(most) and self.used_bytes(self.store.end()) + needed > most
+
+    def free_consumed(self, consumed: Consumed) -> bool:
         """Deletes segments that every group is done with; the head is the lowest cursor."""
-        shared = self.shared
-        if shared is None:
+        shared = self.store.shared
+        if shared is None or consumed.lowest is None:
             return False
-        cursors = []
-        for name in queue.groups():
-            try:
-                cursors.append(queue.group(name, create=False).cursor)
-            except GroupError:
-                continue  # Deleted meanwhile.
-        if not cursors:
-            return False
-        lowest = min(cursors + queue.unsettled())
+        lowest = consumed.limit(consumed.lowest)
         base, tail = shared.segment_base, shared.tail
         if self._is_making_room() and lowest >= tail > base:
             # Full of what is done with: only a new segment lets go of it.
-            self._switch(base, 0)
-        gone = self.trim(lowest)
+            self.store.switch(base, 0)
+        gone = self.store.trim(lowest)
         if shared.head < min(lowest, shared.tail):
             shared.set_head(min(lowest, shared.tail), 0)
         return bool(gone)
 
-    def trim(self, before: int) -> list[SegmentInfo]:
-        """Unlinks whole segments, and what lies beside them.
-
-        The newest one that has events stays while the one behind it has none: a Beat that finds no
-        event numbers from 0 on, and then passes over what it writes itself.
-        """
-        shared = self.need_shared()
+    def trim_limit(self, before: int) -> int:
+        """The newest segment that has events stays while the one behind it has none: a Beat that
+        finds no event numbers from 0 on, and then passes over what it writes itself."""
+        shared = self.store.need_shared()
         if shared.tail == shared.segment_base and not self._is_making_room():
-            with_events = [i for i in self.segments() if i.end is not None and i.end > i.first]
+            with_events = [
+                i for i in self.store.segments() if i.end is not None and i.end > i.first
+            ]
             before = min(before, with_events[-1].first) if with_events else before
-        gone = super().trim(before)
-        for info in gone:
-            _core.unlink_file(closing.seal_path(info.path))
-            self.forget(info)
-        return gone
+        return before
+
+    def trimmed(self, info: SegmentInfo) -> None:
+        """The tags that seal a segment go with it."""
+        _core.unlink_file(closing.seal_path(info.path))
+        self.forget(info)
 
     def as_stored(
-        self, message: _core.Message, original: _core.Message, source: Store
+        self, message: _core.Message, original: _core.Message, source: Format
     ) -> _core.Message:
         """With the event as it is encoded: texts that are not UTF-8, NaN and byte strings have no
         place in the JSON of a body."""
@@ -344,7 +306,7 @@ class BeatsStore(BeatsFiles):
         if group != "default":
             return None
         if state.read(self.state_path) is None:
-            first = state.State.at(self.state_version, self.end().head, 0)
+            first = state.State.at(self.state_version, self.store.end().head, 0)
             following.write_state(self, first)
         return _core.beats_state(self.state_path, self.state_version, self)
 

@@ -21,8 +21,8 @@ from penstock import _core
 from penstock.disk import control, files, sides
 from penstock.disk.groups import Progress
 from penstock.errors import CorruptError, OptionError, UnsupportedError
-from penstock.formats import past, recovering
-from penstock.formats.base import Store
+from penstock.formats import recovering
+from penstock.formats.contract import Format
 from penstock.formats.mfq import layouts, segments
 from penstock.formats.mfq.segments import CONSUMER, PRODUCER, read_offset, write_offset
 from penstock.formats.past import Past, frames_end
@@ -36,12 +36,10 @@ UNCHECKED = "unchecked.json"
 appends, or a writer of ours at `always`, who syncs frames at once and checksums now and then."""
 
 
-class MfqStore(Store):
+class MfqFormat(Format):
     """The MappedFileQueues.Stream format."""
 
-    dropped: tuple[Damage, ...]
-
-    format: ClassVar[str] = "mfq"
+    name: ClassVar[str] = "mfq"
     layouts: ClassVar[tuple[str, ...]] = ("1",)
     own_options: ClassVar[Mapping[str, str]] = {"segment_bytes": ""}
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -57,7 +55,7 @@ class MfqStore(Store):
         """The two folders of the format, or our word that they were about to be made."""
         is_queue = (path / segments.LOG).is_dir() and (path / segments.OFFSETS).is_dir()
         known = None if is_queue else files.read_json(path / ".penstock" / "queue.json")
-        is_begun = known is not None and known.get("format") == cls.format
+        is_begun = known is not None and known.get("format") == cls.name
         return "1" if is_queue or is_begun else None
 
     @classmethod
@@ -88,7 +86,7 @@ class MfqStore(Store):
         """Checks names, sizes and that the offsets can be."""
         self.segment_bytes = self.options.segment_bytes
         before = control.peek(self.sidecar)
-        infos = self.segments(fresh=True)
+        infos = self.store.segments(fresh=True)
         if infos:
             self.segment_bytes = infos[0].size
         self._identity = segments.identity_of(self.path, self.sidecar)
@@ -161,13 +159,13 @@ class MfqStore(Store):
 
     def place_fault(self, group: str) -> Damage | None:
         """A `consumer.offset` where no message begins."""
-        end, consumer = self.end(), read_offset(self.path, CONSUMER)
+        end, consumer = self.store.end(), read_offset(self.path, CONSUMER)
         path, found = segments.offset_path(self.path, CONSUMER), f"offset {consumer}"
         if consumer > end.tail:
             return Damage(path, 0, 8, found, f"at most the end, {end.tail}")
         if not end.head < consumer < end.tail:
             return None
-        segment = self.segment_at(consumer)
+        segment = self.store.segment_at(consumer)
         limit = segment.end if segment.end is not None else end.tail
         if _core.is_boundary(segment, consumer, limit):
             return None
@@ -187,26 +185,26 @@ class MfqStore(Store):
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
-    def end(self) -> End:
-        """Begin and end as they are now, whoever moved them."""
-        if self.shared is not None:
-            self.follow()
-            return super().end()
-        # In this order: a put of ours moves `producer.offset` before the tail.
-        producer, words = read_offset(self.path, PRODUCER), control.peek(self.sidecar)
-        if words is not None and words.tail >= producer and not words.is_poisoned:
-            is_current = words.boot == self.clock.boot_id()
-            if is_current or (words.is_clean and words.tail == producer):
-                return super().end()
-        if self._end is None or self._end.tail != producer:
-            before = past.of(self)
-            self._end = self.find_end(before)
-            self.dropped = (*before.faults, *self._end.dropped)
-        return self._end
+    def seen_end(self) -> int:
+        """`producer.offset`."""
+        return read_offset(self.path, PRODUCER)
 
-    def follow(self) -> None:
+    def believed(self, seen: object) -> control.Words | None:
+        """The shared words, unless another program has moved `producer.offset` since."""
+        assert isinstance(seen, int)
+        words = control.peek(self.sidecar)
+        if words is None or words.is_poisoned or words.tail < seen:
+            return None
+        is_current = words.boot == self.clock.boot_id()
+        return words if is_current or (words.is_clean and words.tail == seen) else None
+
+    def end_now(self) -> None:
+        """Another program may have appended."""
+        self.refresh()
+
+    def refresh(self) -> None:
         """Another program has moved `producer.offset`: so does the tail."""
-        shared, publish = self.shared, self.publish
+        shared, publish = self.store.shared, self.store.publish
         if shared is None or publish is None or (publish.foreign_end or 0) <= shared.tail:
             return
         end = publish.foreign_end or 0
@@ -226,11 +224,6 @@ class MfqStore(Store):
 
     _has_noted: bool = False
 
-    def writable_segment(self, base: int) -> _core.Segment:
-        """After someone else began it, or appended to it."""
-        self.follow()
-        return super().writable_segment(self.need_shared().segment_base)
-
     def is_foreign(self, words: control.Words) -> bool:
         """Whether `producer.offset` says what we never stored there.
 
@@ -245,8 +238,8 @@ class MfqStore(Store):
         """Walks the last segment up to `producer.offset`: the last whole frame is the end."""
         # After an orderly close they are as they were when we looked, unless someone went on.
         producer = self._producer(past)
-        is_same = self.shared is not None and past.is_closed and not past.is_foreign
-        infos = self.segments(fresh=not is_same)
+        is_same = self.store.shared is not None and past.is_closed and not past.is_foreign
+        infos = self.store.segments(fresh=not is_same)
         if not infos:
             return End(0, 0, 0, 0, 0, 0)
         durable = min(past.durable, producer)
@@ -263,7 +256,7 @@ class MfqStore(Store):
         for last in later or held[-1:]:
             is_newest = last is held[-1]
             start = durable if last.base <= durable <= last.base + last.size else last.base
-            segment = self.open_whole(replace(last, end=None), writable=False)
+            segment = self.store.open_whole(replace(last, end=None), writable=False)
             end = producer if is_newest or last.end is None else last.end
             limit = min(end, last.base + last.size)
             covered = past.is_stopped and self._has_checksums(last)
@@ -320,7 +313,7 @@ class MfqStore(Store):
             is_unborn = base >= end.durable and entry.stat().st_size == 0
             if base > end.segment_base or is_unborn:
                 recovering.set_aside(self, Path(entry.path))
-                sides.drop(self.sidecar, self._side_kinds(), base)
+                sides.drop(self.sidecar, self.side_kinds(), base)
             else:
                 is_empty = False
         if is_empty:
@@ -345,7 +338,7 @@ class MfqStore(Store):
             # A file of checksums that is made here, with none in it, would say after another power
             # cut that no frame of its segment was ever synced.
             is_open = info.end is None and self._checksums_of(info).exists()
-            segment = self.open_whole(info, writable=is_open)
+            segment = self.store.open_whole(info, writable=is_open)
             if is_open:
                 segment.recover_sides(end.tail, end.durable if is_ours_alone else 0)
             segment.sync()
@@ -368,19 +361,18 @@ class MfqStore(Store):
 
     # ── rolling and keeping ────────────────────────────────────────────────────────────────
 
-    def roll(self, base: int, needed: int) -> None:
-        """Begins a new segment; refused for what none can hold, not even an empty one."""
+    def before_roll(self, base: int, needed: int) -> None:
+        """Refuses what no segment can hold, not even an empty one."""
         # By the base that was asked for: what another process has begun since is empty, too.
-        if needed > self.segment_bytes or self.need_shared().tail == base:
+        if needed > self.segment_bytes or self.store.need_shared().tail == base:
             raise UnsupportedError(
                 f"{needed} bytes do not fit into a segment of {self.segment_bytes}; "
                 f"a batch in one segment is as much as format mfq can hold, penstock holds more"
             )
-        super().roll(base, needed)
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """The next file, named by the tail; 0xEE ends the old one if six bytes are left."""
-        base = self.need_shared().segment_base
+        base = self.store.need_shared().segment_base
         prepared = files.fresh(self.sidecar, "new")
         ready = self.sidecar / "next.seg"
         try:
@@ -398,7 +390,7 @@ class MfqStore(Store):
     def tend(self) -> None:
         """Syncs `consumer.offset`."""
         progress = read_offset(self.path, CONSUMER)
-        if self.shared is not None and progress != self._synced_progress:
+        if self.store.shared is not None and progress != self._synced_progress:
             _core.sync_file(segments.offset_path(self.path, CONSUMER))
             self._synced_progress = progress
 
@@ -407,13 +399,13 @@ class MfqStore(Store):
 
         It is zeroed, unless a quick writer has its pages made ahead anyhow.
         """
-        shared, ready = self.shared, self.sidecar / "next.seg"
+        shared, ready = self.store.shared, self.sidecar / "next.seg"
         if shared is None or ready.exists():
             return
         if (shared.tail - shared.segment_base) * 8 < self.segment_bytes:
             return
         fresh = files.fresh(self.sidecar, "zero")
-        is_zeroed = not self.need_writer().is_quick
+        is_zeroed = not self.store.need_writer().is_quick
         _core.create_file(fresh, self.segment_bytes, zeroed=is_zeroed, synced=True)
         _core.rename_file(fresh, ready)
 
@@ -425,7 +417,7 @@ class MfqStore(Store):
 
     def verify_extra(self, verdict: Verdict) -> None:
         """That the producer's offset is not behind, and the consumer's one of a message."""
-        end = self.end()
+        end = self.store.end()
         producer = read_offset(self.path, PRODUCER)
         if producer < end.durable:
             path, found = segments.offset_path(self.path, PRODUCER), f"offset {producer}"

@@ -15,8 +15,8 @@ from typing import Any
 
 from penstock import _core
 from penstock.disk import files
-from penstock.formats.base import SegmentInfo
 from penstock.formats.penstock.layouts import INDEX_ENTRY
+from penstock.formats.values import SegmentInfo
 
 NAME = "index"
 SLACK = 64

@@ -21,7 +21,7 @@ from penstock.formats.penstock import layouts, segments
 from penstock.formats.values import Damage, End, SegmentInfo
 
 if TYPE_CHECKING:
-    from penstock.formats.penstock.store import PenstockStore
+    from penstock.formats.penstock.store import PenstockFormat
 
 HEADER_BYTES = layouts.HEADER_BYTES
 
@@ -37,13 +37,13 @@ class Walk:
     has_frames: bool = False
 
 
-def find_end(store: PenstockStore, past: Past) -> End:
+def find_end(format: PenstockFormat, past: Past) -> End:
     """From the words as far as the frames bear them out; after a power cut from the frames above
     `durable`."""
     # After an orderly close they are as they were when we looked, unless someone has rolled since.
-    infos = store.segments(fresh=not past.is_closed)
+    infos = format.store.segments(fresh=not past.is_closed)
     if not infos:
-        raise NoQueueError(store.path)  # Someone has deleted it meanwhile.
+        raise NoQueueError(format.path)  # Someone has deleted it meanwhile.
     words, head = past.words, infos[0]
     is_named = words is not None and infos.at(words.segment_base) is not None
     if words is not None and not past.is_stopped and (is_named or past.is_closed):
@@ -52,42 +52,42 @@ def find_end(store: PenstockStore, past: Past) -> End:
             words.head_number, words.durable,
         )  # fmt: skip
         if infos.at(words.head) is None:  # Its file is gone.
-            end = replace(end, head=head.base, head_number=base_number(store, head))
+            end = replace(end, head=head.base, head_number=base_number(format, head))
         if not is_named:
-            return without_last(store, infos[-1], end)
-        return end if past.is_closed else end_by_frames(store, infos, end, words.reserved_end)
-    last, dropped = walk_up(store, infos, past.durable, past_damage=words is None)
+            return without_last(format, infos[-1], end)
+        return end if past.is_closed else end_by_frames(format, infos, end, words.reserved_end)
+    last, dropped = walk_up(format, infos, past.durable, past_damage=words is None)
     if last.end < past.durable and not dropped:
         at, lost = last.end - last.info.base + HEADER_BYTES, past.durable - last.end
         expected = f"{lost} bytes of messages, which were synced"
         dropped = [Damage(last.info.path, at, lost, "an end", expected, last.end)]
     return End(
-        last.end, last.number, last.info.base, head.base, base_number(store, head),
+        last.end, last.number, last.info.base, head.base, base_number(format, head),
         min(past.durable, last.end), tuple(dropped),
     )  # fmt: skip
 
 
-def without_last(store: PenstockStore, last: SegmentInfo, said: End) -> End:
+def without_last(format: PenstockFormat, last: SegmentInfo, said: End) -> End:
     """The last segment's file is gone from a queue that was closed in order. Its offsets are used
     up all the same: what is put next comes behind them."""
     base, lost = said.segment_base, said.tail - said.segment_base
-    gone = Damage(store.path_of(base), 0, lost, "no file", f"{lost} bytes of messages", base)
+    gone = Damage(format.path_of(base), 0, lost, "no file", f"{lost} bytes of messages", base)
     return replace(said, segment_base=max(said.tail, last.base), dropped=(gone,) if lost else ())
 
 
 def end_by_frames(
-    store: PenstockStore, infos: Sequence[SegmentInfo], said: End, reserved: int
+    format: PenstockFormat, infos: Sequence[SegmentInfo], said: End, reserved: int
 ) -> End:
     """Where the queue ends after a kill, by the frames of the last segment that the words name and
     of those behind it: words that are older, or damaged, never cost a frame. A put that was whole
     at `reserved`, and not counted yet, stays."""
     # One without a frame is from a roll that was cut short, and counts for nothing.
     later = [info for info in infos if info.base > said.segment_base]
-    last = next((info for info in reversed(later) if walk(store, info, 0).has_frames), None)
+    last = next((info for info in reversed(later) if walk(format, info, 0).has_frames), None)
     is_named = last is None
     if last is None:
         last = next(info for info in infos if info.base == said.segment_base)
-    segment, number = last_segment(store, replace(last, end=None))
+    segment, number = last_segment(format, replace(last, end=None))
     limit = segments.last_possible(last)
     limit = limit if last.end is None else min(limit, last.end)
     reached = frames_end(segment, last.base, said.tail if is_named else last.base, limit)
@@ -98,14 +98,14 @@ def end_by_frames(
     if is_named and reached.end == reserved:
         return end
     fault = Damage(
-        store.sidecar / "control", control.CONTROL.offset_of("tail"), 8, f"tail {said.tail}",
+        format.sidecar / "control", control.CONTROL.offset_of("tail"), 8, f"tail {said.tail}",
         f"{end.tail}, where the frames end",
     )  # fmt: skip
     return replace(end, durable=min(said.durable, end.tail), dropped=(fault,))
 
 
 def walk_up(
-    store: PenstockStore, infos: Sequence[SegmentInfo], durable: int, *, past_damage: bool
+    format: PenstockFormat, infos: Sequence[SegmentInfo], durable: int, *, past_damage: bool
 ) -> tuple[Walk, list[Damage]]:
     """From the segment that holds `durable` to the first one whose frames do not reach its end."""
     first = max((i for i, info in enumerate(infos) if info.base < durable), default=0)
@@ -115,7 +115,7 @@ def walk_up(
     for at, info in enumerate(infos[first:], first):
         if last is not None and is_unborn(info, durable):
             return last, [*aside(infos[at:], "a segment without header")]
-        last = walk(store, info, durable, past_damage=past_damage)
+        last = walk(format, info, durable, past_damage=past_damage)
         is_cut = info.end is not None and last.end < info.end
         if is_cut and not past_damage:
             faults = [last.fault] if last.fault is not None else []
@@ -135,10 +135,10 @@ def is_unborn(info: SegmentInfo, durable: int) -> bool:
 
 
 def walk(
-    store: PenstockStore, info: SegmentInfo, durable: int, *, past_damage: bool = False
+    format: PenstockFormat, info: SegmentInfo, durable: int, *, past_damage: bool = False
 ) -> Walk:
     """The frames of one segment that count."""
-    segment, number = last_segment(store, replace(info, end=None))
+    segment, number = last_segment(format, replace(info, end=None))
     limit = segments.last_possible(info)
     if info.end is not None:
         limit = min(limit, info.end)
@@ -160,38 +160,38 @@ def walk(
     return Walk(info, seen.put_end, number, fault, seen.frames > 0)
 
 
-def last_segment(store: PenstockStore, info: SegmentInfo) -> tuple[_core.Segment, int]:
+def last_segment(format: PenstockFormat, info: SegmentInfo) -> tuple[_core.Segment, int]:
     """To look for the end: a reader can do without the header, a writer can't."""
     try:
-        return store.open_whole(info, writable=False), store.header_of(info).base_number
+        return format.store.open_whole(info, writable=False), format.header_of(info).base_number
     except CorruptError:
-        segment = None if store.is_live else store.rescue_segment(info)
+        segment = None if format.is_live else format.rescue_segment(info)
         if segment is None:
             raise
-        known_damage.mark(segment, store.set_aside)
-        return segment, base_number(store, info)
+        known_damage.mark(segment, format.store.set_aside)
+        return segment, base_number(format, info)
 
 
-def base_number(store: PenstockStore, info: SegmentInfo) -> int:
+def base_number(format: PenstockFormat, info: SegmentInfo) -> int:
     """From the header, or guessed."""
     try:
-        return store.header_of(info).base_number
+        return format.header_of(info).base_number
     except CorruptError:
-        return store.guess_header(info).base_number
+        return format.guess_header(info).base_number
 
 
 # ── making it so ───────────────────────────────────────────────────────────────────────────────
 
 
-def recover(store: PenstockStore, end: End, past: Past) -> End:
+def recover(format: PenstockFormat, end: End, past: Past) -> End:
     """Clears what was dropped and begins a new segment where the old must not go on."""
-    later = [info for info in store.segments() if info.base > end.segment_base]
+    later = [info for info in format.store.segments() if info.base > end.segment_base]
     for info in later:
-        recovering.set_aside(store, info.path)
+        recovering.set_aside(format, info.path)
     if later:
-        store.segments(fresh=True)
-    if store.segments().at(end.segment_base) is None:
-        prepared, new = store.prepare_segment(end.tail, end.next_number, 0, body=b"")
+        format.store.segments(fresh=True)
+    if format.store.segments().at(end.segment_base) is None:
+        prepared, new = format.prepare_segment(end.tail, end.next_number, 0, body=b"")
         _core.sync_file(prepared)
         _core.rename_file(prepared, new.path)
         _core.sync_folder(new.path.parent)
@@ -201,50 +201,50 @@ def recover(store: PenstockStore, end: End, past: Past) -> End:
     words, poisoned = past.words, past.is_poisoned
     # Only processes died since the words were stored: frames may go on in place.
     is_here = words is not None and words.segment_base == end.segment_base
-    if past.is_killed and words is not None and is_here and not store.is_encrypted:
-        return go_on(store, end, words)
-    store.index.forget()
-    recovering.drop_prepared(store, ".seg")
-    make_durable(store, end, poisoned=poisoned)
-    store.seal_quietly(store.segments())
-    if store.is_encrypted or poisoned:
-        return move_on(store, end, poisoned=poisoned)
-    segment = live_segment(store, end)
+    if past.is_killed and words is not None and is_here and not format.is_encrypted:
+        return go_on(format, end, words)
+    format.index.forget()
+    recovering.drop_prepared(format, ".seg")
+    make_durable(format, end, poisoned=poisoned)
+    format.seal_quietly(format.store.segments())
+    if format.is_encrypted or poisoned:
+        return move_on(format, end, poisoned=poisoned)
+    segment = live_segment(format, end)
     segment.scrub(end.tail)
     segment.sync()
     return replace(end, durable=end.tail)
 
 
-def go_on(store: PenstockStore, end: End, words: control.Words) -> End:
+def go_on(format: PenstockFormat, end: End, words: control.Words) -> End:
     """After the death of a process: no page is lost, and only what an appender had announced can
     be half written. What was not synced is synced as ever, by the next sync."""
     is_roll = words.reserved_end == control.ROLLING
     reserved = end.tail + 8 if is_roll else words.reserved_end
     if reserved > end.tail:
-        live_segment(store, end).zero(end.tail, reserved)
+        live_segment(format, end).zero(end.tail, reserved)
     if is_roll:  # Others may have taken it for full, and sealed it.
-        live_segment(store, end).store(layouts.SUMMARY_AT, bytes(layouts.SUMMARY.size))
+        live_segment(format, end).store(layouts.SUMMARY_AT, bytes(layouts.SUMMARY.size))
     return end
 
 
-def make_durable(store: PenstockStore, end: End, *, poisoned: bool) -> None:
+def make_durable(format: PenstockFormat, end: End, *, poisoned: bool) -> None:
     """Full segments above `durable`, and all names: nobody may have synced them yet."""
-    for info in store.segments():
+    for info in format.store.segments():
         if info.end is None or info.end <= end.durable:
             continue
         if poisoned:
-            recovering.copy_anew(store, info.path)
+            recovering.copy_anew(format, info.path)
         else:
             _core.sync_file(info.path)
-    _core.sync_folder(store.path / "log")
+    _core.sync_folder(format.path / "log")
 
 
-def live_segment(store: PenstockStore, end: End) -> _core.Segment:
+def live_segment(format: PenstockFormat, end: End) -> _core.Segment:
     """The segment that holds the tail, to write to."""
-    return store.open_whole(store.live_segment(end.segment_base), writable=True)
+    return format.store.open_whole(format.store.live_segment(end.segment_base), writable=True)
 
 
-def move_on(store: PenstockStore, end: End, *, poisoned: bool) -> End:
+def move_on(format: PenstockFormat, end: End, *, poisoned: bool) -> End:
     """A new segment: at the tail, or (after a failed sync) from the last synced offset on.
 
     Sealed frames are bound to their segment, so those of an encrypted queue stay where they are
@@ -252,14 +252,14 @@ def move_on(store: PenstockStore, end: End, *, poisoned: bool) -> End:
     appender sealed in it under this salt may be on the disk.
     """
     base, start = end.segment_base, end.tail
-    segment = live_segment(store, end)
-    if poisoned and store.is_encrypted and end.tail > base:
-        copy = store.sidecar / f"copy-{segment.path.name}"
+    segment = live_segment(format, end)
+    if poisoned and format.is_encrypted and end.tail > base:
+        copy = format.sidecar / f"copy-{segment.path.name}"
         _core.unlink_file(copy)
         content = segment.read(0, segment.position(end.tail))
         _core.create_file(copy, segment.path.stat().st_size, head=content, synced=True)
         _core.rename_file(copy, segment.path)
-        segment = live_segment(store, end)
+        segment = live_segment(format, end)
     elif poisoned:
         start = max(end.durable, base)
     kept = segment.read(segment.position(start), end.tail - start)
@@ -267,8 +267,8 @@ def move_on(store: PenstockStore, end: End, *, poisoned: bool) -> End:
     if start < end.tail:
         seen = _core.walk(segment, base, start, past_damage=True)
         known = seen.next_number
-        number = known if known is not None else store.header_of_base(base).base_number
-    prepared, new = store.prepare_segment(start, number, len(kept), body=kept)
+        number = known if known is not None else format.header_of_base(base).base_number
+    prepared, new = format.prepare_segment(start, number, len(kept), body=kept)
     _core.sync_file(prepared)
     if start != base:
         segment.scrub(start)

@@ -13,8 +13,8 @@ from penstock import _core
 from penstock.disk import files
 from penstock.disk.layout import Layout
 from penstock.errors import CorruptError, FormatError, StorageError
-from penstock.formats.base import SegmentInfo
 from penstock.formats.penstock import layouts
+from penstock.formats.values import SegmentInfo
 from penstock.options import KIB, QueueOptions
 
 CRC_AT, VERSION_AT, FLAGS_AT = map(layouts.HEADER.offset_of, ("crc", "version", "flags"))

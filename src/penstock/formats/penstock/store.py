@@ -15,28 +15,28 @@ from penstock import _core
 from penstock.disk import files
 from penstock.errors import CorruptError, FormatError, KeyNeededError, OptionError, UnsupportedError
 from penstock.formats import recovering
-from penstock.formats.base import (
+from penstock.formats.contract import Format
+from penstock.formats.past import Past
+from penstock.formats.penstock import layouts, recovery, segments
+from penstock.formats.penstock.index import Index
+from penstock.formats.penstock.segments import Header, segment_path
+from penstock.formats.values import (
     Capabilities,
     Damage,
     End,
     NewSegment,
     SegmentInfo,
-    Store,
     Verdict,
 )
-from penstock.formats.past import Past
-from penstock.formats.penstock import layouts, recovery, segments
-from penstock.formats.penstock.index import Index
-from penstock.formats.penstock.segments import Header, segment_path
 from penstock.options import Durability, QueueOptions
 
 HEADER_BYTES = layouts.HEADER_BYTES
 
 
-class PenstockStore(Store):
+class PenstockFormat(Format):
     """Our own format."""
 
-    format: ClassVar[str] = "penstock"
+    name: ClassVar[str] = "penstock"
     layouts: ClassVar[tuple[str, ...]] = ("1",)
     capabilities: ClassVar[Capabilities] = Capabilities(keys=True, delays=True, checksums=True)
     inner_folders: ClassVar[tuple[str, ...]] = ("log",)
@@ -124,7 +124,7 @@ class PenstockStore(Store):
 
     def _oldest_header(self) -> Header:
         error: Exception | None = None
-        for info in self.segments(fresh=True):
+        for info in self.store.segments(fresh=True):
             try:
                 return Header.unpack(segments.read_page(info.path), info.path)
             except (CorruptError, FormatError) as found:
@@ -186,7 +186,7 @@ class PenstockStore(Store):
         try:
             return known or self._read_about(info)
         except FileNotFoundError:
-            if not self.is_trimmed(info):
+            if not self.store.is_trimmed(info):
                 raise
             return info  # Whoever reads it will see.
 
@@ -270,7 +270,11 @@ class PenstockStore(Store):
 
         With `body` it takes the place of frames that are there already (recovery).
         """
-        if body is None and self.shared is not None and self.shared.segment_base == tail:
+        if (
+            body is None
+            and self.store.shared is not None
+            and self.store.shared.segment_base == tail
+        ):
             # The last one is empty, and too small: its successor needs a name of its own.
             tail += len(layouts.SEALED_WORD)
         body = body or b""
@@ -307,8 +311,8 @@ class PenstockStore(Store):
 
     def _before(self, tail: int) -> SegmentInfo | None:
         """The segment that ends at `tail`."""
-        if self.writer is not None and self.shared is not None:
-            last = self.live_segment(self.shared.segment_base)
+        if self.store.writer is not None and self.store.shared is not None:
+            last = self.store.live_segment(self.store.shared.segment_base)
             if last.base < tail:
                 return last
         infos = [info for info in self.list_segments() if info.base < tail]
@@ -316,10 +320,10 @@ class PenstockStore(Store):
 
     def tend(self) -> None:
         """Seals what is full."""
-        shared = self.shared
+        shared = self.store.shared
         if shared is not None and shared.segment_base != self._sealed_below:
             base = shared.segment_base
-            self.seal_quietly(self.segments())
+            self.seal_quietly(self.store.segments())
             self._sealed_below = base
 
     def prepare_ahead(self) -> None:
@@ -327,16 +331,16 @@ class PenstockStore(Store):
 
         It is zeroed, unless a quick writer has its pages made ahead anyhow.
         """
-        shared, ready = self.shared, self.sidecar / "next.seg"
+        shared, ready = self.store.shared, self.sidecar / "next.seg"
         if shared is None or ready.exists():
             return
-        last = self.live_segment(shared.segment_base)
+        last = self.store.live_segment(shared.segment_base)
         if last.size == 0 or (shared.tail - last.base) * 8 < last.size:
             return
         size = segments.next_size(last.size, 0, segments.limit_of(self.options))
         fresh = files.fresh(self.sidecar, "zero")
         is_synced = self.options.durability is Durability.ALWAYS
-        is_zeroed = is_synced or not self.need_writer().is_quick
+        is_zeroed = is_synced or not self.store.need_writer().is_quick
         segments.make_file(fresh, size, 0, zeroed=is_zeroed, synced=is_synced)
         _core.rename_file(fresh, ready)
 
@@ -344,7 +348,7 @@ class PenstockStore(Store):
         """Gives every full segment its summary and its place in the index; answers how many."""
         sealed: list[SegmentInfo] = []
         for info in itertools.islice(reversed(infos), 1, None):
-            if self.is_trimmed(info) or self.index.find(info) is not None:
+            if self.store.is_trimmed(info) or self.index.find(info) is not None:
                 break
             page = segments.read_page(info.path)
             if len(page) < HEADER_BYTES:
@@ -352,7 +356,7 @@ class PenstockStore(Store):
             # One that does not check is written by someone else just now, or was never whole.
             if segments.read_summary(page) is None:
                 assert info.end is not None
-                segment = self.open_whole(info, writable=True)
+                segment = self.store.open_whole(info, writable=True)
                 seen = _core.walk(segment, info.first, info.end, past_damage=True)
                 summary = segments.pack_summary(seen, is_secret=self.is_encrypted)
                 segment.store(layouts.SUMMARY_AT, summary)
@@ -370,8 +374,8 @@ class PenstockStore(Store):
 
     def leave(self, shared: _core.Shared) -> None:
         """Seals what is full and drops files that were only prepared."""
-        self.seal_quietly(self.segments())
-        self.index.tidy(self.segments_above(0))
+        self.seal_quietly(self.store.segments())
+        self.index.tidy(self.store.segments_above(0))
         recovering.drop_prepared(self, ".seg")
 
     def verify_extra(self, verdict: Verdict) -> None:
@@ -383,7 +387,7 @@ class PenstockStore(Store):
                 header = self.header_of(info, page)
                 expected = self._check_of(before, info.base) if before is not None else 0
             except FileNotFoundError:
-                if not self.is_trimmed(before or info):
+                if not self.store.is_trimmed(before or info):
                     raise
                 before = None
                 continue

@@ -16,28 +16,28 @@ from penstock.errors import OptionError
 from penstock.formats.vqs import header, layouts
 
 if TYPE_CHECKING:
-    from penstock.formats.vqs.store import VqsStore
+    from penstock.formats.vqs.store import VqsFormat
 
 COPY_BYTES = 1 << 20
 
 
-def resize(store: VqsStore, file_bytes: int) -> None:
+def resize(format: VqsFormat, file_bytes: int) -> None:
     """Does it; the size is rounded up to whole pages."""
-    start, page = store.stage.start, layouts.PAGE_BYTES
+    start, page = format.stage.start, layouts.PAGE_BYTES
     ring = -(-(file_bytes - start) // page) * page
     if not page <= ring <= layouts.MAX_FILE_BYTES - start:
         expected = f"{start + page} to {layouts.MAX_FILE_BYTES} bytes"
         raise OptionError("file_bytes", file_bytes, expected)
-    store.alone(lambda segment: _replace(store, segment, ring))
+    format.alone(lambda segment: _replace(format, segment, ring))
 
 
-def _replace(store: VqsStore, segment: _core.Segment, ring: int) -> None:
-    end, stage = store.end(), store.stage
+def _replace(format: VqsFormat, segment: _core.Segment, ring: int) -> None:
+    end, stage = format.store.end(), format.stage
     if end.tail - end.head > ring:
         least = stage.start + end.tail - end.head
         expected = f"at least {least}: so much is in use (queue.sync() frees what is acked)"
         raise OptionError("file_bytes", stage.start + ring, expected)
-    fresh = store.sidecar / "resize.bin"
+    fresh = format.sidecar / "resize.bin"
     _core.unlink_file(fresh)
     words = {
         "capacity_left": ring - (end.tail - end.head),
@@ -45,17 +45,17 @@ def _replace(store: VqsStore, segment: _core.Segment, ring: int) -> None:
         "read_offset": stage.start + end.head % ring,
         "write_offset": stage.start + end.tail % ring,
     }
-    raw = header.read_bytes(store.path, stage)
-    raw = header.pack(stage, store.header.values | words) + raw[stage.header.size :]
+    raw = header.read_bytes(format.path, stage)
+    raw = header.pack(stage, format.header.values | words) + raw[stage.header.size :]
     _core.create_file(fresh, stage.start + ring, head=None if stage.meta else raw)
     _copy(segment, fresh, stage.start, ring, end.head, end.tail)
     _core.sync_file(fresh)
     # Everyone looks again from here on: before the rename they find the old file and wait for us.
-    store.need_shared().bump_generation()
-    _core.rename_file(fresh, store.data_path)
-    _core.sync_folder(store.data_path.parent)
+    format.store.need_shared().bump_generation()
+    _core.rename_file(fresh, format.data_path)
+    _core.sync_folder(format.data_path.parent)
     if stage.meta:
-        _core.write_file(stage.header_path(store.path), 0, raw[: stage.header.size], synced=True)
+        _core.write_file(stage.header_path(format.path), 0, raw[: stage.header.size], synced=True)
 
 
 def _copy(segment: _core.Segment, to: Path, start: int, ring: int, head: int, tail: int) -> None:

@@ -20,7 +20,7 @@ from penstock.formats.vqs.layouts import DEFAULTS, FILE_BYTES, META_BYTES, PAGE_
 from penstock.options import QueueOptions
 
 if TYPE_CHECKING:
-    from penstock.formats.vqs.store import VqsStore
+    from penstock.formats.vqs.store import VqsFormat
 
 IDENTITY = "queue.json"
 PENDING = "header.new"
@@ -99,23 +99,23 @@ def remember(sidecar: Path, layout: str, identity: str) -> None:
         files.write_json(sidecar / IDENTITY, {"identity": identity, "layout": layout})
 
 
-def change(store: VqsStore, values: dict[str, Any]) -> None:
+def change(format: VqsFormat, values: dict[str, Any]) -> None:
     """Writes settings and labels: first beside the file, then into it. Alone."""
     unknown = set(values) - {*layouts.SETTINGS, *LABELS}
     if unknown:
         known = ", ".join([*layouts.SETTINGS, *LABELS])
         raise OptionError("meta", sorted(unknown)[0], f"one of {known} (format vqs)")
-    stage = store.stage
+    stage = format.stage
     given = {name: value for name, value in values.items() if name not in LABELS}
-    finish(store.path, store.sidecar, stage)  # What someone began who died.
-    raw = header.read_bytes(store.path, stage)
-    found = header.parse(store.path, stage, raw)
+    finish(format.path, format.sidecar, stage)  # What someone began who died.
+    raw = header.read_bytes(format.path, stage)
+    found = header.parse(format.path, stage, raw)
     fixed = header.pack(stage, found.values | header.check_settings(given))[FIXED_AT:]
     area = raw[stage.header.size :]
     if len(given) < len(values):
         area = header.pack_labels(_labels(found, values), stage, len(area))
-    _core.replace_file(store.sidecar / PENDING, fixed + area, synced=True)
-    finish(store.path, store.sidecar, stage)
+    _core.replace_file(format.sidecar / PENDING, fixed + area, synced=True)
+    finish(format.path, format.sidecar, stage)
 
 
 def _labels(found: Header, given: dict[str, Any]) -> dict[bytes, bytes]:

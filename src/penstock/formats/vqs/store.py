@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock import _core
-from penstock.disk import control, files, sides
+from penstock.disk import control, files, sides, tree
 from penstock.errors import CorruptError, FormatError, OptionError, StorageError
 from penstock.formats import past, recovering
-from penstock.formats.base import Capabilities, Damage, End, NewSegment, SegmentInfo, Store
+from penstock.formats.contract import Format
 from penstock.formats.past import Past
-from penstock.formats.segment_list import SegmentList
+from penstock.formats.values import Capabilities, Consumed, Damage, End, NewSegment, SegmentInfo
 from penstock.formats.vqs import header, intent, layouts, settings
 from penstock.formats.vqs.ages import Ages
 from penstock.formats.vqs.header import Header
@@ -29,7 +30,7 @@ BASE = 0
 """The only segment begins at offset 0, whatever lap the ring is in."""
 
 
-class VqsStore(Store):
+class VqsFormat(Format):
     """A VQS queue."""
 
     given: QueueOptions
@@ -37,7 +38,7 @@ class VqsStore(Store):
     ages: Ages
     ring_bytes: int
 
-    format: ClassVar[str] = "vqs"
+    name: ClassVar[str] = "vqs"
     layouts: ClassVar[tuple[str, ...]] = tuple(STAGES)
     own_options: ClassVar[Mapping[str, str]] = {
         "max_bytes": "", "max_message_bytes": "max_message_size", "delay_s": "delay_seconds",
@@ -68,7 +69,7 @@ class VqsStore(Store):
         folder = path if stage.data else path.parent
         files.make_folder(folder)
         files.refuse_network_file_system(folder)
-        sidecar = path / ".penstock" if stage.data else cls.sidecar_of(path)
+        sidecar = path / ".penstock" if stage.data else tree.sidecar_of(path)
         files.make_folder(sidecar)
 
         def make(shared: _core.Shared) -> None:
@@ -90,6 +91,8 @@ class VqsStore(Store):
         if self.is_live and (self.sidecar / settings.MAKING).exists():
             self.create(self.path, self.layout, self.options, self.clock)
         self.given = self.options
+        self._turn = threading.RLock()
+        """Held by the thread that takes over what another process changed."""
         self.ages = Ages(self.sidecar)
         self._read_header()
         if -(-self.given.max_bytes // PAGE_BYTES) * PAGE_BYTES == self.ring_bytes:
@@ -110,6 +113,7 @@ class VqsStore(Store):
         if self.ring_bytes <= 0 or size > layouts.MAX_FILE_BYTES + PAGE_BYTES:
             raise CorruptError(self.data_path, size, f"a file of {size} bytes", "room for a ring")
         self.options = settings.effective(self.given, self.header, self.ring_bytes)
+        self.store.follow_options()
 
     @property
     def data_path(self) -> Path:
@@ -137,11 +141,11 @@ class VqsStore(Store):
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         """Maps the ring, with its start again behind its end."""
-        if writable and self.shared is not None:
+        if writable and self.store.shared is not None:
             return self._ring(0, writable=True, watched=True)
         before = past.of(self)
         is_known = before.words is not None and not before.is_stopped
-        return self._ring(self.end().head, writable=False, watched=is_known)
+        return self._ring(self.store.end().head, writable=False, watched=is_known)
 
     def _ring(
         self, first: int, *, writable: bool, watched: bool, sided: bool = True
@@ -168,41 +172,22 @@ class VqsStore(Store):
         return _core.Segment.over(self.data_path, BASE, 0, frames, straight, at=first, first=first)
 
     def refresh(self) -> None:
-        """Someone has changed the settings or replaced the file: look again."""
-        held = self._opened.get(BASE)
-        if held is not None and held.is_stale:
-            self._opened.forget(BASE)
-        shared = self.shared
+        """Reads settings and ring again after someone has changed or replaced them."""
+        self.store.forget_stale(BASE)
+        shared = self.store.shared
         generation = shared.generation if shared is not None else 0
         if generation == self.generation:
             return
         with self._turn:
-            self._opened.clear()
-            self._known = SegmentList()
+            self.store.forget_segments()
             self._read_header()
-            self._apply()
             # Last: until then other threads look too, rather than use what was.
             self.generation = generation
-
-    def segment_at(self, offset: int) -> _core.Segment:
-        """The ring, as it is now."""
-        self.refresh()
-        return super().segment_at(offset)
-
-    def writable_segment(self, base: int) -> _core.Segment:
-        """The ring, as it is now."""
-        self.refresh()
-        return super().writable_segment(base)
-
-    def unsynced_segments(self, durable: int) -> Iterator[_core.Segment]:
-        """The ring, as it is now."""
-        self.refresh()
-        return super().unsynced_segments(durable)
 
     def publisher(self) -> _core.Publish:
         """The four words of the header."""
         self.vqs = _core.VqsHeader(
-            self.need_shared(), self.sidecar / intent.FILE,
+            self.store.need_shared(), self.sidecar / intent.FILE,
             always=self.options.durability is Durability.ALWAYS,
             meta=self.path / self.stage.meta if self.stage.meta else None,
         )  # fmt: skip
@@ -225,15 +210,18 @@ class VqsStore(Store):
             "write_offset": self._position(end.tail),
         }
 
-    def end(self) -> End:
-        """Begin and end as they are now."""
-        if self.shared is None:
-            words = control.peek(self.sidecar)
-            if words is not None and words.is_clean and self._words(words) != self.header.words:
-                self._read_header()  # Someone has had the queue open since we looked.
-                if self._words(words) != self.header.words:
-                    return self._end_of_header(words)  # Another program has.
-        return super().end()
+    def seen_end(self) -> dict[str, int]:
+        """The words of the header."""
+        return header.read_words(self.path, self.stage)
+
+    def believed(self, seen: object) -> control.Words | None:
+        """The shared words, unless another program has changed the header since we left it."""
+        words = super().believed(seen)
+        if words is None or not words.is_clean:
+            return words
+        if seen != self.header.words or self._words(words) != self.header.words:
+            self._read_header()  # Someone has had the queue open since we looked.
+        return words if self._words(words) == self.header.words else None
 
     def is_foreign(self, words: control.Words) -> bool:
         """Whether the header says what we never stored there.
@@ -384,41 +372,39 @@ class VqsStore(Store):
         """The header's visibility timeout."""
         return {"visibility_s": float(self.header.values["visibility_timeout"])}
 
-    def free_consumed(self, queue: Any) -> bool:
+    def free_consumed(self, consumed: Consumed) -> bool:
         """The head moves to the lowest cursor, or past what is older than the retention period."""
-        shared = self.need_shared()
-        cursors = queue.holding_cursors().values()
-        head = max(min(cursors, default=0), self._expired(shared.tail))
-        head = min([head, *queue.unsettled()])
+        shared = self.store.need_shared()
+        head = consumed.limit(max(consumed.lowest or 0, self._expired(shared.tail)))
         if head <= shared.head:
             return False
-        return self._free(head, queue) > 0
+        if self.options.durability is not Durability.PROCESS:
+            consumed.sync()  # An ack must not be lost when what it acked is overwritten.
+        return self._free(head) > 0
 
     def _expired(self, tail: int) -> int:
         period = self.options.retention_age_s
         if not period or self.options.retain_unread:
             return 0
-        now = self.need_shared().steady_wall_ns(self.clock)
+        now = self.store.need_shared().steady_wall_ns(self.clock)
         expired = self.ages.expired(now, period)
         self.ages.note(now, tail, period)
         return min(expired, tail)
 
-    def _free(self, head: int, queue: Any = None, since: int | None = None) -> int:
+    def _free(self, head: int, since: int | None = None) -> int:
         if self.vqs is None:
             return 0
         is_synced = self.options.durability is not Durability.PROCESS
-        if is_synced and queue is not None:
-            queue.sync_groups()  # An ack must not be lost when what it acked is overwritten.
-        freed = self.vqs.free(self.segment_at(head), head, is_synced, since)
+        freed = self.vqs.free(self.store.segment_at(head), head, is_synced, since)
         if freed:
             self.ages.forget(head)
             sides.trim(self.sidecar, head)
         return freed
 
-    def roll(self, base: int, needed: int) -> None:
+    def give_up_oldest(self, needed: int) -> None:
         """Gives up the oldest messages, read or not, until `needed` bytes are free."""
-        end = self.end()
-        segment, head = self.segment_at(end.head), end.head
+        end = self.store.end()
+        segment, head = self.store.segment_at(end.head), end.head
         wanted = min(end.tail + needed - self.options.max_bytes, end.tail)
         while needed and head < wanted:
             length = segment.read(segment.position(head), 4)
@@ -436,12 +422,12 @@ class VqsStore(Store):
     def meta(self) -> dict[str, Any]:
         """Settings, labels, and how the ring and its pages are doing."""
         self.refresh()
-        if self.shared is None:
+        if self.store.shared is None:
             self._read_header()
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
             **self.header.settings,
-            **(self.header.words if self.shared is None else self._words(self.end())),
+            **(self.header.words if self.store.shared is None else self._words(self.store.end())),
             "labels": self.header.texts(),
             "ring_bytes": self.ring_bytes,
             "file_bytes": self.ring_bytes + self.stage.start,
@@ -457,7 +443,7 @@ class VqsStore(Store):
     def alone(self, action: Callable[[_core.Segment], None]) -> None:
         """Calls `action` with the ring, while nobody appends, frees, resizes or changes settings;
         then everyone looks at the file again."""
-        shared, is_done = self.need_shared(), False
+        shared, is_done = self.store.need_shared(), False
 
         def act() -> None:
             nonlocal is_done
@@ -469,18 +455,11 @@ class VqsStore(Store):
         while not is_done:
             self.refresh()
             seen = self.generation
-            segment = self.segment_at(shared.head)
+            segment = self.store.segment_at(shared.head)
             assert self.vqs is not None
             self.vqs.exclusively(segment, act)
         self.refresh()
         shared.signal()
-
-    def _apply(self) -> None:
-        if self.writer is not None:
-            self.writer.set_limits(
-                max_bytes=self.options.max_bytes, delay_ns=int(self.options.delay_s * 1e9),
-                max_message_bytes=self.options.max_message_bytes,
-            )  # fmt: skip
 
     def tend(self) -> None:
         """Takes over what another process changed."""

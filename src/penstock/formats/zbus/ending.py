@@ -24,7 +24,7 @@ from penstock.formats.zbus.readers import Place
 from penstock.formats.zbus.sniffing import segment_path
 
 if TYPE_CHECKING:
-    from penstock.formats.zbus.store import ZbusStore
+    from penstock.formats.zbus.store import ZbusFormat
 
 CHUNK = 1 << 20
 ANY_NUMBER = -(2**62)
@@ -44,24 +44,24 @@ def fingerprint(found: Index) -> str:
     return f"zbus-{found.layout.name}-{created:x}"
 
 
-def open_last(store: ZbusStore, block: Block, *, writable: bool) -> _core.Segment:
+def open_last(format: ZbusFormat, block: Block, *, writable: bool) -> _core.Segment:
     """The block that is appended to."""
-    path = segment_path(store.path, block.base)
+    path = segment_path(format.path, block.base)
     info = SegmentInfo(path, block.base, block.base, None, 0)
-    return store.open_segment(info, writable=writable)
+    return format.open_segment(info, writable=writable)
 
 
 # ── finding the end ────────────────────────────────────────────────────────────────────────
 
 
-def is_foreign(store: ZbusStore, words: control.Words) -> bool:
+def is_foreign(format: ZbusFormat, words: control.Words) -> bool:
     """Whether a zbus program has written since we stored `words`.
 
     Ours are: the end itself, what an append would have ended at that was cut short, and while the
     queue is open every end between what was synced and what readers were shown. Beginning a block
     we may have got as far as its entry.
     """
-    blocks = born(store.index())
+    blocks = born(format.index())
     last, end = blocks[-1], blocks[-1].base + blocks[-1].end
     if words.is_clean:
         return (last.base, end) != (words.segment_base, words.tail)
@@ -70,60 +70,60 @@ def is_foreign(store: ZbusStore, words: control.Words) -> bool:
     return not (words.durable <= end <= words.tail or end == words.reserved_end)
 
 
-def find_end(store: ZbusStore, past: Past) -> End:
+def find_end(format: ZbusFormat, past: Past) -> End:
     """What the index says, as far as frames bear it out. Changes nothing."""
-    found, known = store.index(), past.words
+    found, known = format.index(), past.words
     blocks = born(found)
     is_shown = _is_shown(past, blocks[-1])
     if is_shown and known is not None:
         blocks = (*blocks[:-1], replace(blocks[-1], end=known.tail - blocks[-1].base))
     last, head = blocks[-1], blocks[0].base
-    path = segment_path(store.path, last.base)
+    path = segment_path(format.path, last.base)
     said = last.base + last.end
     dropped = [
         Damage(found.path, block.slot_at, 28, "an entry of zeros", "a block")
         for block in found.blocks[len(blocks) :]
     ]
     if past.is_stopped:
-        whole = _whole_blocks(store, blocks, past.durable)
+        whole = _whole_blocks(format, blocks, past.durable)
         if len(whole) < len(blocks):
-            dropped += [_lost_block(store, block) for block in blocks[len(whole) :]]
+            dropped += [_lost_block(format, block) for block in blocks[len(whole) :]]
             blocks, last = whole, whole[-1]
-            path, said = segment_path(store.path, last.base), last.base + last.end
+            path, said = segment_path(format.path, last.base), last.base + last.end
     size = path.stat().st_size if path.exists() else 0
     is_left = past.is_closed and not past.is_foreign and not dropped
     if known is not None and is_left and size >= last.end:
-        return replace(_end_of(store, blocks, said, known.next_number), durable=known.durable)
+        return replace(_end_of(format, blocks, said, known.next_number), durable=known.durable)
     if last.end and not path.exists():
         dropped.append(Damage(path, 0, last.end, "no file", f"a block of {last.end} bytes"))
-        number = found.message_count + store.found.first_number
+        number = found.message_count + format.found.first_number
         lost = End(said, number, said, head, 0, 0, tuple(dropped))
-        return replace(lost, head_number=_head_number(store, blocks, number))
-    tail, number = said, found.message_count + store.found.first_number
+        return replace(lost, head_number=_head_number(format, blocks, number))
+    tail, number = said, found.message_count + format.found.first_number
     if last.end:
-        tail, counted, fault = _walk(store, last, size, past)
+        tail, counted, fault = _walk(format, last, size, past)
         number = number if counted is None else counted
         if fault is not None:
             dropped.append(replace(fault, path=path, length=said - tail))
     if tail == last.base:
-        number = _number_before(store, blocks[:-1], number)
-    count = number - store.found.first_number
+        number = _number_before(format, blocks[:-1], number)
+    count = number - format.found.first_number
     if count != found.message_count and not is_shown:
-        at = store.table.index.offset_of("message_count")
+        at = format.table.index.offset_of("message_count")
         text = f"{count}, by the last frame"
         dropped.append(Damage(found.path, at, 8, f"message count {found.message_count}", text))
     stray = _stray(path, last.end, size)
     if stray:
         dropped.append(Damage(path, last.end, stray, "stray bytes after the end", "nothing"))
-    end = _end_of(store, blocks, tail, number)
+    end = _end_of(format, blocks, tail, number)
     return replace(end, durable=min(past.durable, tail), dropped=tuple(dropped))
 
 
 def _walk(
-    store: ZbusStore, last: Block, size: int, past: Past
+    format: ZbusFormat, last: Block, size: int, past: Past
 ) -> tuple[int, int | None, Damage | None]:
     """Tail, next number and the fault that ended it before the index said."""
-    segment = open_last(store, last, writable=False)
+    segment = open_last(format, last, writable=False)
     limit = last.base + min(last.end, size)
     if past.is_killed:
         reached = frames_end(segment, last.base, last.base + last.end, limit)
@@ -133,7 +133,7 @@ def _walk(
     start = durable if last.base < durable <= limit else last.base
     # What was synced may be damaged, but it is not where the queue ends.
     before = _core.walk(segment, last.base, start, past_damage=True)
-    covered = past.is_stopped and _has_checksums(store, last)
+    covered = past.is_stopped and _has_checksums(format, last)
     is_new = past.words is None
     seen = _core.walk(segment, start, limit, past_damage=is_new, covered=covered)
     number = seen.next_number if seen.next_number is not None else before.next_number
@@ -154,17 +154,17 @@ def _is_shown(past: Past, last: Block) -> bool:
     return words.segment_base == last.base and words.tail > last.base + last.end
 
 
-def _has_checksums(store: ZbusStore, block: Block) -> bool:
+def _has_checksums(format: ZbusFormat, block: Block) -> bool:
     """Whether every frame that we put into a block was noted before it was published."""
-    folder = store.sidecar / "integrity"
-    return store.options.checksums and (folder / f"{block.base:020d}.crc").exists()
+    folder = format.sidecar / "integrity"
+    return format.options.checksums and (folder / f"{block.base:020d}.crc").exists()
 
 
-def _whole_blocks(store: ZbusStore, blocks: tuple[Block, ...], durable: int) -> tuple[Block, ...]:
+def _whole_blocks(format: ZbusFormat, blocks: tuple[Block, ...], durable: int) -> tuple[Block, ...]:
     """The blocks up to the first that is not whole above `durable`: the queue ends there."""
     ends = [*(block.base for block in blocks[1:]), blocks[-1].base + blocks[-1].end]
     for at, (block, end) in enumerate(zip(blocks, ends, strict=True)):
-        start, path = max(durable, block.base), segment_path(store.path, block.base)
+        start, path = max(durable, block.base), segment_path(format.path, block.base)
         if start >= end:
             continue
         if not path.exists():
@@ -174,41 +174,41 @@ def _whole_blocks(store: ZbusStore, blocks: tuple[Block, ...], durable: int) -> 
         if block is blocks[-1]:
             break  # The walk that finds the end goes through it.
         info = SegmentInfo(path, block.base, block.base, end, 0)
-        segment = store.open_segment(info, writable=False)
-        if _core.walk(segment, start, end, covered=_has_checksums(store, block)).end < end:
+        segment = format.open_segment(info, writable=False)
+        if _core.walk(segment, start, end, covered=_has_checksums(format, block)).end < end:
             return blocks[: at + 1]
     return blocks
 
 
-def _lost_block(store: ZbusStore, block: Block) -> Damage:
+def _lost_block(format: ZbusFormat, block: Block) -> Damage:
     text = "a block behind one that is not whole"
-    return Damage(segment_path(store.path, block.base), 0, block.end, text, "nothing")
+    return Damage(segment_path(format.path, block.base), 0, block.end, text, "nothing")
 
 
-def _number_before(store: ZbusStore, blocks: tuple[Block, ...], fallback: int) -> int:
+def _number_before(format: ZbusFormat, blocks: tuple[Block, ...], fallback: int) -> int:
     """The number after the last frame of `blocks`."""
     for block in reversed(blocks):
         end = block.base + block.end
-        path = segment_path(store.path, block.base)
+        path = segment_path(format.path, block.base)
         info = SegmentInfo(path, block.base, block.base, end, 0)
         seen = _core.walk(
-            store.open_segment(info, writable=False), block.base, end, past_damage=True
+            format.open_segment(info, writable=False), block.base, end, past_damage=True
         )
         if seen.next_number is not None:
             return seen.next_number
     return fallback
 
 
-def _head_number(store: ZbusStore, blocks: tuple[Block, ...], fallback: int) -> int:
+def _head_number(format: ZbusFormat, blocks: tuple[Block, ...], fallback: int) -> int:
     for block in blocks:
-        number = store.number_of(block)
+        number = format.number_of(block)
         if number is not None:
             return number
     return fallback
 
 
-def _end_of(store: ZbusStore, blocks: tuple[Block, ...], tail: int, number: int) -> End:
-    head_number = _head_number(store, blocks, number)
+def _end_of(format: ZbusFormat, blocks: tuple[Block, ...], tail: int, number: int) -> End:
+    head_number = _head_number(format, blocks, number)
     return End(tail, number, blocks[-1].base, blocks[0].base, head_number, tail)
 
 
@@ -230,84 +230,84 @@ def _stray(path: Path, end: int, size: int) -> int:
 # ── setting it right ───────────────────────────────────────────────────────────────────────
 
 
-def recover(store: ZbusStore, end: End, past: Past) -> End:
+def recover(format: ZbusFormat, end: End, past: Past) -> End:
     """Makes index and files agree with `end`; writes only what differs."""
-    found = store.index()
+    found = format.index()
     blocks = tuple(block for block in born(found) if block.base <= end.segment_base)
     last = blocks[-1]
     if len(blocks) != len(found.blocks):
         found.write_range(found.start, len(blocks))
         for block in born(found)[len(blocks) :]:
-            recovering.set_aside(store, segment_path(store.path, block.base))
-    path = segment_path(store.path, end.segment_base)
+            recovering.set_aside(format, segment_path(format.path, block.base))
+    path = segment_path(format.path, end.segment_base)
     if not path.exists():
         _core.create_file(path, 0, synced=True)
         _core.sync_folder(path.parent)
     if end.segment_base != last.base:
-        last = _begin_block(store, found, last.number + 1, end.segment_base, 0)
+        last = _begin_block(format, found, last.number + 1, end.segment_base, 0)
     if last.base + last.end != end.tail:
         found.write_end(last, end.tail - last.base)
-    count = end.next_number - store.found.first_number
+    count = end.next_number - format.found.first_number
     if found.message_count != count:
         found.write("message_count", count)
     if past.is_stopped:
         place = last.number, end.tail - last.base
-        readers.set_back(store.path, store.table, place, end.tail)
+        readers.set_back(format.path, format.table, place, end.tail)
     if past.is_closed and end.durable == end.tail:
         return end
     if past.is_poisoned:
         for block in blocks[:-1]:
             if block.base + block.end > end.durable:
-                recovering.copy_anew(store, segment_path(store.path, block.base))
-        recovering.copy_anew(store, store.index_path)
-        return _move_on(store, found, last, end)
+                recovering.copy_anew(format, segment_path(format.path, block.base))
+        recovering.copy_anew(format, format.index_path)
+        return _move_on(format, found, last, end)
     for block, following in itertools.pairwise(blocks):
-        older = segment_path(store.path, block.base)
+        older = segment_path(format.path, block.base)
         length = following.base - block.base
         if older.exists() and older.stat().st_size > length:
             _core.resize_file(older, length)
         if older.exists() and following.base > end.durable:
             info = SegmentInfo(older, block.base, block.base, following.base, length)
-            store.open_whole(info, writable=False).sync()
+            format.store.open_whole(info, writable=False).sync()
     _core.sync_folder(path.parent)
-    segment = open_last(store, last, writable=True)
+    segment = open_last(format, last, writable=True)
     segment.recover_sides(end.tail, end.durable)
     segment.sync()
-    _core.sync_file(store.index_path)
+    _core.sync_file(format.index_path)
     return replace(end, durable=end.tail)
 
 
-def _begin_block(store: ZbusStore, found: Index, number: int, base: int, end: int) -> Block:
-    now_ms = store.clock.wall_now_ns() // NS_PER_MS
+def _begin_block(format: ZbusFormat, found: Index, number: int, base: int, end: int) -> Block:
+    now_ms = format.clock.wall_now_ns() // NS_PER_MS
     block = Block(number, now_ms, base, end, now_ms)
     found.write_block(block)
     found.write_range(found.start, number - found.start + 1)
     return block
 
 
-def _move_on(store: ZbusStore, found: Index, last: Block, end: End) -> End:
+def _move_on(format: ZbusFormat, found: Index, last: Block, end: End) -> End:
     """After a failed sync: what was not known to be on the disk is written anew, elsewhere."""
     start = max(end.durable, last.base)
-    segment = open_last(store, last, writable=False)
+    segment = open_last(format, last, writable=False)
     kept = bytearray(segment.read(start - last.base, end.tail - start))
-    if not store.found.is_absolute:
-        _rebase(store, kept)
-    path = segment_path(store.path, start)
-    prepared = store.sidecar / "moved.zbus"
+    if not format.found.is_absolute:
+        _rebase(format, kept)
+    path = segment_path(format.path, start)
+    prepared = format.sidecar / "moved.zbus"
     _core.unlink_file(prepared)
     _core.create_file(prepared, 0, head=bytes(kept), synced=True)
     _core.rename_file(prepared, path)
     _core.sync_folder(path.parent)
     if start != last.base:
         found.write_end(last, start - last.base)
-        _begin_block(store, found, last.number + 1, start, len(kept))
-    _core.sync_file(store.index_path)
+        _begin_block(format, found, last.number + 1, start, len(kept))
+    _core.sync_file(format.index_path)
     return replace(end, segment_base=start, durable=end.tail)
 
 
-def _rebase(store: ZbusStore, frames: bytearray) -> None:
+def _rebase(format: ZbusFormat, frames: bytearray) -> None:
     """Frames that name their place in a block get the one in their new block."""
-    table, at = store.table.frame, 0
+    table, at = format.table.frame, 0
     while at + table.size <= len(frames):
         frames[at : at + 8] = at.to_bytes(8, "big")
         at += table.size + int(table.unpack_field("length", frames, at))
@@ -316,9 +316,9 @@ def _rebase(store: ZbusStore, frames: bytearray) -> None:
 # ── judging ────────────────────────────────────────────────────────────────────────────────
 
 
-def index_damage(store: ZbusStore) -> list[Damage]:
+def index_damage(format: ZbusFormat) -> list[Damage]:
     """Blocks that do not follow each other."""
-    found = store.index()
+    found = format.index()
     return [
         Damage(
             found.path, slot_at(block.number), 28,
@@ -330,13 +330,13 @@ def index_damage(store: ZbusStore) -> list[Damage]:
     ]  # fmt: skip
 
 
-def offset_of(store: ZbusStore, place: Place) -> int:
+def offset_of(format: ZbusFormat, place: Place) -> int:
     """The offset that a reader's place names.
 
     Behind the oldest block it is the head, beyond the last one the tail; a place inside a frame is
     that frame's beginning.
     """
-    blocks, end = born(store.index()), store.end()
+    blocks, end = born(format.index()), format.store.end()
     if place.block < blocks[0].number:
         return end.head
     if place.block > blocks[-1].number:
@@ -347,23 +347,23 @@ def offset_of(store: ZbusStore, place: Place) -> int:
     offset = block.base + max(place.offset, 0)
     if offset >= limit:
         return limit
-    if not segment_path(store.path, block.base).exists():
+    if not segment_path(format.path, block.base).exists():
         return block.base
-    segment = store.segment_at(block.base)
+    segment = format.store.segment_at(block.base)
     if _core.find_frame(segment, offset, limit, number=ANY_NUMBER) == (offset, True):
         return offset
     return max(_core.walk(segment, block.base, offset, past_damage=True).end, end.head)
 
 
-def place_fault(store: ZbusStore, path: Path) -> Damage | None:
+def place_fault(format: ZbusFormat, path: Path) -> Damage | None:
     """What is wrong with the place in a reader file; none when a message begins or may begin there.
 
     A block that was trimmed is none of its faults, nor is the block after the last.
     """
-    place = readers.read_place(path, store.table)
+    place = readers.read_place(path, format.table)
     if place is None:
         return None
-    blocks, tail = born(store.index()), store.end().tail
+    blocks, tail = born(format.index()), format.store.end().tail
     where = f"block {place.block}, byte {place.offset}"
     if 0 <= place.block < blocks[0].number or (place.block, place.offset) == (
         blocks[-1].number + 1,
@@ -376,6 +376,6 @@ def place_fault(store: ZbusStore, path: Path) -> Damage | None:
     block = blocks[place.block - blocks[0].number]
     limit = tail if block is blocks[-1] else block.base + block.end
     offset = block.base + place.offset
-    if offset == limit or offset_of(store, place) == offset:
+    if offset == limit or offset_of(format, place) == offset:
         return None
     return Damage(path, 0, 12, f"{where}, where no message begins", "the place of a message")

@@ -13,17 +13,17 @@ from penstock import _core
 from penstock.disk import control, files
 from penstock.disk.groups import Progress
 from penstock.errors import FormatError, OptionError, UnsupportedError
-from penstock.formats import past, recovering
-from penstock.formats.base import (
+from penstock.formats import recovering
+from penstock.formats.contract import Format
+from penstock.formats.past import Past
+from penstock.formats.values import (
     Capabilities,
     Damage,
     End,
     NewSegment,
     SegmentInfo,
-    Store,
     Verdict,
 )
-from penstock.formats.past import Past
 from penstock.formats.zbus import ending, index, layouts, readers, sniffing
 from penstock.formats.zbus.index import NS_PER_MS, Block, Head, Index
 from penstock.formats.zbus.layouts import CREATED, MAX_SEGMENT_BYTES, TABLE, ZbusLayout
@@ -36,12 +36,10 @@ PLACES = "zbus-places.json"
 SETTABLE = ("mask", "creator", "ext1", "ext2", "ext3", "ext4")
 
 
-class ZbusStore(Store):
+class ZbusFormat(Format):
     """A queue in one of zbus's layouts."""
 
-    dropped: tuple[Damage, ...]
-
-    format: ClassVar[str] = "zbus"
+    name: ClassVar[str] = "zbus"
     layouts: ClassVar[tuple[str, ...]] = tuple(TABLE)
     capabilities: ClassVar[Capabilities] = Capabilities(headers=False)
     inner_folders: ClassVar[tuple[str, ...]] = ("data", "reader")
@@ -51,7 +49,6 @@ class ZbusStore(Store):
     index_path: Path
     _identity: str
     _native: _core.ZbusIndex | None = None
-    _end_seen: tuple[control.Words | None, int] | None = None
 
     # ── opening ────────────────────────────────────────────────────────────────────────────
 
@@ -191,21 +188,15 @@ class ZbusStore(Store):
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
-    def end(self) -> End:
-        """Begin and end as they are now; of a queue that nobody has open, as its index says.
+    def seen_end(self) -> int:
+        """When the index was last written."""
+        return self.index_path.stat().st_mtime_ns
 
-        A zbus program may have gone on with it since we closed it.
-        """
-        words = control.peek(self.sidecar) if self.shared is None else None
-        is_open = words is not None and not words.is_clean and words.boot == self.clock.boot_id()
-        if self.shared is not None or is_open:
-            return super().end()
-        seen = words, self.index_path.stat().st_mtime_ns
-        if self._end is None or self._end_seen != seen:
-            before = past.of(self)
-            self._end, self._end_seen = self.find_end(before), seen
-            self.dropped = (*before.faults, *self._end.dropped)
-        return self._end
+    def believed(self, seen: object) -> control.Words | None:
+        """The shared words while one of us has the queue open. A zbus program may have gone on with
+        it since we closed it: then its index says where it ends."""
+        words = super().believed(seen)
+        return None if words is not None and words.is_clean else words
 
     def is_foreign(self, words: control.Words) -> bool:
         """Whether the index's last block is another one than ours, or ends where we never did."""
@@ -235,9 +226,8 @@ class ZbusStore(Store):
         _core.create_file(prepared, 0)
         return prepared, NewSegment(segment_path(self.path, tail), tail, tail)
 
-    def roll(self, base: int, needed: int) -> None:
-        """Begins a new block; the old file gets the size that its entry says."""
-        super().roll(base, needed)
+    def rolled(self, base: int) -> None:
+        """The old file gets the size that its entry says."""
         self._cut(base)
 
     def _cut(self, base: int) -> None:
@@ -253,9 +243,9 @@ class ZbusStore(Store):
         files.write_json(self.sidecar / PLACES, readers.places(self.path), synced=False)
         recovering.drop_prepared(self, ".zbus")
 
-    def after_trim(self, kept: SegmentInfo) -> None:
+    def store_head(self, kept: SegmentInfo) -> None:
         """BlockStart moves on disk, with the count, by one write; files go afterwards."""
-        shared = self.need_shared()
+        shared = self.store.need_shared()
         self.native().trim(shared, kept.base)
         shared.sync_file(self.index_path)  # Also if another process has, and is not so far yet.
 
@@ -292,7 +282,7 @@ class ZbusStore(Store):
     def own_leases(self, group: str) -> list[tuple[int, int]]:
         """What the NAK file says is out: handed out again, after how many times it already was."""
         naks = readers.read_naks(readers.nak_path(self.path, group), self.table)
-        place, head = self._place(group), self.end().head
+        place, head = self._place(group), self.store.end().head
         if naks is None or place is None:
             return []
         return [(offset, tries) for offset, tries in naks.out if head <= offset < place]
@@ -376,7 +366,7 @@ class ZbusStore(Store):
             except ValueError as error:
                 raise UnsupportedError(f"format zbus: {error}") from error
             changes[field] = raw
-        self.need_shared()
+        self.store.need_shared()
         for field, raw in changes.items():
             found.write(field, raw)
 

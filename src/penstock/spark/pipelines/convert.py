@@ -134,10 +134,10 @@ def _refuse_lost_times(target: str, options: dict[str, str], columns: list[str])
     """The sink itself lets them go where a format has no place for them: a message is put now."""
     named = next((v for k, v in options.items() if k.lower() == "queueformat"), None)
     if Path(target).exists() and not registry.is_empty(Path(target)):
-        named = registry.sniff(Path(target))[0].format
-    kind = registry.store_class(named or "penstock")
+        named = registry.sniff(Path(target))[0].name
+    kind = registry.format_class(named or "penstock")
     if "timestamp_ns" in columns and not kind.capabilities.timestamps:
         raise UnsupportedError(
-            f"format {kind.format} keeps no times: leave them out with the option "
+            f"format {kind.name} keeps no times: leave them out with the option "
             f"drop=timestamp_ns, or choose format penstock"
         )

@@ -1,0 +1,420 @@
+"""The contract between the store and a format.
+
+A queue that is open is one `Store`, whatever its format: it opens, locks, recovers, rolls, trims,
+closes and verifies. What differs between formats is a `Format`: facts about the format (its
+layouts, what it can hold) and answers about one queue (which segments there are, how far their
+frames go, how a new one begins). A format asks the store through `Host` and nothing else; it never
+sees the queue, its groups or the store's insides.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from penstock import _core
+from penstock.disk import control, sides
+from penstock.disk.groups import Progress
+from penstock.errors import UnsupportedError
+from penstock.formats.known_damage import SetAside
+from penstock.formats.past import Past
+from penstock.formats.segment_list import SegmentList
+from penstock.formats.values import (
+    Capabilities,
+    Consumed,
+    Damage,
+    End,
+    NewSegment,
+    SegmentInfo,
+    Verdict,
+)
+from penstock.options import GroupOptions, QueueOptions
+
+
+class Host(Protocol):
+    """What a format may ask of the store that it describes."""
+
+    path: Path
+    sidecar: Path
+    layout: str
+    options: QueueOptions
+    clock: _core.Clock
+    is_live: bool
+    shared: _core.Shared | None
+    writer: _core.Writer | None
+    publish: _core.Publish | None
+    set_aside: tuple[SetAside, ...]
+    dropped: tuple[Damage, ...]
+    on_verified: Callable[[int, int], None]
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the format can hold."""
+
+    def need_shared(self) -> _core.Shared:
+        """The shared words, or an error that says why there are none."""
+
+    def need_writer(self) -> _core.Writer:
+        """The writer, or an error that says why there is none."""
+
+    def end(self) -> End:
+        """Where the queue begins and ends now."""
+
+    def segments(self, *, fresh: bool = False) -> SegmentList:
+        """All segments in order."""
+
+    def segments_above(self, offset: int) -> Iterator[SegmentInfo]:
+        """The segments that end above `offset` and above the head."""
+
+    def ranges(self, start: int, end: int) -> Iterator[tuple[SegmentInfo, int, int]]:
+        """The parts of `[start, end)` that lie in each segment."""
+
+    def bytes_between(self, start: int, end: int) -> int:
+        """How many bytes of frames lie in `[start, end)`."""
+
+    def is_trimmed(self, info: SegmentInfo) -> bool:
+        """Whether a segment went, since it was listed, because nobody needs it any more."""
+
+    def live_segment(self, base: int) -> SegmentInfo:
+        """The segment that is appended to, which begins at `base`."""
+
+    def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
+        """Opens a segment in which readers pass over what a repair has set aside."""
+
+    def open_listed(self, info: SegmentInfo) -> _core.Segment:
+        """A segment of the list, opened once and kept open."""
+
+    def open_tolerantly(self, info: SegmentInfo) -> tuple[_core.Segment | None, Damage | None]:
+        """The segment, if there is a way to read it, and what is wrong with its header."""
+
+    def segment_at(self, offset: int) -> _core.Segment:
+        """The segment that holds `offset`, or the next one."""
+
+    def forget_segments(self) -> None:
+        """Closes all open segments, and lists them anew when they are asked for."""
+
+    def forget_stale(self, base: int) -> None:
+        """Closes the open segment that begins at `base` if its file was replaced."""
+
+    def follow_options(self) -> None:
+        """Applies the options that the format has read from its own files."""
+
+    def make_room(self, needed: int) -> None:
+        """Waits until the engine has made room for `needed` bytes, or raises."""
+
+    def switch(self, base: int, needed: int) -> int | None:
+        """Begins the segment after the one at `base`, unless another process does."""
+
+    def trim(self, before: int) -> list[SegmentInfo]:
+        """Deletes the segments that end at or before `before`."""
+
+
+class Format(ABC):
+    """What one format says about itself, and about one queue of that format."""
+
+    name: ClassVar[str]
+    layouts: ClassVar[tuple[str, ...]]
+    """The variants of the format that can be read."""
+    capabilities: ClassVar[Capabilities]
+    inner_folders: ClassVar[tuple[str, ...]] = ()
+    """Folders of the format itself inside the queue's folder."""
+    hands_over: ClassVar[bool] = False
+    """Whether one process alone appends to a segment, and others begin the next one."""
+    own_options: ClassVar[Mapping[str, str]] = {}
+    """Options that the format's own files keep, by their name there; none: the file's size."""
+
+    store: Host
+    path: Path
+    sidecar: Path
+    layout: str
+    options: QueueOptions
+    clock: _core.Clock
+    is_live: bool
+
+    def __init__(self, store: Host) -> None:
+        """Describes the queue that `store` opens; reads nothing yet."""
+        self.store = store
+        self.path, self.sidecar, self.layout = store.path, store.sidecar, store.layout
+        self.options, self.clock, self.is_live = store.options, store.clock, store.is_live
+
+    # ── which queue this is ────────────────────────────────────────────────────────────────
+
+    @classmethod
+    @abstractmethod
+    def sniff(cls, path: Path) -> str | None:
+        """The layout, if this is a queue of the format. An error that lists what was seen when it
+        is one but its layouts can't be told apart."""
+
+    @classmethod
+    @abstractmethod
+    def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
+        """Makes an empty queue; `path` is missing or an empty folder. Under the opening lock."""
+
+    @abstractmethod
+    def load(self) -> None:
+        """Reads headers and settings; raises on what can't be opened. Changes nothing."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """Tells this queue from another one made later at the same path."""
+
+    # ── its segments ───────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def list_segments(self) -> list[SegmentInfo]:
+        """All segments in order, with their ends as far as names and headers tell."""
+
+    @abstractmethod
+    def path_of(self, base: int) -> Path:
+        """The file of the segment that begins at `base`."""
+
+    @abstractmethod
+    def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
+        """Opens one segment."""
+
+    def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None:
+        """A segment with a damaged header, read by what else is known; none when nothing is."""
+        return None
+
+    def describe(self, info: SegmentInfo) -> SegmentInfo:
+        """`info` with what header and summary tell, where the format has them."""
+        return info
+
+    def list_from(self, offset: int) -> list[SegmentInfo] | None:
+        """The segments from the one that holds `offset` on, for a reader of a queue that nobody of
+        this process writes to; none where that costs as much as listing all."""
+        return None
+
+    def find_segment(self, offset: int) -> SegmentInfo | None:
+        """The first segment that ends above `offset`, if that can be told without a listing."""
+        return None
+
+    def is_trimmed(self, info: SegmentInfo, end: End) -> bool:
+        """Whether a listed segment went because nobody needs it any more; `end` is of now."""
+        if info.end is None:  # It was the last one when it was listed.
+            return end.segment_base != info.base < end.head
+        return info.end <= end.head
+
+    def missing_segments(self, head: int | None) -> list[Damage]:
+        """Segments that should be there and are not: between the head, as it is now or was, and
+        the oldest file. Formats whose offsets have gaps can't tell this way."""
+        infos = self.store.segments(fresh=True)
+        # Asked for after the files: others move the head before they unlink.
+        head = self.store.end().head if head is None else head
+        if not infos or infos[0].first <= head:
+            return []
+        lost = infos[0].first - head
+        return [Damage(self.path_of(head), 0, lost, "no file", f"{lost} bytes of messages", head)]
+
+    def side_files(self) -> dict[str, Any]:
+        """Arguments for `_core.Segment`: where what the format has no place for is kept."""
+        kinds, covers = self.side_kinds(), self.options.checksums
+        return sides.folders(self.sidecar, kinds, live=self.is_live, covers=covers)
+
+    @classmethod
+    def side_kinds(cls) -> dict[str, bool]:
+        """Which kinds of side files a segment of this format has."""
+        has = cls.capabilities
+        return {"extras": not (has.keys and has.delays), "integrity": not has.checksums}
+
+    # ── where it ends ──────────────────────────────────────────────────────────────────────
+
+    def is_foreign(self, words: control.Words) -> bool:
+        """Whether the format's own files say what no process of ours can have left that stored
+        `words` last: then a program that is not ours has written since."""
+        return False
+
+    @abstractmethod
+    def find_end(self, past: Past) -> End:
+        """Computes the end from the files; everything below `past.durable` is expected to be
+        there. Changes nothing."""
+
+    @abstractmethod
+    def recover(self, end: End, past: Past) -> End:
+        """Makes the files agree with `end`, before the first append. Alone, under the opening
+        lock."""
+
+    def seen_end(self) -> object:
+        """What the format's own files say about the end now, to notice that another program moved
+        it. Asked for before the shared words: a put of ours moves it before the tail."""
+        return None
+
+    def believed(self, seen: object) -> control.Words | None:
+        """The shared words, if they say where a queue ends that this process only reads."""
+        words = control.peek(self.sidecar)
+        is_current = words is not None and words.boot == self.clock.boot_id()
+        return words if words is not None and (words.is_clean or is_current) else None
+
+    def end_now(self) -> End | None:
+        """Asked for before the shared words are read: a format takes over here what another
+        program has appended. It answers itself only while it recovers."""
+        return None
+
+    def refresh(self) -> None:
+        """Takes over what other programs or processes have changed in the format's own files."""
+
+    # ── appending ──────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def publisher(self) -> _core.Publish:
+        """How the end becomes visible in the format's own files."""
+
+    @abstractmethod
+    def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
+        """A file in the sidecar that can be renamed in as the segment that begins at `tail`."""
+
+    def is_ours(self, base: int) -> bool:
+        """Whether this process may append to the segment at `base`."""
+        return True
+
+    def before_roll(self, base: int, needed: int) -> None:
+        """Refuses what no segment can hold, or waits until the queue may have another one."""
+
+    def began(self, new: NewSegment, old_base: int, tail: int, number: int, needed: int) -> None:
+        """`new` has got its name; the segment at `old_base` ends at `tail`."""
+
+    def listed(self, new: NewSegment, needed: int) -> None:
+        """The old segment is closed, and `new` is in the list of segments."""
+
+    def rolled(self, base: int) -> None:
+        """The segment at `base` is full, and the next one has begun."""
+
+    def give_up_oldest(self, needed: int) -> None:
+        """A ring gives up its oldest messages, read or not, until `needed` bytes are free."""
+        raise NotImplementedError
+
+    def prepare_ahead(self) -> None:
+        """Prepares the next segment in the background, once the tail has come some way."""
+
+    def tend(self) -> None:
+        """Does the format's own background work."""
+
+    def leave(self, shared: _core.Shared) -> None:
+        """Tidies up. Called by the last process that closes the queue."""
+
+    @property
+    def is_sealing(self) -> bool:
+        """Whether offsets of a dead appender must not be used again (encryption)."""
+        return False
+
+    @property
+    def can_unseal(self) -> bool:
+        """Whether bodies can be read: the key is there, or none is needed."""
+        return True
+
+    def need_key(self) -> None:
+        """Raises `KeyNeededError` where frames can't be judged without a key that was not given.
+        Sizes and groups can be looked at without."""
+
+    # ── deleting ───────────────────────────────────────────────────────────────────────────
+
+    def used_bytes(self, end: End) -> int:
+        """What `max_bytes` limits: the bytes of frames between head and tail."""
+        return self.store.bytes_between(end.head, end.tail)
+
+    def trim_limit(self, before: int) -> int:
+        """Up to where a trim may go that was asked to go up to `before`."""
+        return before
+
+    def store_head(self, kept: SegmentInfo) -> None:
+        """The head moves to `kept`: formats that store it do so here, before files go."""
+
+    def trimmed(self, info: SegmentInfo) -> None:
+        """A segment's file was deleted: what the format keeps beside it goes, too."""
+
+    def free_consumed(self, consumed: Consumed) -> bool:
+        """Deletes what every group has acked, where the format does so; whether anything went."""
+        return False
+
+    def resize(self, size: int) -> None:
+        """Changes the size of a queue whose format has a fixed one."""
+        raise UnsupportedError(f"format {self.name} has no fixed size; max_bytes limits a queue")
+
+    # ── checking and mending ───────────────────────────────────────────────────────────────
+
+    def verify(self) -> Verdict | None:
+        """The verdict of a format that judges its files in a way of its own; none: the store walks
+        the frames, and the format adds to that by `verify_extra`."""
+        return None
+
+    def verify_extra(self, verdict: Verdict) -> None:
+        """Adds what the format checks beyond its frames."""
+
+    def rebuild_header(self, info: SegmentInfo) -> bool:
+        """Writes a damaged header anew from what else is known; whether that was possible."""
+        return False
+
+    def bring_back(self, damaged: set[Path]) -> int:
+        """Saves messages of damaged segments that no offset names; how many. Alone, for repair."""
+        return 0
+
+    def as_stored(
+        self, message: _core.Message, original: _core.Message, source: Format
+    ) -> _core.Message:
+        """`message`, which is to be put here, with what `original` tells beyond it in a queue of
+        the format `source`: formats that can hold its bytes as they are add them."""
+        return message
+
+    def is_same(self, wanted: bytes, found: bytes) -> bool:
+        """Whether a body or a header came back as it was put; formats that take them apart compare
+        values."""
+        return wanted == found
+
+    # ── what the format keeps about the queue ──────────────────────────────────────────────
+
+    def meta(self) -> dict[str, Any]:
+        """What the format keeps about the queue."""
+        return {}
+
+    def set_meta(self, **values: Any) -> None:
+        """Changes what the format keeps about the queue."""
+        name = next(iter(values), "")
+        raise UnsupportedError(f"format {self.name} has no place for {name!r}")
+
+    # ── what its own files know of groups ──────────────────────────────────────────────────
+
+    def mirror(self, group: str) -> _core.Mirror | None:
+        """Where the format itself keeps this group's progress, if it does."""
+        return None
+
+    def own_groups(self) -> dict[str, int]:
+        """Groups that the format's own files know, with the offset each reads next."""
+        return {}
+
+    def own_leases(self, group: str) -> list[tuple[int, int]]:
+        """What the format's own files say is out: offset, and how often it was handed out."""
+        return []
+
+    def note_group(self, group: str, options: GroupOptions) -> None:
+        """A group was opened or changed: formats that keep its options themselves do so here."""
+
+    def own_place(self, group: str, progress: Progress) -> int | None:
+        """What the format's own file says of a group whose progress is this, if only we write it;
+        none where the format keeps no such place."""
+        return None
+
+    def is_moved(self, group: str) -> bool:
+        """Whether the format's own file says something else than when the last of us closed the
+        queue; asked only if it is not what `own_place` says."""
+        return True
+
+    def place_fault(self, group: str) -> Damage | None:
+        """A place in the format's own file where no message can be."""
+        return None
+
+    def set_own_place(self, group: str, offset: int) -> None:
+        """Writes a group's place into the format's own file. Alone."""
+
+    def drop_group(self, group: str) -> None:
+        """A group was deleted: its files in the format go."""
+
+    def own_cursor(self, group: str) -> int | None:
+        """The group's cursor in the format's own file, where programs that are not ours move it."""
+        return None
+
+    def group_defaults(self, group: str) -> dict[str, Any]:
+        """Options of a new group that the format's own files or settings decide."""
+        return {}

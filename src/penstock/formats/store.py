@@ -1,0 +1,582 @@
+"""A queue that is open, whatever its format.
+
+    read-only   nothing on disk changes; the end is computed in memory
+    live        the control block in `.penstock/` is shared by all processes; the first opener
+                recovers, the last closer leaves it clean
+
+The store opens, locks, recovers, rolls, trims, closes and verifies. Where segments are, how their
+frames read and how a new one begins it asks the queue's `Format`.
+
+The list of segments is kept: a listing costs the more the more segments there are, and a queue may
+have ten thousand. It holds as long as nobody else has begun a segment, which a shared word tells.
+What others have trimmed since lies below the head, and nobody asks for it; who comes too late all
+the same finds no file, and looks again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import final
+
+from penstock import _core
+from penstock.disk import control, files, sides, tree
+from penstock.errors import (
+    ClosedError,
+    CorruptError,
+    FormatError,
+    NoQueueError,
+    OffsetError,
+    StorageError,
+    UnsupportedError,
+    typed,
+)
+from penstock.formats import cursors, known_damage, past, verifying
+from penstock.formats.contract import Format
+from penstock.formats.open_segments import OpenSegments
+from penstock.formats.past import Past
+from penstock.formats.segment_list import HasLastBase, SegmentList
+from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verdict
+from penstock.logs import logger
+from penstock.options import Durability, QueueOptions
+
+
+@final
+class Store:
+    """An open queue. Formats do not inherit from it: they are handed to it."""
+
+    path: Path
+    sidecar: Path
+    layout: str
+    options: QueueOptions
+    clock: _core.Clock
+    format: Format
+    was_first: bool
+    set_aside: tuple[known_damage.SetAside, ...]
+    """What a repair has set aside in the queue: readers pass over it."""
+
+    def __init__(
+        self,
+        format: type[Format],
+        path: Path,
+        layout: str,
+        options: QueueOptions,
+        clock: _core.Clock,
+        *,
+        live: bool,
+    ) -> None:
+        """Opens the queue at `path`, which exists."""
+        self.path, self.layout, self.options, self.clock = path, layout, options, clock
+        self.sidecar = tree.sidecar_of(path)
+        self.is_live = live
+        self.shared: _core.Shared | None = None
+        self.writer: _core.Writer | None = None
+        self.publish: _core.Publish | None = None
+        self.dropped: tuple[Damage, ...] = ()
+        self.was_first = False
+        self.on_full: Callable[[int], None] | None = None
+        self.on_verified: Callable[[int, int], None] = lambda done, total: None
+        """Told by `verify` how many of how many bytes it has looked at."""
+        self._end: End | None = None
+        self._end_as_of: object = None
+        """What was seen of the files when the end was looked for."""
+        self._opened = OpenSegments()
+        self._known = SegmentList()
+        self._has_trimmed = False
+        self._turn = threading.RLock()
+        """Held by the thread that rolls, or takes over what another process changed."""
+        self._is_switching = False
+        self._seen_base = -1
+        """Another process's segment that a writer of ours was told about."""
+        self.format = format(self)
+        self._look_around()
+        self.format.load()
+        self.layout, self.options = self.format.layout, self.format.options
+        self.set_aside = known_damage.load(self.sidecar, self.identity)
+        if live:
+            self._open_live()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the format can hold."""
+        return self.format.capabilities
+
+    @property
+    def identity(self) -> str:
+        """Tells this queue from another one made later at the same path."""
+        return self.format.identity
+
+    # ── opening ────────────────────────────────────────────────────────────────────────────
+
+    def _look_around(self) -> None:
+        """Refuses a folder that we would not have made, before anything in it is believed."""
+        own = [self.path / name for name in self.format.inner_folders]
+        files.refuse_links(self.sidecar, self.sidecar / "groups", *own)
+        if self.options.trust_others:
+            return
+        try:
+            files.refuse_strangers(self.path, self.sidecar)
+        except StorageError as error:
+            if self.is_live:
+                raise
+            logger("formats").warning("%s", error)  # Reading takes nothing that is done from it.
+
+    def _open_live(self) -> None:
+        files.refuse_network_file_system(self.path)
+        files.make_folder(self.sidecar, like=self.path)
+        _core.Shared.open(self.sidecar, self._open_alone)
+
+    def _open_alone(self, shared: _core.Shared) -> None:
+        """Under the opening lock. Who finds nobody else alive recovers; whoever else has the queue
+        open is of this kernel, whatever its boot id says: then all words are of now."""
+        self.shared, self.was_first = shared, shared.is_first
+        if self.was_first:
+            self._open_first(shared, self.clock.boot_id())
+        segment = self._open_last(shared.segment_base)
+        options = self.options
+        self.publish = self.format.publisher()
+        self.writer = _core.Writer(
+            shared, segment, self.publish, self.clock, self,
+            always=options.durability is Durability.ALWAYS,
+            wants_sync=options.durability is Durability.INTERVAL,
+            sealing=self.format.is_sealing,
+            max_message_bytes=options.max_message_bytes,
+            max_bytes=0 if self.capabilities.gaps else options.max_bytes,
+            delay_ns=int(options.delay_s * 1e9),
+        )  # fmt: skip
+
+    def _open_first(self, shared: _core.Shared, boot: int) -> None:
+        """Recovers the queue: what happened is decided once, and the format makes its files so."""
+        before = past.of(self.format)
+        groups = (self.sidecar / "groups").glob("*")
+        files.drop_temporaries(self.path, self.sidecar, *groups)
+        end = self.format.find_end(before)
+        self.dropped = (*before.faults, *end.dropped)
+        if before.words is not None and not before.is_stopped and not before.is_foreign:
+            # After a power cut an older head may be back, and what was trimmed not.
+            self.dropped = (*self.dropped, *self.format.missing_segments(before.words.head))
+        end = self.format.recover(end, before)
+        if not before.is_closed:
+            self._known = SegmentList()  # Files may have been cut, moved or made.
+        shared.reset(
+            boot=boot, tail=end.tail, next_number=end.next_number, segment_base=end.segment_base,
+            head=end.head, head_number=end.head_number, durable=end.durable,
+        )  # fmt: skip
+        # Or the old end would be taken for the true one after a power cut.
+        _core.sync_file(self.sidecar / "control")
+        if before.words is None:
+            _core.sync_folder(self.sidecar)
+        self._set_groups_right(before, end)
+
+    def _set_groups_right(self, before: Past, end: End) -> None:
+        is_shorter = before.words is not None and end.tail < before.words.tail
+        if is_shorter or before.is_foreign or not before.is_closed:
+            cursors.set_back(self.format, end.tail)
+        cursors.follow(self.format, before, end.tail)
+
+    def follow_options(self) -> None:
+        """Applies the options that the format has read from its own files."""
+        self.options = self.format.options
+        if self.writer is not None:
+            self.writer.set_limits(
+                max_bytes=self.options.max_bytes, delay_ns=int(self.options.delay_s * 1e9),
+                max_message_bytes=self.options.max_message_bytes,
+            )  # fmt: skip
+
+    # ── closing ────────────────────────────────────────────────────────────────────────────
+
+    def close(self) -> None:
+        """Syncs, and leaves the queue clean if nobody else has it open."""
+        shared, writer = self.shared, self.writer
+        self.writer = None
+        if shared is None:
+            return
+        try:
+            if writer is not None:
+                writer.close()
+            with self._turn:
+                pass  # Or a thread that rolls would still close the old segment.
+            shared.close(lambda: self._close_alone(shared, writer))
+        finally:
+            self.shared = None  # With it goes the life of an opener that was interrupted above.
+            self._opened.clear()
+
+    def _close_alone(self, shared: _core.Shared, writer: _core.Writer | None) -> None:
+        """Under the opening lock."""
+        if shared.is_poisoned:
+            return
+        if not self.sidecar.exists():
+            raise NoQueueError(self.path)  # Someone has deleted it meanwhile.
+        if writer is not None:
+            writer.sync()
+        if shared.is_alone():
+            self.format.leave(shared)
+            shared.set_clean(True)
+            shared.sync_file(self.sidecar / "control")
+
+    def drop(self) -> None:
+        """Lets go at once, as a kill would: the next opener recovers what is there."""
+        shared, self.shared, self.writer = self.shared, None, None
+        if shared is not None:
+            shared.close()
+
+    def abandon(self) -> None:
+        """In a forked child: the parent's opening is not ours."""
+        if self.shared is not None:
+            self.shared.abandon()
+        self.shared = self.writer = None
+        self._opened = OpenSegments()
+
+    def need_shared(self) -> _core.Shared:
+        """The shared words, or an error that says why there are none."""
+        if self.shared is None:
+            raise ClosedError("the queue was closed, or opened for reading only")
+        return self.shared
+
+    def need_writer(self) -> _core.Writer:
+        """The writer, or an error that says why there is none."""
+        if self.writer is None:
+            raise ClosedError("the queue was closed, or opened for reading only")
+        return self.writer
+
+    # ── where it begins and ends ───────────────────────────────────────────────────────────
+
+    def end(self) -> End:
+        """Where the queue begins and ends now, whoever moved it."""
+        shared = self.shared
+        if shared is None:
+            return self._end_for_readers()
+        return self.format.end_now() or End.by(shared)
+
+    def _end_for_readers(self) -> End:
+        """By the shared words while they hold, else by the files, looked at once per change."""
+        seen = self.format.seen_end()
+        words = self.format.believed(seen)
+        if words is not None:
+            return End.by(words)
+        as_of = control.peek(self.sidecar), seen
+        if self._end is None or self._end_as_of != as_of:
+            before = past.of(self.format)
+            self._end, self._end_as_of = self.format.find_end(before), as_of
+            self.dropped = (*before.faults, *self._end.dropped)
+        return self._end
+
+    def used_bytes(self) -> int:
+        """What `max_bytes` limits."""
+        return self.format.used_bytes(self.end())
+
+    def follow(self) -> None:
+        """Takes over what another program has appended, where the format allows that."""
+        self.format.refresh()
+
+    # ── which segments there are ───────────────────────────────────────────────────────────
+
+    def segments(self, *, fresh: bool = False) -> SegmentList:
+        """All segments in order; each one's end is the next one's beginning.
+
+        Listed only if someone else has begun one, or with `fresh`. What others have trimmed since
+        may still be in it.
+        """
+        known, words = self._known, self.shared or control.Look(self.sidecar)
+        if fresh or not self._holds(known, words):
+            known = self._known = SegmentList.of(self.format.list_segments, words)
+        return known
+
+    def _holds(self, known: SegmentList, words: HasLastBase) -> bool:
+        """Whether a list is what a listing would find."""
+        if known.last_base is None:
+            return False
+        if self.shared is not None:
+            self.format.end_now()  # A program that is not ours may have gone on.
+            return known.as_of == words.segment_base
+        last_base = self.end().segment_base
+        return known.as_of == words.segment_base and known.last_base == last_base
+
+    def segments_above(self, offset: int) -> Iterator[SegmentInfo]:
+        """The segments that end above `offset` and above the head."""
+        start = max(offset, self.end().head)
+        listed = self.format.list_from(start) if self.shared is None else None
+        return (self.segments() if listed is None else SegmentList(listed)).above(start)
+
+    def reaching(self, offset: int) -> SegmentInfo | None:
+        """The first segment that ends above `offset`, else the last one."""
+        if self.shared is None:
+            info = self.format.find_segment(offset)
+            if info is not None:
+                return info
+            listed = self.format.list_from(offset)
+            if listed is not None:
+                return SegmentList(listed or self.format.list_segments()).reaching(offset)
+        return self.segments().reaching(offset)
+
+    def is_trimmed(self, info: SegmentInfo) -> bool:
+        """Whether a segment went, since it was listed, because nobody needs it any more."""
+        return self.format.is_trimmed(info, self.end())
+
+    def live_segment(self, base: int) -> SegmentInfo:
+        """The segment that is appended to, which begins at `base`: its name tells all."""
+        return SegmentInfo(self.format.path_of(base), base, base, None, None)
+
+    def ranges(self, start: int, end: int) -> Iterator[tuple[SegmentInfo, int, int]]:
+        """The parts of `[start, end)` that lie in each segment."""
+        for info in self.segments_above(start):
+            first = max(info.first, start)
+            last = end if info.end is None else min(info.end, end)
+            if info.first >= end:
+                return
+            if first < last:
+                yield info, first, last
+
+    def bytes_between(self, start: int, end: int) -> int:
+        """How many bytes of frames lie in `[start, end)`."""
+        if not self.capabilities.gaps:
+            now = self.end()
+            return max(0, min(end, now.tail) - max(start, now.head))
+        return sum(last - first for _, first, last in self.ranges(start, end))
+
+    def size_bytes(self) -> int:
+        """How many bytes of the disk all segments take."""
+        return sum(files.disk_bytes(info.path) for info in self.segments(fresh=True))
+
+    # ── opening them ───────────────────────────────────────────────────────────────────────
+
+    def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
+        """Opens a segment; what a repair has set aside in it is passed over by every reader."""
+        if known_damage.is_lost(info, self.set_aside):
+            frames = _core.penstock_frames(bytes(16), info.base)
+            segment = _core.Segment.over(info.path, info.base, 0, frames, b"", end=info.end)
+        else:
+            segment = self.format.open_segment(info, writable=writable)
+        known_damage.mark(segment, self.set_aside)
+        return segment
+
+    def open_listed(self, info: SegmentInfo) -> _core.Segment:
+        """A segment of the list, opened once and kept open."""
+        return self._open(info, self.end().segment_base)
+
+    def open_tolerantly(self, info: SegmentInfo) -> tuple[_core.Segment | None, Damage | None]:
+        """The segment, if there is a way to read it, and what is wrong with its header.
+
+        Neither for one that was trimmed while we looked.
+        """
+        try:
+            return self.open_listed(info), None
+        except FileNotFoundError:
+            if not self.is_trimmed(info):
+                raise
+            return None, None
+        except (CorruptError, FormatError) as error:
+            at = getattr(error, "at", 0)
+            expected = getattr(error, "expected", "a segment header")
+            damage = Damage(info.path, at, 0, getattr(error, "found", str(error)), expected)
+            segment = self.format.rescue_segment(info)
+            if segment is not None:
+                known_damage.mark(segment, self.set_aside)
+            return segment, damage
+
+    def _open(self, info: SegmentInfo, live_base: int) -> _core.Segment:
+        found = self._opened.get(info.base)
+        if info.base == live_base and self.is_live:
+            return found or self._opened.keep(self.open_whole(info, writable=True))
+        if found is not None and found.end is None and info.end is not None:
+            found.set_end(info.end)
+        if found is not None:
+            return found
+        segment = self.open_whole(info, writable=False)
+        # One that begins just now is kept by whoever opens it to append: all threads share it.
+        is_ours = info.end is not None or info.base == live_base
+        return self._opened.keep(segment) if is_ours else segment
+
+    def forget_segments(self) -> None:
+        """Closes all open segments, and lists them anew when they are asked for."""
+        with self._turn:
+            self._opened.clear()
+            self._known = SegmentList()
+
+    def forget_stale(self, base: int) -> None:
+        """Closes the open segment that begins at `base` if its file was replaced."""
+        held = self._opened.get(base)
+        if held is not None and held.is_stale:
+            self._opened.forget(base)
+
+    def segment_at(self, offset: int) -> _core.Segment:
+        """The segment that holds `offset`, or the next one when `offset` is in none."""
+        self.format.refresh()
+        while True:
+            live_base = self.end().segment_base
+            segment = self._opened.holding(offset, live_base)
+            if segment is not None:
+                return segment
+            info = self._known.holding(offset) or self.reaching(offset)
+            if info is None:
+                raise OffsetError(f"{self.path}: the queue has no segment any more")
+            try:
+                return self._open(info, live_base)
+            except FileNotFoundError:
+                # Another process may have trimmed one that was still listed: it is listed no more.
+                if self.segments(fresh=True).at(info.base) is not None:
+                    raise
+
+    def unsynced_segments(self, durable: int) -> Iterator[_core.Segment]:
+        """Those that hold anything at or above `durable`, oldest first, each opened when asked."""
+        self.format.refresh()
+        live_base = self.end().segment_base
+        for info in self.segments_above(durable):
+            try:
+                segment = self._open(info, live_base)
+            except FileNotFoundError:
+                if not self.is_trimmed(info):
+                    raise
+                continue
+            yield segment
+
+    # ── the one that is appended to ────────────────────────────────────────────────────────
+
+    def writable_segment(self, base: int) -> _core.Segment:
+        """The segment that is appended to, after someone else began it.
+
+        Where one process alone may append to a segment, another's is taken over by beginning the
+        next one: at the second time that a writer asks for it, when it has seen where it ends.
+        """
+        self.format.refresh()
+        base = self.need_shared().segment_base
+        if self.format.hands_over:
+            with self._turn:  # A thread of ours that began it has noted so by then.
+                is_ours, is_switching = self.format.is_ours(base), self._is_switching
+            if not is_ours and self._seen_base == base and not is_switching:
+                self.roll(base, 0)
+                base = self.need_shared().segment_base
+            if not is_ours:
+                return self._open_last(base)
+        found = self._opened.get(base)
+        return found if found is not None and found.end is None else self._open_last(base)
+
+    def _open_last(self, base: int) -> _core.Segment:
+        """The segment that is appended to: the one at `base`, which others may fill and trim before
+        it is open; then the one that it is by now."""
+        while True:
+            try:
+                return self._open_writable(base)
+            except FileNotFoundError:
+                before, base = base, self.end().segment_base
+                if base == before:
+                    raise
+
+    def _open_writable(self, base: int) -> _core.Segment:
+        info = self.live_segment(base)
+        if self.format.is_ours(base):
+            return self._opened.keep(self.open_whole(info, writable=True))
+        self._seen_base = base
+        segment = self.format.open_segment(info, writable=True)
+        segment.set_end(base)  # Nobody but its holder can append to it.
+        return segment
+
+    # ── rolling and trimming ───────────────────────────────────────────────────────────────
+
+    def roll(self, base: int, needed: int) -> None:
+        """Begins a new segment unless another process just did; a ring frees its oldest bytes."""
+        if self.capabilities.ring:
+            self.format.give_up_oldest(needed)
+            return
+        if self.need_shared().segment_base == base:
+            self.format.before_roll(base, needed)
+        end = self.switch(base, needed)
+        old = self._opened.get(base)
+        if old is not None and old.end is None:
+            info = self.segments().at(base) if end is None else None
+            end = info.end if info is not None else end
+            if end is None and self.capabilities.gaps:
+                end = base
+            if end is not None:
+                old.set_end(end)
+        self.format.rolled(base)
+
+    def switch(self, base: int, needed: int) -> int | None:
+        """Begins the segment after `base`, unless someone else does; where the old one ends, if
+        that is where the new one begins."""
+        shared, writer = self.need_shared(), self.need_writer()
+        with self._turn:  # A prepared file is one thread's alone until it has its name.
+            # The writer, which another thread may just have turned elsewhere, asks for the segment
+            # that is to be followed meanwhile, not for yet another one.
+            self._is_switching = True
+            try:
+                return self._switch(shared, writer, base, needed)
+            finally:
+                self._is_switching = False
+
+    def _switch(
+        self, shared: _core.Shared, writer: _core.Writer, base: int, needed: int
+    ) -> int | None:
+        while shared.segment_base == base:
+            tail, number = shared.tail, shared.next_number
+            try:
+                prepared, new = self.format.prepare_segment(tail, number, needed)
+            except FileNotFoundError:
+                if shared.segment_base == base:
+                    raise
+                break  # Others have filled the last segment, and trimmed it, since.
+            done = shared.segment_base == base and writer.switch(
+                old_base=base, tail=tail, number=number, path=new.path, prepared=prepared,
+                base=new.base, first=new.first, closing=new.closing,
+            )  # fmt: skip
+            if done:
+                self.format.began(new, base, tail, number, needed)
+                known = self._known
+                is_known = known.as_of == known.last_base == base
+                end = tail if self.capabilities.gaps else new.base
+                following = known.followed_by(new, end, shared.head) if is_known else None
+                self._known = following or SegmentList()
+                self.format.listed(new, needed)
+                return tail if new.base == tail else None
+            _core.unlink_file(prepared)
+        return None
+
+    def make_room(self, needed: int) -> None:
+        """The queue is full: the engine decides."""
+        if self.on_full is None:
+            raise UnsupportedError(f"the queue is full: {needed} bytes do not fit into max_bytes")
+        self.on_full(needed)
+
+    def trim(self, before: int) -> list[SegmentInfo]:
+        """Deletes segments that end at or before `before`; never the last one."""
+        # What others unlinked, or died before they did, only a listing tells: one per opening.
+        fresh, self._has_trimmed = not self._has_trimmed, True
+        is_first, shared = fresh, self.need_shared()
+        before = self.format.trim_limit(before)
+        while True:
+            infos = self.segments(fresh=fresh)
+            due = infos.below(before)
+            if not due:
+                return []
+            kept = self.format.describe(infos[len(due)])
+            if kept.path.exists() or not self.is_trimmed(kept):
+                break
+            fresh = True  # Another process has trimmed further, and nothing tells its number.
+        self.format.store_head(kept)
+        shared.set_head(kept.first, kept.first_number or 0)
+        gone = [info for info in due if _core.unlink_file(info.path)]
+        for info in due:
+            self._opened.forget(info.base)
+            sides.drop(self.sidecar, self.format.side_kinds(), info.base)
+        for info in gone:
+            self.format.trimmed(info)
+        if is_first:
+            sides.trim(self.sidecar, kept.first)
+        with self._turn:
+            self._known = self._known.without(due)
+        return gone
+
+    # ── checking ───────────────────────────────────────────────────────────────────────────
+
+    def verify(self) -> Verdict:
+        """Walks everything below the tail with its checksums. Changes nothing."""
+        self.format.need_key()
+        return self.format.verify() or verifying.verify(self.format)
+
+
+# What the native core calls back, in the middle of a put or a get, raises our errors.
+typed(
+    Store, "roll", "make_room", "follow", "writable_segment", "segment_at", "unsynced_segments",
+    "open_tolerantly",
+)  # fmt: skip

@@ -161,7 +161,7 @@ def test_every_module_has_a_layer() -> None:
     [
         ("penstock.disk.lock", "from ..formats import base"),
         ("penstock.disk.lock", "from penstock import Queue"),
-        ("penstock.formats.base", "import penstock.engine.queue"),
+        ("penstock.formats.store", "import penstock.engine.queue"),
         ("penstock.formats.zbus.store", "from ..beats.store import Segment"),
         ("penstock.formats.zbus.store", "from .. import mfq"),
         ("penstock.formats.vqs", "def f():\n    from penstock.formats.mfq import Store"),
@@ -182,7 +182,7 @@ def test_an_import_against_the_flow_is_noticed(module: str, line: str) -> None:
     [
         ("penstock.disk.lock", "from .. import _core, errors"),
         ("penstock.message", "from ._core import Message"),
-        ("penstock.formats.zbus.store", "from ..base import Store\nfrom . import layouts"),
+        ("penstock.formats.zbus.store", "from ..contract import Format\nfrom . import layouts"),
         ("penstock.formats.registry", "from . import zbus, beats"),
         ("penstock.engine.queue", "from ..formats.registry import sniff\nfrom .group import Group"),
         ("penstock.sqs.app", "import penstock\nfrom penstock.engine.queue import Queue"),

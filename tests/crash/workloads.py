@@ -272,7 +272,7 @@ def resizes(work: Work) -> None:
         work.put(size)
     for pages in (24, 8):
         work.sync()
-        work.queue.store.format.resize(16384 + pages * 4096)
+        work.queue.store.resize(16384 + pages * 4096)
         work.say(work.facts)
         work.put(2500)
         work.queue.set_meta(labels={"pages": str(pages)}, delay_seconds=0)

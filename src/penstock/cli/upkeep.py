@@ -223,7 +223,7 @@ def resize(
     """Change the size of a queue whose format has a fixed one (vqs)."""
     with at.writing() as queue:
         queue.sync()  # Frees what every group has acked.
-        queue.store.format.resize(size)
+        queue.store.resize(size)
 
 
 def _result(facts: dict[str, Any], text: str, json: bool | None) -> None:

@@ -532,6 +532,10 @@ class Store:
             _core.unlink_file(prepared)
         return None
 
+    def resize(self, size: int) -> None:
+        """Changes the size of a queue whose format has a fixed one."""
+        self.format.resize(size)
+
     def make_room(self, needed: int) -> None:
         """The queue is full: the engine decides."""
         if self.on_full is None:

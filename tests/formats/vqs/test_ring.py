@@ -119,7 +119,7 @@ def test_resizing_keeps_messages_offsets_leases_and_settings(
         queue.sync()
         before = [(message.offset, message.body, message.key) for message in queue.scan()]
         start = START if layout == "doc" else 0
-        queue.store.format.resize(start + size)
+        queue.store.resize(start + size)
         assert queue.meta["ring_bytes"] == size
         assert [(m.offset, m.body, m.key) for m in queue.scan()][-5:] == before[-5:]
         held.ack()
@@ -139,7 +139,7 @@ def test_a_ring_is_not_made_smaller_than_what_it_holds(path: Path) -> None:
         before = path.read_bytes()
         for size in (START + PAGE, START, 1, 1 << 33):
             with pytest.raises(OptionError, match=r"file_bytes.*(in use|to \d+ bytes)"):
-                queue.store.format.resize(size)
+                queue.store.resize(size)
         assert path.read_bytes() == before
         assert len(queue) == 30
 
@@ -156,7 +156,7 @@ def put_and_get(checks: Checks, channel: Any, path: Path) -> None:
 def test_other_processes_go_on_in_the_new_file(path: Path) -> None:
     with open_queue(path) as queue, Checks().other_process(put_and_get, path) as other:
         assert other.hear() == b"before"
-        queue.store.format.resize(START + 16 * PAGE)
+        queue.store.resize(START + 16 * PAGE)
         other.tell(True)
         assert other.hear() == [3000] * 8
         assert other.end() == 0
@@ -176,11 +176,11 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
 
         def replace_first() -> dict[str, Any]:
             monkeypatch.setattr(other.store.format, "side_files", sides)
-            queue.store.format.resize(START + 7 * PAGE)
+            queue.store.resize(START + 7 * PAGE)
             return sides()
 
         monkeypatch.setattr(other.store.format, "side_files", replace_first)
-        queue.store.format.resize(START + 3 * PAGE)
+        queue.store.resize(START + 3 * PAGE)
         for body in put:
             for putter, getter in ((other, queue), (queue, other)):
                 putter.put(body)
@@ -208,7 +208,7 @@ def test_another_process_puts_and_gets_while_the_size_changes(path: Path) -> Non
         other.hear()
         for number in range(40):
             with contextlib.suppress(OptionError):  # More is in use just now.
-                queue.store.format.resize(START + (4 + number % 5) * PAGE)
+                queue.store.resize(START + (4 + number % 5) * PAGE)
             list(queue.scan())
         other.tell(True)
         assert other.hear() > 0
@@ -226,7 +226,7 @@ def die_after_the_rename(checks: Checks, channel: Any, path: Path) -> None:
         os._exit(1)
 
     _core.rename_file = rename_and_die
-    queue.store.format.resize(START + 16 * PAGE)
+    queue.store.resize(START + 16 * PAGE)
 
 
 def test_whoever_dies_between_rename_and_telling_loses_nothing(path: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_reader_that_stays_open_sees_what_came_and_went_meanwhile(path: Path) 
             assert [int(message.body) for message in reader.scan()] == [*range(number + 1)]
             assert (len(reader), reader.meta["count"]) == (number + 1, number + 1)
         with Queue(path) as queue:
-            queue.store.format.resize(START + 2 * SIZE)
+            queue.store.resize(START + 2 * SIZE)
             queue.group("hold").get(0).ack()
             assert len(list(reader.scan())) == 4
             queue.put(b"4")
@@ -398,7 +398,7 @@ def test_who_only_reads_follows_a_ring_to_another_size(path: Path) -> None:
     with open_queue(path) as queue, Queue(path, read_only=True) as reader:
         queue.put_many(numbered(0, 5))
         assert [message.body for message in reader.scan()] == numbered(0, 5)
-        queue.store.format.resize(START + 2 * SIZE)
+        queue.store.resize(START + 2 * SIZE)
         queue.put_many(numbered(5, 60))
         assert [message.body for message in reader.scan()] == numbered(0, 60)
         assert reader.meta["ring_bytes"] == 2 * SIZE

@@ -164,9 +164,9 @@ def test_what_two_openers_change_at_once_both_counts(tmp_path: Path) -> None:
     with open_queue(tmp_path) as one, Queue(one.path, durability="process") as two:
         one.set_meta(delay_seconds=5, labels={"x": "1"})
         two.set_meta(wait_seconds=3, set_labels={"y": "2"})
-        one.store.format.resize(START + 2 * SIZE)
+        one.store.resize(START + 2 * SIZE)
         two.set_meta(visibility_timeout=7)
-        two.store.format.resize(START + SIZE)
+        two.store.resize(START + SIZE)
         for queue in (one, two):
             names = ("delay_seconds", "wait_seconds", "visibility_timeout", "ring_bytes")
             assert [queue.meta[name] for name in names] == [5, 3, 7, SIZE]
@@ -191,7 +191,7 @@ def test_processes_that_change_labels_at_once_lose_none(tmp_path: Path) -> None:
             for other in (one, two):
                 other.tell(True)
             for number in range(4):
-                queue.store.format.resize(START + SIZE * (1 + number % 2))
+                queue.store.resize(START + SIZE * (1 + number % 2))
             for other in (one, two):
                 other.hear()
         assert queue.meta["labels"].keys() == {f"{n}{k}" for n in "ab" for k in range(20)}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.formats.penstock.store import PenstockFormat
+from penstock.formats.penstock.format import PenstockFormat
 from tests.model.held import Held
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0

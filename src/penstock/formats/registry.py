@@ -13,11 +13,11 @@ from penstock.formats.store import Store
 from penstock.options import QueueOptions
 
 MODULES = {
-    "zbus": "penstock.formats.zbus.store:ZbusFormat",
-    "penstock": "penstock.formats.penstock.store:PenstockFormat",
-    "beats": "penstock.formats.beats.store:BeatsFormat",
-    "vqs": "penstock.formats.vqs.store:VqsFormat",
-    "mfq": "penstock.formats.mfq.store:MfqFormat",
+    "zbus": "penstock.formats.zbus.format:ZbusFormat",
+    "penstock": "penstock.formats.penstock.format:PenstockFormat",
+    "beats": "penstock.formats.beats.format:BeatsFormat",
+    "vqs": "penstock.formats.vqs.format:VqsFormat",
+    "mfq": "penstock.formats.mfq.format:MfqFormat",
 }
 """Format → its description; imported when a queue of that format is opened."""
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import Queue, _core
 from penstock.formats.beats import state
-from penstock.formats.beats.store import BeatsFormat
+from penstock.formats.beats.format import BeatsFormat
 from tests.formats.beats.helpers import NAMES, as_json, numbers_alike
 from tests.golden_data import GoldenCase, golden_cases
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import ManualClock, Queue, _core
 from penstock.formats.beats import segments
-from penstock.formats.beats.store import BeatsFormat
+from penstock.formats.beats.format import BeatsFormat
 
 SMALL: dict[str, Any] = {"segment_bytes": 16384, "durability": "process"}
 STREAM: dict[str, Any] = {"format": "beats", "layout": "2-released-lz4"}

@@ -21,7 +21,7 @@ from penstock.formats.penstock import layouts, segments
 from penstock.formats.values import Damage, End, SegmentInfo
 
 if TYPE_CHECKING:
-    from penstock.formats.penstock.store import PenstockFormat
+    from penstock.formats.penstock.format import PenstockFormat
 
 HEADER_BYTES = layouts.HEADER_BYTES
 

@@ -16,7 +16,7 @@ from penstock.errors import OptionError
 from penstock.formats.vqs import header, layouts
 
 if TYPE_CHECKING:
-    from penstock.formats.vqs.store import VqsFormat
+    from penstock.formats.vqs.format import VqsFormat
 
 COPY_BYTES = 1 << 20
 

@@ -20,7 +20,7 @@ from penstock.formats.vqs.layouts import DEFAULTS, FILE_BYTES, META_BYTES, PAGE_
 from penstock.options import QueueOptions
 
 if TYPE_CHECKING:
-    from penstock.formats.vqs.store import VqsFormat
+    from penstock.formats.vqs.format import VqsFormat
 
 IDENTITY = "queue.json"
 PENDING = "header.new"

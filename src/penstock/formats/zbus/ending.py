@@ -24,7 +24,7 @@ from penstock.formats.zbus.readers import Place
 from penstock.formats.zbus.sniffing import segment_path
 
 if TYPE_CHECKING:
-    from penstock.formats.zbus.store import ZbusFormat
+    from penstock.formats.zbus.format import ZbusFormat
 
 CHUNK = 1 << 20
 ANY_NUMBER = -(2**62)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock import Queue
-from penstock.disk.control import CONTROL
+from penstock.sidecar.control import CONTROL
 
 
 def hold_append_lock(queue: Queue) -> None:

@@ -1,6 +1,6 @@
 """Writes the tables of docs/formats: layouts of bytes, and the tree of `.penstock/`.
 
-They are the tuples LAYOUTS and DOC_TABLES of modules in `penstock.formats` and `penstock.disk`:
+They are the tuples LAYOUTS and DOC_TABLES of modules in `penstock.formats` and `penstock.sidecar`:
 whatever has a name and can show itself as Markdown.
 
 What stands between these two comments on a page is written by this program, the rest by people:
@@ -22,8 +22,8 @@ import re
 import sys
 from pathlib import Path
 
-import penstock.disk
 import penstock.formats
+import penstock.sidecar
 from penstock.disk.layout import Layout
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "formats"
@@ -40,7 +40,7 @@ class DocsError(Exception):
 def find_layouts() -> dict[str, tuple[Layout, ...]]:
     """The layouts of each format, by the name of its page."""
     found: dict[str, tuple[Layout, ...]] = {}
-    roots = (penstock.formats, penstock.disk)
+    roots = (penstock.formats, penstock.sidecar)
     for info in (i for r in roots for i in pkgutil.walk_packages(r.__path__, r.__name__ + ".")):
         module = importlib.import_module(info.name)
         layouts = getattr(module, "LAYOUTS", ()) + getattr(module, "DOC_TABLES", ())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.disk.groups import TABLE
+from penstock.sidecar.groups import TABLE
 
 TRACEME, SINGLESTEP = 0, 9
 MAX_ENTRIES, ENTRIES = 1 << 20, 512

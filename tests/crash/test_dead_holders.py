@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from penstock import PoisonedError, Queue, _core
-from penstock.disk.control import CONTROL
+from penstock.sidecar.control import CONTROL
 from tests import lockwords
 from tests.failing import failing_syncs
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import Queue
-from penstock.disk.control import CONTROL, ROLLING
+from penstock.sidecar.control import CONTROL, ROLLING
 
 NOBODY = 1 << 12 | 77
 """A name that no opener has."""

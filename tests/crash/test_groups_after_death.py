@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from penstock import ClosedError, ManualClock, Queue, ReceiptError, _core
-from penstock.disk import groups
-from penstock.disk.groups import TABLE
 from penstock.engine.orphans import Orphans
 from penstock.options import AckMode
+from penstock.sidecar import groups
+from penstock.sidecar.groups import TABLE
 from tests.waiting import LONG_S
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import penstock
 from penstock import _core
-from penstock.disk.control import CONTROL
+from penstock.sidecar.control import CONTROL
 from tests.failing import failing_syncs
 
 FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]

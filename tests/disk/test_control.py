@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock import Queue
-from penstock.disk import control, files
-from penstock.disk.control import CONTROL
+from penstock.disk import files
+from penstock.sidecar import control
+from penstock.sidecar.control import CONTROL
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Queue
-from penstock.disk import tree
+from penstock.sidecar import tree
 
 FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
 

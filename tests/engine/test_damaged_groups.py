@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.disk import groups
 from penstock.formats import registry
+from penstock.sidecar import groups
 
 COUNT = 20
 WORDS_BYTES = 4096 + 16 * 96

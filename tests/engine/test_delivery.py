@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.disk import files, groups
+from penstock.disk import files
 from penstock.engine import deadletter, group
 from penstock.options import AckMode
+from penstock.sidecar import groups
 
 
 def word_of(table: Path, name: str) -> int:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from penstock import CorruptError, KeyNeededError, OptionError, Queue, _core
-from penstock.disk import control
 from penstock.engine.repair import repair
 from penstock.formats.penstock import layouts, segments
 from penstock.options import QueueOptions
+from penstock.sidecar import control
 
 RIGHT, WRONG = bytes(range(32)), b"W" * 32
 

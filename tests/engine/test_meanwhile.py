@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from penstock import AsyncQueue, GroupError, ManualClock, Queue, _core
-from penstock.disk import groups
-from penstock.disk.control import CONTROL
-from penstock.disk.groups import TABLE
 from penstock.engine import deadletter, group
 from penstock.engine.handles import Handles
 from penstock.formats.penstock import segments
 from penstock.options import AckMode, GroupOptions
+from penstock.sidecar import groups
+from penstock.sidecar.control import CONTROL
+from penstock.sidecar.groups import TABLE
 from tests.waiting import LONG_S
 
 NOBODY = 1 << 12 | 77

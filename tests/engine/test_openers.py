@@ -19,7 +19,7 @@ import pytest
 
 from penstock import ClosedError, Empty, Queue, StorageError
 from penstock.clock import ManualClock
-from penstock.disk.control import CONTROL
+from penstock.sidecar.control import CONTROL
 from tests import lockwords
 from tests.formats.checks import alarm
 from tests.waiting import LONG_S

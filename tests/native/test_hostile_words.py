@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock import CorruptError, PenstockError, Queue
-from penstock.disk.control import CONTROL
+from penstock.sidecar.control import CONTROL
 
 FORMATS = ["penstock", "zbus", "mfq", "vqs", "beats"]
 WORDS = [

@@ -16,9 +16,10 @@ import typer
 from penstock import __version__, _core
 from penstock.cli import show
 from penstock.cli.opening import Json, command
-from penstock.disk import control, files, tree
+from penstock.disk import files
 from penstock.errors import PenstockError
 from penstock.formats import registry
+from penstock.sidecar import control, tree
 
 TRIES = 20
 LOW_SPACE_BYTES = 1 << 30

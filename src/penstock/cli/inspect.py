@@ -20,10 +20,10 @@ import typer
 
 from penstock.cli import show
 from penstock.cli.opening import Format, Json, OldCount, command
-from penstock.disk import control, groups
 from penstock.disk.layout import Buffer, Layout, Row
 from penstock.errors import FormatError, NoQueueError, OptionError, PenstockError
 from penstock.formats import registry
+from penstock.sidecar import control, groups
 
 Places = Callable[[Path, Buffer], Iterator[tuple[int, Layout]]]
 DUMP_BYTES = 64

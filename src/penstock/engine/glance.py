@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.disk import groups as group_files
 from penstock.engine import facts
 from penstock.engine import group as groups
 from penstock.errors import GroupError
 from penstock.options import GroupOptions
+from penstock.sidecar import groups as group_files
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue

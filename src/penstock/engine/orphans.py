@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from penstock.disk import groups
 from penstock.engine.group import Group
 from penstock.errors import GroupError
+from penstock.sidecar import groups
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from penstock import _core
 from penstock import clock as clocks
-from penstock.disk import tree
 from penstock.engine import exclusive, facts, kept, openings, paths, patient, positions
 from penstock.engine.group import DEFAULT, Group, names
 from penstock.engine.handles import Handles
@@ -41,6 +40,7 @@ from penstock.options import (
     QueueKeywords,
     QueueOptions,
 )
+from penstock.sidecar import tree
 
 if TYPE_CHECKING:
     from penstock.engine.codecs import Codec

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from penstock import _core
-from penstock.disk import control, sides
-from penstock.disk.groups import Progress
 from penstock.errors import UnsupportedError
 from penstock.formats.known_damage import SetAside
 from penstock.formats.past import Past
@@ -31,6 +29,8 @@ from penstock.formats.values import (
     Verdict,
 )
 from penstock.options import GroupOptions, QueueOptions
+from penstock.sidecar import control, side_files
+from penstock.sidecar.groups import Progress
 
 
 class Host(Protocol):
@@ -212,7 +212,7 @@ class Format(ABC):
     def side_files(self) -> dict[str, Any]:
         """Arguments for `_core.Segment`: where what the format has no place for is kept."""
         kinds, covers = self.side_kinds(), self.options.checksums
-        return sides.folders(self.sidecar, kinds, live=self.is_live, covers=covers)
+        return side_files.folders(self.sidecar, kinds, live=self.is_live, covers=covers)
 
     @classmethod
     def side_kinds(cls) -> dict[str, bool]:

@@ -15,12 +15,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock import _core
-from penstock.disk import files, groups
+from penstock.disk import files
 from penstock.errors import PenstockError
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.logs import logger
 from penstock.options import OLD_GROUP, Durability, GroupOptions, of_today
+from penstock.sidecar import groups
 
 
 def set_back(format: Format, tail: int) -> None:

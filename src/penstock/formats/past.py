@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Protocol
 
 from penstock import _core
-from penstock.disk import control
 from penstock.formats.values import Damage
+from penstock.sidecar import control
 
 
 class Cause(Enum):

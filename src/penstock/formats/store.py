@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import final
 
 from penstock import _core
-from penstock.disk import control, files, sides, tree
+from penstock.disk import files
 from penstock.errors import (
     ClosedError,
     CorruptError,
@@ -40,6 +40,7 @@ from penstock.formats.segment_list import HasLastBase, SegmentList
 from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verdict
 from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
+from penstock.sidecar import control, side_files, tree
 
 
 @final
@@ -562,11 +563,11 @@ class Store:
         gone = [info for info in due if _core.unlink_file(info.path)]
         for info in due:
             self._opened.forget(info.base)
-            sides.drop(self.sidecar, self.format.side_kinds(), info.base)
+            side_files.drop(self.sidecar, self.format.side_kinds(), info.base)
         for info in gone:
             self.format.trimmed(info)
         if is_first:
-            sides.trim(self.sidecar, kept.first)
+            side_files.trim(self.sidecar, kept.first)
         with self._turn:
             self._known = self._known.without(due)
         return gone

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from penstock import _core
 from penstock import clock as clocks
-from penstock.disk import control
 from penstock.engine import positions
 from penstock.errors import KeyNeededError, NoQueueError, OptionError
 from penstock.formats import registry
 from penstock.formats.store import Store
 from penstock.options import QueueOptions
+from penstock.sidecar import control
 from penstock.spark import shipped
 from penstock.spark.loss import log
 from penstock.spark.options import SourceOptions, timestamp_ns

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock import CorruptError, FormatError, ManualClock, Queue, StorageError
-from penstock.disk.control import CONTROL
+from penstock.sidecar.control import CONTROL
 from tests.formats.mfq.twin import Twin
 
 PUT = [b"first", b"second one", b"the third", b"x" * 238, b"last"]

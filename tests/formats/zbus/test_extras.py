@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import ManualClock, Queue, _core
-from penstock.disk.sides import EXTRAS
+from penstock.sidecar.side_files import EXTRAS
 
 SIDE = ".penstock/extras/00000000000000000000.ext"
 

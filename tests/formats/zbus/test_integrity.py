@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import CorruptError, Queue, _core
-from penstock.disk.sides import INTEGRITY, INTEGRITY_ENTRY
+from penstock.sidecar.side_files import INTEGRITY, INTEGRITY_ENTRY
 
 LAYOUTS = ("doc000", "doc001", "flag", "corr", "crc")
 BLOCK_0 = "data/00000000000000000000.zbus"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from penstock import CorruptError, PoisonedError, Queue, _core
-from penstock.disk.control import CONTROL
 from penstock.formats.zbus.index import slot_at
 from penstock.formats.zbus.layouts import TABLE
+from penstock.sidecar.control import CONTROL
 
 LAYOUTS = ("doc000", "doc001", "flag", "corr", "crc")
 BLOCK_0 = "data/00000000000000000000.zbus"

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import _core
-from penstock.disk import files, groups
+from penstock.disk import files
 from penstock.formats.beats import segments
 from penstock.formats.beats.layouts import POSITION_BITS, SEAL, Kind
 from penstock.formats.values import Damage, SegmentInfo
+from penstock.sidecar import groups
 
 if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles

@@ -14,11 +14,12 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from penstock import _core
-from penstock.disk import files, groups
+from penstock.disk import files
 from penstock.formats.beats import closing, segments, state
 from penstock.formats.beats.layouts import POSITION_BITS
 from penstock.formats.past import Past
 from penstock.formats.values import Damage
+from penstock.sidecar import groups
 
 if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles

@@ -21,7 +21,6 @@ from typing import Any
 
 from penstock import _core
 from penstock.disk import files
-from penstock.disk.groups import Progress
 from penstock.errors import OptionError, UnsupportedError
 from penstock.formats.beats import closing, doubt, following, rescue, segments, state
 from penstock.formats.beats.layouts import (
@@ -37,6 +36,7 @@ from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.values import Consumed, Damage, End, NewSegment, SegmentInfo
 from penstock.options import QueueOptions
+from penstock.sidecar.groups import Progress
 
 
 class BeatsFormat(BeatsFiles):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from penstock import _core
-from penstock.disk import control, files
+from penstock.disk import files
 from penstock.errors import FormatError, NoQueueError, OptionError
 from penstock.formats import past
 from penstock.formats.beats import checks, closing, doubt, following, segments, state
@@ -26,6 +26,7 @@ from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verdict
+from penstock.sidecar import control
 
 Found = TypeVar("Found")
 MAX_SEGMENT_BYTES = 2 << 30

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock import _core
-from penstock.disk import control, files, sides
-from penstock.disk.groups import Progress
+from penstock.disk import files
 from penstock.errors import CorruptError, OptionError, UnsupportedError
 from penstock.formats import recovering
 from penstock.formats.contract import Format
@@ -29,6 +28,8 @@ from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
 from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
+from penstock.sidecar import control, side_files
+from penstock.sidecar.groups import Progress
 
 DEFAULT_GROUP = "default"
 UNCHECKED = "unchecked.json"
@@ -313,7 +314,7 @@ class MfqFormat(Format):
             is_unborn = base >= end.durable and entry.stat().st_size == 0
             if base > end.segment_base or is_unborn:
                 recovering.set_aside(self, Path(entry.path))
-                sides.drop(self.sidecar, self.side_kinds(), base)
+                side_files.drop(self.sidecar, self.side_kinds(), base)
             else:
                 is_empty = False
         if is_empty:

@@ -9,10 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock import _core
-from penstock.disk import control, files
+from penstock.disk import files
 from penstock.errors import CorruptError, FormatError
 from penstock.formats.mfq import layouts
 from penstock.formats.values import SegmentInfo
+from penstock.sidecar import control
 
 LOG, OFFSETS = "commitlog", "offset"
 PRODUCER, CONSUMER = "producer.offset", "consumer.offset"

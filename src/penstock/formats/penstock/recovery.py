@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock import _core
-from penstock.disk import control
 from penstock.errors import CorruptError, NoQueueError
 from penstock.formats import known_damage, recovering
 from penstock.formats.past import Past, frames_end
 from penstock.formats.penstock import layouts, segments
 from penstock.formats.values import Damage, End, SegmentInfo
+from penstock.sidecar import control
 
 if TYPE_CHECKING:
     from penstock.formats.penstock.format import PenstockFormat

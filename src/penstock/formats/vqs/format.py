@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock import _core
-from penstock.disk import control, files, sides, tree
+from penstock.disk import files
 from penstock.errors import CorruptError, FormatError, OptionError, StorageError
 from penstock.formats import past, recovering
 from penstock.formats.contract import Format
@@ -24,6 +24,7 @@ from penstock.formats.vqs.intent import Intent
 from penstock.formats.vqs.layouts import PAGE_BYTES, STAGES
 from penstock.formats.vqs.resize import resize
 from penstock.options import Durability, QueueOptions
+from penstock.sidecar import control, side_files, tree
 
 MAX_COPY_BYTES = 1 << 30
 BASE = 0
@@ -398,7 +399,7 @@ class VqsFormat(Format):
         freed = self.vqs.free(self.store.segment_at(head), head, is_synced, since)
         if freed:
             self.ages.forget(head)
-            sides.trim(self.sidecar, head)
+            side_files.trim(self.sidecar, head)
         return freed
 
     def give_up_oldest(self, needed: int) -> None:

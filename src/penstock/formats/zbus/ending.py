@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import _core
-from penstock.disk import control, files
+from penstock.disk import files
 from penstock.formats import recovering
 from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Damage, End, SegmentInfo
@@ -22,6 +22,7 @@ from penstock.formats.zbus import readers
 from penstock.formats.zbus.index import NS_PER_MS, Block, Index, slot_at
 from penstock.formats.zbus.readers import Place
 from penstock.formats.zbus.sniffing import segment_path
+from penstock.sidecar import control
 
 if TYPE_CHECKING:
     from penstock.formats.zbus.format import ZbusFormat

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock import _core
-from penstock.disk import control, files
-from penstock.disk.groups import Progress
+from penstock.disk import files
 from penstock.errors import FormatError, OptionError, UnsupportedError
 from penstock.formats import recovering
 from penstock.formats.contract import Format
@@ -29,6 +28,8 @@ from penstock.formats.zbus.index import NS_PER_MS, Block, Head, Index
 from penstock.formats.zbus.layouts import CREATED, MAX_SEGMENT_BYTES, TABLE, ZbusLayout
 from penstock.formats.zbus.sniffing import Found, segment_path
 from penstock.options import GroupOptions, QueueOptions
+from penstock.sidecar import control
+from penstock.sidecar.groups import Progress
 
 GROW_BYTES = 256 << 10
 PLACES = "zbus-places.json"

@@ -1,0 +1,1 @@
+"""`.penstock/`, the folder of our own files in a queue: its tree, its layouts, its only writer."""

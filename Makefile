@@ -16,7 +16,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow spark-versions check bench ladder bench-peers site wheels dist docs
+.PHONY: help setup demo test test-slow spark-versions check bench instructions ladder bench-peers site wheels dist docs
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,6 +47,9 @@ check: setup ## run every check that is not a test: format, lint, types, stubs, 
 
 bench: setup ## measure this machine
 	$(BIN)/python -m benches
+
+instructions: setup ## count instructions of the hot paths (valgrind); fails when one is 3 % off
+	$(BIN)/python -m benches.instructions
 
 ladder: setup ## climb the reliability ladder: RUNG=T5 (none: all) SIZE=ci|release
 	$(BIN)/python -m tests.ladder $(RUNG) --size $(SIZE)

@@ -70,14 +70,12 @@ impl Clock {
 /// hidden too, a number that no other process has: then nothing is known to be of this run of the
 /// machine but what this process has written.
 fn machine_boot_id() -> u64 {
-    static ID: LazyLock<u64> = LazyLock::new(|| {
-        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        let stat = || std::fs::read_to_string("/proc/stat");
-        let found = id.ok().and_then(|text| parse_id(&text));
-        let found = found.or_else(|| stat().ok().and_then(|text| parse_start(&text)));
-        found.unwrap_or_else(|| RandomState::new().hash_one(std::process::id())).max(1)
-    });
-    *ID
+    static OWN: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    let stat = || std::fs::read_to_string("/proc/stat");
+    let found = id.ok().and_then(|text| parse_id(&text));
+    let found = found.or_else(|| stat().ok().and_then(|text| parse_start(&text)));
+    found.unwrap_or_else(|| *OWN).max(1)
 }
 
 fn parse_id(text: &str) -> Option<u64> {

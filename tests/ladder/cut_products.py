@@ -56,6 +56,8 @@ class Case:
     producers: int = 2
     seed: int = 1
     seconds: float = 40.0
+    boot: str = "new"
+    """`same`: the disk goes back to what a cut would leave while the machine stays up."""
 
     @property
     def deletes(self) -> bool:
@@ -64,7 +66,8 @@ class Case:
     @property
     def title(self) -> str:
         parts = (self.product, self.format, self.layout, self.variant, self.durability)
-        return " ".join(dict.fromkeys(part for part in (*parts, self.file_system) if part))
+        boot = "" if self.boot == "new" else f"{self.boot} boot"
+        return " ".join(dict.fromkeys(part for part in (*parts, self.file_system, boot) if part))
 
 
 class Drained(Exception):

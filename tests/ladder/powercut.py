@@ -340,8 +340,13 @@ class Cutter:
             promised = promises_at(words, cut, self.groups, self.case.durability)
             self.one(cut, mode, before.and_then(promised))
 
+    def start(self) -> None:
+        """The machine starts, unless it stayed up."""
+        if self.case.boot == "new":
+            self.boot.next()
+
     def one(self, cut: int, mode: str, promised: Promises) -> None:
-        self.boot.next()
+        self.start()
         answer = self.work / "answer.json"
         answer.write_text('["the process that opened it died"]')
 
@@ -385,7 +390,7 @@ class Cutter:
         first = self.work / "first.img"
         image.write(first, survivors(later, self.rng.choice(MODES), self.rng))
         before = promises_at(words, cut, self.groups, self.case.durability)
-        self.boot.next()
+        self.start()
         small = replace(self.case, messages=12, seed=self.case.seed + 1000 + turn)
         product = type(self.product)(small)
         with Device(self.work / "second", self.case.file_system, image=first) as device:

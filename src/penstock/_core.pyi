@@ -257,6 +257,17 @@ class Shared:
     def abandon(self) -> None:
         """Leaves everything as a killed process does."""
 
+    @staticmethod
+    def run_id(folder: Path, boot: int) -> int:
+        """Which run the words of the block in `folder` would be of if they were written now: of this
+        boot, this mounting of the file system and this very file. A disk that went back to what was
+        synced while the machine stayed up has words of another run. Not 0.
+        """
+
+    @staticmethod
+    def is_open(folder: Path) -> bool:
+        """Whether anyone has the queue in `folder` open, seen without opening it."""
+
     @property
     def boot(self) -> int:
         """Which run of the machine the words are of."""

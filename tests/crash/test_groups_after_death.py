@@ -13,7 +13,7 @@ import pytest
 from penstock import ClosedError, ManualClock, Queue, ReceiptError, _core
 from penstock.engine.orphans import Orphans
 from penstock.options import AckMode
-from penstock.sidecar import groups
+from penstock.sidecar import control, groups
 from penstock.sidecar.groups import TABLE
 from tests.waiting import LONG_S
 
@@ -165,7 +165,8 @@ def ack_and_be_killed(path: Path) -> None:
 
 def is_unsynced(path: Path) -> bool:
     folder = path / ".penstock" / "groups" / "theirs"
-    return groups.unsynced(folder, _core.Clock().boot_id()) is not None
+    words = control.peek(path / ".penstock")
+    return words is not None and groups.unsynced(folder, words.boot) is not None
 
 
 @pytest.mark.parametrize("ack", ["lease", "auto"])

@@ -18,6 +18,7 @@ import pytest
 import penstock
 from penstock import _core
 from penstock.sidecar.control import CONTROL
+from tests.copies import copy_as_killed
 from tests.failing import failing_syncs
 
 FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
@@ -42,7 +43,7 @@ def killed(folder: Path, format: str, durability: str = "process") -> Path:
     with penstock.Queue(folder / "open" / name, format=format, **given) as queue:
         for number in range(COUNT):
             queue.put(body(number))
-        shutil.copytree(folder / "open", folder / "left")
+        copy_as_killed(folder / "open", folder / "left")
     return folder / "left" / name
 
 
@@ -88,6 +89,40 @@ def test_one_rotten_byte_and_a_kill_cost_one_message(
     assert is_told or (format == "beats" and which == COUNT - 1)
 
 
+@pytest.mark.parametrize("copy", [shutil.copytree, copy_as_killed])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_copy_of_an_open_queue_may_lack_what_was_never_synced(
+    tmp_path: Path, format: str, copy: Callable[[Path, Path], object]
+) -> None:
+    """A snapshot restored, or a disk that came back, while the machine stayed up: zeros where the
+    last pages should be are the end then; after a kill, which loses no page, they are damage."""
+    name, given = "queue.bin" if format == "vqs" else "queue", options(format)
+    with penstock.Queue(tmp_path / "open" / name, format=format, **given) as queue:
+        for number in range(COUNT):
+            queue.put(body(number))
+            if number == COUNT - 4:
+                queue.sync()
+        copy(tmp_path / "open", tmp_path / "left")
+    files = [file for file in (tmp_path / "left").rglob("*") if file.is_file()]
+    file = next(file for file in files if body(COUNT - 2) in file.read_bytes())
+    raw = file.read_bytes()
+    start = raw.index(body(COUNT - 3)) + len(body(0))
+    with file.open("r+b") as stream:
+        stream.seek(start)
+        stream.write(bytes(raw.index(body(COUNT - 1)) - start))
+    whole = [body(number) for number in range(COUNT - 3)]
+    is_killed = copy is copy_as_killed
+    with penstock.Queue(tmp_path / "left" / name, create=False, read_only=True) as queue:
+        assert there(queue)[: COUNT - 3] == whole
+        assert bool(queue.verify().corrupt) == is_killed
+    with penstock.Queue(tmp_path / "left" / name, create=False, **given) as queue:
+        queue.put(b"new")
+        assert there(queue)[: COUNT - 3] == whole
+        assert there(queue)[-1] == b"new"
+        # Beats closes the segment where its frames end, and reports that.
+        assert bool(queue.verify().corrupt) == (is_killed and format != "beats")
+
+
 @pytest.mark.parametrize("durability", ["always", "process"])
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_control_block_that_is_older_than_the_frames_costs_no_message(
@@ -99,7 +134,7 @@ def test_a_control_block_that_is_older_than_the_frames_costs_no_message(
         older = control_of(tmp_path / "open" / name).read_bytes()
         for number in range(COUNT):
             queue.put(body(number))
-        shutil.copytree(tmp_path / "open", tmp_path / "left")
+        copy_as_killed(tmp_path / "open", tmp_path / "left")
     path = tmp_path / "left" / name
     control_of(path).write_bytes(older)
     for last in (b"new", b"newer"):
@@ -169,7 +204,7 @@ def test_a_cursor_above_the_recovered_tail_is_set_back_before_anyone_puts(
         queue.put(b"a" * 100)
         group.get(0).ack()
         queue.sync()
-        shutil.copytree(tmp_path / "open", tmp_path / "left")
+        copy_as_killed(tmp_path / "open", tmp_path / "left")
         queue.put(b"b" * 300)
         group.get(0).ack()
         groups = next((tmp_path / "open").rglob("groups"))
@@ -208,8 +243,8 @@ def test_what_another_program_put_and_read_since_is_followed(
         for message in queue.get_many(5):
             message.ack()
         queue.sync()
-        shutil.copytree(tmp_path / "open", tmp_path / "killed")
-    shutil.copytree(tmp_path / "open", tmp_path / "closed")
+        copy_as_killed(tmp_path / "open", tmp_path / "killed")
+    copy_as_killed(tmp_path / "open", tmp_path / "closed")
     path = tmp_path / left / name
 
     def put_and_read(queue: penstock.Queue) -> None:
@@ -237,7 +272,7 @@ def test_mfq_what_was_acked_at_always_does_not_come_back_after_a_power_cut(tmp_p
         older = (tmp_path / "open/offset/consumer.offset").read_bytes()
         for _ in range(4):
             group.get(0).ack()
-        shutil.copytree(tmp_path / "open", tmp_path / "left")
+        copy_as_killed(tmp_path / "open", tmp_path / "left")
     # The page that nobody synced is the old one.
     (tmp_path / "left/offset/consumer.offset").write_bytes(older)
     clock.restart(5)
@@ -357,7 +392,7 @@ def test_a_group_that_was_set_back_stays_there_after_the_next_power_cut(
         queue.put(b"a" * 100)
         group.get(0)
         queue.sync()
-        shutil.copytree(tmp_path / "open", tmp_path / "left")
+        copy_as_killed(tmp_path / "open", tmp_path / "left")
         queue.put(b"b" * 300)
         group.get(0)
         groups = next((tmp_path / "open").rglob("groups"))
@@ -399,12 +434,12 @@ def test_a_list_is_whole_or_not_there_after_a_power_cut(
     bodies = [rng.randbytes(1500 if how != "lz4" else 15_000) for _ in range(8)]
     with penstock.Queue(tmp_path / "open" / name, format=format, **given) as queue:
         queue.put(b"first")
-        shutil.copytree(tmp_path / "open", tmp_path / "before")
+        copy_as_killed(tmp_path / "open", tmp_path / "before")
         queue.put_many(bodies)
-        shutil.copytree(tmp_path / "open", tmp_path / "after")
+        copy_as_killed(tmp_path / "open", tmp_path / "after")
     for part in (slice(None, 1), slice(None, 2), slice(None, 3), slice(None, -1), slice(1, None)):
         shutil.rmtree(tmp_path / "left", ignore_errors=True)
-        shutil.copytree(tmp_path / "before", tmp_path / "left")
+        copy_as_killed(tmp_path / "before", tmp_path / "left")
         for file in (tmp_path / "after").rglob("*"):
             older = tmp_path / "before" / file.relative_to(tmp_path / "after")
             if file.is_file() and ".penstock" not in str(file) and file.stat().st_size > 4096:

@@ -76,7 +76,7 @@ def test_a_look_at_a_group_that_hands_out_meanwhile_counts_what_is_out(
                 return found
 
             monkeypatch.setattr(groups, name, look_late)
-        progress = groups.peek(folder, queue.store.clock.boot_id())
+        progress = groups.peek(folder, queue.store.run)
         assert progress is not None
         assert progress.cursor == offset
 

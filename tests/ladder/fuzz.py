@@ -24,6 +24,7 @@ from typing import Any
 import penstock
 import penstock.engine.queue
 from penstock.formats import registry
+from tests.copies import adopt
 from tests.ladder.means import MEMORY
 
 COUNT, ACKED, GOT = 60, 12, 25
@@ -243,6 +244,7 @@ def run_trial(work: Path, kind: Kind, spoiler: Callable[[Path], str]) -> tuple[s
     if not base.exists():
         kind.make(base)
     subprocess.run(["cp", "-a", "--sparse=always", str(base), str(run)], check=True)
+    adopt(run)  # Or it would be a copy, which may lack anything that was not synced.
     done = spoiler(run)
     return done, watched(lambda say: try_it(run / kind.name, kind, say))
 

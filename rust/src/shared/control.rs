@@ -3,6 +3,8 @@
 //! Everything in it is a cache of this boot except `durable`, which only ever moves after a sync
 //! and so is a safe lower bound whatever the disk kept. The frames are the truth.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -14,8 +16,8 @@ use crate::errors;
 use crate::files::region;
 use crate::shared::door::Door;
 use crate::shared::lock::{self, Held, Hindrance, Life, OWNERS_AT};
-use crate::sys::futex;
 use crate::sys::mapping::Mapping;
+use crate::sys::{files, futex};
 
 /// Size of the file.
 pub const CONTROL_BYTES: usize = 5 * 4096;
@@ -458,6 +460,35 @@ impl Shared {
     /// Leaves everything as a killed process does.
     fn abandon(&self) {
         self.control.life.door().owned().detach();
+    }
+
+    /// Which run the words of the block in `folder` would be of if they were written now: of this
+    /// boot, this mounting of the file system and this very file. A disk that went back to what
+    /// was synced while the machine stayed up has words of another run. Not 0.
+    #[staticmethod]
+    fn run_id(folder: PathBuf, boot: u64) -> PyResult<u64> {
+        let path = folder.join("control");
+        let words = match files::identity(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => [0; 5],
+            found => found.map_err(|error| errors::os(error, &path))?,
+        };
+        // FNV-1a over whole words, and a last mixing.
+        let mixed = words.iter().fold(boot ^ 0xcbf2_9ce4_8422_2325, |hash, word| {
+            let hash = (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
+            hash ^ hash >> 29
+        });
+        Ok(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15).max(1))
+    }
+
+    /// Whether anyone has the queue in `folder` open, seen without opening it.
+    #[staticmethod]
+    fn is_open(folder: PathBuf) -> PyResult<bool> {
+        let path = folder.join("lock");
+        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+        match OpenOptions::new().read(true).custom_flags(flags).open(&path) {
+            Ok(file) => lock::anyone_else(&file).map_err(|error| errors::os(error, &path)),
+            Err(_) => Ok(false), // Nobody has been here, or nobody whom we could ask.
+        }
     }
 
     /// Which run of the machine the words are of.

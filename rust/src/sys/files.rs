@@ -1,8 +1,11 @@
 //! Calls about files that the standard library does not have.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Allocates `[at, at + len)`, extending the file.
 pub fn allocate(file: &File, at: u64, len: u64) -> io::Result<()> {
@@ -27,6 +30,29 @@ pub fn file_system(file: &File) -> io::Result<i64> {
         0 => Ok(stat.f_type),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// What tells a file from any other one, and this mounting of its file system from an earlier one:
+/// device, inode, birth in seconds and nanoseconds, and the mounting's own number (0 where the
+/// kernel is older than 6.8: then two mountings look alike).
+pub fn identity(path: &Path) -> io::Result<[u64; 5]> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    let wanted = libc::STATX_INO | libc::STATX_BTIME | libc::STATX_MNT_ID_UNIQUE;
+    // SAFETY: `found` is plain data that the call fills.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: `name` ends with a zero, and `found` is valid for the call to write to.
+    let done = unsafe { libc::statx(libc::AT_FDCWD, name.as_ptr(), 0, wanted, &raw mut found) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let is_unique = found.stx_mask & libc::STATX_MNT_ID_UNIQUE != 0;
+    Ok([
+        u64::from(found.stx_dev_major) << 32 | u64::from(found.stx_dev_minor),
+        found.stx_ino,
+        found.stx_btime.tv_sec.cast_unsigned(),
+        u64::from(found.stx_btime.tv_nsec),
+        if is_unique { found.stx_mnt_id } else { 0 },
+    ])
 }
 
 /// Whether this process may give files to others.

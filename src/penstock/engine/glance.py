@@ -28,7 +28,7 @@ def progress(queue: Queue, name: str) -> group_files.Progress:
     """Where a group stands: by our files, else by the format's own."""
     folder = groups.folder_of(queue, name)
     options = options_of(queue, name)
-    found = group_files.peek(folder, queue.store.clock.boot_id(), is_auto=options.ack == "auto")
+    found = group_files.peek(folder, queue.store.run, is_auto=options.ack == "auto")
     if found is None:
         own = queue.store.format.own_groups().get(name)
         if own is None and folder.is_dir():

@@ -36,7 +36,7 @@ class Orphans:
 
     def _look(self) -> dict[str, tuple[int, int, int]]:
         folder = self._queue.store.sidecar / "groups"
-        boot = self._queue.store.clock.boot_id()
+        boot = self._queue.store.run
         ours = self._queue.known_groups()
         try:
             others = [entry for entry in folder.iterdir() if entry.name not in ours]

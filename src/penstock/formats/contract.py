@@ -53,6 +53,10 @@ class Host(Protocol):
     def capabilities(self) -> Capabilities:
         """What the format can hold."""
 
+    @property
+    def run(self) -> int:
+        """What shared words carry that are of now; of words of another run any may be lost."""
+
     def need_shared(self) -> _core.Shared:
         """The shared words, or an error that says why there are none."""
 
@@ -138,6 +142,11 @@ class Format(ABC):
         self.store = store
         self.path, self.sidecar, self.layout = store.path, store.sidecar, store.layout
         self.options, self.clock, self.is_live = store.options, store.clock, store.is_live
+
+    @property
+    def run(self) -> int:
+        """What shared words carry that are of now."""
+        return self.store.run
 
     # ── which queue this is ────────────────────────────────────────────────────────────────
 
@@ -245,8 +254,9 @@ class Format(ABC):
     def believed(self, seen: object) -> control.Words | None:
         """The shared words, if they say where a queue ends that this process only reads."""
         words = control.peek(self.sidecar)
-        is_current = words is not None and words.boot == self.clock.boot_id()
-        return words if words is not None and (words.is_clean or is_current) else None
+        if words is None or words.is_clean or _core.Shared.is_open(self.sidecar):
+            return words
+        return None  # Whoever left them so could not vouch for them: the files are looked at.
 
     def end_now(self) -> End | None:
         """Asked for before the shared words are read: a format takes over here what another

@@ -51,7 +51,7 @@ def follow(format: Format, past: Past, tail: int) -> None:
 
 
 def _follow(format: Format, past: Past, folder: Path, own: int, tail: int) -> None:
-    name, boot = folder.name, format.clock.boot_id()
+    name, boot = folder.name, format.run
     progress = groups.peek(folder, boot, is_auto=_is_auto(folder))
     ours = None if progress is None else format.own_place(name, progress)
     if (fault := format.place_fault(name)) is not None:
@@ -80,7 +80,7 @@ def _is_auto(folder: Path) -> bool:
 
 
 def _is_beyond(format: Format, folder: Path, tail: int) -> bool:
-    boot = format.clock.boot_id()
+    boot = format.run
     progress = groups.peek(folder, boot, is_auto=_is_auto(folder))
     if progress is None:
         return False

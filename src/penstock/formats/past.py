@@ -27,9 +27,9 @@ class Cause(Enum):
 
     NEW = "we never had it open, or no word about that is left"
     CLOSED = "closed in order"
-    KILLED = "all who had it open were killed, in this boot of the machine; or they have it open"
-    STOPPED = "the machine stopped: a power cut, or a boot that we know nothing of"
-    POISONED = "a sync had failed, in this boot"
+    KILLED = "all who had it open were killed, in this run of the machine; or they have it open"
+    STOPPED = "a power cut, or the disk went back to what was synced while the machine stayed up"
+    POISONED = "a sync had failed, in this run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,10 @@ class Described(Protocol):
     """What must be known of a queue to tell its past."""
 
     sidecar: Path
-    clock: _core.Clock
+
+    @property
+    def run(self) -> int:
+        """What words carry that are of now."""
 
     def is_foreign(self, words: control.Words) -> bool:
         """Whether a program that is not ours has written since we stored `words`."""
@@ -90,7 +93,7 @@ def of(queue: Described) -> Past:
     words = control.peek(queue.sidecar)
     if words is None:
         return Past(Cause.NEW)
-    cause = _cause_of(words, queue.clock.boot_id())
+    cause = _cause_of(words, queue.run)
     if cause is Cause.STOPPED:
         # The disk may have kept any mixture of older and newer words; only `durable` counts, and
         # nobody can tell what another program did from what was lost.
@@ -101,10 +104,10 @@ def of(queue: Described) -> Past:
     return Past(cause, words, queue.is_foreign(words))
 
 
-def _cause_of(words: control.Words, boot: int) -> Cause:
+def _cause_of(words: control.Words, run: int) -> Cause:
     if words.is_clean and not words.is_poisoned:
         return Cause.CLOSED
-    if words.boot != boot:
+    if words.boot != run:
         return Cause.STOPPED
     return Cause.POISONED if words.is_poisoned else Cause.KILLED
 

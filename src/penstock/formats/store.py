@@ -79,6 +79,7 @@ class Store:
         self.on_full: Callable[[int], None] | None = None
         self.on_verified: Callable[[int, int], None] = lambda done, total: None
         """Told by `verify` how many of how many bytes it has looked at."""
+        self._run = 0
         self._end: End | None = None
         self._end_as_of: object = None
         """What was seen of the files when the end was looked for."""
@@ -132,8 +133,9 @@ class Store:
         """Under the opening lock. Who finds nobody else alive recovers; whoever else has the queue
         open is of this kernel, whatever its boot id says: then all words are of now."""
         self.shared, self.was_first = shared, shared.is_first
+        self._run = self._own_run() if self.was_first else shared.boot
         if self.was_first:
-            self._open_first(shared, self.clock.boot_id())
+            self._open_first(shared)
         segment = self._open_last(shared.segment_base)
         options = self.options
         self.publish = self.format.publisher()
@@ -147,7 +149,21 @@ class Store:
             delay_ns=int(options.delay_s * 1e9),
         )  # fmt: skip
 
-    def _open_first(self, shared: _core.Shared, boot: int) -> None:
+    @property
+    def run(self) -> int:
+        """What shared words carry that are of now: which run of the machine, of this mounting of
+        the file system, of these very files. Of words of another run any may be lost."""
+        if self._run:
+            return self._run
+        words = control.peek(self.sidecar)
+        if words is not None and _core.Shared.is_open(self.sidecar):
+            return words.boot  # Whoever has it open is of now.
+        return self._own_run()
+
+    def _own_run(self) -> int:
+        return _core.Shared.run_id(self.sidecar, self.clock.boot_id())
+
+    def _open_first(self, shared: _core.Shared) -> None:
         """Recovers the queue: what happened is decided once, and the format makes its files so."""
         before = past.of(self.format)
         groups = (self.sidecar / "groups").glob("*")
@@ -161,8 +177,9 @@ class Store:
         if not before.is_closed:
             self._known = SegmentList()  # Files may have been cut, moved or made.
         shared.reset(
-            boot=boot, tail=end.tail, next_number=end.next_number, segment_base=end.segment_base,
-            head=end.head, head_number=end.head_number, durable=end.durable,
+            boot=self.run, tail=end.tail, next_number=end.next_number,
+            segment_base=end.segment_base, head=end.head, head_number=end.head_number,
+            durable=end.durable,
         )  # fmt: skip
         # Or the old end would be taken for the true one after a power cut.
         _core.sync_file(self.sidecar / "control")
@@ -201,6 +218,7 @@ class Store:
             shared.close(lambda: self._close_alone(shared, writer))
         finally:
             self.shared = None  # With it goes the life of an opener that was interrupted above.
+            self._run = 0
             self._opened.clear()
 
     def _close_alone(self, shared: _core.Shared, writer: _core.Writer | None) -> None:

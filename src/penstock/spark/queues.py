@@ -183,7 +183,7 @@ def durable_range(store: Store) -> tuple[int, int]:
     later boot all that is found is on the disk; only words of this boot tell them apart.
     """
     end, words = store.end(), control.peek(store.sidecar)
-    if words is None or words.is_clean or words.boot != store.clock.boot_id():
+    if words is None or words.is_clean or words.boot != store.run:
         return end.head, end.tail
     return end.head, min(end.durable, end.tail)
 

@@ -10,6 +10,7 @@ import pytest
 
 from penstock import CorruptError, FormatError, ManualClock, Queue, StorageError
 from penstock.sidecar.control import CONTROL
+from tests.copies import copy_as_killed
 from tests.formats.mfq.twin import Twin
 
 PUT = [b"first", b"second one", b"the third", b"x" * 238, b"last"]
@@ -149,7 +150,7 @@ def test_what_readers_were_shown_before_a_kill_stays(tmp_path: Path) -> None:
         queue.put(b"synced")
         synced = queue.offsets().tail
         queue.put(b"shown")
-        shutil.copytree(path, cut)
+        copy_as_killed(path, cut)
     Twin(cut).set("producer.offset", synced)
     with (cut / ".penstock" / "control").open("r+b") as stream:
         stream.seek(CONTROL.offset_of("durable"))

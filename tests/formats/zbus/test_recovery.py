@@ -13,6 +13,7 @@ from penstock import CorruptError, PoisonedError, Queue, _core
 from penstock.formats.zbus.index import slot_at
 from penstock.formats.zbus.layouts import TABLE
 from penstock.sidecar.control import CONTROL
+from tests.copies import copy_as_killed
 
 LAYOUTS = ("doc000", "doc001", "flag", "corr", "crc")
 BLOCK_0 = "data/00000000000000000000.zbus"
@@ -114,7 +115,7 @@ def test_what_readers_were_shown_before_a_kill_stays(layout: str, tmp_path: Path
         synced = queue.offsets().tail
         index = (path / "mq.idx").read_bytes()
         queue.put(b"shown", id="id-1", tag="t")
-        shutil.copytree(path, cut)
+        copy_as_killed(path, cut)
     (cut / "mq.idx").rename(cut / "cut.idx").write_bytes(index)
     poke(cut / ".penstock" / "control", CONTROL.offset_of("durable"), synced.to_bytes(8, "little"))
     with Queue(cut, read_only=True) as queue:

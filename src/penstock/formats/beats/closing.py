@@ -189,7 +189,7 @@ def _move_on(format: BeatsFiles, copy: Path, kind: Kind) -> None:
     acked, goes on as a segment behind it."""
     number = int(copy.stem)
     plain = files.read_bytes(copy)[kind.header_bytes :]
-    known = groups.peek(format.sidecar / "groups" / "default", format.clock.boot_id())
+    known = groups.peek(format.sidecar / "groups" / "default", format.run)
     acked = known.cursor - kind.base(number) if known is not None else 0
     if 0 < acked <= len(plain) and known is not None and known.cursor >> POSITION_BITS == number:
         plain = plain[acked:]

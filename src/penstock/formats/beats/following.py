@@ -65,7 +65,7 @@ def tidy(format: BeatsFiles) -> list[Damage]:
 
 def progress(format: BeatsFiles) -> groups.Progress | None:
     """Where the default group is, by our own files."""
-    return groups.peek(format.sidecar / "groups" / GROUP, format.clock.boot_id())
+    return groups.peek(format.sidecar / "groups" / GROUP, format.run)
 
 
 def is_moved(format: BeatsFiles) -> bool:

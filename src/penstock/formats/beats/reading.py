@@ -121,7 +121,7 @@ class BeatsFiles(Format, ABC):
         """
         while True:
             words = control.peek(self.sidecar)
-            is_current = words is not None and words.boot == self.clock.boot_id()
+            is_current = words is not None and words.boot == self.run
             if words is not None and (words.is_clean or is_current):
                 self._settle_doubt()
             if words is None or words.is_clean or not is_current:

@@ -196,8 +196,9 @@ class MfqFormat(Format):
         words = control.peek(self.sidecar)
         if words is None or words.is_poisoned or words.tail < seen:
             return None
-        is_current = words.boot == self.clock.boot_id()
-        return words if is_current or (words.is_clean and words.tail == seen) else None
+        if words.is_clean:
+            return words if words.tail == seen else None
+        return words if _core.Shared.is_open(self.sidecar) else None
 
     def end_now(self) -> None:
         """Another program may have appended."""

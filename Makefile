@@ -16,7 +16,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow spark-versions check bench instructions ladder bench-peers site wheels dist docs
+.PHONY: help setup demo test test-slow spark-versions check bench instructions ladder bench-peers interop site wheels dist docs
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +59,11 @@ bench-peers: setup ## measure penstock beside other Python queues, in an environ
 	build/peers/bin/python -m pip install --quiet --disable-pip-version-check -r benches/against/peers.txt
 	PYTHONPATH=src:. build/peers/bin/python -m benches.against.peers
 	PYTHONPATH=. build/peers/bin/python -m tools.plot_peers benches/results/peers.json build/peers.svg
+
+interop: setup ## run the own tests of kombu, Celery, Dramatiq, taskiq and Huey against penstock
+	$(PYTHON) -m venv build/interop-env
+	build/interop-env/bin/python -m pip install --quiet --disable-pip-version-check -r tests/interop/suites/requirements.txt
+	build/interop-env/bin/python -m tests.interop.suites
 
 site: setup ## build the documentation as a website, in build/site
 	$(PYTHON) -m venv build/site-env

@@ -108,6 +108,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     """A lease that is this many seconds old ends; 0: only with its process."""
     eta_as_delay = True
     """Tasks with an ETA or a countdown stay in the queue until they are due."""
+    _tags = count(1)
+    """Delivery tags: the same for no two channels of a process."""
     from_transport_options = (
         *virtual.Channel.from_transport_options, "visibility_timeout", "eta_as_delay",
     )  # fmt: skip
@@ -115,7 +117,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     def __init__(self, connection: Transport, **keywords: Any) -> None:
         """Made by `Connection.channel`."""
         super().__init__(connection, **keywords)
-        self._tags = count(1)
+        self.events: dict[str, set[Any]] = {"basic_return": set()}
+        """What kombu's producers may ask to hear of. Nothing is ever returned."""
         self._seats: dict[str, int] = {}
         self._pid = os.getpid()
 

@@ -1,0 +1,1 @@
+"""Other projects' own tests, run against penstock in place of their brokers."""

@@ -10,21 +10,30 @@ queue's name can be one of theirs.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import threading
 import time
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
+from celery import states
 from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
 from celery.backends.base import BaseKeyValueStoreBackend
-from celery.exceptions import ImproperlyConfigured
+from celery.canvas import maybe_signature
+from celery.exceptions import ChordError, ImproperlyConfigured
+from celery.result import GroupResult, allow_join_result
+from celery.utils.functional import _regen
 from kombu.utils.encoding import bytes_to_str, ensure_bytes
 
+from penstock import _core
+from penstock.disk import files
 from penstock.engine.bell import Bell, Inbox
-from penstock.engine.folder import MIB, Folder
+from penstock.engine.folder import MIB, Folder, safe_name
 from penstock.engine.group import Group
 from penstock.engine.shelf import Shelf
 from penstock.errors import PenstockError
@@ -32,6 +41,7 @@ from penstock.errors import PenstockError
 ROOT = "_results"
 """No queue's folder is called so: after `_` stand two hex digits, or what `safe_name` says."""
 NEWS = "news"
+SWEEP_CHORDS_EVERY = 64
 NEWS_BYTES, NEWS_AGE_S = 64 * MIB, 300.0
 
 
@@ -123,11 +133,79 @@ class News(BaseResultConsumer):  # type: ignore[misc]  # Celery has no types
             self._group = self._inbox = self._bell = None
 
 
+class Chord:
+    """The parts of one chord that are done: a file each, under a lock.
+
+    The lock is the kernel's: whoever has it and is killed has not sent the body, or has and did
+    not say so; then it is sent again when Celery runs that part again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens nothing yet."""
+        self._path = path
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        """Waits for the lock."""
+        files.make_folder(self._path)
+        self._lock = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Lets others go on."""
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def reset(self, size: int) -> None:
+        """It begins: nothing of an earlier run counts."""
+        with self:
+            if (self._path / "done").exists():
+                for name in files.names_in(self._path):
+                    (self._path / name).unlink()
+            _core.replace_file(self._path / "size", b"%d" % size, synced=False)
+
+    def add_one(self) -> None:
+        """One part more."""
+        with self:
+            count = int(files.read_bytes(self._path / "size"))
+            _core.replace_file(self._path / "size", b"%d" % (count + 1), synced=False)
+
+    def put(self, task_id: str, part: bytes) -> None:
+        """Keeps what a part answered; once for each task, however often it is run."""
+        _core.replace_file(self._path / f"part-{safe_name(task_id)}", part, synced=False)
+
+    def parts(self) -> list[bytes]:
+        """What the parts answered."""
+        return [files.read_bytes(path) for path in self._path.glob("part-*")]
+
+    def is_complete(self) -> bool:
+        """Whether all parts are there and nobody has sent the body."""
+        names = files.names_in(self._path)
+        if "size" not in names or "done" in names:
+            return False
+        count = sum(1 for one in names if one.startswith("part-") and not one.endswith(".tmp"))
+        return count >= int(files.read_bytes(self._path / "size"))
+
+    def finish(self) -> None:
+        """The body is sent."""
+        _core.replace_file(self._path / "done", b"", synced=False)
+        for path in self._path.glob("part-*"):
+            path.unlink()
+
+    def sweep(self, expires_s: float | None) -> None:
+        """Deletes chords that have not changed for as long as results are kept."""
+        limit = time.time() - (expires_s or float("inf"))
+        for name in files.names_in(self._path.parent):
+            with suppress(FileNotFoundError):
+                if (self._path.parent / name).stat().st_mtime < limit:
+                    shutil.rmtree(self._path.parent / name, ignore_errors=True)
+
+
 class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):  # type: ignore[misc]
     """Results of tasks, groups and chords."""
 
     ResultConsumer = News
-    implements_incr = True
     supports_autoexpire = True
     supports_native_join = True
     persistent = True
@@ -143,6 +221,7 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):  # type: ignore[misc
             )
         self.url = url
         self._folder: tuple[int, Folder] | None = None
+        self._chords_begun = 0
         self.shelf = Shelf(
             Path(self._path).expanduser().absolute() / ROOT,
             expires_s=self.expires,
@@ -187,16 +266,72 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):  # type: ignore[misc
         """Forgets it."""
         self.shelf.delete(bytes_to_str(key))
 
-    def incr(self, key: Any) -> int:
-        """Counts, with everyone else: answers this one's number."""
-        return self.shelf.incr(bytes_to_str(key))
-
     def expire(self, key: Any, value: Any) -> None:
         """Nothing: a file's age says it."""
 
     def cleanup(self) -> None:
         """Deletes everything that has expired; `celery beat` calls it, nobody has to."""
         self.shelf.sweep()
+        self._chord("any").sweep(self.expires)
+
+    # ── chords ─────────────────────────────────────────────────────────────────────────────
+
+    def set_chord_size(self, group_id: str, chord_size: int) -> None:
+        """A chord begins, or begins again, that has so many parts."""
+        chord = self._chord(group_id)
+        chord.reset(chord_size)
+        self._chords_begun += 1
+        if self._chords_begun % SWEEP_CHORDS_EVERY == 0:
+            chord.sweep(self.expires)
+
+    def add_to_chord(self, group_id: str, result: Any) -> None:
+        """It has one more."""
+        self._chord(group_id).add_one()
+
+    def apply_chord(self, header_result_args: Any, body: Any, **_: Any) -> None:
+        """A header that has groups in it is kept: its results go on in the same structure."""
+        if not isinstance(header_result_args[1], _regen):
+            header = self.app.GroupResult(*header_result_args)
+            if any(isinstance(one, GroupResult) for one in header.results):
+                header.save(backend=self)
+
+    def on_chord_part_return(self, request: Any, state: str, result: Any, **_: Any) -> None:
+        """A part is done; whoever finishes the last one sends the body."""
+        if not request.group or not request.id:
+            return
+        index = float("inf") if request.group_index is None else request.group_index
+        part = [index, request.id, state, self.encode_result(result, state)]
+        with self._chord(request.group) as chord:
+            chord.put(request.id, ensure_bytes(self.encode(part)))
+            if not chord.is_complete():
+                return
+            body = maybe_signature(request.chord, app=self.app)
+            try:
+                body.delay(self._chord_results(request.group, chord))
+            except Exception as error:
+                told = error if isinstance(error, ChordError) else ChordError(f"{error!r}")
+                self.chord_error_from_stack(body, told)
+            chord.finish()
+
+    def _chord_results(self, group_id: str, chord: Chord) -> list[Any]:
+        header = GroupResult.restore(group_id, backend=self, app=self.app)
+        if header is not None:
+            header.on_ready()
+            with allow_join_result():
+                found = header.join_native(timeout=self.app.conf.result_chord_join_timeout)
+            return list(found)
+        parts = sorted((self.decode(part) for part in chord.parts()), key=itemgetter(0))
+        return [self._part_value(task_id, state, value) for _, task_id, state, value in parts]
+
+    def _part_value(self, task_id: str, state: str, value: Any) -> Any:
+        if state in states.EXCEPTION_STATES:
+            value = self.exception_to_python(value)
+        if state in states.PROPAGATE_STATES:
+            raise ChordError(f"Dependency {task_id} raised {value!r}") from value
+        return value
+
+    def _chord(self, group_id: str) -> Chord:
+        return Chord(self.shelf.path / "chords" / safe_name(group_id))
 
     # ── as a value ─────────────────────────────────────────────────────────────────────────
 

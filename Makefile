@@ -16,7 +16,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow spark-versions check bench instructions ladder bench-peers interop site wheels dist docs
+.PHONY: help setup demo test test-slow spark-versions spark-edges check bench instructions ladder bench-peers interop site wheels dist docs
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -36,6 +36,13 @@ test-slow: setup ## run the slow tests: long crash, model and soak runs
 
 spark-versions: setup ## run queues through the oldest, a middle and the newest PySpark
 	$(BIN)/python -m tools.spark_versions
+
+spark-edges: setup ## queues of three hosts through an S3 server to a cluster; needs root
+	$(PYTHON) -m venv build/edges
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+		> $$(build/edges/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/penstock.pth
+	build/edges/bin/python -m pip install --quiet --disable-pip-version-check -r tests/spark/edges.txt
+	build/edges/bin/python -m pytest -m slow tests/spark/test_edges.py
 
 check: setup ## run every check that is not a test: format, lint, types, stubs, clippy
 	$(BIN)/ruff format --check .

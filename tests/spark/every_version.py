@@ -35,6 +35,8 @@ def batch(spark: SparkSession, orders: Path) -> None:
     table = reader.load(str(orders))
     assert table.count() == 100
     assert table.where("tag = 't1'").count() == 25
+    text = "SELECT tag, count(*) n FROM {q} WHERE tag <> 't0' GROUP BY tag"
+    assert [row.n for row in penstock.spark.sql(spark, text, q=orders).collect()] == [25] * 3
     assert reader.option("pushdown", "true").load(str(orders)).where("tag = 't1'").count() == 25
     kafka = spark.read.format("penstock").option("layout", "kafka").load(str(orders))
     assert [row.value for row in kafka.orderBy("offset").limit(2).collect()] == [b"0", b"1"]

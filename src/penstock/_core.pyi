@@ -922,6 +922,12 @@ class VqsHeader:
     def publish(self) -> Publish:
         """How the end becomes visible."""
 
+    def mirror(self) -> Mirror:
+        """Where a group's acks are shown."""
+
+    def follow(self, segment: Segment, shows: bool) -> None:
+        """The ring as it is now: acks are shown in its header if `shows`, else none is."""
+
     def free(self, segment: Segment, head: int, synced: bool, since: int | None = None) -> int:
         """Gives everything before `head` back; answers how many messages that were.
 

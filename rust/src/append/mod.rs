@@ -156,7 +156,7 @@ impl Writer {
         if !is_rolled {
             let reserved = if reserved == ROLLING { tail } else { reserved };
             let batch = Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: 0 };
-            self.publish.settle(segment, &batch, reserved)?;
+            control.publish_end(tail, || self.publish.settle(segment, &batch, reserved))?;
         }
         if !self.is_mid_roll() && !self.is_sealing {
             control.reserve(tail, next_number); // Else a roll follows, and whoever dies in it too.
@@ -407,8 +407,11 @@ impl Writer {
             // frames' check whether the word was stored, and a torn batch is never seen.
             journal.note(control, segment, &batch).map_err(Obstacle::Io)?;
         }
-        if !(self.is_always && self.publish.is_word()) {
-            self.publish.publish(segment, &batch).map_err(Obstacle::Io)?;
+        let publish = || self.publish.publish(segment, &batch).map(|()| true);
+        match self.publish.is_word() {
+            false => publish().map(drop).map_err(Obstacle::Io)?,
+            true if self.is_always => {} // Its sync does.
+            true => control.publish_end(batch.end, publish).map_err(Obstacle::Io)?,
         }
         control.advance(batch.end, batch.next_number);
         *low = batch.end;

@@ -66,7 +66,8 @@ impl Writer {
         let next_number = control.next_number();
         let batch =
             Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: self.now() };
-        let begun = self.publish.begin(&state.segment, &batch, base);
+        let begin = || self.publish.begin(&state.segment, &batch, base);
+        let begun = control.publish_end(tail, begin);
         begun.map_err(|error| errors::os(error, state.segment.path()))?;
         // Before the tail: a reader never looks for what is in the new one in the old.
         control.map().publish64(crate::shared::control::at::SEGMENT_BASE, base);

@@ -119,9 +119,9 @@ impl Writer {
         if last.is_stale() {
             Ok(()) // Whoever replaced the file has stored its end there.
         } else if is_tail && !control.is_unfinished() {
-            self.publish.publish(last, batch)
+            control.publish_end(batch.end, || self.publish.publish(last, batch).map(|()| true))
         } else {
-            self.publish.publish_behind(last, batch)
+            control.publish_end(batch.end, || self.publish.publish_behind(last, batch))
         }
     }
 

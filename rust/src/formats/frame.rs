@@ -296,13 +296,14 @@ pub trait Publish: Send + Sync {
     }
 
     /// The same for a word, by a sync, when there is more behind it already: frames, an end that was
-    /// published further on, another segment. None of that may be undone.
+    /// published further on, another segment. None of that may be undone. Whether the word was
+    /// stored.
     fn publish_behind(
         &self,
         _segment: &crate::segment::Segment,
         _batch: &Batch,
-    ) -> std::io::Result<()> {
-        Ok(())
+    ) -> std::io::Result<bool> {
+        Ok(false)
     }
 
     /// Syncs what `publish` stored, where that is another file than the segment.
@@ -311,14 +312,15 @@ pub trait Publish: Send + Sync {
     }
 
     /// A new segment begins at `base`, and `old` has ended at `batch.end`. Its name is in place and
-    /// nobody was told yet. Where every put is synced, its frames are on the disk.
+    /// nobody was told yet. Where every put is synced, its frames are on the disk. Whether a word
+    /// that is the format's end was stored.
     fn begin(
         &self,
         _old: &crate::segment::Segment,
         _batch: &Batch,
         _base: u64,
-    ) -> std::io::Result<()> {
-        Ok(())
+    ) -> std::io::Result<bool> {
+        Ok(false)
     }
 
     /// The end as the format's own file has it, where other programs may move it too: whoever
@@ -334,13 +336,13 @@ pub trait Publish: Send + Sync {
     }
 
     /// An appender died: nothing at or above `batch.end` counts. Bytes up to `reserved` may have
-    /// been touched.
+    /// been touched. Whether a word that is the format's end was stored.
     fn settle(
         &self,
         segment: &crate::segment::Segment,
         batch: &Batch,
         reserved: u64,
-    ) -> std::io::Result<()>;
+    ) -> std::io::Result<bool>;
 }
 
 /// What one append added.

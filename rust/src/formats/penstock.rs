@@ -520,8 +520,8 @@ impl Publish for SizeWord {
         Ok(())
     }
 
-    fn settle(&self, segment: &Segment, batch: &Batch, reserved: u64) -> std::io::Result<()> {
+    fn settle(&self, segment: &Segment, batch: &Batch, reserved: u64) -> std::io::Result<bool> {
         segment.zero(batch.end, reserved);
-        Ok(())
+        Ok(false)
     }
 }

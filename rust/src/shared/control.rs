@@ -42,6 +42,8 @@ pub mod at {
     pub const HEAD: usize = 88;
     pub const HEAD_NUMBER: usize = 96;
     pub const TAIL_CHECK: usize = 104;
+    pub const PUBLISHING: usize = 112;
+    pub const PUBLISHED: usize = 120;
     pub const WAITERS: usize = 128;
     pub const EVENT: usize = 132;
     pub const DIRTY: usize = 136;
@@ -258,6 +260,25 @@ impl Control {
         self.map.publish64(at::TAIL, tail);
         self.map.publish64(at::TAIL_CHECK, !tail);
         self.map.publish64(at::NEXT_NUMBER, number);
+    }
+
+    /// Does `publish`, which stores that the queue ends at `end` in a file of the format's own, and
+    /// says whether it did. The end that stands there is one of two words, whenever we die: any
+    /// other one is another program's. With the append lock held.
+    #[inline]
+    pub fn publish_end(
+        &self,
+        end: u64,
+        publish: impl FnOnce() -> std::io::Result<bool>,
+    ) -> std::io::Result<()> {
+        self.map.publish64(at::PUBLISHING, end);
+        match publish()? {
+            true => self.map.publish64(at::PUBLISHED, end),
+            false => {
+                self.map.publish64(at::PUBLISHING, self.word(at::PUBLISHED).load(Ordering::Relaxed))
+            }
+        }
+        Ok(())
     }
 
     /// Whether the tail is one that someone has stored. Whoever died between the tail and its check
@@ -551,6 +572,8 @@ impl Shared {
             (at::SEGMENT_BASE, segment_base),
             (at::HEAD, head),
             (at::HEAD_NUMBER, head_number),
+            (at::PUBLISHING, tail),
+            (at::PUBLISHED, tail),
             // What was not synced may be in a file whose name was not synced either.
             (at::NAMED_BASE, if durable < tail { 0 } else { segment_base }),
             (at::BOOT, boot),

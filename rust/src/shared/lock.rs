@@ -238,6 +238,12 @@ impl Life {
         Err(io::Error::other(Hindrance::Busy))
     }
 
+    /// Takes the word if it is given back in a moment; nobody is waited for who is dead or frozen.
+    pub fn hold_briefly<'a>(&'a self, word: &'a AtomicU32) -> Option<Held<'a>> {
+        let held = Held::new(self, word, self.spin(word)?);
+        if self.is_over() { None } else { Some(held) }
+    }
+
     /// Frees the word and wakes one sleeper; a word that another has taken over meanwhile stays
     /// his. The exchange is a full fence: stores before it are visible to whoever registers as a
     /// waiter after it.

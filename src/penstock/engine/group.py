@@ -168,6 +168,7 @@ class Group:
         entered = self.queue.store.format.own_leases(self.name) if own is not None else []
         if self.options.native_cursor:
             self.queue.store.format.note_group(self.name, self.options)
+        self.queue.store.format.regroup()
         self.core = self._open_core(start, entered)
         if self.core.is_gone:
             # Whoever was about to delete or rename it died. The sign is for those who were there.
@@ -468,11 +469,12 @@ class Group:
         exclusive.remove(self.folder)
         if self.options.native_cursor:
             self.queue.store.format.drop_group(self.name)
+        self.queue.store.format.regroup()
 
     def rename(self, name: str) -> None:
         """Gives the group another name. Leases end; other handles on it get `GroupError`."""
         folder = folder_of(self.queue, name)
-        if self.queue.store.format.mirror(self.name) is not None:
+        if self.name in self.queue.store.format.own_groups():
             raise GroupError(
                 f"format {self.queue.store.format.name} itself keeps group {self.name!r}"
             )

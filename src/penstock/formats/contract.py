@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol
 
 from penstock import _core
 from penstock.errors import UnsupportedError
+from penstock.formats import past
 from penstock.formats.known_damage import SetAside
 from penstock.formats.past import Past
 from penstock.formats.segment_list import SegmentList
@@ -254,9 +255,30 @@ class Format(ABC):
     def believed(self, seen: object) -> control.Words | None:
         """The shared words, if they say where a queue ends that this process only reads."""
         words = control.peek(self.sidecar)
+        if words is not None and words.is_clean and past.is_foreign_now(self, words):
+            return None
         if words is None or words.is_clean or _core.Shared.is_open(self.sidecar):
             return words
         return None  # Whoever left them so could not vouch for them: the files are looked at.
+
+    def is_passed(self) -> bool:
+        """Whether another program has gone on from our last word, and nobody of ours has been there
+        since: what we noted beside frames may then be about others than those that are there."""
+        words = None if self.is_live else control.peek(self.sidecar)
+        if words is None or words.is_clean or _core.Shared.is_open(self.sidecar):
+            return False
+        return past.is_foreign_now(self, words)
+
+    def forget_passed_sides(self, past: Past) -> None:
+        """What we noted beside frames that were never published counts for nothing where another
+        program has written its own over them. Alone, for recovery."""
+        words = past.words
+        if words is None or not past.is_foreign:
+            return
+        for info in self.list_segments():
+            is_noted = any(path.exists() for path in side_files.paths(self.sidecar, info.base))
+            if info.base == words.segment_base and info.path.exists() and is_noted:
+                self.open_segment(info, writable=True).recover_sides(min(words.published))
 
     def end_now(self) -> End | None:
         """Asked for before the shared words are read: a format takes over here what another
@@ -400,6 +422,10 @@ class Format(ABC):
 
     def note_group(self, group: str, options: GroupOptions) -> None:
         """A group was opened or changed: formats that keep its options themselves do so here."""
+
+    def regroup(self) -> None:
+        """A group was opened, made or deleted: for formats in which it matters how many there are.
+        Alone, under the opening lock."""
 
     def own_place(self, group: str, progress: Progress) -> int | None:
         """What the format's own file says of a group whose progress is this, if only we write it;

@@ -104,6 +104,17 @@ def of(queue: Described) -> Past:
     return Past(cause, words, queue.is_foreign(words))
 
 
+def is_foreign_now(queue: Described, words: control.Words) -> bool:
+    """Whether a program that is not ours has written since `words`, for whoever only looks: others
+    may have the queue open, and then both change while they are compared."""
+    while queue.is_foreign(words):
+        again = control.peek(queue.sidecar)
+        if again is None or again == words:
+            return True
+        words = again
+    return False
+
+
 def _cause_of(words: control.Words, run: int) -> Cause:
     if words.is_clean and not words.is_poisoned:
         return Cause.CLOSED

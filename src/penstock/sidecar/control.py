@@ -32,7 +32,8 @@ CONTROL = Layout(
     Field("head", "Q", "oldest kept offset"),
     Field("head_number", "Q", "number of the oldest kept message"),
     Field("tail_check", "Q", "the tail's complement: a tail that nobody stored is known by it"),
-    Field("pad1", "16x", ""),
+    Field("publishing", "Q", "what the end in the format's own file is about to be"),
+    Field("published", "Q", "what it is, by our own hand; where it is a word of its own"),
     Field("waiters", "I", "how many sleep on `event`"),
     Field("event", "I", "raised to wake them"),
     Field("dirty", "I", "raised when the keepers have something to do"),
@@ -54,6 +55,7 @@ CONTROL = Layout(
 LAYOUTS = (CONTROL,)
 
 
+USER_WORDS = struct.Struct("<16Q")
 ROLLING = 2**64 - 1
 """`reserved_end` while a new segment is named."""
 
@@ -77,6 +79,10 @@ class Words:
     """Where the head was being moved to, in a format that does so in several stores."""
     is_clean: bool
     is_poisoned: bool
+    published: frozenset[int] = frozenset()
+    """The ends that the format's own file may have from us; any other is another program's."""
+    user: tuple[int, ...] = ()
+    """The first words of the format's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +133,9 @@ def _read(sidecar: Path) -> bytes | None:
     return raw if len(raw) == CONTROL.size and raw[:8] == b"PENSTCTL" else None
 
 
-def _moving_head(user: bytes) -> int | None:
+def _moving_head(user: tuple[int, ...]) -> int | None:
     """The head that is to be, by the first words of the format's own: 1, and then that."""
-    is_moving, head = (int.from_bytes(user[at : at + 8], "little") for at in (0, 8))
-    return head if is_moving == 1 else None
+    return user[1] if user[0] == 1 else None
 
 
 def _words(word: dict[str, Any], is_clean: bool) -> Words:
@@ -138,11 +143,14 @@ def _words(word: dict[str, Any], is_clean: bool) -> Words:
     rest = (word["head"], word["head_number"], word["durable"])
     # An orderly close vouches for `next_number` itself; what was reserved it does not cover.
     is_reserved = not is_clean and word["reserved_end"] == word["tail"]
+    user = USER_WORDS.unpack_from(word["user"])
     return Words(
         word["boot"], *found, *rest,
         last_number=word["reserved_number"] if is_reserved else word["next_number"],
         reserved_end=word["reserved_end"],
-        next_head=_moving_head(word["user"]) or word["head"],
+        next_head=_moving_head(user) or word["head"],
         is_clean=is_clean,
         is_poisoned=word["poison"] != 0,
+        published=frozenset((word["publishing"], word["published"])),
+        user=user,
     )  # fmt: skip

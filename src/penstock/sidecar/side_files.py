@@ -64,6 +64,11 @@ def folders(sidecar: Path, wanted: dict[str, bool], *, live: bool, covers: bool)
     return found | {"covers": covers} if found else found
 
 
+def paths(sidecar: Path, base: int) -> list[Path]:
+    """Where notes about the segment at `base` are, if there are any."""
+    return [sidecar / kind / f"{base:020d}{suffix}" for kind, suffix in KINDS.items()]
+
+
 def trim(sidecar: Path, head: int) -> None:
     """Removes files that only speak of offsets below `head`."""
     for kind, suffix in KINDS.items():

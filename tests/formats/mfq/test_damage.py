@@ -153,8 +153,9 @@ def test_what_readers_were_shown_before_a_kill_stays(tmp_path: Path) -> None:
         copy_as_killed(path, cut)
     Twin(cut).set("producer.offset", synced)
     with (cut / ".penstock" / "control").open("r+b") as stream:
-        stream.seek(CONTROL.offset_of("durable"))
-        stream.write(synced.to_bytes(8, "little"))
+        for word in ("durable", "publishing", "published"):
+            stream.seek(CONTROL.offset_of(word))
+            stream.write(synced.to_bytes(8, "little"))
     assert read(cut) == [b"synced", b"shown"]
     with Queue(cut, create=False) as again:
         assert [message.body for message in again.scan()] == [b"synced", b"shown"]

@@ -10,6 +10,7 @@ import pytest
 from penstock import ManualClock, Queue
 from penstock.formats.values import SegmentInfo
 from penstock.options import DurabilityName
+from penstock.sidecar.control import CONTROL
 from tests.formats.mfq.twin import Twin
 
 SIZE = 64
@@ -163,5 +164,9 @@ def test_a_queue_is_opened_while_its_offset_waits_for_a_sync(tmp_path: Path) -> 
         queue.store.trim(queue.offsets().tail)
         offset = path / "offset" / "producer.offset"
         offset.write_bytes(bytes(8))  # Of a put at `always`, which stores it when it is synced.
+        with (path / ".penstock" / "control").open("r+b") as control:
+            for word in ("publishing", "published"):
+                control.seek(CONTROL.offset_of(word))
+                control.write(bytes(8))
         with Queue(path, **options) as other, Queue(path, read_only=True) as reader:
             assert other.offsets().tail == reader.offsets().tail == queue.offsets().tail

@@ -117,7 +117,9 @@ def test_what_readers_were_shown_before_a_kill_stays(layout: str, tmp_path: Path
         queue.put(b"shown", id="id-1", tag="t")
         copy_as_killed(path, cut)
     (cut / "mq.idx").rename(cut / "cut.idx").write_bytes(index)
-    poke(cut / ".penstock" / "control", CONTROL.offset_of("durable"), synced.to_bytes(8, "little"))
+    for word in ("durable", "publishing", "published"):
+        at = CONTROL.offset_of(word)
+        poke(cut / ".penstock" / "control", at, synced.to_bytes(8, "little"))
     with Queue(cut, read_only=True) as queue:
         assert bodies(queue) == [b"synced", b"shown"]
     with Queue(cut, create=False) as queue:

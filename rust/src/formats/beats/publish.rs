@@ -70,8 +70,8 @@ impl Publish for FileEnd {
         self.seal.as_ref().map_or(Ok(()), |key| self.note(key, segment, batch))
     }
 
-    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<()> {
-        cut(segment, batch.end)
+    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<bool> {
+        cut(segment, batch.end).map(|()| false)
     }
 }
 
@@ -150,13 +150,13 @@ impl Publish for StreamEnd {
         region::write_at(&open.file, COUNT_AT, &open.frames.to_le_bytes())
     }
 
-    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<()> {
-        cut(segment, batch.end)
+    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<bool> {
+        cut(segment, batch.end).map(|()| false)
     }
     /// Makes the plain copy, empty: whoever made it later could hide a segment that was filled and
     /// closed by then. One that is there is a dead holder's, of a segment that never was.
-    fn begin(&self, _: &Segment, _: &Batch, base: u64) -> std::io::Result<()> {
+    fn begin(&self, _: &Segment, _: &Batch, base: u64) -> std::io::Result<bool> {
         let copy = self.copies.join(format!("{}.plain", base >> POSITION_BITS));
-        region::set_len(&region::open_or_create(&copy)?, self.header_bytes)
+        region::set_len(&region::open_or_create(&copy)?, self.header_bytes).map(|()| false)
     }
 }

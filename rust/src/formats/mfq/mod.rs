@@ -205,14 +205,15 @@ fn clear_next(segment: &Segment, end: u64) {
 impl Publish for ProducerOffset {
     fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
         clear_next(segment, batch.end);
-        self.publish_behind(segment, batch)
+        self.publish_behind(segment, batch).map(drop)
     }
 
-    fn publish_behind(&self, _segment: &Segment, batch: &Batch) -> std::io::Result<()> {
-        if self.0.get() < batch.end {
+    fn publish_behind(&self, _segment: &Segment, batch: &Batch) -> std::io::Result<bool> {
+        let is_behind = self.0.get() < batch.end;
+        if is_behind {
             self.0.set(batch.end);
         }
-        Ok(())
+        Ok(is_behind)
     }
 
     fn is_word(&self) -> bool {
@@ -227,16 +228,16 @@ impl Publish for ProducerOffset {
         Some(self.0.get())
     }
 
-    fn settle(&self, segment: &Segment, batch: &Batch, reserved: u64) -> std::io::Result<()> {
+    fn settle(&self, segment: &Segment, batch: &Batch, reserved: u64) -> std::io::Result<bool> {
         let end = self.0.get();
         if end > reserved {
-            return Ok(()); // Another program has gone on from there.
+            return Ok(false); // Another program has gone on from there.
         }
         if end > batch.end {
             self.0.set(batch.end);
         }
         segment.zero(batch.end, reserved);
-        Ok(())
+        Ok(end > batch.end)
     }
 }
 

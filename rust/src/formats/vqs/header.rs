@@ -5,11 +5,16 @@
 //! which is written and synced after the frames and before anyone relies on them, and before ring
 //! space that it gives up is used again. Two slots, written in turn, each with its checksum
 //! (`penstock.formats.vqs.layouts` declares the table).
+//!
+//! The original pops from where the header says. So, where one group is all there is, the header
+//! follows its acks at once, though the space is given back later, by a keeper: the head that the
+//! header shows is then ahead of the head. Both slots of it stand in the control block, so that
+//! whoever finds the header after a kill knows what we may have stored there.
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 
@@ -18,6 +23,7 @@ use crate::bytes::words;
 use crate::errors;
 use crate::files::region;
 use crate::formats::frame::{Batch, Publish};
+use crate::group::{Mirror, PyMirror};
 use crate::segment::{PyPublish, PySegment, Segment};
 use crate::shared::control::{Control, Shared, at};
 use crate::shared::lock::{Held, patiently};
@@ -36,6 +42,13 @@ const READY_BYTES: usize = 2 << 20;
 const MOVING: usize = at::USER;
 const MOVING_HEAD: usize = at::USER + 8;
 const MOVING_NUMBER: usize = at::USER + 16;
+/// The head that the header shows: which of two slots counts, and the slots, offset and number.
+const SHOWN: usize = at::USER + 24;
+const SHOWN_SLOTS: usize = at::USER + 32;
+/// 1: one group is all there is, and its acks are shown.
+const SHOWS: usize = at::USER + 64;
+/// So many messages at most are shown as done at a time, with the append lock held.
+const SHOWN_AT_ONCE: usize = 1024;
 
 /// Where a ring begins and ends.
 #[derive(Clone, Copy)]
@@ -68,6 +81,8 @@ pub struct RingHeader {
     meta: Option<Mapping>,
     intent: Mapping,
     is_always: bool,
+    /// The ring, for whoever acks.
+    ring: Mutex<Option<Arc<Segment>>>,
     /// Pages before this offset were made ready for the tail to come; of this process alone.
     ready: AtomicU64,
 }
@@ -105,7 +120,7 @@ impl RingHeader {
         if control.is_unfinished() {
             let (tail, number) = control.settled();
             control.advance(tail, number);
-            self.put_right(segment, tail, number)?;
+            control.publish_end(tail, || self.put_right(segment, tail, number))?;
             control.reserve(tail, number);
         }
         Ok(())
@@ -116,20 +131,84 @@ impl RingHeader {
     }
 
     /// Under the append lock, after its holder died.
-    fn put_right(&self, segment: &Segment, tail: u64, number: u64) -> io::Result<()> {
+    fn put_right(&self, segment: &Segment, tail: u64, number: u64) -> io::Result<bool> {
         let file = segment.map().ok_or_else(missing)?.file();
         if region::inode(file)? != region::inode(&region::open(segment.path(), false)?)? {
             // It died between the rename of a resized file and telling the others.
             self.control.map().word64(at::GENERATION).fetch_add(1, Ordering::AcqRel);
-            return Ok(());
+            return Ok(false);
         }
-        self.store(segment, &self.extent(tail, number))
+        self.store(segment, &self.extent(tail, number)).map(|()| true)
     }
 
     fn store(&self, segment: &Segment, extent: &Extent) -> io::Result<()> {
-        let raw = extent.words(segment).ok_or_else(missing)?;
-        let map = self.meta.as_ref().or(segment.map()).ok_or_else(missing)?;
-        map.store(WORDS_AT, &raw).ok_or_else(missing)
+        let mut shown = *extent;
+        let (head, head_number) = self.shown();
+        if (extent.head..=extent.tail).contains(&head) {
+            (shown.head, shown.head_number) = (head, head_number);
+        }
+        self.store_words(segment, &shown.words(segment).ok_or_else(missing)?)
+    }
+
+    fn header<'a>(&'a self, segment: &'a Segment) -> io::Result<&'a Mapping> {
+        self.meta.as_ref().or(segment.map()).ok_or_else(missing)
+    }
+
+    fn store_words(&self, segment: &Segment, raw: &[u8; 16]) -> io::Result<()> {
+        self.header(segment)?.store(WORDS_AT, raw).ok_or_else(missing)
+    }
+
+    /// Offset and number of the oldest message that the header shows. With the append lock held.
+    fn shown(&self) -> (u64, u64) {
+        let slot = SHOWN_SLOTS + (self.word(SHOWN) & 1) as usize * 16;
+        let (head, number) = (self.control.head(), self.word(at::HEAD_NUMBER));
+        match self.word(slot) {
+            offset if offset >= head => (offset, self.word(slot + 8)),
+            _ => (head, number),
+        }
+    }
+
+    /// Lets the header show that everything before `head` is done; the end that it shows stays. With
+    /// the append lock held.
+    fn show(&self, segment: &Segment, head: u64) -> io::Result<()> {
+        let control = &*self.control;
+        if control.is_unfinished() || self.word(MOVING) != 0 || segment.is_stale() {
+            return Ok(()); // Whoever puts that right stores the header anew.
+        }
+        let ring = segment.ring().ok_or_else(missing)?.len();
+        let mut raw: [u8; 16] = self
+            .header(segment)?
+            .get(WORDS_AT, 16)
+            .and_then(|raw| raw.try_into().ok())
+            .ok_or_else(missing)?;
+        let word = |at| words::u32_le(&raw, at).map(u64::from).ok_or_else(missing);
+        let (before, number_before) = self.shown();
+        let (end, count) = (before + ring.saturating_sub(word(0)?), word(4)?);
+        if words::small(segment.position(before)) != words::u32_le(&raw, 8).unwrap_or_default() {
+            return Ok(());
+        }
+        let (mut at, mut number) = match head < before {
+            true => (control.head(), self.word(at::HEAD_NUMBER)),
+            false => (before, number_before),
+        };
+        for _ in 0..SHOWN_AT_ONCE {
+            let Some(size) = segment.size_at(at, end).filter(|_| at < head.min(end)) else { break };
+            (at, number) = (at + size as u64, number + 1);
+        }
+        if at == before || at > head.min(end) {
+            return Ok(());
+        }
+        let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        words::put_u32_le(&mut raw, 0, small(ring.saturating_sub(end - at)));
+        words::put_u32_le(&mut raw, 4, small((count + number_before).saturating_sub(number)));
+        words::put_u32_le(&mut raw, 8, words::small(segment.position(at)));
+        let map = control.map();
+        let next = (self.word(SHOWN) & 1) ^ 1;
+        map.publish64(SHOWN_SLOTS + next as usize * 16, at);
+        map.publish64(SHOWN_SLOTS + next as usize * 16 + 8, number);
+        self.store_words(segment, &raw)?;
+        map.publish64(SHOWN, next);
+        Ok(())
     }
 
     /// Both words of the head, so that a successor can finish what was begun.
@@ -223,7 +302,7 @@ impl RingHeader {
         let held = self.lock(segment)?;
         self.move_head(head, number);
         let extent = self.extent(control.tail(), control.next_number());
-        self.store(segment, &extent)?;
+        control.publish_end(extent.tail, || self.store(segment, &extent).map(|()| true))?;
         drop(held);
         control.signal();
         Ok(freed)
@@ -263,6 +342,19 @@ impl RingHeader {
     }
 }
 
+impl Mirror for RingHeader {
+    /// If others append just now this is left to the next ack, or to a keeper.
+    fn store(&self, cursor: u64, _next: u64) -> io::Result<()> {
+        let control = &*self.control;
+        let ring = self.ring.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let Some(segment) = ring.filter(|_| self.word(SHOWS) != 0) else { return Ok(()) };
+        match control.life().hold_briefly(control.lock_word()) {
+            Some(_held) if self.word(SHOWS) != 0 => self.show(&segment, cursor),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Publish for RingHeader {
     fn publish(&self, segment: &Segment, batch: &Batch) -> io::Result<()> {
         self.make_ready(segment, batch.end);
@@ -281,7 +373,7 @@ impl Publish for RingHeader {
         self.note(segment, &self.extent(batch.end, batch.next_number))
     }
 
-    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> io::Result<()> {
+    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> io::Result<bool> {
         self.put_right(segment, batch.end, batch.next_number)
     }
 }
@@ -315,6 +407,7 @@ impl PyRingHeader {
             meta,
             intent,
             is_always: always,
+            ring: Mutex::new(None),
             ready: AtomicU64::new(0),
         })))
     }
@@ -322,6 +415,24 @@ impl PyRingHeader {
     /// How the end becomes visible.
     fn publish(&self) -> PyPublish {
         PyPublish(Arc::clone(&self.0) as Arc<dyn Publish>)
+    }
+
+    /// Where a group's acks are shown.
+    fn mirror(&self) -> PyMirror {
+        PyMirror(Arc::clone(&self.0) as Arc<dyn Mirror>)
+    }
+
+    /// The ring as it is now: acks are shown in its header if `shows`, else none is.
+    fn follow(&self, py: Python<'_>, segment: &PySegment, shows: bool) -> PyResult<()> {
+        let (header, segment) = (&self.0, &segment.0);
+        *header.ring.lock().unwrap_or_else(|e| e.into_inner()) = Some(Arc::clone(segment));
+        let follow = || {
+            let _held = header.lock(segment)?;
+            header.control.map().publish64(SHOWS, u64::from(shows));
+            if shows { Ok(()) } else { header.show(segment, header.control.head()) }
+        };
+        let followed = patiently(py, header.control.life(), follow)?;
+        followed.map_err(|error| errors::os(error, segment.path()))
     }
 
     /// Gives everything before `head` back; answers how many messages that were. With `synced`

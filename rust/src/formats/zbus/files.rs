@@ -161,11 +161,11 @@ impl Publish for EndWord {
         self.0.set_end(block, batch.end - segment.base(), batch)
     }
 
-    fn publish_behind(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+    fn publish_behind(&self, segment: &Segment, batch: &Batch) -> std::io::Result<bool> {
         let (index, end) = (&self.0, batch.end.saturating_sub(segment.base()));
         match index.last(segment.base()) {
-            Ok(block) if index.end(block) < end => index.set_end(block, end, batch),
-            _ => Ok(()), // Whoever began the next block has ended this one.
+            Ok(block) if index.end(block) < end => index.set_end(block, end, batch).map(|()| true),
+            _ => Ok(false), // Whoever began the next block has ended this one.
         }
     }
 
@@ -177,7 +177,7 @@ impl Publish for EndWord {
         region::sync(self.0.map.file())
     }
 
-    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<()> {
+    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<bool> {
         let index = &self.0;
         let (start, count) = index.blocks();
         // It may have died while it began the next block, before anyone was told.
@@ -188,10 +188,10 @@ impl Publish for EndWord {
             index.set_block_count(count - 1);
         }
         let block = index.last(segment.base())?;
-        index.set_end(block, batch.end - segment.base(), batch)
+        index.set_end(block, batch.end - segment.base(), batch).map(|()| true)
     }
 
-    fn begin(&self, old: &Segment, batch: &Batch, base: u64) -> std::io::Result<()> {
+    fn begin(&self, old: &Segment, batch: &Batch, base: u64) -> std::io::Result<bool> {
         let index = &self.0;
         let block = index.last(old.base())?;
         // Ending it is no write: its time stays that of its last message.
@@ -208,7 +208,7 @@ impl Publish for EndWord {
         // The entry before the count: a count that is ahead would show a block of zeros.
         index.map.store(Index::entry_at(block + 1), &entry);
         index.set_block_count(count + 1);
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import CorruptError, OptionError, UnsupportedError
-from penstock.formats import recovering
+from penstock.formats import known_damage, recovering
 from penstock.formats.contract import Format
 from penstock.formats.mfq import layouts, segments
 from penstock.formats.mfq.segments import CONSUMER, PRODUCER, read_offset, write_offset
@@ -106,7 +106,7 @@ class MfqFormat(Format):
         if infos and producer < infos[0].base and not is_ours:
             path = segments.offset_path(self.path, PRODUCER)
             raise CorruptError(path, 0, f"offset {producer}", f"at least {infos[0].base}, the head")
-        if consumer > producer and not is_ours:
+        if consumer > producer and not is_ours and self._said_end() < consumer:
             path = segments.offset_path(self.path, CONSUMER)
             raise CorruptError(path, 0, f"offset {consumer}", f"at most the producer's, {producer}")
 
@@ -125,12 +125,15 @@ class MfqFormat(Format):
         """Named by its base."""
         return segments.segment_path(self.path, base)
 
-    def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
+    def open_segment(
+        self, info: SegmentInfo, *, writable: bool, sided: bool = True
+    ) -> _core.Segment:
         """Maps it."""
         segments.check_size(info)
         frames = _core.mfq_frames(info.size)
+        beside = self.side_files() if sided and not self.is_passed() else {}
         return _core.Segment(
-            info.path, info.base, 0, frames, end=info.end, writable=writable, **self.side_files()
+            info.path, info.base, 0, frames, end=info.end, writable=writable, **beside
         )
 
     def publisher(self) -> _core.Publish:
@@ -187,18 +190,16 @@ class MfqFormat(Format):
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
     def seen_end(self) -> int:
-        """`producer.offset`."""
-        return read_offset(self.path, PRODUCER)
+        """Where it ends by the format's own two words."""
+        return self._said_end()
 
     def believed(self, seen: object) -> control.Words | None:
         """The shared words, unless another program has moved `producer.offset` since."""
         assert isinstance(seen, int)
-        words = control.peek(self.sidecar)
+        words = super().believed(seen)
         if words is None or words.is_poisoned or words.tail < seen:
             return None
-        if words.is_clean:
-            return words if words.tail == seen else None
-        return words if _core.Shared.is_open(self.sidecar) else None
+        return words if not words.is_clean or words.tail == seen else None
 
     def end_now(self) -> None:
         """Another program may have appended."""
@@ -227,14 +228,10 @@ class MfqFormat(Format):
     _has_noted: bool = False
 
     def is_foreign(self, words: control.Words) -> bool:
-        """Whether `producer.offset` says what we never stored there.
-
-        While we have the queue open it may lag behind: that of a put is stored by its sync.
-        """
-        producer = read_offset(self.path, PRODUCER)
+        """Whether `producer.offset` says what we never stored there."""
         if words.is_clean:
-            return producer != words.tail
-        return not (words.durable <= producer <= words.tail or producer == words.reserved_end)
+            return self._said_end() != words.tail
+        return read_offset(self.path, PRODUCER) not in words.published
 
     def find_end(self, past: Past) -> End:
         """Walks the last segment up to `producer.offset`: the last whole frame is the end."""
@@ -258,7 +255,7 @@ class MfqFormat(Format):
         for last in later or held[-1:]:
             is_newest = last is held[-1]
             start = durable if last.base <= durable <= last.base + last.size else last.base
-            segment = self.store.open_whole(replace(last, end=None), writable=False)
+            segment = self._opened_to_walk(replace(last, end=None), past)
             end = producer if is_newest or last.end is None else last.end
             limit = min(end, last.base + last.size)
             covered = past.is_stopped and self._has_checksums(last)
@@ -284,6 +281,15 @@ class MfqFormat(Format):
             tuple(dropped),
         )
 
+    def _opened_to_walk(self, info: SegmentInfo, past: Past) -> _core.Segment:
+        """Where another program has gone on from our last word, it has written over frames that we
+        never published: what we noted of those says nothing about its own."""
+        if not past.is_foreign:
+            return self.store.open_whole(info, writable=False)
+        segment = self.open_segment(info, writable=False, sided=False)
+        known_damage.mark(segment, self.store.set_aside)
+        return segment
+
     def _has_checksums(self, info: SegmentInfo) -> bool:
         """Whether a frame without one was never synced."""
         is_checked = not (self.sidecar / UNCHECKED).exists()
@@ -298,10 +304,28 @@ class MfqFormat(Format):
         Nor less than what readers were shown: at `always` the word comes after the sync, and who
         is killed before that has lost nothing.
         """
-        producer = read_offset(self.path, PRODUCER)
+        producer = read_offset(self.path, PRODUCER) if past.is_stopped else self._said_end()
         if past.words is None:
             return producer
-        return max(producer, past.words.tail if past.is_killed else past.durable)
+        is_ours = past.is_killed and not past.is_foreign
+        return max(producer, past.words.tail if is_ours else past.durable)
+
+    def _said_end(self) -> int:
+        """`producer.offset`, or `consumer.offset` where whole frames lead on to that.
+
+        A consumer never looks at the producer's word: what a producer wrote that was killed before
+        it stored the word is a message to it, and once it was consumed there is no way back.
+        """
+        # In this order: a consumer that follows its producer closely is never ahead of it.
+        consumer, producer = (read_offset(self.path, name) for name in (CONSUMER, PRODUCER))
+        at = producer
+        for info in self.list_segments() if consumer > producer else ():
+            last = info.base + info.size if info.end is None else info.end
+            if info.base <= at < last:
+                whole = replace(info, end=None)
+                segment = self.open_segment(whole, writable=False, sided=False)
+                at = _core.walk(segment, at, min(consumer, last)).end
+        return at if at == consumer else producer
 
     def recover(self, end: End, past: Past) -> End:
         """Sets both offsets to what is there, syncs what may not be on the disk."""
@@ -320,6 +344,7 @@ class MfqFormat(Format):
                 is_empty = False
         if is_empty:
             segments.make_segment(self.path, self.sidecar, end.tail, self.segment_bytes)
+        self.forget_passed_sides(past)
         self._set_back(PRODUCER, end)
         self._set_back(CONSUMER, end)
         if past.is_poisoned:
@@ -331,7 +356,7 @@ class MfqFormat(Format):
             _core.unlink_file(self.sidecar / UNCHECKED)
         if past.is_closed and words is not None and words.tail == end.tail:
             return end
-        is_ours_alone = words is not None and words.tail >= end.tail
+        is_ours_alone = words is not None and words.tail >= end.tail and not past.is_foreign
         for info in self.list_segments():
             if info.end is not None and info.end <= end.durable:
                 continue

@@ -23,10 +23,13 @@ from penstock.formats.vqs.header import Header
 from penstock.formats.vqs.intent import Intent
 from penstock.formats.vqs.layouts import PAGE_BYTES, STAGES
 from penstock.formats.vqs.resize import resize
-from penstock.options import Durability, QueueOptions
+from penstock.options import Durability, GroupOptions, QueueOptions
 from penstock.sidecar import control, side_files, tree
 
 MAX_COPY_BYTES = 1 << 30
+SHOWN, SHOWN_SLOTS, USER_WORDS = 3, 4, 9
+"""Words of the format's own in the control block (`VqsHeader`): which of two slots says what the
+header shows as its first message, the slots, offset and number, and how many words there are."""
 BASE = 0
 """The only segment begins at offset 0, whatever lap the ring is in."""
 
@@ -51,6 +54,8 @@ class VqsFormat(Format):
 
     header: Header
     vqs: _core.VqsHeader | None = None
+    _followed: int | None = None
+    """The generation of the ring in which acks are shown; none while no group is open."""
     generation: int = -1
     """Of the settings and the file that this process has read."""
 
@@ -94,6 +99,7 @@ class VqsFormat(Format):
         self.given = self.options
         self._turn = threading.RLock()
         """Held by the thread that takes over what another process changed."""
+        self._holding: dict[str, bool] = {}
         self.ages = Ages(self.sidecar)
         self._read_header()
         if -(-self.given.max_bytes // PAGE_BYTES) * PAGE_BYTES == self.ring_bytes:
@@ -203,13 +209,29 @@ class VqsFormat(Format):
     def _position(self, offset: int) -> int:
         return self.stage.start + offset % self.ring_bytes
 
+    def words(self) -> dict[str, int]:
+        """The header's words as everyone who has the queue open agrees on them now."""
+        found = control.peek(self.sidecar)
+        return self._words(self.store.end() if found is None else found)
+
     def _words(self, end: End | control.Words | Intent) -> dict[str, int]:
+        head, number = end.head, end.head_number
+        if isinstance(end, control.Words):
+            head, number = self._shown_heads(end)[0]
         return {
-            "capacity_left": self.ring_bytes - (end.tail - end.head),
-            "count": end.next_number - end.head_number,
-            "read_offset": self._position(end.head),
+            "capacity_left": self.ring_bytes - (end.tail - head),
+            "count": end.next_number - number,
+            "read_offset": self._position(head),
             "write_offset": self._position(end.tail),
         }
+
+    def _shown_heads(self, words: control.Words) -> list[tuple[int, int]]:
+        """Offset and number of the first message that the header shows by our words, and what else
+        we may have stored there last: where acks are shown it is ahead of the head."""
+        which, slots = words.user[SHOWN] & 1, words.user[SHOWN_SLOTS:]
+        found = [(slots[at], slots[at + 1]) for at in (2 * which, 2 - 2 * which)]
+        return [*(slot for slot in found if words.head <= slot[0] <= words.tail),
+                (words.head, words.head_number)]  # fmt: skip
 
     def seen_end(self) -> dict[str, int]:
         """The words of the header."""
@@ -217,30 +239,21 @@ class VqsFormat(Format):
 
     def believed(self, seen: object) -> control.Words | None:
         """The shared words, unless another program has changed the header since we left it."""
-        words = super().believed(seen)
-        if words is None or not words.is_clean:
-            return words
-        if seen != self.header.words or self._words(words) != self.header.words:
+        if seen != self.header.words:
             self._read_header()  # Someone has had the queue open since we looked.
-        return words if self._words(words) == self.header.words else None
+        return super().believed(seen)
 
     def is_foreign(self, words: control.Words) -> bool:
-        """Whether the header says what we never stored there.
-
-        While we have the queue open it may say what an append that was cut short would have ended
-        at; and at `always`, where it is stored by the sync of a put, what was synced.
-        """
+        """Whether the header says what we never stored there."""
         found = header.read_words(self.path, self.stage)
         if words.is_clean:
             return self._words(words) != found
         if not self._is_sound(found):
             return False  # Torn by whoever was killed: it is made anew.
-        begins = {self._position(words.head), self._position(words.next_head)}
-        ends = {self._position(end) for end in (words.tail, words.reserved_end)}
-        since = (found["write_offset"] - self._position(words.durable)) % self.ring_bytes
-        is_between = since <= words.tail - words.durable
-        is_ours = found["write_offset"] in ends or is_between
-        return found["read_offset"] not in begins or not is_ours
+        heads = [words.next_head, *(head for head, _ in self._shown_heads(words))]
+        begins = {self._position(head) for head in heads}
+        ends = {self._position(end) for end in words.published}
+        return found["read_offset"] not in begins or found["write_offset"] not in ends
 
     def _is_sound(self, words: dict[str, int]) -> bool:
         """Whether the header's words fit together: any program that is done leaves them so."""
@@ -266,6 +279,7 @@ class VqsFormat(Format):
         if not past.is_stopped and not is_older:
             if past.is_foreign:
                 return self._end_of_header(known)
+            known = self._with_head_shown(known)
             tail, number = self._shown(known)
             durable = min(known.durable, tail)
             return End(tail, number, BASE, known.head, known.head_number, durable)
@@ -277,6 +291,12 @@ class VqsFormat(Format):
             return end
         found, at = f"{lost} bytes that were not synced", self._position(end.tail)
         return replace(end, dropped=(Damage(self.data_path, at, lost, found, "whole records"),))
+
+    def _with_head_shown(self, known: control.Words) -> control.Words:
+        """What the header shows as done is done, and given back by whoever recovers."""
+        heads, at = self._shown_heads(known), self.header.words["read_offset"]
+        head, number = next((h for h in heads if self._position(h[0]) == at), heads[0])
+        return replace(known, head=head, head_number=number)
 
     def _shown(self, known: control.Words) -> tuple[int, int]:
         """Tail and next number after a kill, by the words and the header, both of them ours.
@@ -351,6 +371,9 @@ class VqsFormat(Format):
         segment = self._ring(end.head, writable=True, watched=False)
         if not past.is_closed:
             segment.recover_sides(end.tail, end.durable)
+        shared = self.store.need_shared()
+        for index in range(USER_WORDS):
+            shared.set_user_word(index, 0)
         words = self._words(end)
         if words != self.header.words:
             raw = b"".join(words[name].to_bytes(4, "little") for name in layouts.WORDS)
@@ -366,6 +389,24 @@ class VqsFormat(Format):
     def leave(self, shared: _core.Shared) -> None:
         """A clean control block must find the header that it left."""
         _core.sync_file(self.stage.header_path(self.path))
+
+    def mirror(self, group: str) -> _core.Mirror | None:
+        """The header, which follows the acks of a group that is the only one."""
+        is_held_for = self._holding.get(group, False)
+        return self.vqs.mirror() if self.vqs is not None and is_held_for else None
+
+    def note_group(self, group: str, options: GroupOptions) -> None:
+        """Whether ring space waits for this group: else its acks are nobody's business."""
+        self._holding[group] = options.retain_unread
+
+    def regroup(self) -> None:
+        """With several groups the header begins with what the slowest has not acked, as far as
+        space was given back; acks of one group are shown at once."""
+        if self.vqs is not None:
+            names = files.names_in(self.sidecar / "groups")
+            ring = self.store.segment_at(self.store.need_shared().head)
+            self.vqs.follow(ring, len(names) == 1)
+            self._followed = self.generation
 
     # ── consuming ──────────────────────────────────────────────────────────────────────────
 
@@ -428,7 +469,7 @@ class VqsFormat(Format):
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
             **self.header.settings,
-            **(self.header.words if self.store.shared is None else self._words(self.store.end())),
+            **(self.header.words if self.store.shared is None else self.words()),
             "labels": self.header.texts(),
             "ring_bytes": self.ring_bytes,
             "file_bytes": self.ring_bytes + self.stage.start,
@@ -463,5 +504,7 @@ class VqsFormat(Format):
         shared.signal()
 
     def tend(self) -> None:
-        """Takes over what another process changed."""
+        """Takes over what another process changed, also where acks are shown."""
         self.refresh()
+        if self._followed not in (None, self.generation):
+            self.store.need_shared().alone(self.regroup)

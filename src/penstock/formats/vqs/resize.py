@@ -39,10 +39,11 @@ def _replace(format: VqsFormat, segment: _core.Segment, ring: int) -> None:
         raise OptionError("file_bytes", stage.start + ring, expected)
     fresh = format.sidecar / "resize.bin"
     _core.unlink_file(fresh)
-    words = {
-        "capacity_left": ring - (end.tail - end.head),
-        "count": end.next_number - end.head_number,
-        "read_offset": stage.start + end.head % ring,
+    words = format.words()
+    used = format.ring_bytes - words["capacity_left"]
+    words |= {
+        "capacity_left": ring - used,
+        "read_offset": stage.start + (end.tail - used) % ring,
         "write_offset": stage.start + end.tail % ring,
     }
     raw = header.read_bytes(format.path, stage)

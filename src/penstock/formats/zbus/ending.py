@@ -32,8 +32,9 @@ ANY_NUMBER = -(2**62)
 
 
 def born(found: Index) -> tuple[Block, ...]:
-    """The blocks without those at the end that were counted before their entry was written."""
-    blocks = found.blocks
+    """The blocks without those at the end that were counted before their entry was written. There
+    is always a first one: nobody may have begun it yet."""
+    blocks = found.blocks or (Block(found.start, 0, 0, 0, 0),)
     while len(blocks) > 1 and blocks[-1].is_unborn:
         blocks = blocks[:-1]
     return blocks
@@ -56,19 +57,15 @@ def open_last(format: ZbusFormat, block: Block, *, writable: bool) -> _core.Segm
 
 
 def is_foreign(format: ZbusFormat, words: control.Words) -> bool:
-    """Whether a zbus program has written since we stored `words`.
-
-    Ours are: the end itself, what an append would have ended at that was cut short, and while the
-    queue is open every end between what was synced and what readers were shown. Beginning a block
-    we may have got as far as its entry.
-    """
+    """Whether a zbus program has written since we stored `words`. Beginning a block we may have got
+    as far as its entry."""
     blocks = born(format.index())
     last, end = blocks[-1], blocks[-1].base + blocks[-1].end
     if words.is_clean:
         return (last.base, end) != (words.segment_base, words.tail)
-    if last.base != words.segment_base:
-        return not (last.base == words.tail and last.end == 0)
-    return not (words.durable <= end <= words.tail or end == words.reserved_end)
+    if last.base != words.segment_base and last.end:
+        return True
+    return end not in words.published
 
 
 def find_end(format: ZbusFormat, past: Past) -> End:
@@ -124,7 +121,8 @@ def _walk(
     format: ZbusFormat, last: Block, size: int, past: Past
 ) -> tuple[int, int | None, Damage | None]:
     """Tail, next number and the fault that ended it before the index said."""
-    segment = open_last(format, last, writable=False)
+    info = SegmentInfo(segment_path(format.path, last.base), last.base, last.base, None, 0)
+    segment = format.open_segment(info, writable=False, sided=not past.is_foreign)
     limit = last.base + min(last.end, size)
     if past.is_killed:
         reached = frames_end(segment, last.base, last.base + last.end, limit)
@@ -236,10 +234,14 @@ def recover(format: ZbusFormat, end: End, past: Past) -> End:
     found = format.index()
     blocks = tuple(block for block in born(found) if block.base <= end.segment_base)
     last = blocks[-1]
-    if len(blocks) != len(found.blocks):
+    if last.is_unborn and not last.number:
+        files.make_folder(format.path / "data")
+        last = _begin_block(format, found, last.number, last.base, 0)
+    elif len(blocks) != len(found.blocks):
         found.write_range(found.start, len(blocks))
         for block in born(found)[len(blocks) :]:
             recovering.set_aside(format, segment_path(format.path, block.base))
+    format.forget_passed_sides(past)
     path = segment_path(format.path, end.segment_base)
     if not path.exists():
         _core.create_file(path, 0, synced=True)

@@ -163,7 +163,9 @@ class ZbusFormat(Format):
         head = sniffing.first_head(self.path, block)
         return None if head is None else int(self.table.frame.unpack_field("number", head))
 
-    def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
+    def open_segment(
+        self, info: SegmentInfo, *, writable: bool, sided: bool = True
+    ) -> _core.Segment:
         """Maps a block. A file that is gone reads as one without a frame, and is reported so."""
         frames = _core.zbus_frames(
             info.base, absolute=self.found.is_absolute,
@@ -173,6 +175,7 @@ class ZbusFormat(Format):
             if self._head().find(info.base) is None:
                 raise FileNotFoundError(errno.ENOENT, "the block was trimmed", str(info.path))
             return _core.Segment.over(info.path, info.base, 0, frames, b"", end=info.end)
+        beside = self.side_files() if sided and not self.is_passed() else {}
         growing: dict[str, Any] = {
             "capacity": MAX_SEGMENT_BYTES,
             "grow_step": min(GROW_BYTES, self.options.segment_bytes),
@@ -180,7 +183,7 @@ class ZbusFormat(Format):
         }
         return _core.Segment(
             info.path, info.base, 0, frames, end=info.end, writable=writable,
-            **(growing if info.end is None else {}), **self.side_files(),
+            **(growing if info.end is None else {}), **beside,
         )  # fmt: skip
 
     def publisher(self) -> _core.Publish:

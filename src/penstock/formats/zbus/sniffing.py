@@ -50,7 +50,7 @@ def recorded(folder: Path) -> Found | None:
 def sniff(folder: Path) -> str | None:
     """The layout's name; none when this is no zbus queue."""
     path = index.find(folder)
-    if path is None or not (folder / "data").is_dir():
+    if path is None or not ((folder / "data").is_dir() or is_unused(files.read_bytes(path))):
         return None
     size = path.stat().st_size
     if size == PRE_RELEASE_BYTES:
@@ -79,12 +79,14 @@ def examine(folder: Path, wanted: str | None) -> Found:
         name = "doc000"
     elif order == "doc001" and era == "flag":
         name = "doc001"
-    elif order == "code":
+    elif order in ("code", ""):
         name = _code_layout(folder, path, era, wanted)
     else:
         raise FormatError(path, seen, "no layout of zbus has both; say which with layout=")
+    is_open = order == "" and wanted in TABLE and TABLE[wanted].index is TABLE[name].index
     if wanted is not None:
-        _check_wanted(path, name, wanted, seen)
+        if not is_open:
+            _check_wanted(path, name, wanted, seen)
         name = wanted
     layout = TABLE[name]
     found = index.read(path, layout)
@@ -121,8 +123,25 @@ def header_era(path: Path, raw: bytes) -> str:
     return "flag-late" if late != 0 else "flag"
 
 
+def is_unused(raw: bytes) -> bool:
+    """Whether nobody has queued anything yet: a consumer came first, or a producer was killed at
+    its first block. There is no block then, or an empty one; their folder may be missing."""
+    if len(raw) != INDEX_BYTES:
+        return False
+    version, count, start, *_ = struct.unpack_from(">iiq", raw)
+    (created,) = struct.unpack_from(">q", raw, 376)
+    (messages,) = struct.unpack_from(">q", raw, 16 if created else 20)
+    words = [table.unpack(raw, index.slot_at(0)) for table in ORDERS.values()]
+    is_empty = any(word["base"] == word["end"] == 0 for word in words)
+    return version == 1 and count in (0, 1) and start == messages == 0 and is_empty
+
+
 def entry_order(folder: Path, path: Path, raw: bytes) -> str:
-    """In which order the last block's entry has its fields, judged by what they can be."""
+    """In which order the last block's entry has its fields, judged by what they can be; nothing can
+    be said where no block was ever entered."""
+    entered = raw[index.slot_at(0) : index.slot_at(1)]
+    if is_unused(raw) and not any(entered):
+        return ""
     count, start = struct.unpack_from(">iq", raw, 4)
     if not 0 < count <= layouts.SLOTS or start < 0:
         raise CorruptError(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
 from enum import Enum
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from penstock.errors import OptionError, StorageError
 from penstock.logs import renamed
+from penstock.records import dataclass, fields, replace
 
 HEX_64 = re.compile(rb"[0-9A-Fa-f]{64}")
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

@@ -31,8 +31,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
+
+from penstock.records import dataclass
 
 Order = Literal["<", ">"]
 Buffer = bytes | bytearray | memoryview

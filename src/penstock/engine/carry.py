@@ -7,12 +7,12 @@ is counted: messages acked ahead of it come again, leases and delays of a nack b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.engine import glance
 from penstock.engine.queue import Queue
 from penstock.options import GroupOptions
+from penstock.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

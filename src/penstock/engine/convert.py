@@ -13,7 +13,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from penstock.engine.queue import Queue
 from penstock.errors import OptionError, PenstockError, UnsupportedError
 from penstock.formats import registry
 from penstock.formats.values import Damage
+from penstock.records import asdict, dataclass, field
 
 FIELDS = ("tag", "id", "key", "headers", "timestamp", "number", "delay", "body")
 """What may be left out. `body`: the whole message, where its body is what can't be held."""

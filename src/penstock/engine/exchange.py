@@ -17,7 +17,6 @@ import json
 import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Unpack
@@ -40,6 +39,7 @@ from penstock.engine.table import Scan
 from penstock.errors import FormatError, OptionError, UnsupportedError
 from penstock.formats.values import Damage
 from penstock.options import QueueKeywords
+from penstock.records import dataclass, field
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -21,6 +20,7 @@ from penstock.engine import deadletter, exclusive, facts, positions
 from penstock.errors import ClosedError, Empty, GroupError, OptionError, PenstockError, typed
 from penstock.logs import logger
 from penstock.options import OLD_GROUP, Durability, GroupKeywords, GroupOptions, of_today
+from penstock.records import fields
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue

@@ -20,12 +20,12 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.store import Store
+from penstock.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

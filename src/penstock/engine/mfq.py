@@ -16,7 +16,6 @@ import importlib
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
@@ -26,6 +25,7 @@ from penstock.engine import codecs, patient, positions
 from penstock.engine.queue import Queue
 from penstock.errors import CodecError, CommitError, FormatError, OptionError
 from penstock.options import MIB, Durability, DurabilityName
+from penstock.records import dataclass
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

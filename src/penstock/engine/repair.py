@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from penstock.formats.known_damage import SetAside
 from penstock.formats.store import Store
 from penstock.formats.values import Damage, SegmentInfo
 from penstock.options import PAGE_BYTES, QueueOptions
+from penstock.records import asdict, dataclass, field
 
 QUARANTINE = "quarantine"
 

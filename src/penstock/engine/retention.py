@@ -8,7 +8,6 @@ logged.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.disk import files
@@ -18,6 +17,7 @@ from penstock.errors import GroupError
 from penstock.formats.store import Store
 from penstock.formats.values import Consumed, SegmentInfo
 from penstock.logs import logger
+from penstock.records import dataclass
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue

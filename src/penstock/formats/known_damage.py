@@ -11,13 +11,13 @@ without an error, and `verify` no longer counts it; this file keeps saying what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.values import Damage, SegmentInfo
+from penstock.records import asdict, dataclass, fields
 
 FILE = "known-damage.json"
 

@@ -12,13 +12,13 @@ The answer is one value, `Past`; formats get it and decide none of this themselv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
 from penstock import _core
 from penstock.formats.values import Damage
+from penstock.records import dataclass
 from penstock.sidecar import control
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Protocol, overload
 
 from penstock.formats.values import NewSegment, SegmentInfo
+from penstock.records import replace
 
 FORGOTTEN = 64
 """How many segments below the head stay in a list: whoever trims next looks whether they went."""

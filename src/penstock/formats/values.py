@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+from penstock.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ sync and so is a safe lower bound whatever the disk kept.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock import _core
 from penstock.disk import files
 from penstock.disk.layout import Field, Layout
+from penstock.records import dataclass
 
 CONTROL = Layout(
     "control block", "<", 4096,

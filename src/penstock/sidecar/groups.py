@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.disk.layout import Buffer, Field, Layout
+from penstock.records import dataclass, field
 
 MAGIC = b"PENSTGRP"
 PAUSED = 0xA5A5

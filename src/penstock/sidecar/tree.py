@@ -8,9 +8,10 @@ from it, and a test compares it with what queues of every format really leave th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from penstock.records import dataclass
 
 Trust = Literal["truth", "cache", "hint", "temporary"]
 

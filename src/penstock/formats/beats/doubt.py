@@ -8,7 +8,6 @@ giving it out would leave a hole. Readers compute this end, the next writer make
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from penstock.formats.beats.layouts import POSITION_BITS
 from penstock.formats.beats.segments import Header
 from penstock.formats.past import Past
 from penstock.formats.values import Damage, SegmentInfo
+from penstock.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles

@@ -15,7 +15,6 @@ import base64
 import json
 import secrets
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.values import Consumed, Damage, End, NewSegment, SegmentInfo
 from penstock.options import QueueOptions
+from penstock.records import replace
 from penstock.sidecar.groups import Progress
 
 

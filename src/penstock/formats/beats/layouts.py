@@ -13,9 +13,8 @@ layouts frame the events, pack all frames as one LZ4 stream, encrypt the stream.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from penstock.disk.layout import Field, Layout
+from penstock.records import dataclass
 
 POSITION_BITS = 40
 POSITION_MASK = (1 << POSITION_BITS) - 1

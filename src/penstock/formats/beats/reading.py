@@ -11,7 +11,6 @@ from abc import ABC
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -26,6 +25,7 @@ from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verdict
+from penstock.records import replace
 from penstock.sidecar import control
 
 Found = TypeVar("Found")

@@ -11,7 +11,6 @@ import os
 import re
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock import _core
@@ -26,6 +25,7 @@ from penstock.formats.beats.layouts import (
     STATE_1,
     Kind,
 )
+from penstock.records import dataclass
 
 NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg\Z")
 HEX = re.compile(rb"[0-9A-Fa-f]+\Z")

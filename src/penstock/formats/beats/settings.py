@@ -12,10 +12,10 @@ fails is tried again after `retry_interval`, doubled each time up to `max_retry_
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
 from typing import Any
 
 from penstock.errors import OptionError
+from penstock.records import dataclass, fields
 
 MIN_MAX_SIZE = 10_000_000
 MIN_SEGMENT_SIZE = 1_000_000

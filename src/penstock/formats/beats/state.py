@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.disk import files
@@ -13,6 +12,7 @@ from penstock.formats.beats.layouts import (
     STATE_0,
     STATE_1,
 )
+from penstock.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

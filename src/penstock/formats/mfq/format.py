@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,6 +27,7 @@ from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
 from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
+from penstock.records import replace
 from penstock.sidecar import control, side_files
 from penstock.sidecar.groups import Progress
 

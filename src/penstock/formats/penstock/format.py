@@ -6,7 +6,6 @@ import itertools
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -29,6 +28,7 @@ from penstock.formats.values import (
     Verdict,
 )
 from penstock.options import Durability, QueueOptions
+from penstock.records import replace
 
 HEADER_BYTES = layouts.HEADER_BYTES
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from penstock import _core
 from penstock.disk import files
 from penstock.formats.penstock.layouts import INDEX_ENTRY
 from penstock.formats.values import SegmentInfo
+from penstock.records import replace
 
 NAME = "index"
 SLACK = 64

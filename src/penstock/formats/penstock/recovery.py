@@ -9,7 +9,6 @@ have reached the disk before it, and a queue has no holes. They are set aside, n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock import _core
@@ -18,6 +17,7 @@ from penstock.formats import known_damage, recovering
 from penstock.formats.past import Past, frames_end
 from penstock.formats.penstock import layouts, segments
 from penstock.formats.values import Damage, End, SegmentInfo
+from penstock.records import dataclass, replace
 from penstock.sidecar import control
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from penstock.errors import CorruptError, FormatError, StorageError
 from penstock.formats.penstock import layouts
 from penstock.formats.values import SegmentInfo
 from penstock.options import KIB, QueueOptions
+from penstock.records import dataclass
 
 CRC_AT, VERSION_AT, FLAGS_AT = map(layouts.HEADER.offset_of, ("crc", "version", "flags"))
 FIRST_BYTES = 1 << 20

@@ -6,7 +6,6 @@ import os
 import resource
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,6 +23,7 @@ from penstock.formats.vqs.intent import Intent
 from penstock.formats.vqs.layouts import PAGE_BYTES, STAGES
 from penstock.formats.vqs.resize import resize
 from penstock.options import Durability, GroupOptions, QueueOptions
+from penstock.records import replace
 from penstock.sidecar import control, side_files, tree
 
 MAX_COPY_BYTES = 1 << 30

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from penstock.disk import files
 from penstock.errors import CorruptError, FormatError, OptionError
 from penstock.formats.vqs import layouts
 from penstock.formats.vqs.layouts import HEADER_BYTES, SETTINGS, STAGES, Stage
+from penstock.records import dataclass
 
 MAX_LABELS = 50
 MAX_NAME = 128

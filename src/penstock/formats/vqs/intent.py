@@ -6,12 +6,12 @@ its checksum: after a power loss the newer whole one is the truth, and the heade
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.vqs.layouts import INTENT
+from penstock.records import dataclass
 
 FILE = "intent"
 SLOTS = (0, 4096)

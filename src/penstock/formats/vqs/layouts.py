@@ -12,10 +12,10 @@ may run past the end: it goes on at `start`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.disk.layout import Field, Layout
+from penstock.records import dataclass
 
 MAGIC = b"VQS"
 VERSION = 1

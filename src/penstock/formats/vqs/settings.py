@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import secrets
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from penstock.formats.vqs import header, layouts
 from penstock.formats.vqs.header import Header
 from penstock.formats.vqs.layouts import DEFAULTS, FILE_BYTES, META_BYTES, PAGE_BYTES, Stage
 from penstock.options import QueueOptions
+from penstock.records import replace
 
 if TYPE_CHECKING:
     from penstock.formats.vqs.format import VqsFormat

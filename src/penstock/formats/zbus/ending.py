@@ -9,7 +9,6 @@ counted and never entered is taken back, a block whose file is gone is reported,
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from penstock.formats.zbus import readers
 from penstock.formats.zbus.index import NS_PER_MS, Block, Index, slot_at
 from penstock.formats.zbus.readers import Place
 from penstock.formats.zbus.sniffing import segment_path
+from penstock.records import replace
 from penstock.sidecar import control
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import secrets
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,6 +27,7 @@ from penstock.formats.zbus.index import NS_PER_MS, Block, Head, Index
 from penstock.formats.zbus.layouts import CREATED, MAX_SEGMENT_BYTES, TABLE, ZbusLayout
 from penstock.formats.zbus.sniffing import Found, segment_path
 from penstock.options import GroupOptions, QueueOptions
+from penstock.records import replace
 from penstock.sidecar import control
 from penstock.sidecar.groups import Progress
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from penstock.disk import files
 from penstock.errors import CorruptError, FormatError
 from penstock.formats.zbus import layouts
 from penstock.formats.zbus.layouts import ENTRY_BYTES, HEADER_BYTES, SLOTS, ZbusLayout
+from penstock.records import dataclass
 
 NS_PER_MS = 1_000_000
 

@@ -12,9 +12,8 @@ offsets and numbers count from, which filter dialect.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from penstock.disk.layout import Field, Layout
+from penstock.records import dataclass
 
 SLOTS = 10240
 HEADER_BYTES = 1024

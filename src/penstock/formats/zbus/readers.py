@@ -8,7 +8,6 @@ unacked one: an original program that opens the folder then repeats messages and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from penstock.errors import UnsupportedError
 from penstock.formats.zbus import layouts
 from penstock.formats.zbus.layouts import NAK, NAK_RECORDS, NAK_WINDOW_MAX, ZbusLayout
 from penstock.logs import logger
+from penstock.records import dataclass
 
 FILTER_BYTES = 127
 DEFAULT_WINDOW = 100

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock import _core
@@ -11,6 +10,7 @@ from penstock.disk import files
 from penstock.errors import CorruptError, FormatError
 from penstock.formats.zbus import index, layouts
 from penstock.formats.zbus.layouts import FRAME, INDEX_BYTES, TABLE
+from penstock.records import dataclass
 
 PRE_RELEASE_BYTES = 205824
 HEAD_BYTES = FRAME.size

@@ -21,10 +21,14 @@ Step = Callable[[str], None]
 def hook_effects(step: Step) -> None:
     """In a child: the file effects of source and sink are steps too."""
     replace, unlink, writer_of = _core.replace_file, _core.unlink_file, Store.need_writer
+    rename = _core.rename_file
+
+    def rename_file(source: Path, target: Path) -> None:
+        if target.suffix == ".arrow":
+            step("stage a task")
+        rename(source, target)
 
     def replace_file(path: Path, *rest: Any, **named: Any) -> None:
-        if path.suffix == ".arrow":
-            step("stage a task")
         if path.name == "spark.json":
             step("remember the start")
         is_ledger = path.parent.name == "sinks"
@@ -58,6 +62,7 @@ def hook_effects(step: Step) -> None:
             step("rows are appended")
             return landed
 
+    _core.rename_file = rename_file
     _core.replace_file = replace_file
     _core.unlink_file = unlink_file  # type: ignore[assignment]
     Store.need_writer = lambda store: Appender(writer_of(store))  # type: ignore[assignment, return-value, method-assign]

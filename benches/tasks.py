@@ -1,0 +1,211 @@
+"""Celery on several brokers, the same worker on each: tasks per second, latency, CPU.
+
+Needs Celery (`pip install 'penstock[celery]'`), for the others `redis` with a `redis-server` on the
+PATH, and `sqlalchemy`; what is missing is left out and said. Durability, as each is set up here:
+penstock `interval` and Redis with its append-only file synced every second both survive a kill at
+any instant, and a power cut but for the last moments; SQLite is as SQLAlchemy's transport opens it
+(synced at each commit); the filesystem transport syncs nothing, and its readers race.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benches.harness import Row, median, percentile, scratch
+
+WARM_COUNT = 20
+TIMEOUT_S = 300.0
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Party:
+    """A broker, running."""
+
+    name: str
+    url: str
+    options: dict[str, Any] = field(default_factory=dict)
+    server: int | None = None
+    """The process whose CPU time counts too."""
+
+
+def has(*modules: str) -> bool:
+    return all(importlib.util.find_spec(module) is not None for module in modules)
+
+
+@contextmanager
+def redis_server(folder: Path) -> Iterator[Party]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder.mkdir()
+    command = [
+        "redis-server", "--port", str(port), "--dir", str(folder), "--save", "",
+        "--appendonly", "yes", "--appendfsync", "everysec", "--loglevel", "warning",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        try:
+            wait_for(lambda: is_open(port))
+            yield Party("redis", f"redis://127.0.0.1:{port}/0", server=server.pid)
+        finally:
+            server.terminate()
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_for(ready: Any, timeout_s: float = TIMEOUT_S) -> None:
+    until = time.monotonic() + timeout_s
+    while not ready():
+        if time.monotonic() > until:
+            raise TimeoutError("a broker or a worker did not get on")
+        time.sleep(0.002)
+
+
+def parties(folder: Path, stack: ExitStack) -> Iterator[Party]:
+    yield Party("penstock", f"penstock://{folder}/penstock")
+    if has("redis") and shutil.which("redis-server"):
+        yield stack.enter_context(redis_server(folder / "redis"))
+    if has("sqlalchemy"):
+        yield Party("sqlalchemy", f"sqla+sqlite:///{folder}/broker.db")
+    for name in ("in", "control"):
+        (folder / name).mkdir()
+    both = str(folder / "in")
+    options = {"data_folder_in": both, "data_folder_out": both}
+    yield Party("filesystem", "filesystem://", options | {"control_folder": f"{folder}/control"})
+
+
+def cpu_s(*pids: int) -> float:
+    """CPU time of processes and of their children that live."""
+    total = 0
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            total += sum(map(int, fields[11:15]))
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            total += int(cpu_s(*map(int, children)) * TICKS)
+    return total / TICKS
+
+
+SENDER = """
+import sys, time
+from benches._tasks_app import task
+count, pause_s = int(sys.argv[1]), float(sys.argv[2])
+task.delay(0.0)
+began, cpu = time.time(), time.process_time()
+for _ in range(count):
+    task.delay(time.time())
+    if pause_s: time.sleep(pause_s)
+print(time.time() - began, time.process_time() - cpu)
+"""
+
+
+class Bench:
+    """One party's worker and log."""
+
+    def __init__(self, party: Party, log: Path) -> None:
+        self.party, self.log = party, log
+        root = Path(__file__).parents[1]
+        self._environment = os.environ | {
+            "TASKS_LOG": str(log), "TASKS_BROKER": party.url,
+            "TASKS_OPTIONS": json.dumps(party.options),
+            "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)]),
+        }  # fmt: skip
+
+    def lines(self) -> list[tuple[float, float]]:
+        if not self.log.exists():
+            return []
+        rows = (line.split() for line in self.log.read_text().splitlines())
+        return [(float(began), float(sent)) for began, sent in rows if float(sent)]
+
+    def send(self, count: int, pause_s: float = 0.0) -> tuple[float, float]:
+        """Wall and CPU seconds of the sender."""
+        command = [sys.executable, "-c", SENDER, str(count), str(pause_s)]
+        found = subprocess.run(
+            command, env=self._environment, check=True, capture_output=True, text=True
+        )
+        wall, cpu = map(float, found.stdout.split())
+        return wall, cpu
+
+    @contextmanager
+    def worker(self) -> Iterator[int]:
+        command = [
+            sys.executable, "-m", "celery", "-A", "benches._tasks_app", "worker", "-c", "1",
+            "-l", "ERROR", "--without-gossip", "--without-mingle", "--without-heartbeat",
+        ]  # fmt: skip
+        with subprocess.Popen(command, env=self._environment, stdout=subprocess.DEVNULL) as found:
+            try:
+                yield found.pid
+            finally:
+                found.terminate()
+
+    def measure(self, count: int, single: int) -> dict[str, float]:
+        with self.worker() as pid:
+            self.send(WARM_COUNT)
+            wait_for(lambda: len(self.lines()) >= WARM_COUNT)
+            watched = [pid] + ([self.party.server] if self.party.server else [])
+            before = cpu_s(*watched)
+            wall_s, sender_cpu_s = self.send(count)
+            wait_for(lambda: len(self.lines()) >= WARM_COUNT + count)
+            used_s = cpu_s(*watched) - before
+            done = self.lines()[WARM_COUNT:]
+            took_s = max(began for began, _ in done) - min(sent for _, sent in done)
+            self.send(single, 0.02)
+            wait_for(lambda: len(self.lines()) >= WARM_COUNT + count + single)
+            alone = [began - sent for began, sent in self.lines()[WARM_COUNT + count :]]
+        return {
+            "tasks_s": count / took_s,
+            "sent_s": count / wall_s,
+            "per_cpu_s": count / (used_s + sender_cpu_s),
+            "p50_ms": median(alone) * 1e3,
+            "p99_ms": percentile(alone, 99) * 1e3,
+        }
+
+
+CASES = {
+    "tasks_s": ("tasks through one worker, sent meanwhile", "task/s"),
+    "sent_s": ("delay() of one sender", "task/s"),
+    "per_cpu_s": ("tasks per CPU second: sender, worker, server", "task/s"),
+    "p50_ms": ("delay() to start, alone, median", "ms"),
+    "p99_ms": ("delay() to start, alone, 99 %", "ms"),
+}
+GOALS = {("tasks_s", "filesystem"): 20.0, ("per_cpu_s", "redis"): 1.0, ("p50_ms", "redis"): 1.0}
+
+
+def run(quick: bool) -> Iterator[Row]:
+    if not has("celery", "kombu"):
+        print("  tasks: left out, Celery is not installed", file=sys.stderr)
+        return
+    count, single = (300, 30) if quick else (3000, 200)
+    found: dict[str, dict[str, float]] = {}
+    with scratch() as folder, ExitStack() as stack:
+        for party in parties(folder, stack):
+            bench = Bench(party, folder / f"{party.name}.log")
+            # The filesystem takes a second for each look at its folder.
+            few = party.name == "filesystem"
+            try:
+                found[party.name] = bench.measure(min(count, 300) if few else count, single)
+            except (TimeoutError, subprocess.CalledProcessError) as error:
+                print(f"  tasks: {party.name} left out: {error}", file=sys.stderr)
+    ours = found.pop("penstock")
+    for key, (case, unit) in CASES.items():
+        for peer, values in found.items():
+            yield Row(
+                case=f"{case}, beside {peer}", ours=ours[key], unit=unit, peer=peer,
+                peer_value=values[key], ratio_goal=GOALS.get((key, peer)),
+                note="penstock interval, Redis append-only everysec",
+            )  # fmt: skip

@@ -1,8 +1,8 @@
 """Workers are killed at random under load, parents and children of a prefork pool.
 
-With late acks no task is lost and none is acked twice; with early acks none is run twice. (In a
-prefork pool Celery itself hands a task to a child before it acks: a parent that dies in between
-leaves a task that is run and not acked, on every broker. So there only children are killed.)
+With late acks no task is lost and none is acked twice. With early acks none is run twice when
+children are killed. Celery begins a task before it acks it, whatever the broker: a worker that is
+killed in between leaves that one task to run again, and no other.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ def run(folder: Path, *, late: bool, pool: str, whom: list[str], tasks: int, wor
     if late:
         assert set(done) == set(range(tasks)), "a task was lost"
     else:
-        assert [number for number, times in began_at.items() if times > 1] == []
+        twice = [number for number, times in began_at.items() if times > 1]
+        assert len(twice) <= whom.count("parent"), twice
 
 
 @pytest.mark.crash

@@ -43,8 +43,6 @@ from penstock.errors import (
 from penstock.kombu.state import State
 from penstock.logs import logger
 
-BURST = 16
-"""Messages that are handed on before the event loop may look after others."""
 SWEEP_S = 5.0
 """How often queues are looked for whose consumers have gone."""
 UNUSED_S = 86400.0
@@ -461,7 +459,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         self._loop: Any = None
         self._timer: Any = None
         self._turn = 0
-        self._is_full = False
+        self._is_full = self._was_busy = False
         self._unused: dict[str, float] = {}
         self._swept_at = time.monotonic()
 
@@ -613,17 +611,19 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         """Hands on what is there, and sees to it that the next comes."""
         self.bell.hush()
         self._sweep()
-        for handed in range(BURST):
-            if self._deliver_one():
-                if handed == 1:
-                    for inbox in self._inboxes.values():
-                        inbox.disarm()
-                continue
+        is_busy = self._deliver_one()
+        if not is_busy:
             self._arm()
             if not self._deliver_one():
                 self._set_timer()
                 return
-        self.bell.ring()  # There may be more, after the others' turn.
+        elif self._was_busy:
+            for inbox in self._inboxes.values():
+                inbox.disarm()
+        self._was_busy = is_busy
+        # One at a time, though there may be more: Celery acks between two turns of the loop, and
+        # what it began and has not acked runs twice if it is killed.
+        self.bell.ring()
 
     def _set_timer(self) -> None:
         """No signal says that a delay or a lease has run out."""

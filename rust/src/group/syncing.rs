@@ -8,6 +8,7 @@ use super::table::at;
 use super::{Group, journal};
 use crate::errors;
 use crate::shared::lock::{Got, patiently};
+use crate::shared::protocol;
 
 impl Group {
     /// At `always`, a get that is its own ack returns after its sync.
@@ -33,10 +34,9 @@ impl Group {
     /// tells the keepers. Under the lock, or after the exchange that moved the word.
     #[inline(always)]
     pub(super) fn ask_for_sync(&self) {
-        if !self.is_always && self.table.small(at::SYNC_ASKED) == 0 {
-            // In this order: whoever dies in between was heard, or the next one asks again.
-            self.control.announce_dirty();
-            self.table.set_small(at::SYNC_ASKED, 1);
+        if !self.is_always {
+            let asked = self.table.map().word32(at::SYNC_ASKED);
+            protocol::ask(asked, || self.control.announce_dirty());
         }
     }
 

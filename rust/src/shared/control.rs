@@ -16,6 +16,7 @@ use crate::errors;
 use crate::files::region;
 use crate::shared::door::Door;
 use crate::shared::lock::{self, Held, Hindrance, Life, OWNERS_AT};
+use crate::shared::protocol;
 use crate::sys::mapping::Mapping;
 use crate::sys::{files, futex};
 
@@ -308,12 +309,7 @@ impl Control {
     /// what that sync covers, or asks anew.
     #[inline]
     pub fn ask_for_sync(&self) {
-        let asked = self.map.word32(at::SYNC_ASKED);
-        if asked.load(Ordering::Relaxed) == 0 {
-            // In this order: whoever dies in between was heard, or the next one asks again.
-            self.announce_dirty();
-            asked.store(1, Ordering::Relaxed);
-        }
+        protocol::ask(self.map.word32(at::SYNC_ASKED), || self.announce_dirty());
     }
 
     /// Whether someone has asked since the last sync began.
@@ -323,15 +319,13 @@ impl Control {
 
     /// What is appended from now on is not in the sync that begins. Under the append lock.
     pub fn begin_sync(&self) {
-        self.map.word32(at::SYNC_ASKED).store(0, Ordering::Relaxed);
+        protocol::begin_sync(self.map.word32(at::SYNC_ASKED));
     }
 
     /// There is something for the keepers to do: to sync, or to prepare the next segment.
     #[cold]
     pub fn announce_dirty(&self) {
-        let dirty = self.map.word32(at::DIRTY);
-        dirty.fetch_add(1, Ordering::SeqCst);
-        futex::wake(dirty, i32::MAX);
+        protocol::raise(&self.life, self.map.word32(at::DIRTY));
     }
 
     /// What the clean word holds after an orderly close: the other words cannot change unseen.

@@ -20,11 +20,12 @@ use pyo3::{PyResult, Python};
 
 use crate::errors;
 use crate::shared::door::Door;
+use crate::shared::protocol::{self, SLEEPERS, Seen, World};
+pub use crate::shared::protocol::{Got, holder_of};
 use crate::sys::fork::Owned;
 use crate::sys::mapping::Mapping;
 use crate::sys::{futex, lockfile};
 
-const SLEEPERS: u32 = 1 << 31;
 const SPINS: u32 = 128;
 /// Who waits without the interpreter lock looks around after so many times `PATIENCE`.
 const ROUNDS: u32 = 5;
@@ -36,28 +37,6 @@ const SLOTS: u32 = 4096;
 const SLOT_BITS: u32 = 12;
 /// Where the control block keeps the name of each slot's opener.
 pub const OWNERS_AT: usize = 4096;
-
-/// How the word was got.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Got {
-    /// It was free.
-    Clean,
-    /// Its holder is dead: whatever it was doing is half done.
-    Inherited,
-}
-
-/// What a wait for a word came to.
-enum Seen {
-    Free,
-    /// The word as the dead holder left it.
-    Dead(u32),
-    Busy,
-}
-
-/// The name in a lock word.
-pub fn holder_of(word: u32) -> u32 {
-    word & !SLEEPERS
-}
 
 /// Whether any opener of the queue is alive, as another opening of its lock file sees it.
 pub fn anyone_else(file: &File) -> io::Result<bool> {
@@ -156,13 +135,10 @@ impl Life {
                 && held().unwrap_or(true))
     }
 
-    /// Takes the word without waiting. The exchange comes before any later look at `is_over`: see
-    /// `has`.
+    /// Takes the word without waiting. Then comes a look at `is_over`: see `has`.
     #[inline(always)]
     pub fn try_take(&self, word: &AtomicU32) -> Option<Got> {
-        word.compare_exchange(0, self.name, Ordering::SeqCst, Ordering::Relaxed)
-            .ok()
-            .map(|_| Got::Clean)
+        protocol::try_take(word, self.name)
     }
 
     /// Takes the word, or waits a moment for it, with the interpreter lock let go only while the
@@ -174,12 +150,12 @@ impl Life {
 
     #[cold]
     fn take_slowly(&self, py: Python<'_>, word: &AtomicU32) -> Option<Got> {
-        self.spin(word).or_else(|| self.take_seen(word, &py.detach(|| self.wait(word))))
+        self.spin(word).or_else(|| self.take_seen(word, &py.detach(|| self.wait_for(word))))
     }
 
     /// The same for whoever has no interpreter lock. None: look around and come back.
     pub fn take(&self, word: &AtomicU32) -> Option<Got> {
-        self.spin(word).or_else(|| self.take_seen(word, &self.wait(word)))
+        self.spin(word).or_else(|| self.take_seen(word, &self.wait_for(word)))
     }
 
     fn spin(&self, word: &AtomicU32) -> Option<Got> {
@@ -192,35 +168,12 @@ impl Life {
         None
     }
 
-    /// Sleeps until the word is given back, its holder is found dead, or a moment is over.
-    fn wait(&self, word: &AtomicU32) -> Seen {
-        let seen = word.load(Ordering::Relaxed);
-        if seen == 0 {
-            return Seen::Free;
-        }
-        let marked = seen | SLEEPERS;
-        if seen != marked
-            && word.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed).is_err()
-        {
-            return Seen::Busy;
-        }
-        match futex::wait(word, marked, Some(PATIENCE)) {
-            futex::Woken::TimedOut if !self.is_alive(holder_of(marked)) => Seen::Dead(marked),
-            futex::Woken::TimedOut | futex::Woken::Interrupted => Seen::Busy,
-            futex::Woken::Changed => Seen::Free,
-        }
+    fn wait_for(&self, word: &AtomicU32) -> Seen {
+        protocol::wait_for(self, word, PATIENCE)
     }
 
-    /// Takes the word as a wait has found it. Others may be sleeping on it, too.
     fn take_seen(&self, word: &AtomicU32, seen: &Seen) -> Option<Got> {
-        let (found, got) = match seen {
-            Seen::Free => (0, Got::Clean),
-            Seen::Dead(found) => (*found, Got::Inherited),
-            Seen::Busy => return None,
-        };
-        word.compare_exchange(found, self.name | SLEEPERS, Ordering::SeqCst, Ordering::Relaxed)
-            .ok()
-            .map(|_| got)
+        protocol::take_seen(word, self.name, seen)
     }
 
     /// Takes the word for whoever has no interpreter lock, as long as nobody has to look around.
@@ -244,25 +197,10 @@ impl Life {
         if self.is_over() { None } else { Some(held) }
     }
 
-    /// Frees the word and wakes one sleeper; a word that another has taken over meanwhile stays
-    /// his. The exchange is a full fence: stores before it are visible to whoever registers as a
-    /// waiter after it.
+    /// Frees the word and wakes one sleeper; a word that another has taken over stays his.
     #[inline(always)]
     pub fn give(&self, word: &AtomicU32) {
-        if word.compare_exchange(self.name, 0, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-            self.give_to_sleeper(word);
-        }
-    }
-
-    #[cold]
-    fn give_to_sleeper(&self, word: &AtomicU32) {
-        let marked = self.name | SLEEPERS;
-        if word.compare_exchange(marked, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            futex::wake(word, 1);
-        } else if word.compare_exchange(self.name, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            // Nobody marks a word and takes the mark away again, but nothing depends on that.
-            futex::wake(word, 1);
-        }
+        protocol::give(self, word, self.name);
     }
 
     /// Whether the word is held in this opener's name. After `end`: whoever takes a word looks at
@@ -291,6 +229,21 @@ impl Life {
     /// Whether this process is a fork of the one that opened the queue.
     pub fn is_forked(&self) -> bool {
         self.owned.is_forked()
+    }
+}
+
+impl World<AtomicU32> for Life {
+    fn wait(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> futex::Woken {
+        futex::wait(word, expected, timeout)
+    }
+
+    #[inline(always)]
+    fn wake(&self, word: &AtomicU32, count: i32) {
+        futex::wake(word, count);
+    }
+
+    fn is_alive(&self, name: u32) -> bool {
+        self.is_alive(name)
     }
 }
 

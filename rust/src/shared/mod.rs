@@ -5,6 +5,9 @@ pub mod control;
 pub mod door;
 pub mod gate;
 pub mod lock;
+#[cfg(all(test, feature = "models"))]
+mod models;
+pub mod protocol;
 pub mod seat;
 mod steady;
 pub mod vain;

@@ -1,12 +1,13 @@
 //! Sleeping until another process, or another thread, has something to tell.
 
 use std::sync::MutexGuard;
-use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 
 use crate::shared::control::{Control, Shared, at};
+use crate::shared::protocol;
 use crate::sys::futex;
 
 impl Control {
@@ -15,18 +16,13 @@ impl Control {
     /// and we could miss each other.
     #[inline]
     pub fn wake(&self) {
-        after_exchange();
-        if self.map().word32(at::WAITERS).load(Ordering::Relaxed) != 0 {
-            self.signal();
-        }
+        protocol::wake_waiters(self.map().word32(at::WAITERS), || self.signal());
     }
 
     /// Wakes everyone who waits.
     #[cold]
     pub fn signal(&self) {
-        let event = self.map().word32(at::EVENT);
-        event.fetch_add(1, Ordering::SeqCst);
-        futex::wake(event, i32::MAX);
+        protocol::raise(self.life(), self.event_word());
     }
 
     /// Sleeps until someone signals, unless someone has since the event word was `seen` or `ready`
@@ -38,9 +34,9 @@ impl Control {
         timeout: Option<Duration>,
         ready: impl Fn() -> bool,
     ) -> futex::Woken {
-        let woken = match !self.join_waiters() || ready() {
-            true => futex::Woken::Changed,
-            false => futex::wait(self.event_word(), seen, timeout),
+        let woken = match self.join_waiters() {
+            true => protocol::wait_event(self.life(), self.event_word(), seen, timeout, ready),
+            false => futex::Woken::Changed,
         };
         self.leave_waiters();
         woken
@@ -92,7 +88,7 @@ impl Control {
     /// after the exchange that moved it, or that gave the lock back.
     #[inline]
     pub fn progressed(&self, cursor: u64) {
-        after_exchange();
+        protocol::after_exchange();
         let word = self.word(at::ROOM_WANTED);
         let mut wanted = word.load(Ordering::Relaxed);
         while wanted != 0 && cursor >= wanted {
@@ -102,17 +98,6 @@ impl Control {
                 Err(now) => wanted = now,
             }
         }
-    }
-}
-
-/// What is stored before an exchange is out before what is loaded after this. On x86-64 the
-/// exchange has already drained the stores; elsewhere it takes a fence.
-#[inline(always)]
-fn after_exchange() {
-    if cfg!(target_arch = "x86_64") {
-        compiler_fence(Ordering::SeqCst);
-    } else {
-        fence(Ordering::SeqCst);
     }
 }
 

@@ -1,0 +1,304 @@
+//! The protocol under a scheduler that tries its interleavings (`cargo test --features models`).
+//!
+//! Each model runs the functions of `protocol`, with words whose every access is a point where
+//! another thread may go on, and where the thread itself may die: whatever it holds stays as it is,
+//! as when a process is killed. Nobody's sleep ends by time, except beside a dead holder; so a wake
+//! that gets lost is a deadlock, which the scheduler reports. What it does not model is memory that
+//! other processors see in another order.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use shuttle::rand::Rng;
+use shuttle::sync::atomic::AtomicU32;
+use shuttle::sync::{Arc, Condvar, Mutex};
+use shuttle::thread;
+
+use super::protocol::{self, Got, Word, World};
+use crate::sys::futex::Woken;
+
+const ROUNDS: usize = 3_000;
+const PATIENCE: Duration = Duration::from_millis(1);
+
+shuttle::thread_local! {
+    /// Accesses until this thread dies; none: it lives.
+    static LEFT: Cell<Option<u32>> = Cell::new(None);
+}
+
+struct Death;
+
+/// Dies here if its time has come.
+fn live_on() {
+    let is_over = LEFT.with(|left| match left.get() {
+        Some(0) => true,
+        Some(more) => {
+            left.set(Some(more - 1));
+            false
+        }
+        None => false,
+    });
+    if is_over {
+        resume_unwind(Box::new(Death));
+    }
+}
+
+/// Runs `work`, which dies after `left` accesses; true when it got to its end.
+fn until_death(left: Option<u32>, work: impl FnOnce()) -> bool {
+    LEFT.with(|cell| cell.set(left));
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    LEFT.with(|cell| cell.set(None));
+    match outcome {
+        Ok(()) => true,
+        Err(cause) if cause.is::<Death>() => false,
+        Err(cause) => resume_unwind(cause),
+    }
+}
+
+#[derive(Default)]
+struct Shared(AtomicU32);
+
+impl Word for Shared {
+    fn load(&self, order: Ordering) -> u32 {
+        live_on();
+        self.0.load(order)
+    }
+
+    fn store(&self, value: u32, order: Ordering) {
+        live_on();
+        self.0.store(value, order);
+    }
+
+    fn exchange(&self, current: u32, new: u32, order: Ordering) -> Result<u32, u32> {
+        live_on();
+        self.0.compare_exchange(current, new, order, Ordering::Relaxed)
+    }
+
+    fn add(&self, by: u32) -> u32 {
+        live_on();
+        self.0.fetch_add(by, Ordering::SeqCst)
+    }
+}
+
+/// The kernel: who sleeps on which word, and who is dead.
+#[derive(Default)]
+struct Kernel {
+    /// For each sleeper its word, and whether it was woken.
+    sleepers: Mutex<Vec<(usize, bool)>>,
+    changed: Condvar,
+    dead: Mutex<HashSet<u32>>,
+}
+
+impl Kernel {
+    fn bury(&self, name: u32) {
+        self.dead.lock().expect("whole").insert(name);
+        // Under the other lock: a sleeper is either before its look at the dead, or hears this.
+        let sleepers = self.sleepers.lock().expect("whole");
+        self.changed.notify_all();
+        drop(sleepers);
+    }
+
+    fn has_dead(&self) -> bool {
+        !self.dead.lock().expect("whole").is_empty()
+    }
+}
+
+impl World<Shared> for Kernel {
+    fn wait(&self, word: &Shared, expected: u32, timeout: Option<Duration>) -> Woken {
+        live_on();
+        let address = std::ptr::from_ref(word) as usize;
+        let mut sleepers = self.sleepers.lock().expect("whole");
+        if word.0.load(Ordering::SeqCst) != expected {
+            return Woken::Changed;
+        }
+        if timeout.is_some() && shuttle::rand::thread_rng().gen_range(0..8) == 0 {
+            return Woken::Interrupted;
+        }
+        let place = sleepers.len();
+        sleepers.push((address, false));
+        loop {
+            if sleepers.get(place).is_some_and(|sleeper| sleeper.1) {
+                return Woken::Changed;
+            }
+            if timeout.is_some() && self.has_dead() {
+                if let Some(sleeper) = sleepers.get_mut(place) {
+                    sleeper.0 = 0; // Nobody's wake is spent on it any more.
+                }
+                return Woken::TimedOut;
+            }
+            sleepers = self.changed.wait(sleepers).expect("whole");
+        }
+    }
+
+    fn wake(&self, word: &Shared, count: i32) {
+        live_on();
+        let address = std::ptr::from_ref(word) as usize;
+        let mut sleepers = self.sleepers.lock().expect("whole");
+        let asleep = sleepers.iter_mut().filter(|sleeper| *sleeper == &(address, false));
+        for sleeper in asleep.take(usize::try_from(count).expect("positive")) {
+            sleeper.1 = true;
+        }
+        self.changed.notify_all();
+    }
+
+    fn is_alive(&self, name: u32) -> bool {
+        !self.dead.lock().expect("whole").contains(&name)
+    }
+}
+
+/// Takes the lock word, as `Life::take` does without its spinning.
+fn take(kernel: &Kernel, word: &Shared, name: u32) -> Got {
+    loop {
+        if let Some(got) = protocol::try_take(word, name) {
+            return got;
+        }
+        let seen = protocol::wait_for(kernel, word, PATIENCE);
+        if let Some(got) = protocol::take_seen(word, name, &seen) {
+            return got;
+        }
+        thread::yield_now();
+    }
+}
+
+/// Some number of accesses after which a thread dies, or none.
+fn fate() -> Option<u32> {
+    let mut random = shuttle::rand::thread_rng();
+    random.gen_bool(0.7).then(|| random.gen_range(0..20))
+}
+
+#[test]
+fn one_at_a_time_holds_the_lock_and_the_next_one_knows_of_a_death() {
+    let model = || {
+        let kernel = Arc::new(Kernel::default());
+        let (word, inside) = (Arc::new(Shared::default()), Arc::new(AtomicU32::new(0)));
+        let run = |name: u32, left: Option<u32>| {
+            let (kernel, word, inside) = (kernel.clone(), word.clone(), inside.clone());
+            thread::spawn(move || {
+                let lived = until_death(left, || {
+                    for _ in 0..2 {
+                        let got = take(&kernel, &word, name);
+                        let before = inside.swap(name, Ordering::SeqCst);
+                        let is_left_behind = before != 0 && !kernel.is_alive(before);
+                        assert!(before == 0 || is_left_behind, "{before} and {name} have it");
+                        assert!(!is_left_behind || got == Got::Inherited, "nobody said so");
+                        live_on();
+                        assert_eq!(inside.swap(0, Ordering::SeqCst), name);
+                        protocol::give(&*kernel, &word, name);
+                    }
+                });
+                if !lived {
+                    kernel.bury(name);
+                }
+            })
+        };
+        let threads = [run(1, fate()), run(2, None), run(3, None)];
+        for one in threads {
+            one.join().expect("its own assertions hold");
+        }
+        let left = protocol::holder_of(word.0.load(Ordering::SeqCst));
+        assert!(left == 0 || !kernel.is_alive(left));
+    };
+    shuttle::check_random(model, ROUNDS);
+    shuttle::check_pct(model, ROUNDS, 3);
+}
+
+#[test]
+fn what_a_put_returned_for_is_synced_by_a_keeper() {
+    let model = || {
+        let kernel = Arc::new(Kernel::default());
+        let [lock, tail, asked, dirty] = [(); 4].map(|()| Arc::new(Shared::default()));
+        let durable = Arc::new((Mutex::new(0), Condvar::new()));
+        let put = |name: u32, left: Option<u32>| {
+            let (kernel, lock) = (kernel.clone(), lock.clone());
+            let (tail, asked, dirty) = (tail.clone(), asked.clone(), dirty.clone());
+            thread::spawn(move || {
+                let mut returned = 0;
+                let lived = until_death(left, || {
+                    for _ in 0..2 {
+                        take(&kernel, &lock, name);
+                        let end = tail.add(1) + 1;
+                        protocol::ask(&*asked, || protocol::raise(&*kernel, &*dirty));
+                        protocol::give(&*kernel, &lock, name);
+                        returned = end;
+                    }
+                });
+                if !lived {
+                    kernel.bury(name);
+                }
+                returned
+            })
+        };
+        let keeper = {
+            let (kernel, lock, durable) = (kernel.clone(), lock.clone(), durable.clone());
+            let (tail, asked, dirty) = (tail.clone(), asked.clone(), dirty.clone());
+            move || {
+                let mut seen = 0;
+                while seen < u32::MAX / 2 {
+                    kernel.wait(&dirty, seen, None);
+                    seen = dirty.load(Ordering::Acquire);
+                    take(&kernel, &lock, 9);
+                    let end = tail.load(Ordering::SeqCst);
+                    protocol::begin_sync(&*asked);
+                    protocol::give(&*kernel, &lock, 9);
+                    *durable.0.lock().expect("whole") = end;
+                    durable.1.notify_all();
+                }
+            }
+        };
+        let keeper = thread::spawn(keeper);
+        let threads = [put(1, fate()), put(2, None)];
+        let returned = threads.map(|one| one.join().expect("its own")).into_iter().max();
+        let mut synced = durable.0.lock().expect("whole");
+        while Some(*synced) < returned {
+            synced = durable.1.wait(synced).expect("whole"); // A lost request is a deadlock.
+        }
+        drop(synced);
+        dirty.0.store(u32::MAX - 1, Ordering::SeqCst); // Enough: the keeper goes home.
+        protocol::raise(&*kernel, &*dirty);
+        keeper.join().expect("its own");
+    };
+    shuttle::check_random(model, ROUNDS);
+    shuttle::check_pct(model, ROUNDS, 3);
+}
+
+#[test]
+fn whoever_waits_for_a_message_is_woken_by_it() {
+    let model = || {
+        let kernel = Arc::new(Kernel::default());
+        let [lock, tail, waiters, event] = [(); 4].map(|()| Arc::new(Shared::default()));
+        let consumers = [(); 2].map(|()| {
+            let (kernel, tail) = (kernel.clone(), tail.clone());
+            let (waiters, event) = (waiters.clone(), event.clone());
+            thread::spawn(move || {
+                loop {
+                    let seen = event.load(Ordering::SeqCst);
+                    if tail.load(Ordering::Acquire) == 2 {
+                        return;
+                    }
+                    waiters.add(1);
+                    let is_ready = || tail.load(Ordering::Acquire) == 2;
+                    protocol::wait_event(&*kernel, &*event, seen, None, is_ready);
+                    waiters.add(u32::MAX);
+                }
+            })
+        });
+        let producers = [1, 2].map(|name| {
+            let (kernel, lock, tail) = (kernel.clone(), lock.clone(), tail.clone());
+            let (waiters, event) = (waiters.clone(), event.clone());
+            thread::spawn(move || {
+                take(&kernel, &lock, name);
+                tail.store(tail.load(Ordering::Relaxed) + 1, Ordering::Release);
+                protocol::give(&*kernel, &lock, name);
+                protocol::wake_waiters(&*waiters, || protocol::raise(&*kernel, &*event));
+            })
+        });
+        for one in producers.into_iter().chain(consumers) {
+            one.join().expect("its own assertions hold");
+        }
+        assert_eq!(waiters.0.load(Ordering::SeqCst), 0);
+    };
+    shuttle::check_random(model, ROUNDS);
+    shuttle::check_pct(model, ROUNDS, 3);
+}

@@ -1,0 +1,209 @@
+//! What processes do with the words that they share, step by step: the lock word, the request for a
+//! sync, and the count of those who wait.
+//!
+//! The steps are generic over the word and over the world (who sleeps, who wakes, who lives), and
+//! nothing else is: the models (`models.rs`) run these very functions with words whose every access
+//! a scheduler decides about, and kill their callers between any two.
+
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
+use std::time::Duration;
+
+use crate::sys::futex::Woken;
+
+/// Set in a lock word while someone sleeps on it.
+pub const SLEEPERS: u32 = 1 << 31;
+
+/// A word that several processes have mapped.
+pub trait Word {
+    /// Reads it.
+    fn load(&self, order: Ordering) -> u32;
+    /// Stores it.
+    fn store(&self, value: u32, order: Ordering);
+    /// Stores `new` if it is `current`; answers what it was.
+    fn exchange(&self, current: u32, new: u32, order: Ordering) -> Result<u32, u32>;
+    /// Adds to it; answers what it was.
+    fn add(&self, by: u32) -> u32;
+}
+
+impl Word for AtomicU32 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u32 {
+        self.load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u32, order: Ordering) {
+        self.store(value, order);
+    }
+
+    #[inline(always)]
+    fn exchange(&self, current: u32, new: u32, order: Ordering) -> Result<u32, u32> {
+        self.compare_exchange(current, new, order, Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn add(&self, by: u32) -> u32 {
+        self.fetch_add(by, Ordering::SeqCst)
+    }
+}
+
+/// Who sleeps on words, and who is alive.
+pub trait World<W> {
+    /// Sleeps while `word` is `expected`, at most `timeout`.
+    fn wait(&self, word: &W, expected: u32, timeout: Option<Duration>) -> Woken;
+    /// Wakes up to `count` sleepers.
+    fn wake(&self, word: &W, count: i32);
+    /// Whether the opener of this name is alive.
+    fn is_alive(&self, name: u32) -> bool;
+}
+
+/// How a lock word was got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Got {
+    /// It was free.
+    Clean,
+    /// Its holder is dead: whatever it was doing is half done.
+    Inherited,
+}
+
+/// What a wait for a lock word came to.
+pub enum Seen {
+    /// It was given back.
+    Free,
+    /// The word as the dead holder left it.
+    Dead(u32),
+    /// Neither: look around and come back.
+    Busy,
+}
+
+/// The name in a lock word.
+pub fn holder_of(word: u32) -> u32 {
+    word & !SLEEPERS
+}
+
+/// Takes the lock word without waiting. The exchange comes before any later look at whether the
+/// taker has ended.
+#[inline(always)]
+pub fn try_take(word: &impl Word, name: u32) -> Option<Got> {
+    word.exchange(0, name, Ordering::SeqCst).ok().map(|_| Got::Clean)
+}
+
+/// Sleeps until the lock word is given back, its holder is found dead, or `patience` is over.
+pub fn wait_for<W: Word>(world: &impl World<W>, word: &W, patience: Duration) -> Seen {
+    let seen = word.load(Ordering::Relaxed);
+    if seen == 0 {
+        return Seen::Free;
+    }
+    let marked = seen | SLEEPERS;
+    if seen != marked && word.exchange(seen, marked, Ordering::Relaxed).is_err() {
+        return Seen::Busy;
+    }
+    match world.wait(word, marked, Some(patience)) {
+        Woken::TimedOut if !world.is_alive(holder_of(marked)) => Seen::Dead(marked),
+        Woken::TimedOut | Woken::Interrupted => Seen::Busy,
+        Woken::Changed => Seen::Free,
+    }
+}
+
+/// Takes the lock word as a wait has found it. Others may be sleeping on it, too.
+pub fn take_seen(word: &impl Word, name: u32, seen: &Seen) -> Option<Got> {
+    match seen {
+        Seen::Free => take_woken(word, name),
+        Seen::Dead(found) => {
+            let taken = word.exchange(*found, name | SLEEPERS, Ordering::SeqCst);
+            taken.ok().map(|_| Got::Inherited)
+        }
+        Seen::Busy => None,
+    }
+}
+
+/// Takes the lock word after a wake. Where someone was quicker, who knows of no sleepers, he is told
+/// of them: the wake was ours, and without another one they would sleep on beside a free word.
+fn take_woken(word: &impl Word, name: u32) -> Option<Got> {
+    loop {
+        let Err(now) = word.exchange(0, name | SLEEPERS, Ordering::SeqCst) else {
+            return Some(Got::Clean);
+        };
+        let is_marked = now & SLEEPERS != 0;
+        if is_marked || word.exchange(now, now | SLEEPERS, Ordering::SeqCst).is_ok() {
+            return None;
+        }
+    }
+}
+
+/// Frees the lock word and wakes one sleeper; a word that another has taken over meanwhile stays
+/// his. The exchange is a full fence: stores before it are visible to whoever registers as a waiter
+/// after it.
+#[inline(always)]
+pub fn give<W: Word>(world: &impl World<W>, word: &W, name: u32) {
+    if word.exchange(name, 0, Ordering::SeqCst).is_err() {
+        give_to_sleeper(world, word, name);
+    }
+}
+
+#[cold]
+fn give_to_sleeper<W: Word>(world: &impl World<W>, word: &W, name: u32) {
+    if word.exchange(name | SLEEPERS, 0, Ordering::SeqCst).is_ok() {
+        world.wake(word, 1);
+    } else if word.exchange(name, 0, Ordering::SeqCst).is_ok() {
+        // Nobody marks a word and takes the mark away again, but nothing depends on that.
+        world.wake(word, 1);
+    }
+}
+
+/// Something is there that must be synced soon: only the first one since the last sync began tells
+/// the keepers. Under the lock under which a sync begins: what was done is either in what that sync
+/// covers, or asks anew.
+#[inline(always)]
+pub fn ask(asked: &impl Word, announce: impl FnOnce()) {
+    if asked.load(Ordering::Relaxed) == 0 {
+        // In this order: whoever dies in between was heard, or the next one asks again.
+        announce();
+        asked.store(1, Ordering::Relaxed);
+    }
+}
+
+/// What is done from now on is not in the sync that begins. Under the same lock.
+pub fn begin_sync(asked: &impl Word) {
+    asked.store(0, Ordering::Relaxed);
+}
+
+/// Raises a word that others sleep on, and wakes them all.
+pub fn raise<W: Word>(world: &impl World<W>, word: &W) {
+    word.add(1);
+    world.wake(word, i32::MAX);
+}
+
+/// Wakes everyone who waits, if anyone does. After the exchange that gave the lock back: our stores
+/// must be out before the look at `waiters`, or a waiter that looks at them just now and we could
+/// miss each other.
+#[inline(always)]
+pub fn wake_waiters<W: Word>(waiters: &W, signal: impl FnOnce()) {
+    after_exchange();
+    if waiters.load(Ordering::Relaxed) != 0 {
+        signal();
+    }
+}
+
+/// Sleeps until someone raises `event`, unless someone has since it was `seen`, or `is_ready`
+/// already holds. One of those who are counted in `waiters` by now.
+pub fn wait_event<W: Word>(
+    world: &impl World<W>,
+    event: &W,
+    seen: u32,
+    timeout: Option<Duration>,
+    is_ready: impl Fn() -> bool,
+) -> Woken {
+    if is_ready() { Woken::Changed } else { world.wait(event, seen, timeout) }
+}
+
+/// What is stored before an exchange is out before what is loaded after this. On x86-64 the
+/// exchange has already drained the stores; elsewhere it takes a fence.
+#[inline(always)]
+pub fn after_exchange() {
+    if cfg!(target_arch = "x86_64") {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}

@@ -80,6 +80,10 @@ pub fn os(error: Error, path: &Path) -> PyErr {
 
 /// Damage in a segment: its file and its byte.
 pub fn corrupt(py: Python<'_>, segment: &Segment, fault: &Fault) -> PyErr {
+    if fault.is_ours {
+        let arguments = (segment.path().to_path_buf(), fault.found.clone(), libc::ENOMEM);
+        return error(py, "StorageError", arguments);
+    }
     let arguments =
         (segment.path().to_path_buf(), fault.at, fault.found.clone(), fault.expected.clone());
     error(py, "CorruptError", arguments)

@@ -28,8 +28,8 @@ mod _core {
     #[pymodule_export]
     use super::files::effects::{
         bus_errors, create_file, fail_syncs, file_system, make_folder, mark_effect, record_effects,
-        rename_file, replace_file, resize_file, sync_file, sync_folder, take_effects, unlink_file,
-        write_file,
+        refuse_memory, rename_file, replace_file, resize_file, sync_file, sync_folder,
+        take_effects, unlink_file, write_file,
     };
     #[pymodule_export]
     use super::formats::beats::face::{

@@ -12,6 +12,7 @@ use crate::errors;
 use crate::formats::frame::{Draft, FrameView, NO_NUMBER, NO_TIME, Span};
 use crate::group::Receipt;
 use crate::read::spot::Spot;
+use crate::sys::memory;
 
 /// One message. Bodies and texts are copies and yours for ever.
 #[pyclass(frozen, module = "penstock")]
@@ -160,6 +161,10 @@ impl Message {
         due_ns: Option<i64>,
     ) -> PyResult<Self> {
         let headers = encode_headers(headers)?;
+        let len = body.len() + headers.len();
+        if !memory::has_room(len.saturating_mul(4)) {
+            return Err(memory::none_left(len));
+        }
         let mut owned = Vec::new();
         let mut add = |part: &[u8]| {
             let span = Span::new(owned.len(), part.len());
@@ -248,7 +253,7 @@ impl Message {
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.spot.bytes(self.spot.body());
-        let body = PyBytes::new(py, bytes);
+        let body = memory::bytes_object(py, bytes)?;
         self.check(py, body.as_bytes())?;
         Ok(body)
     }
@@ -291,7 +296,7 @@ impl Message {
     /// The bytes inside the frame, still encoded, compressed or encrypted.
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let payload = PyBytes::new(py, &self.spot.payload());
+        let payload = memory::bytes_object(py, &self.spot.payload())?;
         self.check(py, payload.as_bytes())?;
         Ok(payload)
     }

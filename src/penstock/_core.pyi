@@ -67,6 +67,7 @@ __all__ = [
     "producer_offset",
     "publish_size_word",
     "record_effects",
+    "refuse_memory",
     "rename_file",
     "replace_file",
     "replay_journal",
@@ -1122,6 +1123,12 @@ def take_effects() -> list[tuple[Any, ...]]:
 
 def fail_syncs(errno: int) -> None:
     """Lets every later sync fail with this error number; 0 ends it."""
+
+def refuse_memory(nth: int) -> bool:
+    """Lets the `nth` question for memory after this be answered with no; below 0: none.
+
+    Whether the question that was named before has come.
+    """
 
 def bus_errors() -> int:
     """How often a mapping was found cut short."""

@@ -169,6 +169,13 @@ pub fn fail_syncs(errno: i32) {
     region::set_sync_fault(errno);
 }
 
+/// Lets the `nth` question for memory after this be answered with no, as if none were left; below
+/// 0: none. Whether the question that was named before has come.
+#[pyfunction]
+pub fn refuse_memory(nth: i64) -> bool {
+    crate::sys::memory::refuse_at(nth)
+}
+
 /// How often a mapping was found cut short.
 #[pyfunction]
 pub fn bus_errors() -> u64 {

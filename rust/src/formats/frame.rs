@@ -99,7 +99,8 @@ pub struct FrameView {
     pub body: Span,
     /// The bytes inside the frame as they are on disk, always into the frame itself.
     pub payload: Span,
-    /// Compressed or encrypted: the spans say nothing until `Frames::unseal`.
+    /// Compressed, encrypted, or more than there is memory for: the spans say nothing until
+    /// `Frames::unseal`.
     pub sealed: bool,
     /// Another frame of the same put follows, where the format says so.
     pub has_more: bool,
@@ -139,12 +140,21 @@ pub struct Fault {
     pub found: String,
     /// What should be.
     pub expected: String,
+    /// Nothing is wrong with the bytes: there is no memory to read them with, now.
+    pub is_ours: bool,
 }
 
 impl Fault {
     /// A fault at a byte.
     pub fn new(at: usize, found: impl Into<String>, expected: impl Into<String>) -> Self {
-        Self { at, found: found.into(), expected: expected.into() }
+        Self { at, found: found.into(), expected: expected.into(), is_ours: false }
+    }
+
+    /// A frame of `size` bytes that there is no memory to read with.
+    #[cold]
+    pub fn no_memory(at: usize, size: usize) -> Self {
+        let found = format!("a frame of {size} bytes, and no memory is left to read it with");
+        Self { is_ours: true, ..Self::new(at, found, "memory: close queues, or raise the limit") }
     }
 }
 
@@ -220,15 +230,16 @@ pub trait Frames: Send + Sync {
         }
     }
 
-    /// The messages of a sealed frame, each with its spans into `owned`.
+    /// The messages of a sealed frame, each with its spans into `owned`. Where the format seals
+    /// nothing, a frame stays so for want of memory.
     fn unseal(
         &self,
         _bytes: &[u8],
         at: usize,
         _offset: u64,
-        _frame: &FrameView,
+        frame: &FrameView,
     ) -> Result<Vec<FrameView>, Fault> {
-        Err(Fault::new(at, "a sealed frame", "a plain one"))
+        Err(Fault::no_memory(at, frame.size))
     }
 
     /// Whether `pack` is worth asking.

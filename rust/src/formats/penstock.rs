@@ -24,6 +24,7 @@ use crate::bytes::cipher::{SegmentCipher, TAG_BYTES};
 use crate::bytes::words::{self, align8};
 use crate::formats::frame::{Batch, Draft, Fault, FrameView, Frames, Place, Publish, Span, Step};
 use crate::segment::Segment;
+use crate::sys::memory;
 
 /// Bytes before the extension.
 pub const FIXED_BYTES: usize = 36;
@@ -317,7 +318,11 @@ impl Frames for PenstockFrames {
     }
 
     fn measure(&self, draft: &Draft<'_>) -> Result<usize, String> {
-        Ok(align8(self.sealed_size(shape(draft)?.plain_len)))
+        let len = shape(draft)?.plain_len;
+        if self.cipher.is_some() && !memory::has_room(len.saturating_mul(3)) {
+            return Err(format!("no memory is left to encrypt {len} bytes"));
+        }
+        Ok(align8(self.sealed_size(len)))
     }
 
     fn encode(
@@ -342,6 +347,10 @@ impl Frames for PenstockFrames {
     fn pack(&self, drafts: &[Draft<'_>], first: Place) -> Option<Vec<u8>> {
         let plain = PenstockFrames { cipher: None, is_encrypted: false, compress: false };
         let mut raw = Vec::new();
+        let len: usize = drafts.iter().map(|d| d.body.len() + d.headers.len()).sum();
+        if !memory::has_room(len.saturating_mul(6)) {
+            return None;
+        }
         for (draft, number) in drafts.iter().zip(first.number..) {
             let size = FIXED_BYTES + shape(draft).ok()?.plain_len;
             let at = raw.len();
@@ -432,6 +441,9 @@ impl Frames for PenstockFrames {
     ) -> Result<Vec<FrameView>, Fault> {
         let raw = bytes.get(at..).unwrap_or_default();
         let bad = |found: &str, expected: &str| Fault::new(at, found, expected);
+        if !memory::has_room(frame.size.saturating_mul(3)) {
+            return Err(Fault::no_memory(at, frame.size));
+        }
         let head = read_head(raw).ok_or_else(|| bad("a frame cut short", "a whole frame"))?;
         let inside = raw
             .get(FIXED_BYTES..head.size)
@@ -455,6 +467,10 @@ impl Frames for PenstockFrames {
             view.payload = frame.payload;
             view.owned = Some(plain.into());
             return Ok(vec![view]);
+        }
+        let inside = words::u32_le(&plain, 4).unwrap_or(0) as usize;
+        if inside <= MAX_PACKED_BYTES && !memory::has_room(inside.saturating_mul(2)) {
+            return Err(Fault::no_memory(at, frame.size));
         }
         unpack(&plain, frame)
             .ok_or_else(|| bad("a compressed frame that does not unpack", "an LZ4 block of frames"))

@@ -218,8 +218,10 @@ impl Group {
                     },
                     Found::Damaged { fault, next: after } => {
                         if let (true, Some(segment)) = (out.is_empty(), reader.segment.as_ref()) {
+                            if !fault.is_ours {
+                                next = after;
+                            }
                             stop = Stop::Damaged(Arc::clone(segment), fault);
-                            next = after;
                         }
                         break;
                     }
@@ -312,6 +314,10 @@ impl Group {
             }
             // Reported first, by a call that has nothing else to say; then given up.
             Found::Damaged { .. } if !out.is_empty() => return Err(Stop::Enough),
+            Found::Damaged { fault, .. } if fault.is_ours => {
+                let segment = reader.segment.as_ref().ok_or(Stop::Enough)?;
+                return Err(Stop::Damaged(Arc::clone(segment), fault));
+            }
             other => {
                 // Retention took it, or its bytes are damaged: it can't be handed out any more.
                 self.lease_table(entry, &mut found, 0, now, wish)?;
@@ -417,7 +423,7 @@ impl Group {
                 return Ok(true);
             }
             Found::Damaged { fault, next } => {
-                if out.is_empty() {
+                if out.is_empty() && !fault.is_ours {
                     let _ =
                         word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed);
                 }

@@ -17,7 +17,7 @@ use crate::errors;
 use crate::formats::frame::{NO_NUMBER, NO_TIME};
 use crate::read::scan::{Row, Scan};
 use crate::segment::Segment;
-use crate::sys::sigbus;
+use crate::sys::{memory, sigbus};
 
 const BATCH_BYTES: usize = 2 << 20;
 const BATCH_ROWS: usize = 64 << 10;
@@ -216,6 +216,10 @@ impl Batches {
     fn next_batch(&mut self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
         let room = self.scan.get().lock(py).left().min(BATCH_BYTES);
         let likely = (room / LIKELY_ROW_BYTES).clamp(1, BATCH_ROWS);
+        let needed = room.saturating_mul(2).saturating_add(likely * LIKELY_ROW_BYTES);
+        if !memory::has_room(needed) {
+            return Err(memory::none_left(needed));
+        }
         let mut builders: Vec<Builder> =
             self.kinds.iter().map(|kind| Builder::new(*kind, likely, room)).collect();
         let (mut rows, mut bytes) = (0usize, 0usize);

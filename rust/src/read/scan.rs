@@ -151,7 +151,9 @@ impl Place {
     ) -> Result<(), Halt> {
         let frame = self.at;
         let opened = segment.unseal(frame, limit, view);
-        self.at = frame + view.size as u64;
+        if opened.as_ref().err().is_none_or(|fault| !fault.is_ours) {
+            self.at = frame + view.size as u64;
+        }
         match opened {
             Ok(inner) => {
                 let rows: Vec<_> =
@@ -180,7 +182,7 @@ impl Place {
     }
 
     fn report(&mut self, segment: &Arc<Segment>, fault: Fault, skipped: u64) -> Result<(), Halt> {
-        if !self.is_tolerant {
+        if !self.is_tolerant || fault.is_ours {
             return Err(Halt::Damaged(Arc::clone(segment), fault));
         }
         self.faults.push((

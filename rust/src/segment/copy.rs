@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use super::{Backing, PySegment, Segment};
 use crate::bytes::words;
+use crate::errors::located;
 use crate::sys::memory;
 
 impl Segment {
@@ -21,7 +22,11 @@ impl Segment {
             Some(_) => (start, at, at),
             None => (self.base, self.shift, 0),
         };
-        let mut bytes = vec![0u8; at.saturating_sub(skipped).saturating_add(len)];
+        let needed = at.saturating_sub(skipped).saturating_add(len);
+        if !memory::has_room(needed) {
+            return Err(located(memory::none_left_io(), &self.path));
+        }
+        let mut bytes = vec![0u8; needed];
         let (_, wanted) = bytes.split_at_mut(at.saturating_sub(skipped));
         memory::advise_blocks(wanted);
         let straight = self.ring.as_ref().map_or(len, |ring| ring.straight(at, len));

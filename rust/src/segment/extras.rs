@@ -21,7 +21,8 @@ use crate::files::region;
 use crate::formats::frame::{Draft, FrameView, Frames, NO_NUMBER, NO_TIME, Place, Span, Step};
 use crate::formats::penstock::PenstockFrames;
 use crate::segment::sides::{self, Opened};
-use crate::sys::mapping::Mapping;
+use crate::sys::mapping::Growing;
+use crate::sys::memory;
 
 const FRAMES: PenstockFrames =
     PenstockFrames { cipher: None, is_encrypted: false, compress: false };
@@ -30,7 +31,6 @@ const GENERATION_AT: usize = 12;
 const END_AT: usize = 24;
 const NEXT_AT: usize = 32;
 const HEADER_BYTES: usize = 64;
-const RESERVED_BYTES: usize = 1 << 31;
 const GROW_BYTES: u64 = 64 << 10;
 const MILLISECOND: i64 = 1_000_000;
 
@@ -45,7 +45,7 @@ struct Index {
 
 /// The records of one segment.
 pub struct Extras {
-    map: Mapping,
+    map: Growing,
     allocated: AtomicU64,
     index: RwLock<Index>,
 }
@@ -59,7 +59,7 @@ impl Extras {
         make: bool,
     ) -> std::io::Result<Option<Self>> {
         let Some(Opened { map, allocated, is_ours }) =
-            sides::open_side(path, (MAGIC, base), RESERVED_BYTES, writable, make)?
+            sides::open_side(path, (MAGIC, base), writable, make)?
         else {
             return Ok(None);
         };
@@ -74,7 +74,7 @@ impl Extras {
     /// Bytes in use; 0 or 64: no record.
     #[inline]
     fn end(&self) -> usize {
-        words::size(self.map.word64(END_AT).load(Ordering::Acquire))
+        words::size(self.map.first().word64(END_AT).load(Ordering::Acquire))
     }
 
     /// Whether there is nothing to look for.
@@ -90,12 +90,12 @@ impl Extras {
             self.allocated.store(len, Ordering::Relaxed);
         }
         let len = end.min(words::size(self.allocated.load(Ordering::Relaxed)));
-        self.map.get(0, len.min(self.map.len())).unwrap_or_default()
+        self.map.get(0, len.min(Growing::MOST_BYTES)).unwrap_or_default()
     }
 
     fn read_on(&self, end: usize) {
         let mut index = self.index.write().unwrap_or_else(|e| e.into_inner());
-        let generation = self.map.word32(GENERATION_AT).load(Ordering::Acquire);
+        let generation = self.map.first().word32(GENERATION_AT).load(Ordering::Acquire);
         if index.generation != generation || index.read_end < HEADER_BYTES {
             *index = Index { generation, read_end: HEADER_BYTES, records: Vec::new() };
         }
@@ -114,7 +114,7 @@ impl Extras {
         if end <= HEADER_BYTES {
             return None;
         }
-        let generation = self.map.word32(GENERATION_AT).load(Ordering::Acquire);
+        let generation = self.map.first().word32(GENERATION_AT).load(Ordering::Acquire);
         let is_known = |index: &Index| index.generation == generation && index.read_end >= end;
         if !is_known(&self.index.read().unwrap_or_else(|e| e.into_inner())) {
             self.read_on(end);
@@ -143,7 +143,12 @@ impl Extras {
             return;
         }
         // Spans are into the frame or into bytes of the view's own: the key goes behind those.
-        let mut owned = view.owned.as_deref().unwrap_or(frame).to_vec();
+        let known = view.owned.as_deref().unwrap_or(frame);
+        if !memory::has_room(known.len().saturating_mul(3)) {
+            view.sealed = true; // Without its key it must not be handed out.
+            return;
+        }
+        let mut owned = known.to_vec();
         view.key = Span::new(owned.len(), key.len());
         owned.extend_from_slice(key);
         view.owned = Some(owned.into());
@@ -152,7 +157,7 @@ impl Extras {
     /// Whether no record is of an append at or above `tail`, which never happened.
     #[inline]
     pub fn is_settled(&self, tail: u64) -> bool {
-        self.map.word64(NEXT_AT).load(Ordering::Relaxed) <= tail
+        self.map.first().word64(NEXT_AT).load(Ordering::Relaxed) <= tail
     }
 
     /// Notes key and due time of the drafts that have one; answers whether any had. Under the
@@ -182,8 +187,8 @@ impl Extras {
             };
             let size = FRAMES.measure(&note).map_err(std::io::Error::other)?;
             self.ensure((at + size) as u64)?;
-            let filled =
-                self.map.write_with(at, size, |out| FRAMES.encode(&note, place, false, out));
+            let map = self.map.to(at + size)?;
+            let filled = map.write_with(at, size, |out| FRAMES.encode(&note, place, false, out));
             let full = || Err("the segment's file of extras is full".into());
             filled.unwrap_or_else(full).map_err(std::io::Error::other)?;
             at += size;
@@ -192,8 +197,8 @@ impl Extras {
         if at == start {
             return Ok(false);
         }
-        self.map.publish64(NEXT_AT, next);
-        self.map.publish64(END_AT, at as u64);
+        self.map.first().publish64(NEXT_AT, next);
+        self.map.first().publish64(END_AT, at as u64);
         Ok(true)
     }
 
@@ -202,7 +207,7 @@ impl Extras {
             return Ok(());
         }
         let target = needed.div_ceil(GROW_BYTES).saturating_mul(GROW_BYTES);
-        let target = target.min(self.map.len() as u64);
+        let target = target.min(Growing::MOST_BYTES as u64);
         region::extend(self.map.file(), target)?;
         self.allocated.store(target, Ordering::Relaxed);
         Ok(())
@@ -218,13 +223,16 @@ impl Extras {
             next = offset + 1;
             at += view.size;
         }
-        self.map.publish32(
+        self.map.first().publish32(
             GENERATION_AT,
-            self.map.word32(GENERATION_AT).load(Ordering::Relaxed).wrapping_add(1),
+            self.map.first().word32(GENERATION_AT).load(Ordering::Relaxed).wrapping_add(1),
         );
-        self.map.publish64(NEXT_AT, next);
-        self.map.publish64(END_AT, at as u64);
-        self.map.write_with(at, 8.min(len.saturating_sub(at)), |out| out.fill(0));
+        self.map.first().publish64(NEXT_AT, next);
+        self.map.first().publish64(END_AT, at as u64);
+        let cleared = 8.min(len.saturating_sub(at));
+        if let Ok(map) = self.map.to(at + cleared) {
+            map.write_with(at, cleared, |out| out.fill(0));
+        }
     }
 
     /// The byte below `end` from which on the records do not check; none when they all do.

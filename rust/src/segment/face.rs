@@ -14,6 +14,7 @@ use crate::files::region;
 use crate::segment::ring::Watch;
 use crate::segment::sides::Sides;
 use crate::sys::mapping::Mapping;
+use crate::sys::memory;
 
 /// A segment, as Python hands it around.
 #[pyclass(frozen, module = "penstock._core", name = "Segment")]
@@ -159,10 +160,10 @@ impl PySegment {
     }
 
     /// Mapped bytes `[at, at + len)` as a copy, fewer at the end.
-    fn read<'py>(&self, py: Python<'py>, at: usize, len: usize) -> Bound<'py, PyBytes> {
+    fn read<'py>(&self, py: Python<'py>, at: usize, len: usize) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.0.bytes();
         let end = at.saturating_add(len).min(bytes.len());
-        PyBytes::new(py, bytes.get(at..end).unwrap_or_default())
+        memory::bytes_object(py, bytes.get(at..end).unwrap_or_default())
     }
 
     /// Stores `bytes` at byte `at` of the file (headers, summaries).

@@ -17,13 +17,12 @@ use crate::bytes::words;
 use crate::files::region;
 use crate::formats::frame::Fault;
 use crate::segment::sides::{self, Opened};
-use crate::sys::mapping::Mapping;
+use crate::sys::mapping::Growing;
 
 const MAGIC: &[u8; 8] = b"PENSTCRC";
 const COUNT_AT: usize = 24;
 const HEADER_BYTES: usize = 64;
 const ENTRY_BYTES: usize = 16;
-const RESERVED_BYTES: usize = 1 << 32;
 const GROW_BYTES: u64 = 64 << 10;
 /// At `always` the entries are synced this rarely: a lost one makes its frame unchecked.
 const LAZY_ENTRIES: u64 = 1024;
@@ -62,7 +61,7 @@ pub enum Cover {
 
 /// The entries of one segment.
 pub struct Integrity {
-    map: Mapping,
+    map: Growing,
     allocated: AtomicU64,
     synced: AtomicU64,
     /// The last entry found: the next lookup is most often its successor.
@@ -81,7 +80,7 @@ impl Integrity {
         make: bool,
     ) -> std::io::Result<Option<Self>> {
         let Some(Opened { map, allocated, is_ours }) =
-            sides::open_side(path, (MAGIC, base), RESERVED_BYTES, writable, make)?
+            sides::open_side(path, (MAGIC, base), writable, make)?
         else {
             return Ok(None);
         };
@@ -100,7 +99,7 @@ impl Integrity {
     /// Entries there are, as far as the file holds them.
     #[inline]
     fn count(&self) -> usize {
-        let count = words::size(self.map.word64(COUNT_AT).load(Ordering::Acquire));
+        let count = words::size(self.map.first().word64(COUNT_AT).load(Ordering::Acquire));
         let needed = count.saturating_mul(ENTRY_BYTES).saturating_add(HEADER_BYTES);
         if needed as u64 <= self.allocated.load(Ordering::Relaxed) {
             return count;
@@ -113,7 +112,7 @@ impl Integrity {
         let len = self.map.file().metadata().map_or(0, |data| data.len());
         self.allocated.store(len, Ordering::Relaxed);
         let fits = words::size(len).saturating_sub(HEADER_BYTES) / ENTRY_BYTES;
-        words::size(self.map.word64(COUNT_AT).load(Ordering::Acquire)).min(fits)
+        words::size(self.map.first().word64(COUNT_AT).load(Ordering::Acquire)).min(fits)
     }
 
     #[inline]
@@ -231,7 +230,7 @@ impl Integrity {
     }
 
     fn set_count(&self, count: usize) {
-        self.map.publish64(COUNT_AT, count as u64);
+        self.map.first().publish64(COUNT_AT, count as u64);
     }
 
     /// Adds entries for frames that begin at or behind `tail`. Under the append lock.
@@ -246,12 +245,12 @@ impl Integrity {
             count = self.count();
         }
         let (first, len) = (HEADER_BYTES + count * ENTRY_BYTES, entries.len() * ENTRY_BYTES);
-        if first + len > self.map.len() {
+        if first + len > Growing::MOST_BYTES {
             return Ok(()); // Full: later frames are unchecked.
         }
         self.ensure((first + len) as u64)?;
         let added = entries.len();
-        self.map.write_with(first, len, |out| {
+        self.map.to(first + len)?.write_with(first, len, |out| {
             for (slot, entry) in out.chunks_exact_mut(ENTRY_BYTES).zip(entries) {
                 words::put_u64_le(slot, 0, entry.offset);
                 words::put_u32_le(slot, 8, entry.size);

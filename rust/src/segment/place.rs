@@ -4,6 +4,7 @@ use crate::append::Obstacle;
 use crate::files::region;
 use crate::segment::Segment;
 use crate::segment::ring::Ring;
+use crate::sys::memory;
 
 /// A list of this many bytes goes into a ring by a write call.
 const RING_WRITE_BYTES: usize = 64 << 10;
@@ -57,6 +58,9 @@ impl Way {
             };
         }
         scratch.clear();
+        if !memory::reserve(scratch, len) {
+            return Err(Obstacle::Refused(format!("no memory is left for {len} bytes")));
+        }
         scratch.resize(len, 0);
         let word = fill(scratch).map_err(Obstacle::Refused)?;
         let is_long = !is_stored && !self.is_always && !segment.is_by_write() && ring.is_none();

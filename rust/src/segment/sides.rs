@@ -15,7 +15,7 @@ use crate::segment::Segment;
 use crate::segment::extras::Extras;
 use crate::segment::integrity::{Cover, Entry, Integrity};
 use crate::shared::control::Control;
-use crate::sys::mapping::Mapping;
+use crate::sys::mapping::Growing;
 
 /// Laps that stay open.
 const OPEN_LAPS: usize = 4;
@@ -25,11 +25,12 @@ const HEADER_BYTES: u64 = 64;
 
 /// A file beside a segment, mapped.
 pub struct Opened {
-    /// Its bytes, with room to grow.
-    pub map: Mapping,
+    /// Its bytes.
+    pub map: Growing,
     /// Bytes the file has.
     pub allocated: u64,
-    /// Whether its magic and its version are those that were asked for.
+    /// Whether its version and its magic, or its base, are those that were asked for: one that
+    /// rotted in its magic alone is still ours.
     pub is_ours: bool,
 }
 
@@ -38,7 +39,6 @@ pub struct Opened {
 pub fn open_side(
     path: &Path,
     (magic, base): (&[u8; 8], u64),
-    reserved_bytes: usize,
     writable: bool,
     make: bool,
 ) -> io::Result<Option<Opened>> {
@@ -46,7 +46,10 @@ pub fn open_side(
         Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
             let file = region::open_or_create(path)?;
             // A name that a power cut takes would take what is noted with it.
-            path.parent().map_or(Ok(()), region::sync_folder)?;
+            if let Err(error) = path.parent().map_or(Ok(()), region::sync_folder) {
+                let _ = region::unlink(path); // Whoever comes next makes it, and syncs, anew.
+                return Err(error);
+            }
             file
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -59,21 +62,23 @@ pub fn open_side(
         region::allocate(&file, 4096)?;
     }
     let allocated = file.metadata()?.len();
-    let map = Mapping::new(file, reserved_bytes, writable)?;
+    let map = Growing::new(file, writable)?;
     let head = map.get(0, 12).unwrap_or_default();
     let is_blank = head.iter().all(|byte| *byte == 0);
     if is_blank && !writable {
         return Ok(None); // It was made, and nothing of it reached the disk.
     }
-    let is_ours = head.get(..8) == Some(magic) && words::u32_le(head, 8) == Some(VERSION);
-    if is_blank {
+    let has_base = map.get(16, 8).and_then(|raw| words::u64_le(raw, 0)) == Some(base);
+    let is_named = head.get(..8) == Some(magic);
+    let is_ours = (is_named || has_base) && words::u32_le(head, 8) == Some(VERSION);
+    if is_blank || (is_ours && !is_named && writable) {
         // Whoever else is here writes the same bytes; nobody has noted anything yet.
-        map.store(16, &base.to_le_bytes());
+        map.first().store(16, &base.to_le_bytes());
         // With one store: half a header is no header.
         let mut head = [0u8; 12];
         words::put(&mut head, 0, magic);
         words::put_u32_le(&mut head, 8, VERSION);
-        map.store(0, &head);
+        map.first().store(0, &head);
     }
     Ok(Some(Opened { map, allocated, is_ours: is_ours || is_blank }))
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::sigbus;
@@ -264,6 +265,64 @@ impl Mapping {
         if region::is_recording() {
             region::record_store(self.inode, at, &value.to_le_bytes());
         }
+    }
+}
+
+/// Bytes of a file that grows, mapped as far as they were asked for: each time four times as far.
+/// What was mapped before stays, and so does what was handed out of it.
+pub struct Growing {
+    first: Mapping,
+    further: [OnceLock<Mapping>; FURTHER],
+}
+
+const FIRST_BYTES: usize = 1 << 20;
+const FURTHER: usize = 6;
+
+impl Growing {
+    /// Bytes at most.
+    pub const MOST_BYTES: usize = FIRST_BYTES << (2 * FURTHER);
+
+    /// Maps the beginning. The file must have what is touched.
+    pub fn new(file: File, writable: bool) -> io::Result<Self> {
+        let first = Mapping::new(file, FIRST_BYTES, writable)?;
+        Ok(Self { first, further: [const { OnceLock::new() }; FURTHER] })
+    }
+
+    /// The header, and what else is within the first megabyte.
+    #[inline(always)]
+    pub fn first(&self) -> &Mapping {
+        &self.first
+    }
+
+    /// A mapping that reaches to `end`.
+    #[inline]
+    pub fn to(&self, end: usize) -> io::Result<&Mapping> {
+        if end <= FIRST_BYTES { Ok(&self.first) } else { self.further_to(end) }
+    }
+
+    #[inline(never)]
+    fn further_to(&self, end: usize) -> io::Result<&Mapping> {
+        let full = || io::Error::new(io::ErrorKind::FileTooLarge, "the file is full");
+        let step = |step: &usize| FIRST_BYTES << (2 * (step + 1)) >= end;
+        let step = (0..FURTHER).find(step).ok_or_else(full)?;
+        let slot = self.further.get(step).ok_or_else(full)?;
+        if slot.get().is_none() {
+            let file = self.first.file.try_clone()?;
+            let len = FIRST_BYTES << (2 * (step + 1));
+            let _ = slot.set(Mapping::new(file, len, self.first.writable)?);
+        }
+        slot.get().ok_or_else(full)
+    }
+
+    /// The bytes `[at, at + len)`, if they can be had.
+    #[inline]
+    pub fn get(&self, at: usize, len: usize) -> Option<&[u8]> {
+        self.to(at.checked_add(len)?).ok()?.get(at, len)
+    }
+
+    /// The file behind it.
+    pub fn file(&self) -> &File {
+        self.first.file()
     }
 }
 

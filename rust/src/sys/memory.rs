@@ -1,6 +1,90 @@
-//! Advice about memory of our own.
+//! Memory of our own: what there is of it, and advice about it.
+//!
+//! An allocation that fails in the midst of native code ends the process. Whoever is about to need
+//! much asks first (`has_room`) and answers an error; what is asked for unasked is small, and where
+//! even that fails it comes from a spare, so that the call gets to where it can say so.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::UnsafeCell;
+use std::hint::{black_box, spin_loop};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+
+use pyo3::exceptions::PyMemoryError;
+use pyo3::prelude::*;
+use pyo3::{PyErr, ffi, types::PyBytes};
 
 use super::mapping::PAGES_BYTES;
+
+/// Less than this is not asked for: the spare has it.
+const LARGE_BYTES: usize = 1 << 20;
+const SPARE_BYTES: usize = 4 << 20;
+const SPINS: u32 = 10_000;
+
+/// Asks until one is refused; below 0: none is. For tests.
+static REFUSED_AT: AtomicI64 = AtomicI64::new(-1);
+
+/// Lets the `nth` question after this one be answered with no; below 0: none. Whether the question
+/// that was named before has come.
+pub fn refuse_at(nth: i64) -> bool {
+    REFUSED_AT.swap(nth, Ordering::SeqCst) < 0
+}
+
+#[cold]
+fn is_refused() -> bool {
+    REFUSED_AT.fetch_sub(1, Ordering::SeqCst) == 0
+}
+
+/// Whether `bytes` can be had right now. Another thread may take them meanwhile; a process with so
+/// little left meets the next question soon.
+#[inline]
+pub fn has_room(bytes: usize) -> bool {
+    if REFUSED_AT.load(Ordering::Relaxed) >= 0 && is_refused() {
+        return false;
+    }
+    bytes < LARGE_BYTES || can_allocate(bytes)
+}
+
+/// Makes room for `more` in `bytes`; false where there is none.
+pub fn reserve(bytes: &mut Vec<u8>, more: usize) -> bool {
+    let is_refused = REFUSED_AT.load(Ordering::Relaxed) >= 0 && is_refused();
+    !is_refused && bytes.try_reserve(more).is_ok()
+}
+
+#[cold]
+fn can_allocate(bytes: usize) -> bool {
+    let mut tried = Vec::<u8>::new();
+    let is_there = tried.try_reserve_exact(bytes).is_ok();
+    black_box(&mut tried); // Else the compiler takes an allocation that nobody uses for granted.
+    is_there
+}
+
+/// The error of whoever asked in vain.
+#[cold]
+pub fn none_left(bytes: usize) -> PyErr {
+    PyMemoryError::new_err(format!("no memory is left for {bytes} bytes"))
+}
+
+/// The same inside native code.
+#[cold]
+pub fn none_left_io() -> std::io::Error {
+    std::io::Error::from_raw_os_error(libc::ENOMEM)
+}
+
+/// `data` as a bytes object; `MemoryError` where it does not fit.
+#[inline]
+pub fn bytes_object<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let len = isize::try_from(data.len()).map_err(|_| none_left(data.len()))?;
+    if REFUSED_AT.load(Ordering::Relaxed) >= 0 && is_refused() {
+        return Err(none_left(data.len()));
+    }
+    // SAFETY: `data` is readable for `len` bytes, the interpreter lock is held, and the answer is a
+    // new reference to a bytes object, or null with the exception set.
+    unsafe {
+        let object = ffi::PyBytes_FromStringAndSize(data.as_ptr().cast(), len);
+        Ok(Bound::from_owned_ptr_or_err(py, object)?.cast_into_unchecked())
+    }
+}
 
 /// Asks for large blocks of pages under bytes that are about to be filled: fresh memory comes with
 /// a fault per block then, not per page, and those cost as much as reading the bytes does.
@@ -13,5 +97,167 @@ pub fn advise_blocks(bytes: &mut [u8]) {
             let from = bytes.as_mut_ptr().add(start);
             libc::madvise(from.cast(), whole, libc::MADV_HUGEPAGE);
         }
+    }
+}
+
+/// The system's allocator, with a spare behind it.
+struct Frugal;
+
+#[global_allocator]
+static FRUGAL: Frugal = Frugal;
+static SPARE: Spare = Spare {
+    bytes: UnsafeCell::new([0; SPARE_BYTES]),
+    is_taken: AtomicBool::new(false),
+    used: AtomicUsize::new(0),
+    live: AtomicUsize::new(0),
+};
+
+/// Bytes for small things when the system has none. They are given out in a row, and all at once
+/// come back when the last of them does. Pages that nobody touched cost nothing.
+struct Spare {
+    bytes: UnsafeCell<[u8; SPARE_BYTES]>,
+    is_taken: AtomicBool,
+    used: AtomicUsize,
+    live: AtomicUsize,
+}
+
+// SAFETY: each byte is given to one owner at a time, under `is_taken`.
+unsafe impl Sync for Spare {}
+
+impl Spare {
+    fn start(&self) -> usize {
+        self.bytes.get() as usize
+    }
+
+    #[inline(always)]
+    fn holds(&self, pointer: *mut u8) -> bool {
+        (pointer as usize).wrapping_sub(self.start()) < SPARE_BYTES
+    }
+
+    /// Runs `work` alone; none when others keep it for long, as in a fork amid their work.
+    fn alone<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        for _ in 0..SPINS {
+            if !self.is_taken.swap(true, Ordering::Acquire) {
+                let answer = work();
+                self.is_taken.store(false, Ordering::Release);
+                return Some(answer);
+            }
+            spin_loop();
+        }
+        None
+    }
+
+    #[cold]
+    fn take(&self, layout: Layout) -> *mut u8 {
+        if layout.size() >= LARGE_BYTES {
+            return null_mut();
+        }
+        let taken = self.alone(|| {
+            let from = (self.start() + self.used.load(Ordering::Relaxed))
+                .checked_next_multiple_of(layout.align())?;
+            let end = from.checked_add(layout.size())?.checked_sub(self.start())?;
+            if end > SPARE_BYTES {
+                return None;
+            }
+            self.used.store(end, Ordering::Relaxed);
+            self.live.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: `from` is inside (checked), and nobody else has got these bytes.
+            Some(unsafe { self.bytes.get().cast::<u8>().add(from - self.start()) })
+        });
+        taken.flatten().unwrap_or(null_mut())
+    }
+
+    #[cold]
+    fn give(&self) {
+        self.alone(|| {
+            if self.live.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.used.store(0, Ordering::Relaxed);
+            }
+        });
+    }
+}
+
+// SAFETY: whatever the system gives is its own to take back, whatever the spare gave is inside the
+// spare's bytes and nobody else's until it is given back.
+unsafe impl GlobalAlloc for Frugal {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are the system's.
+        let pointer = unsafe { System.alloc(layout) };
+        if pointer.is_null() { SPARE.take(layout) } else { pointer }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are the system's.
+        let pointer = unsafe { System.alloc_zeroed(layout) };
+        if !pointer.is_null() {
+            return pointer;
+        }
+        let spare = SPARE.take(layout);
+        if !spare.is_null() {
+            // SAFETY: just given to us, this long; what it held before is not zero.
+            unsafe { spare.write_bytes(0, layout.size()) };
+        }
+        spare
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        if SPARE.holds(pointer) {
+            return SPARE.give();
+        }
+        // SAFETY: not from the spare, so from the system; the rest the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !SPARE.holds(pointer) {
+            // SAFETY: from the system; the rest the caller promises.
+            let moved = unsafe { System.realloc(pointer, layout, size) };
+            if !moved.is_null() {
+                return moved;
+            }
+        }
+        // SAFETY: the caller promises that `size`, rounded up to the alignment, is a layout.
+        let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        // SAFETY: as for `alloc`; both places have as many bytes as are copied, and are apart.
+        unsafe {
+            let moved = self.alloc(wanted);
+            if !moved.is_null() {
+                moved.copy_from_nonoverlapping(pointer, layout.size().min(size));
+                self.dealloc(pointer, layout);
+            }
+            moved
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spare_gives_bytes_apart_and_takes_all_of_them_back() {
+        let layout = Layout::from_size_align(1000, 64).expect("a layout");
+        let (one, two) = (SPARE.take(layout), SPARE.take(layout));
+        assert!(SPARE.holds(one) && SPARE.holds(two));
+        assert!((two as usize) >= one as usize + 1000 && two as usize % 64 == 0);
+        SPARE.give();
+        assert!(SPARE.used.load(Ordering::Relaxed) > 0);
+        SPARE.give();
+        assert_eq!(SPARE.used.load(Ordering::Relaxed), 0);
+        let large = Layout::from_size_align(LARGE_BYTES, 8).expect("a layout");
+        assert!(SPARE.take(large).is_null(), "whoever needs so much has to ask");
+    }
+
+    #[test]
+    fn the_question_that_a_test_names_is_answered_with_no() {
+        refuse_at(1);
+        assert!(has_room(1));
+        assert!(!has_room(1));
+        assert!(has_room(1) && has_room(2 << 20));
+        assert!(!has_room(usize::MAX / 4));
     }
 }

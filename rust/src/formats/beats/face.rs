@@ -12,11 +12,14 @@ use super::publish::{FileEnd, StreamEnd};
 use super::seal::{self, Chain};
 use super::state::StateFile;
 use super::{BeatsFrames, Ready, lz4};
+use crate::bytes::words;
+use crate::errors;
 use crate::files::region;
 use crate::formats::frame::{Fault, Step};
 use crate::group::PyMirror;
 use crate::segment::sides::Sides;
 use crate::segment::{PyFrames, PyPublish, PySegment, Segment};
+use crate::sys::memory;
 
 /// Damage: byte of the file, bytes concerned, found, expected.
 type Note = (usize, usize, String, String);
@@ -59,12 +62,37 @@ fn read_stream(
 ) -> std::io::Result<Vec<u8>> {
     let mut file = region::open(path, false)?;
     let mut bytes = Vec::new();
+    let len = words::size(file.metadata()?.len());
+    if !memory::reserve(&mut bytes, len) || !memory::has_room(len.saturating_mul(2)) {
+        return Err(errors::located(memory::none_left_io(), path));
+    }
     std::io::Read::read_to_end(&mut file, &mut bytes)?;
     let mut data = bytes.split_off(data_at.min(bytes.len()));
     if let Some(key) = key {
         Keystream::new(&key, iv.unwrap_or_default(), 0).from(0).apply(&mut data);
     }
     Ok(data)
+}
+
+/// What was unpacked, unless memory ran out over it.
+fn unpacked(found: lz4::Unpacked, path: &Path) -> std::io::Result<lz4::Unpacked> {
+    if found.is_out_of_memory() {
+        return Err(errors::located(memory::none_left_io(), path));
+    }
+    Ok(found)
+}
+
+/// A stream, for the fuzzer's seeds.
+#[cfg(test)]
+pub fn fuzz_pack(plain: &[u8]) -> Vec<u8> {
+    lz4::pack_stream(plain)
+}
+
+/// Unpacks a stream of any bytes, for the fuzzer.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn fuzz_stream(data: &[u8]) {
+    let _ = lz4::unpack_stream(data, true).plain.len();
+    let _ = lz4::open_end(data);
 }
 
 /// Opens a segment that is one compressed stream: unpacked, with its first frame at logical
@@ -84,7 +112,7 @@ pub fn beats_stream(
 ) -> PyResult<(PySegment, Vec<Note>)> {
     let found = py.detach(|| -> std::io::Result<_> {
         let data = read_stream(&path, data_at, key, iv)?;
-        Ok(lz4::unpack_stream(&data, false))
+        unpacked(lz4::unpack_stream(&data, false), &path)
     })?;
     let mut frames = codec("cbor", true);
     let len = found.plain.len() as u64;
@@ -115,16 +143,20 @@ pub fn beats_stream_rest<'py>(
 ) -> PyResult<(Bound<'py, PyBytes>, Vec<Bound<'py, PyBytes>>)> {
     let found = py.detach(|| -> std::io::Result<_> {
         let data = read_stream(&path, data_at, key, iv)?;
-        Ok(lz4::unpack_stream(&data, true))
+        unpacked(lz4::unpack_stream(&data, true), &path)
     })?;
-    let saved = PyBytes::new(py, found.plain.get(found.saved_at..).unwrap_or_default());
-    Ok((saved, found.behind.iter().map(|piece| PyBytes::new(py, piece)).collect()))
+    let saved = memory::bytes_object(py, found.plain.get(found.saved_at..).unwrap_or_default())?;
+    let behind = found.behind.iter().map(|piece| memory::bytes_object(py, piece));
+    Ok((saved, behind.collect::<PyResult<_>>()?))
 }
 
 /// `plain` as a closed stream.
 #[pyfunction]
-pub fn beats_pack_stream<'py>(py: Python<'py>, plain: &[u8]) -> Bound<'py, PyBytes> {
-    PyBytes::new(py, &py.detach(|| lz4::pack_stream(plain)))
+pub fn beats_pack_stream<'py>(py: Python<'py>, plain: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    if !memory::has_room(plain.len().saturating_mul(3)) {
+        return Err(memory::none_left(plain.len()));
+    }
+    memory::bytes_object(py, &py.detach(|| lz4::pack_stream(plain)))
 }
 
 /// The byte of a file where the blocks of its open stream end; the rest of it is a hole.

@@ -10,6 +10,7 @@ use twox_hash::XxHash32;
 
 use super::{find_frame, frame_end};
 use crate::bytes::words;
+use crate::sys::memory;
 
 /// An event has at most this many bytes once it is unpacked.
 pub const MAX_EVENT_BYTES: usize = 128 << 20;
@@ -68,6 +69,9 @@ fn literals(plain: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(plain);
 }
 
+/// Why what is right could not be unpacked.
+pub const NO_MEMORY: &str = "no memory is left to unpack it";
+
 /// Unpacks one event into `out`; answers its length. The length is not stored: room is given as
 /// long as it helps.
 pub fn unpack_event(packed: &[u8], out: &mut Vec<u8>) -> Result<usize, String> {
@@ -75,6 +79,9 @@ pub fn unpack_event(packed: &[u8], out: &mut Vec<u8>) -> Result<usize, String> {
     let mut room = packed.len().saturating_mul(4).saturating_add(1024).max(out.len()).min(most);
     loop {
         if out.len() < room {
+            if !memory::reserve(out, room - out.len()) {
+                return Err(NO_MEMORY.into());
+            }
             out.resize(room, 0);
         }
         match block::decompress_into(packed, out) {
@@ -106,6 +113,13 @@ pub struct Unpacked {
     pub saved_at: usize,
     /// What stands in the blocks behind the broken one: plain bytes of unknown position.
     pub behind: Vec<Vec<u8>>,
+}
+
+impl Unpacked {
+    /// Whether nothing but memory was missing.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.broken.as_ref().is_some_and(|(_, _, found, _)| found == NO_MEMORY)
+    }
 }
 
 struct Stream<'a> {
@@ -375,6 +389,10 @@ fn unpack_block(
     if plain.len().saturating_add(data.len()) > MAX_PLAIN_BYTES {
         return Err(format!("a stream of more than {MAX_PLAIN_BYTES} bytes"));
     }
+    let most = if is_stored { data.len() } else { most_plain(data.len(), stream.block_bytes) };
+    if !memory::reserve(plain, most) {
+        return Err(NO_MEMORY.into());
+    }
     if is_stored {
         plain.extend_from_slice(data);
         return Ok(());
@@ -382,7 +400,7 @@ fn unpack_block(
     let before = plain.len();
     let dict_at = if stream.is_linked { before.saturating_sub(64 << 10) } else { before };
     let dict = plain.get(dict_at..).unwrap_or_default().to_vec();
-    plain.resize(before + most_plain(data.len(), stream.block_bytes), 0);
+    plain.resize(before + most, 0);
     let room = plain.get_mut(before..).unwrap_or_default();
     let len = block::decompress_into_with_dict(data, room, &dict)
         .map_err(|error| format!("a block that does not unpack ({error})"))?;

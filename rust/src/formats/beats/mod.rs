@@ -31,6 +31,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::bytes::checksum::crc32;
 use crate::bytes::{headers, words};
 use crate::formats::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
+use crate::sys::memory;
 use cipher::{KEY_BYTES, Keystream, Running};
 use encode::Encoding;
 
@@ -41,6 +42,8 @@ const POSITION_MASK: u64 = (1 << publish::POSITION_BITS) - 1;
 pub const OVERHEAD: usize = 12;
 /// No frame is larger.
 const MAX_FRAME_BYTES: usize = 1 << 30;
+/// Times its size is what reading or making an event takes at most, growing buffers included.
+const ROOM: usize = 6;
 /// Bytes that are decrypted at once: for one look, in order, and kept at most.
 const FIRST_BYTES: usize = 512;
 const AHEAD_BYTES: usize = 32 << 10;
@@ -181,6 +184,9 @@ impl BeatsFrames {
         }
         PLAIN.with_borrow_mut(|plain| {
             let len = lz4::unpack_event(payload, plain)?;
+            if !has_room(len) {
+                return Err(lz4::NO_MEMORY.into());
+            }
             let view = event_of(self.encoding, plain.get(..len).unwrap_or_default());
             if plain.len() > 4 << 20 {
                 plain.truncate(1 << 20); // One large event must not hold the memory for ever.
@@ -252,6 +258,13 @@ impl BeatsFrames {
     }
 }
 
+/// Whether there is memory to read an event of `size` bytes: it is decrypted, taken apart, and put
+/// together again as a message.
+#[inline]
+fn has_room(size: usize) -> bool {
+    memory::has_room(size.saturating_mul(ROOM))
+}
+
 fn event_of(encoding: Encoding, payload: &[u8]) -> Result<FrameView, String> {
     event::message(|event| match encoding {
         Encoding::Json => json::decode(payload, event),
@@ -316,6 +329,10 @@ impl Frames for BeatsFrames {
 
     fn measure(&self, draft: &Draft<'_>) -> Result<usize, String> {
         let mut ready = self.ready();
+        let len = draft.body.len() + draft.headers.len();
+        if !has_room(ready.bytes.len() + len) {
+            return Err(format!("no memory is left to make an event of {len} bytes"));
+        }
         let start = ready.bytes.len();
         let outcome = self.frame(draft, &mut ready);
         match outcome {
@@ -366,6 +383,10 @@ impl Frames for BeatsFrames {
 
     fn step(&self, bytes: &[u8], at: usize, _offset: u64, verify: bool) -> Step {
         match self.size(bytes, at) {
+            Framing::Whole(size) if !has_room(size) => {
+                let payload = Span::new(4, size - OVERHEAD);
+                Step::Frame(FrameView { size, payload, sealed: true, ..FrameView::default() })
+            }
             Framing::Whole(size) => {
                 self.plain(bytes, at, size, |frame| self.open(frame, at, verify))
             }
@@ -408,9 +429,13 @@ impl Frames for BeatsFrames {
         _offset: u64,
         frame: &FrameView,
     ) -> Result<Vec<FrameView>, Fault> {
+        if !has_room(frame.size) {
+            return Err(Fault::no_memory(at, frame.size));
+        }
         let found = self.plain(bytes, at, frame.size, |plain| self.decode(frame.payload.of(plain)));
         match found {
             Ok(view) => Ok(vec![FrameView { size: frame.size, payload: frame.payload, ..view }]),
+            Err(why) if why == lz4::NO_MEMORY => Err(Fault::no_memory(at, frame.size)),
             Err(why) => Err(Fault::new(at + 4, format!("an event with {why}"), "a Beats event")),
         }
     }

@@ -21,6 +21,7 @@ use crate::group::reader::{Found, Reader};
 use crate::segment::{PyPublish, PySegment};
 use crate::shared::control::{Control, Shared};
 use crate::shared::gate;
+use crate::sys::memory;
 use crate::sys::view::{self, View};
 
 /// Between two looks at the tail, in a spin.
@@ -397,7 +398,7 @@ impl MfqConsumer {
         };
         if let As::Bytes = kind {
             let frame = segment.frame_bytes(offset, skip.saturating_add(len));
-            return Ok(PyBytes::new(py, frame.get(skip..).unwrap_or_default()).into_any());
+            return Ok(memory::bytes_object(py, frame.get(skip..).unwrap_or_default())?.into_any());
         }
         let known = state.lender.as_ref().filter(|lender| lender.get().is_of(&segment));
         let lender = match known {
@@ -437,7 +438,7 @@ impl MfqConsumer {
             let (skip, len) = (body.at as usize, body.len as usize);
             let segment = state.reader.segment.as_ref();
             let frame = segment.map_or(&[][..], |s| s.frame_bytes(offset, skip + len));
-            found.append(PyBytes::new(py, frame.get(skip..).unwrap_or_default()))?;
+            found.append(memory::bytes_object(py, frame.get(skip..).unwrap_or_default())?)?;
             state.pending = Some((first, next));
             if found.len() >= limit {
                 return Ok(found);

@@ -24,6 +24,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::bytes::{headers, words};
 use crate::formats::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
 use crate::formats::vqs::gob::{Attribute, Parts};
+use crate::sys::memory;
 
 /// Bytes before the record.
 const PREFIX_BYTES: usize = 4;
@@ -184,10 +185,13 @@ fn view_of(gob: &[u8], parts: &Parts<'_>, record: Option<&[u8]>) -> Option<Frame
     Some(view)
 }
 
+const NO_MEMORY: &str = "a record that there is no memory to unpack";
+
 fn unzip(record: &[u8]) -> Result<Vec<u8>, &'static str> {
     let mut out = Vec::new();
     let mut unzipped = flate2::read::GzDecoder::new(record).take(MAX_UNPACKED + 1);
     match unzipped.read_to_end(&mut out) {
+        Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => Err(NO_MEMORY),
         Err(_) => Err("a record that is no gzip"),
         Ok(len) if len as u64 > MAX_UNPACKED => Err("a record that unpacks to more than 64 MiB"),
         Ok(_) => Ok(out),
@@ -261,8 +265,16 @@ impl Frames for VqsFrames {
         let Some(record) = rest.get(PREFIX_BYTES..).and_then(|rest| rest.get(..len)) else {
             return cut(format!("a record of {len} bytes"));
         };
+        let sealed = || {
+            let size = PREFIX_BYTES + len;
+            Step::Frame(FrameView { size, sealed: true, ..FrameView::default() })
+        };
+        if !memory::has_room(len.saturating_mul(4)) {
+            return sealed();
+        }
         match self.read(at + PREFIX_BYTES, record) {
             Ok(view) => Step::Frame(view),
+            Err(fault) if fault.found == NO_MEMORY => sealed(),
             Err(fault) => Step::Bad(fault),
         }
     }

@@ -19,6 +19,7 @@ use crate::bytes::checksum::crc32;
 use crate::bytes::headers;
 use crate::bytes::words;
 use crate::formats::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
+use crate::sys::memory;
 
 /// Bytes before the body.
 pub const HEAD_BYTES: usize = 204;
@@ -104,7 +105,9 @@ impl ZbusFrames {
             ..FrameView::default()
         };
         let corr = if self.has_crc { 0 } else { words::i64_be(frame, CORR_AT)? };
-        if corr != 0 {
+        if corr != 0 && !memory::has_room(frame.len().saturating_mul(3)) {
+            view.sealed = true;
+        } else if corr != 0 {
             let mut owned = frame.to_vec();
             let mut wire = Vec::new();
             headers::push(&mut wire, CORR_NAME, corr.to_string().as_bytes())?;

@@ -6,8 +6,12 @@ mod clock;
 mod errors;
 mod files;
 mod formats;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod group;
 mod message;
+#[cfg(test)]
+mod properties;
 mod read;
 mod segment;
 mod shared;

@@ -40,6 +40,10 @@ const HEAP_AT: usize = ORDER_AT + MAX_ENTRIES as usize * 8;
 const READY_AT: usize = HEAP_AT + MAX_ENTRIES as usize * 4;
 const KEYS_AT: usize = READY_AT + MAX_ENTRIES as usize * 4;
 const TABLE_BYTES: usize = KEYS_AT + MAX_ENTRIES as usize * 2 * 16;
+/// Where each part of the file begins, and how much of it a table with few entries uses.
+#[cfg(any(test, feature = "fuzzing"))]
+pub const PARTS: [(usize, usize); 6] =
+    [(0, 512), (HEADER_BYTES, 384), (ORDER_AT, 64), (HEAP_AT, 32), (READY_AT, 32), (KEYS_AT, 256)];
 
 /// Words of the header.
 pub mod at {

@@ -296,10 +296,6 @@ ENVIRONMENTS: dict[str, Callable[[Scene], None]] = {
     "signals": rung_by_signals,
     "frozen": frozen,
 }
-FAILING = {
-    "umask 777": "folders and files are made with the umask's rights",
-}
-"""Strict: a mend takes the row away."""
 BY_CHANCE = {"signals", "frozen"}
 """What they show depends on the instant that is hit: a busy machine hits too few."""
 
@@ -308,8 +304,6 @@ def cells() -> list[Any]:
     found = []
     for environment, format in itertools.product(ENVIRONMENTS, FORMATS):
         marks: list[pytest.MarkDecorator] = []
-        if reason := FAILING.get(environment):
-            marks.append(pytest.mark.xfail(reason=reason))
         if environment in BY_CHANCE:
             marks.append(pytest.mark.slow)
         name = f"{environment.replace(' ', '-')}-{format}"

@@ -6,6 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{
     DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
 };
@@ -149,7 +150,7 @@ pub fn create(path: &Path) -> io::Result<File> {
 pub fn make_folder(path: &Path, like: Option<&Path>) -> io::Result<()> {
     let make = || -> io::Result<()> {
         std::fs::DirBuilder::new().mode(0o700).create(path)?;
-        let folder = open_folder(path)?;
+        let folder = open_new_folder(path)?;
         match (like, path.parent()) {
             (Some(like), _) => Owner::of(like)?.take(&folder, 0o700),
             (None, Some(above)) => {
@@ -164,6 +165,20 @@ pub fn make_folder(path: &Path, like: Option<&Path>) -> io::Result<()> {
 fn open_folder(path: &Path) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_DIRECTORY;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// Opens a folder that we just made: the process's umask may have left us no right to it.
+fn open_new_folder(path: &Path) -> io::Result<File> {
+    match open_folder(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_DIRECTORY;
+            let named = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+            let same = format!("/proc/self/fd/{}", named.as_raw_fd());
+            std::fs::set_permissions(same, PermissionsExt::from_mode(0o700))?;
+            open_folder(path)
+        }
+        other => other,
+    }
 }
 
 /// Opens an existing file. Never follows a link, and never waits: what is no ordinary file (a pipe

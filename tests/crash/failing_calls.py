@@ -2,7 +2,10 @@
 
 Run with `failing_calls.so` preloaded; prints a line of JSON for each call that was let fail:
 
-    python failing_calls.py FOLDER FORMAT DURABILITY ERRORS STEP FOR_GOOD
+    python failing_calls.py FOLDER FORMAT DURABILITY ERRORS STEP FOR_GOOD SHIFT
+
+Error 0 is none: the call does half of what it was asked for. FOR_GOOD is once, always or both, in
+turn. With a step of 1, as many shifts as there are errors try every call with every error.
 
 Asserted is what a user relies on: an error is ours and names its file, what `put` returned for is
 there when the queue is opened again, and that opening finds nothing damaged.
@@ -91,7 +94,7 @@ def look(run: Run) -> None:
     """Without failures: everything is as it was promised."""
     with Queue(run.path, **run.options) as queue:
         verdict = queue.verify()
-        if not verdict.is_ok:
+        if verdict.corrupt:  # Torn may be what was being written when nothing worked any more.
             run.bad.append(f"reopened damaged: {[d.as_dict() for d in verdict.corrupt][:2]}")
         found = {int(message.body[:4]) for message in queue.scan()}
     if queue.store.capabilities.deletes_consumed:
@@ -135,17 +138,18 @@ def one(folder: Path, format: str, durability: str, at: int, error: int, for_goo
 
 
 def main() -> None:
-    """Every `step`th call, each with the next of the errors."""
+    """Every `step`th call, each with the next of the errors, from the `shift`th on."""
     folder, format, durability = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     errors = [int(number) for number in sys.argv[4].split(",")]
-    step, for_good = int(sys.argv[5]), sys.argv[6] == "1"
+    step, mode, shift = int(sys.argv[5]), sys.argv[6], int(sys.argv[7])
     for name in registry.MODULES:
         registry.format_class(name)
     assert convert, exchange
-    count, bad = one(folder, format, durability, NONE, errors[0], for_good)
+    count, bad = one(folder, format, durability, NONE, errors[0], False)
     print(json.dumps({"at": None, "of": count, "error": 0, "bad": bad}), flush=True)
     for turn, at in enumerate(range(0, count, step)):
-        error = errors[turn % len(errors)]
+        error = errors[(turn + shift) % len(errors)]
+        for_good = mode == "always" or (mode == "both" and turn // len(errors) % 2 == 1)
         _, bad = one(folder, format, durability, at, error, for_good)
         print(json.dumps({"at": at, "of": count, "error": error, "bad": bad}), flush=True)
 

@@ -15,7 +15,8 @@ import pytest
 from penstock.formats import registry
 
 HERE = Path(__file__).parent
-ERRORS = (errno.ENOSPC, errno.EIO, errno.EMFILE)
+SHORT = 0
+ERRORS = (errno.ENOSPC, errno.EIO, errno.EMFILE, SHORT)
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +31,12 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def failing(
-    shim: Path, folder: Path, format: str, durability: str, step: int, *, for_good: bool
+    shim: Path, folder: Path, format: str, durability: str, step: int, mode: str, shift: int = 0
 ) -> list[str]:
-    """What went wrong, of every `step`th call."""
+    """What went wrong, of every `step`th call; `mode` is once, always or both in turn."""
     numbers = ",".join(map(str, ERRORS))
     asked = [sys.executable, str(HERE / "failing_calls.py"), str(folder), format, durability]
-    asked += [numbers, str(step), str(int(for_good))]
+    asked += [numbers, str(step), mode, str(shift)]
     ran = subprocess.run(
         asked, env=os.environ | {"LD_PRELOAD": str(shim)},
         capture_output=True, text=True, timeout=1800, check=False,
@@ -50,14 +51,16 @@ def failing(
 def test_a_call_that_fails_loses_nothing_and_is_a_typed_error(
     shim: Path, tmp_path: Path, format: str
 ) -> None:
-    assert not failing(shim, tmp_path / "q", format, "always", 37, for_good=False)
+    assert not failing(shim, tmp_path / "q", format, "always", 37, "both")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("shift", range(len(ERRORS)))
 @pytest.mark.parametrize("durability", ["process", "interval", "always"])
-@pytest.mark.parametrize("for_good", [False, True])
+@pytest.mark.parametrize("mode", ["once", "always"])
 @pytest.mark.parametrize("format", list(registry.MODULES))
-def test_every_call_may_fail_once_or_from_then_on(
-    shim: Path, tmp_path: Path, format: str, for_good: bool, durability: str
+def test_every_call_may_fail_in_every_way_once_or_from_then_on(
+    shim: Path, tmp_path: Path, format: str, mode: str, durability: str, shift: int
 ) -> None:
-    assert not failing(shim, tmp_path / "q", format, durability, 1, for_good=for_good)
+    assert not failing(shim, tmp_path / "q", format, durability, 1, mode, shift)

@@ -120,11 +120,19 @@ def read_bytes(path: Path | str) -> bytes:
         return stream.read()
 
 
+def read_at(file: int, count: int, at: int) -> bytes:
+    """`count` bytes from `at` on, or as many as the file has; one call may give fewer than that."""
+    found = os.pread(file, count, at)
+    while len(found) < count and (more := os.pread(file, count - len(found), at + len(found))):
+        found += more
+    return found
+
+
 def read_start(path: Path | str, count: int) -> bytes:
     """The first bytes of a file, `count` of them or as many as it has."""
     file = descriptor(path)
     try:
-        return os.pread(file, count, 0)
+        return read_at(file, count, 0)
     finally:
         os.close(file)
 

@@ -89,7 +89,7 @@ class _Bytes:
         self.size = os.fstat(file).st_size
 
     def read(self, at: int, length: int) -> bytes:
-        return os.pread(self._file, length, at)
+        return files.read_at(self._file, length, at)
 
     def word(self, at: int) -> int:
         return int.from_bytes(self.read(at, 4), "little")

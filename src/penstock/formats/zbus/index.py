@@ -69,7 +69,7 @@ class Head:
         try:
 
             def block(number: int) -> Block:
-                raw = os.pread(file, ENTRY_BYTES, slot_at(number))
+                raw = files.read_at(file, ENTRY_BYTES, slot_at(number))
                 return _block(self.path, self.layout, number, raw, 0)
 
             def place(number: int) -> int:
@@ -136,7 +136,7 @@ def look(path: Path, layout: ZbusLayout) -> Head:
     """Reads and checks the header alone."""
     file = files.descriptor(path)
     try:
-        return _head(path, layout, os.pread(file, HEADER_BYTES, 0), os.fstat(file).st_size)
+        return _head(path, layout, files.read_at(file, HEADER_BYTES, 0), os.fstat(file).st_size)
     finally:
         os.close(file)
 

@@ -16,7 +16,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow spark-versions spark-edges check bench instructions ladder bench-peers interop site wheels dist docs
+.PHONY: help setup demo test test-slow spark-versions spark-edges check bench instructions ladder bench-peers interop site wheels dist docs audit fuzz
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +51,13 @@ check: setup ## run every check that is not a test: format, lint, types, stubs, 
 	$(BIN)/python -m mypy.stubtest penstock._core
 	$(CARGO) fmt --manifest-path rust/Cargo.toml --check
 	$(CARGO) clippy --manifest-path rust/Cargo.toml -- -D warnings
+	$(BIN)/python -m tools.audit
+
+audit: setup ## look at what penstock is built from: sources, licences, known holes
+	$(BIN)/python -m tools.audit
+
+fuzz: setup ## fuzz every decoder, guided by coverage; needs cargo-fuzz and a nightly toolchain
+	$(BIN)/python -m tools.fuzz
 
 bench: setup ## measure this machine
 	$(BIN)/python -m benches

@@ -1,9 +1,9 @@
-"""Planted bugs: small patches that break penstock on purpose, each with the test that must notice.
+"""Planted bugs: small changes that break penstock on purpose, each with the test that must notice.
 
-`python -m tests.ladder.planted [NAMES]` applies each patch of `tests/ladder/planted/` to a copy of
+`python -m tests.ladder.planted [NAMES]` makes each change of `tests/ladder/planted/` in a copy of
 the tree, builds the crate anew where it touches that, and runs the named test, which must fail. A
-patch begins with lines `Why:` and `Test:`; the rest is a diff without context, which outlives what
-changes around it.
+change begins with lines `Why:`, `Test:` and `File:`; then come lines as they stand in that file,
+and what is put in their place. They are found by what they say, wherever they have moved to.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.ladder.means import NotRun, need_programs
@@ -21,7 +22,7 @@ from tests.ladder.means import NotRun, need_programs
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = Path(__file__).parent / "planted"
 CORE = Path("src/penstock/_core.abi3.so")
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
@@ -31,33 +32,42 @@ class Plant:
     name: str
     why: str
     test: str
-    diff: str
+    file: str
+    old: str
+    new: str
 
     @property
     def is_rust(self) -> bool:
-        return "+++ b/rust/" in self.diff
+        return self.file.startswith("rust/")
 
-    @property
-    def files(self) -> list[str]:
-        marked = [line for line in self.diff.splitlines() if line.startswith("+++ b/")]
-        return [line.removeprefix("+++ b/") for line in marked]
+    def fault(self, root: Path) -> str:
+        """Why it can't be planted; empty when it can."""
+        path = root / self.file
+        if not path.is_file():
+            return f"no file {self.file}"
+        count = path.read_text().count(self.old)
+        return "" if count == 1 else f"what it changes stands {count} times in {self.file}"
+
+    def plant(self, root: Path) -> None:
+        if fault := self.fault(root):
+            raise NotRun(f"{self.name} can't be planted: {fault}")
+        path = root / self.file
+        path.write_text(path.read_text().replace(self.old, self.new))
+
+    def uproot(self, root: Path) -> None:
+        shutil.copy2(ROOT / self.file, root / self.file)
 
 
 def load(path: Path) -> Plant:
-    head, _, diff = path.read_text().partition("\n--- ")
+    head, _, change = path.read_text().partition("\n<<<<<<<\n")
+    old, _, new = change.partition("=======\n")
+    new, _, _ = new.partition(">>>>>>>\n")
     words = dict(line.split(": ", 1) for line in head.splitlines() if ": " in line)
-    return Plant(path.stem, words["Why"], words["Test"], f"--- {diff}")
+    return Plant(path.stem, words["Why"], words["Test"], words["File"], old, new)
 
 
 def all_plants() -> list[Plant]:
-    return [load(path) for path in sorted(FOLDER.glob("*.patch"))]
-
-
-def applies(plant: Plant, root: Path, *options: str) -> str:
-    """Empty, or why it does not."""
-    command = ["git", "apply", "-p1", "--unidiff-zero", *options, "-"]
-    done = subprocess.run(command, cwd=root, input=plant.diff, capture_output=True, text=True)
-    return done.stderr.strip()
+    return [load(path) for path in sorted(FOLDER.glob("*.plant"))]
 
 
 def copy_tree(goal: Path) -> None:
@@ -78,36 +88,48 @@ def build(root: Path) -> None:
     target = Path(os.environ.get("CARGO_TARGET_DIR", usual))
     environment = os.environ | {"CARGO_TARGET_DIR": str(target)}
     command = [
-        "cargo", "build", "-q", "--profile", "quick", "--manifest-path", "rust/Cargo.toml",
+        "cargo", "build", "-q", "--profile", "planted", "--manifest-path", "rust/Cargo.toml",
         "--features", "pyo3/extension-module",
     ]  # fmt: skip
     subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True)
-    shutil.copy2(target / "quick" / "lib_core.so", root / CORE)
+    shutil.copy2(target / "planted" / "lib_core.so", root / CORE)
+
+
+def outcome(test: str, root: Path) -> int:
+    """What pytest says of the named test: 0 passed, 1 failed or hung."""
+    environment = os.environ | {"PYTHONPATH": f"{root / 'src'}:{root}"}
+    command = [
+        sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout=120",
+        *test.split(),
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, cwd=root, env=environment, capture_output=True, timeout=TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        return 1
+    if done.returncode not in (0, 1):
+        raise NotRun(f"{test}: pytest says {done.stdout.decode()[-400:]}")
+    return done.returncode
+
+
+@cache
+def passes_without(test: str, root: Path) -> bool:
+    """Else its failing shows nothing."""
+    return outcome(test, root) == 0
 
 
 def is_caught(plant: Plant, root: Path) -> bool:
-    """Whether the named test fails with the bug in place."""
-    if fault := applies(plant, root):
-        raise NotRun(f"{plant.name} does not apply: {fault}")
+    """Whether the named test, which passes else, fails with the bug in place."""
+    if not passes_without(plant.test, root):
+        raise NotRun(f"{plant.test} fails without the bug")
+    plant.plant(root)
     try:
         if plant.is_rust:
             build(root)
-        environment = os.environ | {"PYTHONPATH": f"{root / 'src'}:{root}"}
-        command = [
-            sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout=120",
-            *plant.test.split(),
-        ]  # fmt: skip
-        try:
-            done = subprocess.run(
-                command, cwd=root, env=environment, capture_output=True, timeout=TIMEOUT_S
-            )
-        except subprocess.TimeoutExpired:
-            return True
-        if done.returncode not in (0, 1):
-            raise NotRun(f"{plant.name}: pytest says {done.stdout.decode()[-400:]}")
-        return done.returncode == 1
+        return outcome(plant.test, root) == 1
     finally:
-        applies(plant, root, "-R")
+        plant.uproot(root)
         if plant.is_rust:
             shutil.copy2(ROOT / CORE, root / CORE)
 

@@ -148,7 +148,7 @@ def with_little(path: Path, format: str, mebibytes: float) -> None:
 
 
 def sweep(folder: Path, format: str, limits: list[float]) -> None:
-    registry.store_class(format)
+    registry.format_class(format)
     ends = {}
     for number, mebibytes in enumerate(limits):
         path = folder / f"{number}q.bin"

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 import penstock
 from benches import _peers, _processes
+from benches._floors import floors
 from benches._peers import call_each
 from benches.harness import Row, best_cpu_ns, best_wall_ns, median, percentile, scratch
 from penstock import _core
@@ -75,15 +76,18 @@ def one_by_one(folder: Path, count: int) -> Iterator[Row]:
             put = put_ns(queue.put, body, count)
             read = get_ns(queue.group(ack="auto"), count)
         copy = _peers.memcpy_ns(body, count)
+        floor = floors(folder, body, count)
         if size == 100:
             yield Row(case="1 put 100 B", ours=put, peer="SimpleQueue.put", peer_value=theirs_put,
-                      goal=put_goal, ratio_goal=3.5)  # fmt: skip
+                      goal=put_goal, floor="call, copy to fresh pages",
+                      floor_value=floor.call + floor.fresh, floor_goal=2)  # fmt: skip
         else:
             yield Row(case="2 put 1 KB", ours=put, peer="memoryview copy", peer_value=copy,
-                      goal=put_goal)  # fmt: skip
+                      goal=put_goal, floor="call, copy to fresh pages",
+                      floor_value=floor.call + floor.fresh, floor_goal=1.3)  # fmt: skip
         yield Row(case=f"3 get {size} B, ack=auto", ours=read, peer="SimpleQueue.get",
-                  peer_value=theirs_get, goal=get_goal,
-                  ratio_goal=3.5 if size == 100 else None)  # fmt: skip
+                  peer_value=theirs_get, goal=get_goal, floor="call, object",
+                  floor_value=floor.call + floor.made, floor_goal=2)  # fmt: skip
 
 
 def by_the_thousand(folder: Path, batches: int) -> Iterator[Row]:
@@ -94,10 +98,13 @@ def by_the_thousand(folder: Path, batches: int) -> Iterator[Row]:
             call_each(queue.put_many, bodies, batches)
             put = put_ns(queue.put_many, bodies, 10, 1000, batches // 10)
             read = get_many_ns(queue.group(ack="auto"), batches)
+        floor = floors(folder, bytes(size), 20_000)
         yield Row(case=f"4 put_many 1000 x {size} B", ours=put, peer="py-lmdb",
-                  peer_value=their_put, goal=put_goal, ratio_goal=0.1)  # fmt: skip
+                  peer_value=their_put, goal=put_goal, floor="copy to fresh pages",
+                  floor_value=floor.fresh, floor_goal=3)  # fmt: skip
         yield Row(case=f"5 get_many 1000 x {size} B", ours=read, peer="py-lmdb",
-                  peer_value=their_get, goal=get_goal, ratio_goal=1 / 3.5)  # fmt: skip
+                  peer_value=their_get, goal=get_goal, floor="object",
+                  floor_value=floor.made, floor_goal=3)  # fmt: skip
 
 
 def arrow(folder: Path, batches: int) -> Iterator[Row]:
@@ -117,10 +124,12 @@ def arrow(folder: Path, batches: int) -> Iterator[Row]:
 
             theirs = best_cpu_ns(by_list, 1000, 1)
             put = put_ns(queue.put_many, array, 10, 1000, batches // 10)
+        floor = floors(folder, bytes(size), 20_000)
         yield Row(case=f"6 Arrow read 1000 x {size} B", ours=ours, peer="get_many + pa.array",
-                  peer_value=theirs, goal=read_goal, ratio_goal=0.25 if size == 100 else None,
-                  note="copy; the call included")  # fmt: skip
-        yield Row(case=f"7 Arrow put 1000 x {size} B", ours=put, goal=put_goal)
+                  peer_value=theirs, goal=read_goal, floor="copy, warm", floor_value=floor.warm,
+                  floor_goal=1.5, note="the call included")  # fmt: skip
+        yield Row(case=f"7 Arrow put 1000 x {size} B", ours=put, goal=put_goal,
+                  floor="copy to fresh pages", floor_value=floor.fresh, floor_goal=1.5)  # fmt: skip
 
 
 def rolling(folder: Path, count: int) -> Iterator[Row]:

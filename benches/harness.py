@@ -43,7 +43,16 @@ class Row:
     """The figure wanted, in `unit`."""
     ratio_goal: float | None = None
     """`ours / peer_value` wanted: at most this where less is better, else at least."""
+    floor: str = ""
+    """What the machine itself needs for the same: `floor_value`, in the same run and unit."""
+    floor_value: float | None = None
+    floor_goal: float | None = None
+    """`ours / floor_value` wanted at most."""
     note: str = ""
+
+    @property
+    def floor_ratio(self) -> float | None:
+        return self.ours / self.floor_value if self.floor_value else None
 
     @property
     def more_is_better(self) -> bool:
@@ -55,7 +64,10 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """None: there is no goal. The ratio counts where there is one."""
+        """None: there is no goal. The multiple of the floor counts where there is one, else the
+        ratio, else the figure."""
+        if self.floor_goal is not None and self.floor_ratio is not None:
+            return self.floor_ratio <= self.floor_goal
         value, wanted = self.ours, self.goal
         if self.ratio_goal is not None and self.ratio is not None:
             value, wanted = self.ratio, self.ratio_goal
@@ -64,7 +76,11 @@ class Row:
         return value >= wanted if self.more_is_better else value <= wanted
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"ratio": self.ratio, "met": self.met}
+        return asdict(self) | {
+            "ratio": self.ratio,
+            "floor_ratio": self.floor_ratio,
+            "met": self.met,
+        }
 
 
 # ── timing ─────────────────────────────────────────────────────────────────────────────────
@@ -173,18 +189,22 @@ def shown(value: float | None) -> str:
 
 
 def cells(row: Row) -> list[str]:
-    """A row as text: case, ours, unit, peer, ratio, goal, met, note."""
+    """A row as text, in the order of `HEADS`."""
     sign = "≥" if row.more_is_better else "≤"
     goal = f"{sign} {shown(row.goal)}" if row.goal is not None else ""
     if row.ratio_goal is not None:
         goal = f"{goal} and {sign} {shown(row.ratio_goal)}x".removeprefix(" and ")
+    if row.floor_goal is not None:
+        goal = f"≤ {shown(row.floor_goal)} floors"
+    floor = f"{row.floor} {shown(row.floor_value)}" if row.floor else ""
+    times = f"{row.floor_ratio:.2f}" if row.floor_ratio is not None else ""
     met = {None: "", True: "yes", False: "NO"}[row.met]
     peer = f"{row.peer} {shown(row.peer_value)}".strip()
     ratio = f"{row.ratio:.2f}x" if row.ratio is not None else ""
-    return [row.case, shown(row.ours), row.unit, peer, ratio, goal, met, row.note]
+    return [row.case, shown(row.ours), row.unit, peer, ratio, floor, times, goal, met, row.note]
 
 
-HEADS = ["case", "ours", "unit", "beside", "ratio", "goal", "met", "note"]
+HEADS = ["case", "ours", "unit", "beside", "ratio", "floor", "floors", "goal", "met", "note"]
 
 
 def draw(title: str, rows: list[Row]) -> None:
@@ -198,7 +218,7 @@ def draw(title: str, rows: list[Row]) -> None:
         return
     table = Table(title=title)
     for head in HEADS:
-        table.add_column(head, justify="right" if head in ("ours", "ratio") else "left")
+        table.add_column(head, justify="right" if head in ("ours", "ratio", "floors") else "left")
     for row in rows:
         style = "red" if row.met is False else None
         table.add_row(*cells(row), style=style)

@@ -25,10 +25,14 @@ from tools import plot_peers
         (Row(case="a", ours=90, goal=100, peer="b", peer_value=20, ratio_goal=3), False),
         (Row(case="a", ours=3, unit="GB/s", goal=2), True),
         (Row(case="a", ours=1, unit="msg/s", peer="b", peer_value=1, ratio_goal=4), False),
+        (Row(case="a", ours=9, goal=1, floor="copy", floor_value=5, floor_goal=2), True),
+        (Row(case="a", ours=11, goal=99, floor="copy", floor_value=5, floor_goal=2), False),
         (Row(case="a", ours=1), None),
     ],
 )
-def test_a_goal_is_met_by_its_ratio_or_else_by_its_figure(row: Row, met: bool | None) -> None:
+def test_a_goal_is_met_by_its_floor_its_ratio_or_else_by_its_figure(
+    row: Row, met: bool | None
+) -> None:
     assert row.met is met
 
 

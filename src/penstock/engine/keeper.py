@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engine import exclusive
 from penstock.engine.orphans import Orphans
+from penstock.engine.threads import Background
 from penstock.errors import ClosedError, PenstockError
 from penstock.logs import logger
 from penstock.options import Durability
@@ -38,15 +39,13 @@ class Keeper:
         self._failing: dict[str, str] = {}
         """What each duty that fails has raised last."""
         self._writer.poke()  # Someone may have died before his sync, and after he asked for it.
-        self._thread = threading.Thread(target=self._run, name="penstock-keeper", daemon=True)
-        self._thread.start()
+        self._thread = Background(self._run, "penstock-keeper")
 
     def stop(self) -> None:
         """Ends the thread."""
         self._stop.set()
         self._writer.poke()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        self._thread.join()
 
     def _run(self) -> None:
         seen, idle_s = 0, 1.0 if self._has_timed_duties() else 3600.0

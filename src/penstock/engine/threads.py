@@ -1,0 +1,68 @@
+"""Threads of the operating system, also where a library of green threads has replaced them.
+
+gevent and eventlet put their own in the place of `threading`: what such a thread waits for
+natively, the whole program waits for. The keeper does nothing but wait.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+def original() -> Any:
+    """The module `_thread` as the interpreter has it; none where nobody has replaced it."""
+    if "gevent.monkey" in sys.modules:
+        monkey = sys.modules["gevent.monkey"]
+        if monkey.is_module_patched("threading") or monkey.is_module_patched("_thread"):
+            return _Originals(monkey)
+    if "eventlet.patcher" in sys.modules:
+        patcher = sys.modules["eventlet.patcher"]
+        if patcher.is_monkey_patched("thread"):
+            return patcher.original("_thread")
+    return None
+
+
+class _Originals:
+    """What gevent has kept of `_thread`."""
+
+    def __init__(self, monkey: Any) -> None:
+        self.allocate_lock = monkey.get_original("_thread", "allocate_lock")
+        self.start_new_thread = monkey.get_original("_thread", "start_new_thread")
+        self.get_ident = monkey.get_original("_thread", "get_ident")
+
+
+class Background:
+    """A thread that ends with the program."""
+
+    def __init__(self, work: Callable[[], None], name: str) -> None:
+        """Starts at once."""
+        self._work = work
+        self._native = original()
+        self._thread: threading.Thread | None = None
+        if self._native is None:
+            self._thread = threading.Thread(target=work, name=name, daemon=True)
+            self._thread.start()
+        else:
+            self._ident = 0
+            self._is_done = self._native.allocate_lock()
+            self._is_done.acquire()
+            self._native.start_new_thread(self._run, ())
+
+    def _run(self) -> None:
+        self._ident = self._native.get_ident()
+        try:
+            self._work()
+        finally:
+            self._is_done.release()
+
+    def join(self) -> None:
+        """Waits for its end, unless it is this very thread that asks."""
+        if self._thread is not None:
+            if self._thread is not threading.current_thread():
+                self._thread.join()
+        elif self._ident != self._native.get_ident():
+            with self._is_done:
+                pass

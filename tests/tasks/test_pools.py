@@ -1,0 +1,73 @@
+"""Pools of green threads: what waits natively waits in a thread of the operating system."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import penstock
+from penstock.engine import threads
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_keeper_runs_in_a_real_thread_where_gevent_has_replaced_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    def start(work: object, arguments: object) -> int:
+        started.append(_thread.start_new_thread(work, arguments))  # type: ignore[call-overload]
+        return started[-1]
+
+    kept = {"start_new_thread": start}
+    stub = SimpleNamespace(
+        is_module_patched=lambda name: name == "threading",
+        get_original=lambda module, name: kept.get(name, getattr(_thread, name)),
+    )
+    monkeypatch.setitem(sys.modules, "gevent.monkey", stub)
+    with penstock.Queue(tmp_path / "q") as queue:
+        queue.put(b"x")
+    assert len(started) == 1
+
+
+def test_threads_are_the_usual_ones_where_nobody_has_replaced_them() -> None:
+    assert threads.original() is None
+
+
+CODE = """
+import {pool}; {patch}
+import penstock.kombu, sys
+from kombu import Connection, Consumer, Producer, Queue
+jobs, got = Queue("jobs", routing_key="jobs"), []
+with Connection("penstock://" + sys.argv[1]) as connection:
+    def send():
+        Producer(connection.clone().channel()).publish(1, routing_key="jobs", declare=[jobs])
+    with Consumer(connection.channel(), [jobs], on_message=got.append, no_ack=True):
+        {pool}.spawn(send)
+        connection.drain_events(timeout=20)
+assert got[0].payload == 1
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pool", "patch"),
+    [("gevent", "from gevent import monkey; monkey.patch_all()"),
+     ("eventlet", "eventlet.monkey_patch()")],
+)  # fmt: skip
+def test_a_consumer_that_waits_lets_other_green_threads_run(
+    tmp_path: Path, pool: str, patch: str
+) -> None:
+    pytest.importorskip("kombu")
+    pytest.importorskip(pool)
+    code = CODE.format(pool=pool, patch=patch)
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
+    subprocess.run(command, env=environment, check=True, timeout=60)

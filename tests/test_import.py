@@ -33,7 +33,28 @@ def test_using_a_queue_leaves_the_heavy_parts_of_the_standard_library_alone(
     use = f"queue = penstock.Queue({str(tmp_path / 'q')!r}); queue.put(b'x'); queue.get().ack()"
     ours = loaded_after(f"import penstock; {use}") - loaded_after("pass")
     heavy = {"asyncio", "logging", "multiprocessing", "pickle", "ssl", "http", "hashlib", "random"}
+    heavy |= {"dataclasses", "inspect", "ast", "dis", "tokenize", "copy", "email", "socket"}
     assert not ours & heavy
+
+
+MODULES_MAX = 106
+OWN_MODULES_MAX = 48
+"""What a put and a get load today, over a bare interpreter. Let these fall, and rise only for a
+reason: each module costs every short program. `python -m benches imports` says what in time."""
+
+
+def test_using_a_queue_loads_no_more_modules_than_it_did(tmp_path: Path) -> None:
+    use = f"queue = penstock.Queue({str(tmp_path / 'q')!r}); queue.put(b'x'); queue.get().ack()"
+    code = "import sys; {}; print(*sys.modules)"
+    found = []
+    for statement in (f"import penstock; {use}", "pass"):
+        run = [sys.executable, "-c", code.format(statement)]
+        done = subprocess.run(run, capture_output=True, text=True, check=True)
+        found.append(set(done.stdout.split()))
+    ours = found[0] - found[1]
+    own = {name for name in ours if name.startswith("penstock")}
+    assert len(own) <= OWN_MODULES_MAX, sorted(own)
+    assert len(ours) <= MODULES_MAX, sorted(ours - own)
 
 
 def test_a_queue_of_our_own_format_loads_no_other(tmp_path: Path) -> None:

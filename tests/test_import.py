@@ -34,11 +34,12 @@ def test_using_a_queue_leaves_the_heavy_parts_of_the_standard_library_alone(
     ours = loaded_after(f"import penstock; {use}") - loaded_after("pass")
     heavy = {"asyncio", "logging", "multiprocessing", "pickle", "ssl", "http", "hashlib", "random"}
     heavy |= {"dataclasses", "inspect", "ast", "dis", "tokenize", "copy", "email", "socket"}
+    heavy |= {"typing", "datetime"}
     assert not ours & heavy
 
 
-MODULES_MAX = 106
-OWN_MODULES_MAX = 48
+MODULES_MAX = 100
+OWN_MODULES_MAX = 50
 """What a put and a get load today, over a bare interpreter. Let these fall, and rise only for a
 reason: each module costs every short program. `python -m benches imports` says what in time."""
 

@@ -8,10 +8,10 @@ beside them.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from penstock._core import Clock as Clock
 from penstock.errors import CodecError
+from penstock.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from datetime import datetime

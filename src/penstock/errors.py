@@ -32,7 +32,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+from penstock.hints import TYPE_CHECKING, Any
 
 NO_ROOM = "nothing was lost; free space there, trim the queue, or give it max_bytes or retention"
 STORAGE_ADVICE = {

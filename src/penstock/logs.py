@@ -5,7 +5,7 @@ No handler is installed: that is the program's choice.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from penstock.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import logging

@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from penstock.errors import OptionError, StorageError
+from penstock.hints import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 from penstock.logs import renamed
 from penstock.records import dataclass, fields, replace
 
-HEX_64 = re.compile(rb"[0-9A-Fa-f]{64}")
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PAGE_BYTES = 4096
 
@@ -363,7 +362,7 @@ def key_from(*, file: str | None = None, env: str | None = None) -> bytes | None
 
 def _key_of(raw: bytes) -> bytes:
     text = raw.strip()
-    if HEX_64.fullmatch(text):
+    if re.fullmatch(rb"[0-9A-Fa-f]{64}", text):
         return bytes.fromhex(text.decode("ascii"))
     # 32 hex digits stay as they are: only a format whose keys have 16 bytes takes them for one.
     # A raw key may end with a byte that looks like white space, so little is taken off at first.

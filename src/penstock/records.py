@@ -11,7 +11,7 @@ whoever asks with `dataclasses.fields`: what it looks for is made when it looks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from penstock.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dataclasses import asdict as asdict

@@ -200,6 +200,11 @@ def test_a_misspelt_option_names_the_one_that_was_meant(queue: Queue, tmp_path: 
     assert not (tmp_path / "new").exists()
 
 
+def test_a_place_of_the_wrong_type_is_one_of_our_errors(queue: Queue) -> None:
+    with pytest.raises(OptionError, match=r"where=1\.5: expected an offset"):
+        queue.scan(start=1.5)  # type: ignore[arg-type]
+
+
 def test_an_option_of_the_wrong_type_is_one_of_our_errors(queue: Queue, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="max_bytes='1': expected a whole number"):
         Queue(tmp_path / "new", max_bytes="1")  # type: ignore[arg-type]

@@ -6,10 +6,10 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from penstock import _core
 from penstock.errors import StorageError
+from penstock.hints import Any, BinaryIO
 
 TEMPORARY = re.compile(r"\.[0-9a-f]+-[0-9a-f]+\.tmp$|^(new|zero)-[0-9a-f]{16}\.")
 """What a file is called until it takes another one's place, or a place of its own."""

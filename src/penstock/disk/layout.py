@@ -31,8 +31,8 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from typing import Any, Final, Literal, NamedTuple
 
+from penstock.hints import Any, Final, Literal
 from penstock.records import dataclass
 
 Order = Literal["<", ">"]
@@ -110,7 +110,8 @@ class Field:
         return raw[1 : 1 + length]
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Row:
     """One line of a dump: a field, where it is, its bytes and what they say."""
 
     offset: int

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from penstock import _core
 from penstock.disk import files
 from penstock.engine import paths
 from penstock.errors import GroupError, KeyNeededError, OptionError
+from penstock.hints import TYPE_CHECKING, Any
 from penstock.logs import logger
 
 if TYPE_CHECKING:

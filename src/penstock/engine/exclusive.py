@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files
+from penstock.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue

@@ -7,12 +7,12 @@ open to consume or only to look.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from penstock import _core
 from penstock.errors import PenstockError
 from penstock.formats.store import Store
 from penstock.formats.values import End, SegmentInfo
+from penstock.hints import Any
 from penstock.options import GroupOptions
 
 AT_ONCE = 4096

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from penstock import _core
 from penstock.disk import files
 from penstock.engine import deadletter, exclusive, facts, positions
 from penstock.errors import ClosedError, Empty, GroupError, OptionError, PenstockError, typed
+from penstock.hints import TYPE_CHECKING, Any, Self, Unpack
 from penstock.logs import logger
 from penstock.options import OLD_GROUP, Durability, GroupKeywords, GroupOptions, of_today
 from penstock.records import fields

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from penstock.engine.group import Group
 from penstock.errors import ClosedError, GroupError
+from penstock.hints import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue

@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from penstock.engine import exclusive
 from penstock.engine.orphans import Orphans
 from penstock.engine.threads import Background
 from penstock.errors import ClosedError, PenstockError
+from penstock.hints import TYPE_CHECKING
 from penstock.logs import logger
 from penstock.options import Durability
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from penstock.disk import files
 from penstock.errors import FormatError, OptionError
+from penstock.hints import TYPE_CHECKING, Any
 from penstock.logs import logger
 from penstock.options import OLD_QUEUE, Durability, QueueOptions, of_today
 

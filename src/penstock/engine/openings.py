@@ -7,9 +7,9 @@ import os
 import threading
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from penstock.errors import ClosedError, PenstockError
+from penstock.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue

@@ -8,10 +8,10 @@ nobody who syncs it, and is synced here.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from penstock.engine.group import Group
 from penstock.errors import GroupError
+from penstock.hints import TYPE_CHECKING
 from penstock.sidecar import groups
 
 if TYPE_CHECKING:

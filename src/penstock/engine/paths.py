@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock.errors import OptionError, UnsupportedError
+from penstock.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
 
-SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/{1,3}(?P<rest>.*)\Z", re.DOTALL)
+SCHEME = r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/{1,3}(?P<rest>.*)\Z"
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
@@ -40,7 +40,7 @@ def absolute(path: str | os.PathLike[str]) -> Path:
 
 
 def _refuse_url(text: str) -> None:
-    found = SCHEME.match(text)
+    found = re.match(SCHEME, text) if ":/" in text else None
     if found is None:
         return
     if found["scheme"].lower() == "file":

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, proxy
 
 from penstock import _core
+from penstock.hints import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue

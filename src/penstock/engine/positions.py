@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 
 from penstock import _core
 from penstock.errors import OffsetError, OptionError
 from penstock.formats.store import Store
+from penstock.hints import TYPE_CHECKING
 
-Where = int | str | datetime
-AGO = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d|w)\Z")
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    Where = int | str | datetime
+AGO = r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d|w)\Z"
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 EXPECTED = (
     "an offset, earliest, latest, number:N, offset:N, offset:N:ID, a time like 2026-11-01T12:00 "
@@ -20,7 +23,7 @@ EXPECTED = (
 
 def seconds_of(text: str) -> float | None:
     """`3d`, `90s`, `1.5h` as seconds; none for other texts."""
-    match = AGO.match(text)
+    match = re.match(AGO, text)
     return float(match[1]) * UNITS[match[2]] if match else None
 
 
@@ -29,6 +32,8 @@ def time_ns(text: str, now_ns: int) -> int | None:
     age = seconds_of(text)
     if age is not None:
         return now_ns - int(age * 1e9)
+    from datetime import datetime
+
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -38,6 +43,8 @@ def time_ns(text: str, now_ns: int) -> int | None:
 
 def datetime_ns(moment: datetime) -> int:
     """A time as ns since 1970; without a zone it is UTC."""
+    from datetime import UTC, datetime, timedelta
+
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
@@ -51,10 +58,12 @@ def resolve(store: Store, where: Where, id: str | None = None) -> int:
     if id is not None:
         return check_id(store, resolve(store, where), id)
     end = store.end()
-    if isinstance(where, datetime):
-        return by_time(store, datetime_ns(where))
     if isinstance(where, int):
         return check(store, where)
+    if not isinstance(where, str):
+        if not hasattr(where, "tzinfo"):
+            raise OptionError("where", where, EXPECTED)
+        return by_time(store, datetime_ns(where))
     text = where.strip()
     if text == "earliest":
         return end.head

@@ -18,7 +18,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from penstock import _core
 from penstock import clock as clocks
@@ -30,6 +29,7 @@ from penstock.errors import ClosedError, NoQueueError, OptionError, typed
 from penstock.formats import registry
 from penstock.formats.store import Store
 from penstock.formats.values import End, Verdict
+from penstock.hints import TYPE_CHECKING, Any, Self, Unpack
 from penstock.logs import renamed
 from penstock.options import (
     CodecName,

@@ -12,7 +12,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
 
 from penstock import _core
 from penstock.errors import UnsupportedError
@@ -29,6 +28,7 @@ from penstock.formats.values import (
     SegmentInfo,
     Verdict,
 )
+from penstock.hints import Any, ClassVar, Protocol
 from penstock.options import GroupOptions, QueueOptions
 from penstock.sidecar import control, side_files
 from penstock.sidecar.groups import Progress

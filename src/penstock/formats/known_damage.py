@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.values import Damage, SegmentInfo
+from penstock.hints import Any
 from penstock.records import asdict, dataclass, fields
 
 FILE = "known-damage.json"

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
 
 from penstock import _core
 from penstock.formats.values import Damage
+from penstock.hints import Protocol
 from penstock.records import dataclass
 from penstock.sidecar import control
 

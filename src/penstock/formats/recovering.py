@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Protocol
 
 from penstock import _core
 from penstock.disk import files
+from penstock.hints import Protocol
 from penstock.logs import logger
 
 QUARANTINE = "quarantine"

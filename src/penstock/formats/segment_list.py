@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, overload
 
 from penstock.formats.values import NewSegment, SegmentInfo
+from penstock.hints import Protocol, overload
 from penstock.records import replace
 
 FORGOTTEN = 64

@@ -18,7 +18,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import final
 
 from penstock import _core
 from penstock.disk import files
@@ -38,6 +37,7 @@ from penstock.formats.open_segments import OpenSegments
 from penstock.formats.past import Past
 from penstock.formats.segment_list import HasLastBase, SegmentList
 from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verdict
+from penstock.hints import final
 from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
 from penstock.sidecar import control, side_files, tree

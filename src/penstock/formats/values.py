@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
 
+from penstock.hints import Any, Protocol
 from penstock.records import dataclass, field
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Any
 
 from penstock import _core
 from penstock.disk import files
 from penstock.disk.layout import Field, Layout
+from penstock.hints import Any
 from penstock.records import dataclass
 
 CONTROL = Layout(

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 from penstock import _core
 from penstock.disk import files
 from penstock.disk.layout import Field, Layout
+from penstock.hints import Any
 
 EXTRAS = Layout(
     "extras header", "<", 64,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
 
+from penstock.hints import Literal
 from penstock.records import dataclass
 
 Trust = Literal["truth", "cache", "hint", "temporary"]

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
 
 from penstock import _core
 from penstock.disk import files
@@ -27,6 +26,7 @@ from penstock.formats.values import (
     SegmentInfo,
     Verdict,
 )
+from penstock.hints import ClassVar
 from penstock.options import Durability, QueueOptions
 from penstock.records import replace
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.penstock.layouts import INDEX_ENTRY
 from penstock.formats.values import SegmentInfo
+from penstock.hints import Any
 from penstock.records import replace
 
 NAME = "index"

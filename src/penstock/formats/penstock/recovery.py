@@ -9,7 +9,6 @@ have reached the disk before it, and a queue has no holes. They are set aside, n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.errors import CorruptError, NoQueueError
@@ -17,6 +16,7 @@ from penstock.formats import known_damage, recovering
 from penstock.formats.past import Past, frames_end
 from penstock.formats.penstock import layouts, segments
 from penstock.formats.values import Damage, End, SegmentInfo
+from penstock.hints import TYPE_CHECKING
 from penstock.records import dataclass, replace
 from penstock.sidecar import control
 

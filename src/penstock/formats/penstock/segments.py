@@ -6,7 +6,6 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from penstock import _core
 from penstock.disk import files
@@ -14,6 +13,7 @@ from penstock.disk.layout import Layout
 from penstock.errors import CorruptError, FormatError, StorageError
 from penstock.formats.penstock import layouts
 from penstock.formats.values import SegmentInfo
+from penstock.hints import Any
 from penstock.options import KIB, QueueOptions
 from penstock.records import dataclass
 

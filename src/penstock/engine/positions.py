@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     Where = int | str | datetime
+else:
+    Where = object
 AGO = r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d|w)\Z"
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 EXPECTED = (

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -160,3 +161,34 @@ def test_the_lock_of_a_group_that_nobody_has_open_is_free(tmp_path: Path) -> Non
         spoiled.spoil("table", 16, value)
         spoiled.spoil("table", 24, value)
         spoiled.check(f"lock {value}")
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+@pytest.mark.parametrize("format", ["vqs", "beats", "penstock"])
+def test_a_group_whose_options_can_t_be_read_holds_everything(
+    tmp_path: Path, format: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / ("q.bin" if format == "vqs" else "q")
+    options: dict[str, Any] = {"durability": "process", "retention_bytes": 20_000}
+    if format == "vqs":
+        options = {"durability": "process", "max_bytes": 1 << 20}
+    else:
+        options |= {"segment_bytes": 16384}
+    bodies = [b"%02d" % number * 4000 for number in range(10)]
+    with penstock.Queue(path, format=format, **options) as queue:
+        queue.group("slow")
+        queue.put_many(bodies)
+        queue.group("slow").get(0).ack()
+    sidecar = next(tmp_path.rglob("groups")).parent
+    file = sidecar / "groups" / "slow" / "group.json"
+    whole = file.read_bytes()
+    file.unlink() if damage == "gone" else file.write_bytes(whole[:40])
+    with penstock.Queue(path, create=False, **options) as queue:
+        for message in queue.group("quick").get_many(99):
+            message.ack()
+        queue.trim()
+        assert [m.body for m in queue.scan()][-9:] == bodies[1:]
+    assert "group 'slow' can't be read" in caplog.text
+    file.write_bytes(whole)
+    with penstock.Queue(path, create=False, **options) as queue:
+        assert [m.body for m in queue.group("slow").get_many(99)] == bodies[1:]

@@ -11,6 +11,8 @@ from penstock import _core
 from penstock.errors import StorageError
 from penstock.hints import Any, BinaryIO
 
+SMALL_BYTES_MAX = 1 << 24
+"""No small file of ours is as long."""
 TEMPORARY = re.compile(r"\.[0-9a-f]+-[0-9a-f]+\.tmp$|^(new|zero)-[0-9a-f]{16}\.")
 """What a file is called until it takes another one's place, or a place of its own."""
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,79}\Z")
@@ -89,9 +91,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
     import json
 
     try:
-        raw = read_bytes(path)
+        raw = read_start(path, SMALL_BYTES_MAX + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None  # Mostly: so it should cost little.
+    if len(raw) > SMALL_BYTES_MAX:
+        return None  # Another file stands here: nobody reads gigabytes to find that out.
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError):

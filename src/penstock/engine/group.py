@@ -46,6 +46,11 @@ def names(queue: Queue) -> list[str]:
     )
 
 
+def has_progress(folder: Path) -> bool:
+    """Whether a group is there that has read: also where nothing else of it can be told."""
+    return any(name.startswith("journal-") for name in files.names_in(folder))
+
+
 def load_options(folder: Path) -> GroupOptions | None:
     """What the group's file says; none for a new group.
 
@@ -56,7 +61,7 @@ def load_options(folder: Path) -> GroupOptions | None:
 
     path = folder / "group.json"
     try:
-        raw = path.read_bytes()
+        raw = files.read_start(path, files.SMALL_BYTES_MAX)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from penstock.engine.group import Group
+from penstock.engine.group import Group, folder_of, has_progress
 from penstock.errors import ClosedError, GroupError
 from penstock.hints import TYPE_CHECKING, Any
 
@@ -29,6 +29,14 @@ class Handles:
         self._looked: dict[str, Group] = {}
         self._graves: dict[Path, Queue] = {}
         self._is_closed = False
+        self._told: set[str] = set()
+
+    def is_news(self, name: str) -> bool:
+        """Whether nobody was told yet that this group can't be read."""
+        with self._lock:
+            is_news = name not in self._told
+            self._told.add(name)
+            return is_news
 
     def group(self, name: str, options: dict[str, Any]) -> tuple[Group, bool]:
         """The group of this name, and whether it had to be opened."""
@@ -43,7 +51,7 @@ class Handles:
             return found, True
 
     def look(self, name: str) -> Group | None:
-        """A group to look at; none when there is none."""
+        """A group to look at; none when there is none. One that is damaged is an error."""
         with self._lock:
             self._ensure_open()
             found = self._groups.get(name) or self._looked.get(name)
@@ -51,6 +59,8 @@ class Handles:
                 try:
                     found = self._looked[name] = Group(self._queue, name, create=False, look=True)
                 except (GroupError, FileNotFoundError):
+                    if has_progress(folder_of(self._queue, name)):
+                        raise  # It is there, and can't be read.
                     return None  # It went meanwhile.
             return found
 

@@ -469,6 +469,10 @@ class Queue:
         """A group to look at: also one that another consumer has for itself."""
         return self._handles.look(name)
 
+    def is_news(self, name: str) -> bool:
+        """Whether nobody was told yet that this group can't be read."""
+        return self._handles.is_news(name)
+
     def open_groups(self) -> list[Group]:
         """The groups that this process has open."""
         return self._handles.groups()

@@ -7,13 +7,13 @@ logged.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.disk import files
 from penstock.engine import exclusive, glance, intents
-from penstock.engine.group import DEFAULT
-from penstock.errors import GroupError
+from penstock.engine.group import DEFAULT, folder_of, has_progress
+from penstock.errors import ClosedError, PenstockError, PoisonedError
 from penstock.formats.store import Store
 from penstock.formats.values import Consumed, SegmentInfo
 from penstock.logs import logger
@@ -44,17 +44,37 @@ class Plan:
 
 def holding_cursors(queue: Queue) -> dict[str, int]:
     """The cursor of every group that is waited for."""
-    cursors = {}
-    for name in queue.groups():
-        group = queue.look(name)
-        if group is None or not group.options.retain_unread:
-            continue
-        if group.options.exclusive and exclusive.remove_if_dead(group.folder):
-            continue
-        if group.idle_ns <= queue.options.retain_unread_max_s * 1e9:
-            own = queue.store.format.own_cursor(name)
-            cursors[name] = group.cursor if own is None else own
-    return cursors
+    found = {name: _cursor(queue, name, _holding_cursor) for name in queue.groups()}
+    return {name: cursor for name, cursor in found.items() if cursor is not None}
+
+
+def _holding_cursor(queue: Queue, name: str) -> int | None:
+    group = queue.look(name)
+    if group is None or not group.options.retain_unread:
+        return None
+    if group.options.exclusive and exclusive.remove_if_dead(group.folder):
+        return None
+    if group.idle_ns > queue.options.retain_unread_max_s * 1e9:
+        return None
+    own = queue.store.format.own_cursor(name)
+    return group.cursor if own is None else own
+
+
+def _cursor(queue: Queue, name: str, of: Callable[[Queue, str], int | None]) -> int | None:
+    """A group's cursor; none when the group is gone or not waited for. One whose files can't be
+    read holds everything: nobody knows what it has been given."""
+    try:
+        return of(queue, name)
+    except (ClosedError, PoisonedError):
+        raise
+    except (PenstockError, OSError) as error:
+        if not has_progress(folder_of(queue, name)):
+            return None  # Deleted meanwhile.
+        head = queue.store.end().head
+        if queue.is_news(name):
+            text = "%s: group %r can't be read, so nothing from %d on is deleted: %s"
+            logger("retention").warning(text, queue.path, name, head, error)
+        return head
 
 
 def free_consumed(queue: Queue) -> bool:
@@ -74,11 +94,11 @@ def free_consumed(queue: Queue) -> bool:
 
 
 def _cursors(queue: Queue) -> list[int]:
-    cursors = []
-    for name in queue.groups():
-        with suppress(GroupError):  # Deleted meanwhile.
-            cursors.append(queue.group(name, create=False).cursor)
-    return cursors
+    def cursor(queue: Queue, name: str) -> int:
+        return queue.group(name, create=False).cursor
+
+    found = [_cursor(queue, name, cursor) for name in queue.groups()]
+    return [cursor for cursor in found if cursor is not None]
 
 
 def plan(queue: Queue, before: int | None = None) -> Plan:

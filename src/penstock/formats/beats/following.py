@@ -11,6 +11,7 @@ before it must be right. One wrong bit would else cost all events up to where it
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from penstock import _core
@@ -19,11 +20,15 @@ from penstock.formats.beats import closing, segments, state
 from penstock.formats.beats.layouts import POSITION_BITS
 from penstock.formats.past import Past
 from penstock.formats.values import Damage
-from penstock.sidecar import groups
+from penstock.sidecar import control, groups
 
 if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles
 
+RAW_MAX = 4096
+"""Of a file in the place of `state.dat` so much is looked at, and kept aside."""
+LOST_MAX = 1000
+"""How many segments that are gone are told one by one."""
 GROUP = "default"
 """The group that a Beat knows."""
 
@@ -92,7 +97,7 @@ def fault(format: BeatsFiles) -> Damage | None:
 
 
 def _raw(format: BeatsFiles) -> bytes:
-    return files.read_bytes(format.state_path) if format.state_path.exists() else b""
+    return files.read_start(format.state_path, RAW_MAX) if format.state_path.exists() else b""
 
 
 def _is_one_bit_off(format: BeatsFiles) -> bool:
@@ -183,7 +188,7 @@ def remember(format: BeatsFiles) -> None:
 
 def _gaps_of(found: dict[str, object]) -> list[int]:
     gaps = found.get("gaps")
-    return [int(number) for number in gaps] if isinstance(gaps, list) else []
+    return [one for one in gaps if isinstance(one, int)] if isinstance(gaps, list) else []
 
 
 def note_gaps(format: BeatsFiles, numbers: list[int]) -> None:
@@ -200,20 +205,40 @@ def missing(format: BeatsFiles, past: Past) -> list[Damage]:
     nobody has acked it since."""
     there = [number for number, _ in segments.listed(format.path)]
     found = known(format)
-    last = found.get("segments")
-    wanted = set(range(there[0], there[-1])) if there else set()
-    if past.is_closed and isinstance(last, list) and last:
-        raw = _raw(format)
-        acked = state.read(format.state_path)
-        is_same = raw.hex() == found.get("state")
-        start = int(last[0]) if is_same or acked is None else max(acked.segment, int(last[0]))
-        wanted |= set(range(start, int(last[-1]) + 1))
-    lost = sorted(wanted - set(there) - set(_gaps_of(found)))
-    paths = [segments.path_of(format.path, number) for number in lost]
+    ranges = [range(there[0], there[-1])] if there else []
+    left = _left(format, past, found)
+    if left is not None and there:
+        ranges.insert(0, range(left.start, min(left.stop, there[0])))
+        if past.is_closed:  # After a kill the newest may be a Beat's, or one that a roll began.
+            ranges.append(range(max(left.start, there[-1] + 1), left.stop))
+    elif left is not None:
+        ranges = [left]
+    known_of = {*there, *_gaps_of(found)}
+    lost = islice((n for n in chain.from_iterable(ranges) if n not in known_of), LOST_MAX)
+    paths = ((number, segments.path_of(format.path, number)) for number in lost)
     # Others trim and begin segments while we look: what is lost stays lost.
     oldest = segments.listed(format.path)
     return [
         Damage(path, 0, 0, "no such file", "a segment that nobody has acked")
-        for number, path in zip(lost, paths, strict=True)
-        if not path.exists() and (past.is_closed or (oldest and oldest[0][0] < number))
+        for number, path in paths
+        if not path.exists() and (left is not None or (oldest and oldest[0][0] < number))
     ]
+
+
+def _left(format: BeatsFiles, past: Past, found: dict[str, object]) -> range | None:
+    """The ids that were there when we left the queue, but for those that a Beat has acked since."""
+    last, words = found.get("segments"), control.peek(format.sidecar)
+    if past.is_closed and isinstance(last, list) and all(isinstance(one, int) for one in last):
+        left = range(last[0], last[-1] + 1) if last else None
+        before = found.get("state")
+    elif past.is_killed and words is not None:
+        # Asked for after the files: others move the head before they unlink.
+        left = range(words.head >> POSITION_BITS, (words.segment_base >> POSITION_BITS) + 1)
+        ours = progress(format)
+        before = None if ours is None else state_at(format, ours.cursor).pack().hex()
+    else:
+        return None
+    acked = state.read(format.state_path)
+    if left is None or acked is None or _raw(format).hex() == before:
+        return left
+    return range(max(acked.segment, left.start), left.stop)

@@ -360,8 +360,20 @@ class BeatsFiles(Format, ABC):
             base = self.kind.base(found.segment if found is not None else 0)
             return End(base, 0, base, base, 0, base)
         assert last.end is not None
-        dropped = tuple(self._doubt.dropped) if self._doubt is not None else ()
-        return End(last.end, 0, last.base, first.first, 0, last.end, dropped)
+        # After a power cut such files are no part of the queue, and are told of as that.
+        dropped = self._unreadable() if self._doubt is None else self._doubt.dropped
+        return End(last.end, 0, last.base, first.first, 0, last.end, tuple(dropped))
+
+    def _unreadable(self) -> list[Damage]:
+        """Segments without a header that can be read."""
+        found = []
+        for path in segments.find(self.path).values():
+            with suppress(FileNotFoundError):  # Read and freed meanwhile.
+                header = self.header(path)
+                if isinstance(header, Unreadable):
+                    size, expected = path.stat().st_size, "a segment of version 0 to 3"
+                    found.append(Damage(path, 0, size, header.found, expected))
+        return found
 
     def readable(self, *, newest_first: bool = False) -> Iterator[tuple[int, Path, Header]]:
         """Segments with a header that can be read; one may be deleted while we look."""

@@ -53,7 +53,7 @@ class State:
 def read(path: Path) -> State | None:
     """The state; none when the file is missing, empty, cut short or of another version."""
     try:
-        raw = files.read_bytes(path)[:64]
+        raw = files.read_start(path, 64)
     except (FileNotFoundError, NotADirectoryError):
         return None
     version = int.from_bytes(raw[:4], "little")

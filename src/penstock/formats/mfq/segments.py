@@ -35,7 +35,7 @@ def read_offset(queue: Path, name: str) -> int:
     """What an offset file says; one that never came to be says 0, as a new queue's does."""
     path = offset_path(queue, name)
     try:
-        raw = files.read_bytes(path)
+        raw = files.read_start(path, layouts.OFFSET.size)
     except FileNotFoundError:
         return 0
     if not raw:

@@ -32,7 +32,7 @@ class Intent:
 def read(sidecar: Path) -> Intent | None:
     """The newest whole slot; none when there is none."""
     try:
-        raw = files.read_bytes(sidecar / FILE)[: SLOTS[-1] + INTENT.size]
+        raw = files.read_start(sidecar / FILE, SLOTS[-1] + INTENT.size)
     except (FileNotFoundError, NotADirectoryError):
         return None
     found = [slot for at in SLOTS if (slot := _parse(raw[at : at + INTENT.size])) is not None]

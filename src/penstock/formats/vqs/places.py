@@ -13,7 +13,7 @@ from penstock.formats.vqs.layouts import HEADER, HEADER_BYTES, LATER_HEADER, MAG
 def places(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
     """The header, where the file has one, then the records by their place in the file."""
     if path.name == "data.dat" and (path.parent / "meta.dat").exists():
-        head = files.read_bytes(path.parent / "meta.dat")[: LATER_HEADER.size]
+        head = files.read_start(path.parent / "meta.dat", LATER_HEADER.size)
         yield from _records(LATER_HEADER, head, data, 0)
         return
     if bytes(data[:3]) != MAGIC or len(data) < LATER_HEADER.size:

@@ -64,7 +64,7 @@ def names(queue: Path) -> list[str]:
 
 def places(queue: Path) -> dict[str, str]:
     """Block and offset of every reader file, as they stand there."""
-    return {name: files.read_bytes(rdx_path(queue, name))[:12].hex() for name in names(queue)}
+    return {name: files.read_start(rdx_path(queue, name), 12).hex() for name in names(queue)}
 
 
 def moved(queue: Path, left: Path) -> set[str]:

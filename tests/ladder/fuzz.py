@@ -103,8 +103,10 @@ def files_of(folder: Path) -> list[Path]:
 def spoil(folder: Path, rng: random.Random) -> str:
     """Changes one file; what was done."""
     names = files_of(folder)
-    name, other = rng.choice(names), rng.choice(names)
-    return change(folder / name, rng.choice(HOWS), rng, folder / other, str(name))
+    name, other, how = rng.choice(names), rng.choice(names), rng.choice(HOWS)
+    if {name.suffix, other.suffix} == {".rdx"} and how in ("copied", "swapped"):
+        how = "bit"  # The place of another group is a place that a zbus program may have stored.
+    return change(folder / name, how, rng, folder / other, str(name))
 
 
 def change(path: Path, how: str, rng: random.Random, other: Path, name: str) -> str:

@@ -174,18 +174,18 @@ def examine(product: Penstock | Anchor, folder: Path, promised: Promises) -> lis
     if len(has) != len(scanned):
         wrong.append(f"there twice: {len(scanned) - len(has)}")
     must = promised.must()
-    lost = must - has
-    if case.deletes:  # Gone with the last group's ack; who acks with the get may not have said so.
-        lost = {
-            name for name in lost
-            if any(ack == "lease" and name not in promised.maybe_acked[g]
-                   for g, ack in groups.items())
-        }  # fmt: skip
+
+    def may_be_gone(name: Name) -> bool:
+        """With the last group's ack; who acks with the get may not have said so."""
+        done = [name in promised.maybe_acked[g] for g, ack in groups.items() if ack == "lease"]
+        return case.deletes and all(done)
+
+    lost = {name for name in must - has if not may_be_gone(name)}
     if lost:
         wrong.append(f"LOST: {len(lost)} whose put had returned, {sorted(lost)[:3]}")
     if invented := {name for name in has if name[1] > promised.tried.get(name[0], -1)}:
         wrong.append(f"invented: {sorted(invented)[:3]}")
-    wrong += wrong_orders(scanned)
+    wrong += wrong_orders(scanned, may_be_gone)
     if not case.deletes:
         for sender, first, last in promised.batches:
             count = sum((sender, number) in has for number in range(first, last + 1))
@@ -196,13 +196,15 @@ def examine(product: Penstock | Anchor, folder: Path, promised: Promises) -> lis
     return wrong
 
 
-def wrong_orders(scanned: list[Name]) -> list[str]:
+def wrong_orders(scanned: list[Name], may_be_gone: Callable[[Name], bool]) -> list[str]:
     wrong = []
     for sender in {name[0] for name in scanned}:
         order = [number for who, number in scanned if who == sender]
+        missing = {*range(order[0], order[-1] + 1)} - {*order}
         if order != sorted(order):
             wrong.append(f"out of order: sender {sender}")
-        elif order != list(range(order[0], order[-1] + 1)):
+        # What every group is done with is deleted, also while it is scanned.
+        elif not all(may_be_gone((sender, number)) for number in missing):
             wrong.append(f"a hole: sender {sender}, {len(order)} of {order[-1] - order[0] + 1}")
     return wrong
 

@@ -40,22 +40,12 @@ FOUND = [
     ("zbus", "doc000", "killed", 56), ("zbus", "doc000", "killed", 68),
     ("beats", "1", "closed", 34), ("beats", "1", "closed", 38), ("beats", "1", "closed", 61),
     ("beats", "1", "closed", 62), ("beats", "1", "closed", 68), ("beats", "1", "closed", 86),
+    ("beats", "1", "closed", 27), ("beats", "1", "killed", 31), ("beats", "1", "killed", 32),
     ("beats", "1", "killed", 48), ("vqs", "doc", "closed", 6), ("vqs", "doc", "closed", 75),
     ("vqs", "doc", "killed", 17), ("vqs", "doc", "killed", 21), ("vqs", "doc", "killed", 64),
     ("mfq", "", "closed", 5), ("mfq", "", "closed", 64), ("mfq", "", "killed", 78),
 ]  # fmt: skip
 """Trials that went wrong once: the corpus. Each number makes its change anew."""
-OPEN = {
-    ("penstock", "", "killed", 53), ("beats", "1", "closed", 38), ("beats", "1", "closed", 62),
-    ("beats", "1", "killed", 48), ("vqs", "doc", "closed", 6), ("vqs", "doc", "closed", 75),
-    ("vqs", "doc", "killed", 17),
-}  # fmt: skip
-"""Of those, what still does."""
-HANG = {
-    ("penstock", "", "killed", 53), ("beats", "1", "closed", 38), ("beats", "1", "closed", 62),
-    ("vqs", "doc", "closed", 6),
-}  # fmt: skip
-"""Nobody waits for these until they are mended."""
 
 
 @pytest.fixture
@@ -70,7 +60,7 @@ def spoil(work: Path, kind: Kind, first: int, count: int) -> None:
     wrong = [
         f"{number} {done}: {'; '.join(faults)}"
         for number, done, faults in fuzz.trials(work, kind, first, count)
-        if faults and (kind.format, kind.layout, kind.ended, number) not in OPEN
+        if faults
     ]
     assert wrong == [], f"python -m tests.ladder.fuzz {kind.format} '{kind.layout}' {kind.ended}"
 
@@ -79,23 +69,7 @@ def named(kind: Kind) -> str:
     return "-".join(filter(None, (kind.format, kind.layout, kind.ended)))
 
 
-FAILING = {"vqs-doc-closed"}
-"""Their sample meets what is not mended yet."""
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(
-            kind,
-            marks=[pytest.mark.xfail(reason="open", strict=False)]
-            if named(kind) in FAILING
-            else [],
-            id=named(kind),
-        )
-        for kind in KINDS
-    ],
-)
+@pytest.mark.parametrize("kind", KINDS, ids=named)
 def test_a_changed_file_ends_in_an_answer(folder: Path, kind: Kind) -> None:
     in_a_small_process(spoil, folder, kind, SEED * 1000, SAMPLE)
 
@@ -105,19 +79,7 @@ def replay(work: Path, format: str, layout: str, ended: str, number: int) -> Non
     assert wrong == [], done
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            case,
-            marks=[pytest.mark.xfail(reason="open", run=case not in HANG, strict=False)]
-            if case in OPEN
-            else [],
-        )
-        for case in FOUND
-    ],
-    ids=lambda case: "-".join(filter(None, map(str, case))),
-)
+@pytest.mark.parametrize("case", FOUND, ids=lambda case: "-".join(filter(None, map(str, case))))
 def test_what_was_found_once_ends_in_an_answer(
     folder: Path, case: tuple[str, str, str, int]
 ) -> None:

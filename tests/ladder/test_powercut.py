@@ -18,25 +18,7 @@ from tests.ladder.means import NotRun
 from tests.ladder.rungs import LAYOUTS
 
 pytestmark = pytest.mark.crash
-SOME_FAIL = {
-    "penstock": "a part of a list that was not acknowledged can be there",
-    "zbus": "an index newer than the data keeps the queue from being drained",
-    "beats": "an empty segment is passed over by the sync, and what is behind it is dropped",
-    "vqs": "the ring is read on where it wrapped",
-}
-"""In a few states of a hundred, so that a small run may see none."""
-
-
-def cases() -> list[Any]:
-    found = []
-    for format, layout in (
-        ("penstock", ""), ("zbus", "doc000"), ("beats", "1"), ("vqs", "doc"), ("mfq", ""),
-    ):  # fmt: skip
-        marks = []
-        if format in SOME_FAIL:
-            marks.append(pytest.mark.xfail(reason=SOME_FAIL[format], strict=False))
-        found.append(pytest.param(format, layout, marks=marks, id=format))
-    return found
+FORMATS = [("penstock", ""), ("zbus", "doc000"), ("beats", "1"), ("vqs", "doc"), ("mfq", "")]
 
 
 def cut(case: Case) -> dict[str, Any]:
@@ -52,9 +34,17 @@ def check(found: dict[str, Any]) -> None:
     assert not found["failing"], (found["title"], found["kinds"], found["examples"])
 
 
-@pytest.mark.parametrize(("format", "layout"), cases())
+@pytest.mark.parametrize(("format", "layout"), FORMATS)
 def test_a_power_cut_on_ext4_keeps_every_promise(format: str, layout: str) -> None:
     check(cut(Case(format=format, layout=layout, states=8, messages=25)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("format", "layout"), FORMATS)
+def test_a_disk_that_went_back_while_the_machine_stayed_up_keeps_every_promise(
+    format: str, layout: str
+) -> None:
+    check(cut(Case(format=format, layout=layout, states=24, messages=40, boot="same")))
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+
+from penstock.hints import Any
 
 
 def original() -> Any:

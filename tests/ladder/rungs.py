@@ -224,7 +224,8 @@ def rust_checks(size: str) -> Figure:
 def hostile_bytes(size: str) -> Figure:
     """The queue's files changed at random, and every decoder with what the fuzzer has kept."""
     figure = selection(
-        "tests/ladder/test_fuzz.py", "tests/formats/vqs/test_hostile.py",
+        "tests/ladder/test_fuzz.py", "tests/ladder/test_edges.py",
+        "tests/formats/vqs/test_hostile.py",
         "tests/formats/penstock/test_bad_input.py", seeds=20,
     )(size)  # fmt: skip
     milliseconds = "1000" if size == "ci" else "30000"

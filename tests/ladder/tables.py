@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from tests.ladder.__main__ import RESULTS
-from tests.ladder.rungs import ROOT
+from tests.ladder.rungs import ROOT, RUNGS
 
 PAGE = ROOT / "docs" / "reliability.md"
 PLACE = re.compile(r"(<!-- ladder: begin (\w+) -->\n).*?(<!-- ladder: end -->)", re.S)
@@ -48,8 +48,24 @@ def power_cuts(found: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def figures() -> str:
+    """Every rung, its question and the newest figure."""
+    lines = ["| rung | question | figure |", "| --- | --- | --- |"]
+    for name, rung in RUNGS.items():
+        found = newest(name)
+        figure = "not run yet"
+        if found is not None:
+            parted = found["figure"].split("; not run")
+            skipped = ", parts not run" if len(parted) > 1 else ""
+            figure = f"{parted[0]}{skipped} ({found['size']}, {found['commit']})"
+        lines.append(f"| {name} | {rung.question} | {figure} |")
+    return "\n".join(lines) + "\n"
+
+
 def page(text: str) -> str:
     def table(match: re.Match[str]) -> str:
+        if match[2] == "all":
+            return f"{match[1]}{figures()}{match[3]}"
         found = newest(match[2])
         body = power_cuts(found) if found and found["tried"] else "Not run yet.\n"
         return f"{match[1]}{body}{match[3]}"

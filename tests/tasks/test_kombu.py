@@ -287,6 +287,37 @@ def test_a_lease_that_ran_out_goes_on_and_its_late_ack_is_no_error(url: str) -> 
     assert got[0].payload == 1
 
 
+@pytest.mark.parametrize("headers", [{}, {"kombu": "["}, {"kombu": "[]"}, {"expires": "soon"}])
+def test_what_is_no_message_of_kombu_s_goes_to_the_dead_letters(
+    connection: Any, tmp_path: Path, headers: dict[str, str]
+) -> None:
+    JOBS(connection.channel()).declare()
+    with penstock.Queue(tmp_path / "broker" / "jobs") as queue:
+        queue.put(b"by hand", headers=headers)
+    put(connection, "next")
+    assert take(connection.channel()).payload == "next"
+    with penstock.Queue(tmp_path / "broker" / "jobs.dead", read_only=True) as dead:
+        assert [message.body for message in dead.scan()] == [b"by hand"]
+
+
+def test_what_was_handed_out_too_often_goes_to_the_dead_letters(url: str, tmp_path: Path) -> None:
+    with Connection(url, transport_options={"max_receives": 2}) as connection:
+        put(connection, "poison")
+        channel = connection.channel()
+        for _ in range(2):
+            take(channel).requeue()
+        assert take(channel) is None
+    assert (tmp_path / "broker" / "jobs.dead").is_dir()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 1}', '{"version": 2}', "{"])
+def test_a_file_of_bindings_that_is_damaged_is_said(url: str, tmp_path: Path, text: str) -> None:
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "broker" / "exchanges.json").write_text(text)
+    with pytest.raises(penstock.FormatError, match=r"exchanges\.json"):
+        Connection(url).transport.establish_connection()
+
+
 def test_a_url_without_a_folder_is_refused() -> None:
     with pytest.raises(penstock.OptionError, match="penstock:///var/lib/jobs"):
         Connection("penstock://").channel()

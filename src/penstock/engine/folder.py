@@ -64,11 +64,13 @@ class Jobs:
 
     __slots__ = ("group", "inode", "queue")
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, max_receives: int) -> None:
         """Opens the group too: without one, retention would not know that anybody waits."""
         self.queue = queue
         self.inode = queue.path.stat().st_ino
-        self.group: Group = queue.group(max_in_flight=MAX_IN_FLIGHT)
+        self.group: Group = queue.group(
+            max_in_flight=MAX_IN_FLIGHT, max_receives=max_receives or None
+        )
 
 
 class Folder:
@@ -84,6 +86,8 @@ class Folder:
         self._open: dict[tuple[str, str], Jobs] = {}
         self._lock = threading.RLock()
         self._users, self._pid = 0, os.getpid()
+        self.max_receives = 0
+        """Messages handed out this often go to the dead letters, `<queue>.dead`; 0: never."""
 
     # ── shared by a process ────────────────────────────────────────────────────────────────
 
@@ -151,7 +155,7 @@ class Folder:
             path = self.path_of(name, part)
             for is_last in (False, False, False, True):
                 try:
-                    found = Jobs(Queue(path, **self._options))
+                    found = Jobs(Queue(path, **self._options), self.max_receives)
                     break
                 except (FileNotFoundError, ClosedError):
                     if is_last:  # The others: someone deleted it while it was opened.

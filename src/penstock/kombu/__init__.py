@@ -30,6 +30,7 @@ from kombu.utils.json import dumps, loads
 
 from penstock import __version__, _core
 from penstock import _kombu_name as _kombu_name
+from penstock.engine import deadletter
 from penstock.engine.bell import Bell, Inbox
 from penstock.engine.folder import FOR_EVER_S, Folder
 from penstock.errors import (
@@ -316,7 +317,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         for part in self._parts(queue):
             inbox = self.connection.inbox(queue, part)
             while (found := inbox.get(self._lease_s)) is not None:
-                payload = self._payload(found)
+                try:
+                    payload = self._payload(found)
+                except (ValueError, TypeError, AttributeError) as error:
+                    # Whoever put it there was not kombu: it would fail for ever, here or elsewhere.
+                    deadletter.bury(inbox.jobs().group, found, f"no message of kombu's: {error!r}")
+                    continue
                 if payload is not None:
                     return payload
                 finish(found)
@@ -328,7 +334,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         expires_at = headers.get("expires")
         if expires_at is not None and float(expires_at) <= time.time():
             return None
-        payload: dict[str, Any] = loads(headers.get("kombu", "{}"))
+        payload: dict[str, Any] = loads(headers.get("kombu", ""))
         body: Any = found.body
         if payload.pop("is_text", True):
             body = body.decode("utf-8", "surrogatepass")
@@ -451,6 +457,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         given = {**asked, **client.transport_options}
         options = {name: given[name] for name in QUEUE_OPTIONS if name in given}
         where = path or given.get("folder") or need(client)
+        self._max_receives = int(given.get("max_receives") or 0)
         self._folder_of = partial(Folder.shared, where, **options)
         self._folder: Folder | None = None
         self._state: State | None = None
@@ -470,6 +477,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         """The folder, open as long as the connection is."""
         if self._folder is None:
             self._folder = self._folder_of()
+            self._folder.max_receives = self._max_receives or self._folder.max_receives
         return self._folder
 
     @property

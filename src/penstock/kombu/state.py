@@ -22,6 +22,7 @@ from penstock.disk import files
 from penstock.errors import FormatError
 
 FILE, LOCK = "exchanges.json", "exchanges.lock"
+ADVICE = "delete it: workers declare what they need when they start again"
 
 
 class State(BrokerState):  # type: ignore[misc]  # kombu has no types
@@ -94,12 +95,19 @@ class State(BrokerState):  # type: ignore[misc]  # kombu has no types
         found = files.read_json(self._path)
         if found is None:
             if self._path.exists():
-                advice = "delete it: workers declare what they need when they start again"
-                raise FormatError(self._path, "no exchanges and bindings", advice)
+                raise FormatError(self._path, "no exchanges and bindings", ADVICE)
             found = {"version": 1, "exchanges": {}, "bindings": [], "queues": {}}
         if found.get("version") != 1:
             version = f"version {found.get('version')!r}, expected 1"
             raise FormatError(self._path, version, "use the newer penstock that wrote it")
+        try:
+            self._take(found)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(
+                self._path, f"no exchanges and bindings: {error!r}", ADVICE
+            ) from error
+
+    def _take(self, found: dict[str, Any]) -> None:
         self.exchanges = {name: {**one, "table": []} for name, one in found["exchanges"].items()}
         self.queues = dict(found["queues"])
         self.bindings, self.queue_index = {}, defaultdict(set)

@@ -307,7 +307,10 @@ def test_what_was_handed_out_too_often_goes_to_the_dead_letters(url: str, tmp_pa
         for _ in range(2):
             take(channel).requeue()
         assert take(channel) is None
-    assert (tmp_path / "broker" / "jobs.dead").is_dir()
+    with penstock.Queue(tmp_path / "broker" / "jobs.dead") as dead:
+        assert dead.redrive() == 1
+    with Connection(url) as connection:
+        assert take(connection.channel()).payload == "poison"
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"version": 1}', '{"version": 2}', "{"])

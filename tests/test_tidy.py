@@ -194,6 +194,72 @@ def test_an_import_with_the_flow_is_fine(module: str, line: str) -> None:
     assert wrong_imports(line, module) == []
 
 
+# The sidecar has one owner
+
+EFFECTS = {
+    "create_file", "make_folder", "mkdir", "rename", "rename_file", "replace_file", "resize_file",
+    "rmdir", "rmtree", "touch", "unlink", "unlink_file", "write_bytes", "write_file", "write_json",
+    "write_text",
+}  # fmt: skip
+"""Calls that change files."""
+SIDECAR = re.compile(r"\bsidecar\b|\.penstock(?![\w-])")
+OWNERS = {path.stem for path in (SOURCE / "sidecar").glob("*.py")}
+
+
+def writes_to_the_sidecar(text: str) -> list[str]:
+    """Effects on paths that come from the sidecar, followed through names inside a function."""
+    found = []
+    for function in ast.walk(ast.parse(text)):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        names = _names_of_sidecar_paths(function)
+        for call in ast.walk(function):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                continue
+            name, of = call.func.attr, ast.unparse(call.func.value)
+            if of in OWNERS:
+                continue
+            on = [call.func.value] if name in {"unlink", "rename", "mkdir", "rmdir"} else []
+            is_made = name == "open" and "O_CREAT" in ast.unparse(call)
+            is_there = any(_is_sidecar_path(one, names) for one in [*call.args[:2], *on])
+            if (name in EFFECTS or is_made) and is_there:
+                found.append(f"line {call.lineno}: {ast.unparse(call)}")
+    return found
+
+
+def _is_sidecar_path(node: ast.expr, names: set[str]) -> bool:
+    inner = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return bool(SIDECAR.search(ast.unparse(node))) or bool(inner & names)
+
+
+def _names_of_sidecar_paths(function: ast.FunctionDef) -> set[str]:
+    names: set[str] = set()
+    for _ in range(3):  # A name may come from another one that is assigned further down.
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp | ast.Name):
+                is_one = _is_sidecar_path(node.value, names)
+                names |= {t.id for t in node.targets if is_one and isinstance(t, ast.Name)}
+    return names
+
+
+def test_only_the_sidecar_package_writes_into_the_sidecar() -> None:
+    paths = [p for p in files("*.py", under=SOURCE) if SOURCE / "sidecar" not in p.parents]
+    assert wrong_in(paths, writes_to_the_sidecar) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'files.write_json(store.sidecar / "note.json", {})',
+        'folder = self.sidecar / "groups"\n    path = folder / "x"\n    _core.unlink_file(path)',
+        '(path / ".penstock" / "index").unlink()',
+        'os.open(sidecar / "lock", os.O_CREAT)',
+    ],
+)
+def test_a_write_into_the_sidecar_is_noticed(line: str) -> None:
+    assert len(writes_to_the_sidecar(f"def f():\n    {line}")) == 1
+
+
 def test_only_the_spark_folder_imports_pyspark() -> None:
     paths = [path for path in files("*.py", under=SOURCE) if SOURCE / "spark" not in path.parents]
     names = {where(path): imports(path.read_text(), module_name(path)) for path in paths}

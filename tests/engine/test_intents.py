@@ -11,8 +11,9 @@ import pytest
 
 from penstock import Queue, _core
 from penstock.engine import intents
-from penstock.engine.intents import Ledger, Note
+from penstock.engine.intents import Ledger
 from penstock.options import Compression
+from penstock.sidecar.sinks import Note
 
 
 def table(*bodies: bytes) -> pa.Table:
@@ -78,7 +79,7 @@ def test_a_note_that_was_never_published_is_dropped_and_committed_again(tmp_path
         ledger.commit(0, table(b"a"))
         tail = queue.offsets().tail
         _core.replace_file(
-            ledger.note,
+            ledger.files.note,
             b'{"app": "app", "batch": 1}\n{"first": %d, "end": %d, "check": 7}\n'
             % (tail, tail + 64),
         )
@@ -94,13 +95,13 @@ def test_retention_leaves_what_an_open_note_needs(tmp_path: Path) -> None:
         for _ in range(400):
             queue.put(bytes(8000))
         ledger = Ledger(queue.store, "app")
-        with ledger.held():
+        with ledger.files.held():
             _core.replace_file(
-                ledger.note,
+                ledger.files.note,
                 b'{"app": "app", "batch": 1}\n{"first": %d, "end": 8064, "check": 7}\n' % first,
             )
         assert queue.trim("latest", dry_run=True) == 0
-        _core.unlink_file(ledger.note)
+        _core.unlink_file(ledger.files.note)
         assert queue.trim("latest", dry_run=True) > 0
 
 
@@ -115,24 +116,24 @@ def die_at(step: str, path: Path, batch: int) -> None:
 
     queue = Queue(path, create=False)
     ledger = Ledger(queue.store, "app")
-    record = ledger._record
+    record = ledger.files.record
     if step == "before the note":
         ledger.settle = die  # type: ignore[method-assign]
     elif step == "after the note":
         # The writer's own crash points are replayed from the record of its effects; here the
         # note alone reaches the disk.
         text = b'{"app": "app", "batch": %d}\n{"first": 0, "end": 40, "check": 1}\n'
-        _core.replace_file(ledger.note, text % batch)
+        _core.replace_file(ledger.files.note, text % batch)
         die()
     elif step == "before the ledger":
-        ledger._record = die  # type: ignore[assignment, method-assign]
+        ledger.files.record = die  # type: ignore[assignment, method-assign]
     else:
 
         def record_and_die(*arguments: int) -> None:
             record(*arguments)
             die()
 
-        ledger._record = record_and_die  # type: ignore[assignment, method-assign]
+        ledger.files.record = record_and_die  # type: ignore[assignment, method-assign]
     ledger.commit(batch, table(b"%d" % batch))
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from penstock import ClosedError, CorruptError, KeyNeededError, Queue, StorageError
 from penstock.engine.repair import repair
-from penstock.formats import known_damage
 from penstock.options import QueueOptions
+from penstock.sidecar import damage, notes
 
 HEADER_BYTES = 4096
 
@@ -74,7 +74,7 @@ def test_verify_is_content_after_a_repair_and_the_note_stays(
     repair(path)
     with Queue(path, read_only=True) as queue:
         assert queue.verify().is_ok
-        (entry,) = known_damage.load(queue.store.sidecar, queue.store.identity)
+        (entry,) = damage.load(queue.store.sidecar, queue.store.identity)
     assert (entry.first, entry.last) == (offsets[3], offsets[4])
     copy = (path / ".penstock" / "quarantine" / entry.copy).read_bytes()
     segment = segment_files(path)[0].read_bytes()
@@ -208,13 +208,13 @@ def test_a_note_of_another_queue_at_the_same_path_counts_for_nothing(
 ) -> None:
     path, _ = damaged
     repair(path)
-    assert known_damage.load(path / ".penstock", "another") == ()
+    assert damage.load(path / ".penstock", "another") == ()
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"version": 2}', '{"version": 1, "set_aside": [3]}'])
 def test_a_note_that_makes_no_sense_counts_for_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / known_damage.FILE).write_text(text)
-    assert known_damage.load(tmp_path, "x") == ()
+    (tmp_path / notes.KNOWN_DAMAGE).write_text(text)
+    assert damage.load(tmp_path, "x") == ()
 
 
 def test_a_queue_repairs_itself_and_goes_on(damaged: tuple[Path, list[int]]) -> None:

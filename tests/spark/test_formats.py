@@ -38,9 +38,9 @@ def test_a_note_without_its_ledger_is_recognised_in_every_format(
     writer.commit([writer.write(iter([table(b"first")]))])
     with Queue(path, create=False) as queue:
         ledger = Ledger(queue.store, "app")
-        ledger._record = lambda *_: None  # type: ignore[method-assign]
+        ledger.files.record = lambda *_: None  # type: ignore[method-assign]
         ledger.commit(3, _t())
-        assert ledger.note.exists()
+        assert ledger.files.note.exists()
         assert Ledger(queue.store, "app").commit(3, _t()) is None
     assert bodies(path) == [b"first", b"a", b"b"]
 
@@ -50,15 +50,15 @@ def test_a_batch_whose_note_is_open_stays_until_it_is_settled(tmp_path: Path, fo
     path = place(tmp_path, format)
     with Queue(path, format=format) as queue:
         ledger = Ledger(queue.store, "app")
-        ledger._record = lambda *_: None  # type: ignore[method-assign]
-        with Ledger(queue.store, "app").held():  # The sink is alive, and not done yet.
-            ledger.held = lambda **_: nullcontext(True)  # type: ignore[assignment, method-assign]
+        ledger.files.record = lambda *_: None  # type: ignore[method-assign]
+        with Ledger(queue.store, "app").files.held():  # The sink is alive, and not done yet.
+            ledger.files.held = lambda **_: nullcontext(True)  # type: ignore[assignment, method-assign]
             ledger.commit(3, _t())
             for message in queue.get_many(5):
                 message.ack()
             queue.sync()
             queue.purge()
-            assert ledger.note.exists()
+            assert ledger.files.note.exists()
         queue.sync()  # It is dead now: whoever comes by settles what it left.
         queue.purge()
         assert Ledger(queue.store, "app").commit(3, _t()) is None

@@ -6,12 +6,12 @@ however it ends. Whoever finds an exclusive group whose folder is not locked rem
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.hints import TYPE_CHECKING
+from penstock.sidecar import groups
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
@@ -22,18 +22,6 @@ def is_exclusive(folder: Path) -> bool:
     return bool((files.read_json(folder / "group.json") or {}).get("exclusive"))
 
 
-def remove(folder: Path) -> None:
-    """Takes the group's name away at once, then its files."""
-    doomed = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}")
-    try:
-        _core.rename_file(folder, doomed)
-    except FileNotFoundError:
-        return  # Another process was first.
-    import shutil
-
-    shutil.rmtree(doomed)
-
-
 def remove_if_dead(folder: Path) -> bool:
     """Removes an exclusive group if nobody holds it; whether it is gone."""
     try:
@@ -42,7 +30,7 @@ def remove_if_dead(folder: Path) -> bool:
         return True
     if seat is None:
         return False
-    remove(folder)
+    groups.remove(folder)
     seat.close()
     return True
 
@@ -50,8 +38,8 @@ def remove_if_dead(folder: Path) -> bool:
 def sweep(queue: Queue) -> list[str]:
     """Removes exclusive groups whose consumer is gone; answers their names."""
     gone = []
-    groups = queue.store.sidecar / "groups"
-    for folder in map(groups.joinpath, files.names_in(groups)):
+    folders = queue.store.sidecar / "groups"
+    for folder in map(folders.joinpath, files.names_in(folders)):
         if not files.is_name(folder.name) or not is_exclusive(folder):
             continue
         if remove_if_dead(folder):

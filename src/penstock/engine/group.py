@@ -15,12 +15,13 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.engine import deadletter, exclusive, facts, positions
+from penstock.engine import deadletter, facts, positions
 from penstock.errors import ClosedError, Empty, GroupError, OptionError, PenstockError, typed
 from penstock.hints import TYPE_CHECKING, Any, Self, Unpack
 from penstock.logs import logger
 from penstock.options import OLD_GROUP, Durability, GroupKeywords, GroupOptions, of_today
 from penstock.records import fields
+from penstock.sidecar import groups as group_files
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
@@ -80,7 +81,7 @@ def load_options(folder: Path) -> GroupOptions | None:
 def store_options(folder: Path, options: GroupOptions) -> None:
     """Writes the group's file."""
     given = options.as_dict()
-    files.write_json(folder / "group.json", given | {"check": _check_of(given)})
+    group_files.write_options(folder, given | {"check": _check_of(given)})
 
 
 def _check_of(options: dict[str, Any]) -> int:
@@ -152,7 +153,7 @@ class Group:
         start, self._is_new = own if own is not None else 0, stored is None
         if stored is None:
             start = self._starting_offset(own)
-            files.make_folder(self.folder)
+            group_files.make(self.folder)
         try:
             self._open_files(stored, own, start)
         except BaseException:
@@ -163,7 +164,7 @@ class Group:
     def _unmake(self) -> None:
         self._stand_up()
         with suppress(OSError, PenstockError):
-            exclusive.remove(self.folder)
+            group_files.remove(self.folder)
             if self.options.native_cursor:
                 self.queue.store.format.drop_group(self.name)
 
@@ -177,7 +178,7 @@ class Group:
         self.core = self._open_core(start, entered)
         if self.core.is_gone:
             # Whoever was about to delete or rename it died. The sign is for those who were there.
-            _core.unlink_file(self.folder / "table")
+            group_files.drop_table(self.folder)
             self.core = self._open_core(start, entered)
         if stored is None and isinstance(self._start, Group):
             self.core.copy_from(self._start.core)
@@ -471,7 +472,7 @@ class Group:
     def _remove(self) -> None:
         # First the sign: whoever is here does nothing more where a new group may be.
         self.core.retire()
-        exclusive.remove(self.folder)
+        group_files.remove(self.folder)
         if self.options.native_cursor:
             self.queue.store.format.drop_group(self.name)
         self.queue.store.format.regroup()
@@ -489,8 +490,7 @@ class Group:
                 raise GroupError(f"{self.queue.path}: there is a group {name!r} already")
             self.core.checkpoint()  # What a group that acks by getting has read is in no record.
             self.core.retire()
-            _core.rename_file(self.folder, folder)
-            _core.unlink_file(folder / "table")  # A cache with the old handles' sign in it.
+            group_files.rename(self.folder, folder)
 
         self._alone(move)
         self.queue.forget_group(self.name)

@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.disk import files
 from penstock.errors import FormatError, OptionError
 from penstock.hints import TYPE_CHECKING, Any
 from penstock.logs import logger
 from penstock.options import OLD_QUEUE, Durability, QueueOptions, of_today
+from penstock.sidecar import notes
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
     from penstock.formats.store import Store
 
-FILE = "options.json"
 NAMES = (
     "durability", "segment_bytes", "max_bytes", "when_full", "max_message_bytes", "compression",
     "delay_s", "retention_bytes", "retention_age_s", "retain_unread", "retain_unread_max_s",
@@ -31,8 +30,7 @@ NAMES = (
 
 def load(sidecar: Path) -> dict[str, Any]:
     """What the queue keeps; names that a newer penstock may have written are left out."""
-    path = sidecar / FILE
-    found = files.read_json(path)
+    path, found = sidecar / notes.OPTIONS, notes.read(sidecar, notes.OPTIONS)
     if found is None:
         if path.exists():
             advice = "write it anew with `penstock set`, or delete it: the queue has no limits then"
@@ -58,7 +56,7 @@ def first(store: Store, said: Mapping[str, Any]) -> None:
         name: value for name, value in plain(said).items() if name not in store.format.own_options
     }
     if mine:
-        files.write_json(store.sidecar / FILE, mine)
+        notes.write(store.sidecar, notes.OPTIONS, mine)
 
 
 _told: set[tuple[Path, str, str]] = set()
@@ -99,9 +97,8 @@ def change(queue: Queue, values: Mapping[str, Any]) -> None:
         return
 
     def write() -> None:
-        path = store.sidecar / FILE
-        before = files.read_json(path) or {}
+        before = notes.read(store.sidecar, notes.OPTIONS) or {}
         after = {name: value for name, value in before.items() if name not in mine}
-        files.write_json(path, after | plain(mine))
+        notes.write(store.sidecar, notes.OPTIONS, after | plain(mine))
 
     store.need_shared().alone(write)

@@ -23,16 +23,15 @@ from typing import Any
 
 from penstock import _core
 from penstock import clock as clocks
-from penstock.disk import files
 from penstock.errors import FormatError, StorageError, UnsupportedError
-from penstock.formats import known_damage, registry
-from penstock.formats.known_damage import SetAside
+from penstock.formats import registry
 from penstock.formats.store import Store
 from penstock.formats.values import Damage, SegmentInfo
 from penstock.options import PAGE_BYTES, QueueOptions
 from penstock.records import asdict, dataclass, field
-
-QUARANTINE = "quarantine"
+from penstock.sidecar import damage as damage_notes
+from penstock.sidecar import opening, quarantine
+from penstock.sidecar.damage import SetAside
 
 
 @dataclass(slots=True)
@@ -111,9 +110,7 @@ def _alone(store: Store, work: Callable[[], Report]) -> Report:
             raise StorageError(store.path, "someone has the queue open; close it there first")
         return work()
 
-    files.refuse_network_file_system(store.path)
-    files.make_folder(store.sidecar, like=store.path)
-    return _core.Shared.visit(store.sidecar, inside)
+    return opening.visit(store.path, store.sidecar, inside)
 
 
 class _Repair:
@@ -154,7 +151,7 @@ class _Repair:
             names = {path.name for path in self.infos}
             kept = [e for e in self.store.set_aside if e.first is None or e.segment in names]
             self.store.set_aside = (*kept, *self.report.set_aside)
-            known_damage.save(self.store.sidecar, self.store.identity, self.store.set_aside)
+            damage_notes.save(self.store.sidecar, self.store.identity, self.store.set_aside)
 
     def note_links(self) -> None:
         """The segment behind a rebuilt header still has the check of the lost one."""
@@ -207,14 +204,9 @@ class _Repair:
 
     def copy(self, path: Path, at: int, length: int) -> str:
         """Bytes of a file into the quarantine; the name of the copy."""
-        name = f"{path.name}.{at}-{at + length}"
-        if not self.report.is_dry_run:
-            folder = self.store.sidecar / QUARANTINE
-            files.make_folder(folder)
-            try:
-                with files.reading(path) as stream:
-                    stream.seek(at)
-                    _core.replace_file(folder / name, stream.read(length))
-            except OSError as error:
-                raise StorageError(path, f"its bytes can't be set aside: {error}") from error
-        return name
+        if self.report.is_dry_run:
+            return quarantine.name_of(path, at, length)
+        try:
+            return quarantine.copy(self.store.sidecar, path, at, length)
+        except OSError as error:
+            raise StorageError(path, f"its bytes can't be set aside: {error}") from error

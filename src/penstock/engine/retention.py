@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.disk import files
-from penstock.engine import exclusive, glance, intents
+from penstock.engine import exclusive, glance
 from penstock.engine.group import DEFAULT, folder_of, has_progress
 from penstock.errors import ClosedError, PenstockError, PoisonedError
 from penstock.formats.store import Store
 from penstock.formats.values import Consumed, SegmentInfo
 from penstock.logs import logger
 from penstock.records import dataclass
+from penstock.sidecar import notes, sinks
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
-
-PURGED = "purged.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ def plan(queue: Queue, before: int | None = None) -> Plan:
         for name, cursor in cursors.items():
             if cursor < wanted:
                 wanted, kept = cursor, f"group {name!r} has read up to {cursor}"
-    for note in intents.open_notes(store):
+    for note in sinks.open_notes(store.sidecar):
         if note.first < wanted:
             wanted, kept = note.first, f"batch {note.batch} of {note.app!r} is on its way"
     gone = tuple(info for info in infos.below(wanted) if (info.end or 0) > head)
@@ -166,7 +164,7 @@ def purge(queue: Queue) -> int:
         queue.group(name, create=False).seek(before)
     if store.capabilities.gaps:
         ends = [info.end for info in store.segments() if info.end is not None]
-        files.write_json(store.sidecar / PURGED, {"end": max(ends, default=0)})
+        notes.write(store.sidecar, notes.PURGED, {"end": max(ends, default=0)})
     store.trim(min([before, *queue.unsettled()]))
     free_consumed(queue)
     return unread
@@ -175,5 +173,5 @@ def purge(queue: Queue) -> int:
 def purged(store: Store) -> int:
     """The end of the last message that a purge took, where offsets have gaps: there the head also
     moves past the end of a segment that was read, and does not tell one from the other."""
-    found = files.read_json(store.sidecar / PURGED)
+    found = notes.read(store.sidecar, notes.PURGED)
     return 0 if found is None else int(found["end"])

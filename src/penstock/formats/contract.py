@@ -16,7 +16,6 @@ from pathlib import Path
 from penstock import _core
 from penstock.errors import UnsupportedError
 from penstock.formats import past
-from penstock.formats.known_damage import SetAside
 from penstock.formats.past import Past
 from penstock.formats.segment_list import SegmentList
 from penstock.formats.values import (
@@ -31,6 +30,7 @@ from penstock.formats.values import (
 from penstock.hints import Any, ClassVar, Protocol
 from penstock.options import GroupOptions, QueueOptions
 from penstock.sidecar import control, side_files
+from penstock.sidecar.damage import SetAside
 from penstock.sidecar.groups import Progress
 
 

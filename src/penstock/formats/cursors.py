@@ -97,8 +97,7 @@ def _cut(format: Format, folder: Path, tail: int) -> None:
         core.sync()
     finally:
         core.close()
-    # A group that acks by getting goes by its table, too: the old one must not come back.
-    _core.sync_file(folder / "table")
+    groups.sync_table(folder)
 
 
 def _open(format: Format, folder: Path, start: int) -> _core.Group:

@@ -40,7 +40,7 @@ from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verd
 from penstock.hints import final
 from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
-from penstock.sidecar import control, side_files, tree
+from penstock.sidecar import control, damage, opening, prepared, side_files, tree
 
 
 @final
@@ -54,7 +54,7 @@ class Store:
     clock: _core.Clock
     format: Format
     was_first: bool
-    set_aside: tuple[known_damage.SetAside, ...]
+    set_aside: tuple[damage.SetAside, ...]
     """What a repair has set aside in the queue: readers pass over it."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Store:
         self._look_around()
         self.format.load()
         self.layout, self.options = self.format.layout, self.format.options
-        self.set_aside = known_damage.load(self.sidecar, self.identity)
+        self.set_aside = damage.load(self.sidecar, self.identity)
         if live:
             self._open_live()
 
@@ -125,9 +125,7 @@ class Store:
             logger("formats").warning("%s", error)  # Reading takes nothing that is done from it.
 
     def _open_live(self) -> None:
-        files.refuse_network_file_system(self.path)
-        files.make_folder(self.sidecar, like=self.path)
-        _core.Shared.open(self.sidecar, self._open_alone)
+        opening.open(self.path, self.sidecar, self._open_alone)
 
     def _open_alone(self, shared: _core.Shared) -> None:
         """Under the opening lock. Who finds nobody else alive recovers; whoever else has the queue
@@ -166,8 +164,7 @@ class Store:
     def _open_first(self, shared: _core.Shared) -> None:
         """Recovers the queue: what happened is decided once, and the format makes its files so."""
         before = past.of(self.format)
-        groups = (self.sidecar / "groups").glob("*")
-        files.drop_temporaries(self.path, self.sidecar, *groups)
+        opening.drop_temporaries(self.path, self.sidecar)
         end = self.format.find_end(before)
         self.dropped = (*before.faults, *end.dropped)
         if before.words is not None and not before.is_stopped and not before.is_foreign:
@@ -182,9 +179,7 @@ class Store:
             durable=end.durable,
         )  # fmt: skip
         # Or the old end would be taken for the true one after a power cut.
-        _core.sync_file(self.sidecar / "control")
-        if before.words is None:
-            _core.sync_folder(self.sidecar)
+        opening.sync_words(self.sidecar, is_new=before.words is None)
         self._set_groups_right(before, end)
 
     def _set_groups_right(self, before: Past, end: End) -> None:
@@ -388,11 +383,11 @@ class Store:
         except (CorruptError, FormatError) as error:
             at = getattr(error, "at", 0)
             expected = getattr(error, "expected", "a segment header")
-            damage = Damage(info.path, at, 0, getattr(error, "found", str(error)), expected)
+            fault = Damage(info.path, at, 0, getattr(error, "found", str(error)), expected)
             segment = self.format.rescue_segment(info)
             if segment is not None:
                 known_damage.mark(segment, self.set_aside)
-            return segment, damage
+            return segment, fault
 
     def _open(self, info: SegmentInfo, live_base: int) -> _core.Segment:
         found = self._opened.get(info.base)
@@ -530,13 +525,13 @@ class Store:
         while shared.segment_base == base:
             tail, number = shared.tail, shared.next_number
             try:
-                prepared, new = self.format.prepare_segment(tail, number, needed)
+                new_file, new = self.format.prepare_segment(tail, number, needed)
             except FileNotFoundError:
                 if shared.segment_base == base:
                     raise
                 break  # Others have filled the last segment, and trimmed it, since.
             done = shared.segment_base == base and writer.switch(
-                old_base=base, tail=tail, number=number, path=new.path, prepared=prepared,
+                old_base=base, tail=tail, number=number, path=new.path, prepared=new_file,
                 base=new.base, first=new.first, closing=new.closing,
             )  # fmt: skip
             if done:
@@ -548,7 +543,7 @@ class Store:
                 self._known = following or SegmentList()
                 self.format.listed(new, needed)
                 return tail if new.base == tail else None
-            _core.unlink_file(prepared)
+            prepared.drop(new_file)
         return None
 
     def resize(self, size: int) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from penstock import _core
 from penstock.disk import files
 from penstock.disk.layout import Buffer, Field, Layout
+from penstock.hints import Any
 from penstock.records import dataclass, field
 
 MAGIC = b"PENSTGRP"
@@ -185,3 +186,62 @@ def records(journal: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
         layout = RECORDS[SHORT_RECORD.unpack_field("size", data, at)]
         yield at, layout
         at += layout.size
+
+
+# ── writing ────────────────────────────────────────────────────────────────────────────────────
+
+
+def make(folder: Path) -> None:
+    """Makes the folder of a group."""
+    files.make_folder(folder)
+
+
+def write_options(folder: Path, value: dict[str, Any]) -> None:
+    """Replaces the group's options."""
+    files.write_json(folder / "group.json", value)
+
+
+def drop_table(folder: Path) -> None:
+    """The table is made anew from the journal by whoever opens the group next."""
+    _core.unlink_file(folder / "table")
+
+
+def sync_table(folder: Path) -> None:
+    """A group that acks by getting goes by its table, too: an old one must not come back."""
+    _core.sync_file(folder / "table")
+
+
+def rename(folder: Path, to: Path) -> None:
+    """Gives the group another name. The table is a cache with the sign of the old handles in it."""
+    _core.rename_file(folder, to)
+    drop_table(to)
+
+
+def remove(folder: Path) -> None:
+    """Takes the group's name away at once, then its files."""
+    doomed = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}")
+    try:
+        _core.rename_file(folder, doomed)
+    except FileNotFoundError:
+        return  # Another process was first.
+    import shutil
+
+    shutil.rmtree(doomed)
+
+
+# ── a query that follows the group ─────────────────────────────────────────────────────────────
+
+
+def read_query(folder: Path) -> dict[str, Any] | None:
+    """Where the query that follows the group began; none before it did."""
+    return files.read_json(folder / "spark.json")
+
+
+def write_query(folder: Path, value: dict[str, Any]) -> None:
+    """Notes where the query began, and whether it has got on since."""
+    files.write_json(folder / "spark.json", value)
+
+
+def open_query_lock(folder: Path) -> int:
+    """The file that the query locks for as long as it runs."""
+    return os.open(folder / "spark.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

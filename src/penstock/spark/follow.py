@@ -15,12 +15,11 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from pathlib import Path
 
-from penstock.disk import files
 from penstock.engine.group import Group, folder_of
 from penstock.engine.queue import Queue
 from penstock.errors import GroupError
+from penstock.sidecar import groups
 from penstock.spark.options import SourceOptions
 
 PATIENCE_S = 10.0
@@ -40,17 +39,17 @@ class Follower:
         self.queue = Queue(path, format=options.queue_format, create=False, key=key)
         self._options = options
         folder = folder_of(self.queue, options.group)
-        files.make_folder(folder)
-        self._state = folder / "spark.json"
-        self._lock = self._take(folder / "spark.lock")
-        state = files.read_json(self._state)
+        groups.make(folder)
+        self._folder = folder
+        self._lock = self._take()
+        state = groups.read_query(folder)
         self.is_new = state is None
         """Whether nothing held the queue back for the stream until now."""
         self.start: int | None = None if state is None else int(state["start"])
         self.has_advanced = state is not None and bool(state["advanced"])
 
-    def _take(self, path: Path) -> int:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _take(self) -> int:
+        handle = groups.open_query_lock(self._folder)
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -83,7 +82,7 @@ class Follower:
 
     def begin(self, start: int) -> None:
         """The stream begins here: remembered before Spark hears of it."""
-        files.write_json(self._state, {"start": start, "advanced": False})
+        groups.write_query(self._folder, {"start": start, "advanced": False})
         self.start, self.has_advanced, self.is_new = start, False, False
         group = self._group(start)
         if group.cursor != start:
@@ -100,7 +99,7 @@ class Follower:
             group.core.sync()
         if not self.has_advanced:
             start = offset if self.start is None else self.start
-            files.write_json(self._state, {"start": start, "advanced": True})
+            groups.write_query(self._folder, {"start": start, "advanced": True})
             self.start, self.has_advanced = start, True
 
     def close(self) -> None:

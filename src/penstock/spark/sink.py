@@ -21,10 +21,11 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from penstock.disk import files
-from penstock.engine.intents import Ledger, file_name
+from penstock.engine.intents import Ledger
 from penstock.engine.queue import Queue
 from penstock.errors import OptionError, UnsupportedError
 from penstock.options import key_from
+from penstock.sidecar import sinks
 from penstock.spark import shipped, staging
 from penstock.spark.options import parsed, plain
 from penstock.spark.versions import DataSourceStreamArrowWriter
@@ -94,7 +95,7 @@ def options_of(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     if delivery not in ("exactly-once", "at-least-once"):
         raise OptionError("delivery", delivery, "exactly-once or at-least-once")
     path, app, version = _path(lower), *_transaction(lower, streaming=streaming)
-    name = file_name(app) if app else f"job-{uuid.uuid4().hex}"
+    name = sinks.file_name(app) if app else f"job-{uuid.uuid4().hex}"
     folder = lower.get("stagingdir", "") or str(_sidecar(path, lower) / "staging")
     return SinkOptions(
         str(path), app, version, f"{folder.rstrip('/')}/{name}",
@@ -235,7 +236,7 @@ class _Sink:
     ) -> None:
         with self.options.open(name) as queue:
             ledger = Ledger(queue.store, app)
-            if ledger.last < version or ledger.note.exists():
+            if ledger.last < version or ledger.files.note.exists():
                 ledger.commit(version, rows())
             if is_last:
                 ledger.drop()

@@ -6,7 +6,6 @@ others are swept away by the next commit or abort. When the queue is encrypted s
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import zlib
@@ -19,8 +18,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock import _core
-from penstock.disk import files
 from penstock.errors import CorruptError, StorageError
+from penstock.sidecar import sinks
 from penstock.spark import shipped
 
 
@@ -69,17 +68,14 @@ def _write_file(
     path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema
 ) -> tuple[int, int, int]:
     """Straight into the file: through memory, rows would be copied three times more."""
-    files.make_folder(path.parent)
-    unfinished = path.with_suffix(".tmp")
-    _core.create_file(unfinished, 0)  # With the queue's owner and rights.
+    unfinished = sinks.begin_rows(path)
     with pa.OSFile(str(unfinished), "wb") as sink:
         rows = _write_stream(sink, batches, schema)
     _core.sync_file(unfinished)
     with pa.memory_map(str(unfinished)) as file:
         data = file.read_buffer()
         size, check = data.size, zlib.crc32(data)
-    _core.rename_file(unfinished, path)
-    _core.sync_folder(path.parent)
+    sinks.place_rows(unfinished, path)
     return rows, size, check
 
 
@@ -108,14 +104,13 @@ def sweep(folder: str) -> None:
         return
     for entry in entries:
         if entry.name.endswith((".arrow", ".tmp")):
-            _core.unlink_file(Path(entry.path))
+            sinks.drop_rows(Path(entry.path))
 
 
 def drop(folder: str) -> None:
     """Removes the folder of a job that is over."""
     if not shipped.is_url(folder):
-        with contextlib.suppress(OSError):
-            Path(folder).rmdir()
+        sinks.drop_folder(Path(folder))
 
 
 def forget(messages: Iterable[WriterCommitMessage | None]) -> None:
@@ -128,7 +123,7 @@ def forget(messages: Iterable[WriterCommitMessage | None]) -> None:
             if system.exists(path):
                 system.rm_file(path)
         else:
-            _core.unlink_file(Path(one.path))
+            sinks.drop_rows(Path(one.path))
 
 
 def staged_of(messages: Iterable[WriterCommitMessage | None]) -> Iterator[Staged]:
@@ -143,8 +138,7 @@ def _store(path: str, data: bytes) -> None:
         system.makedirs(inner.rsplit("/", 1)[0], exist_ok=True)
         system.pipe_file(inner, data)
         return
-    files.make_folder(Path(path).parent)
-    _core.replace_file(Path(path), data)
+    sinks.write_rows(Path(path), data)
 
 
 def _load(path: str) -> pa.Buffer:

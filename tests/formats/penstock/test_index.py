@@ -138,7 +138,7 @@ def test_a_summary_that_someone_else_just_writes_is_not_taken_for_one(path: Path
         store = queue.store
         info = store.segments()[-3]
         expected = store.format.describe(info)
-        (store.sidecar / index.NAME).unlink()
+        (store.sidecar / "index").unlink()
         with info.path.open("r+b") as file:
             file.seek(SUMMARY_AT + 8)
             file.write(bytes(SUMMARY.size - 8))

@@ -217,7 +217,7 @@ def test_a_change_that_was_interrupted_is_finished(tmp_path: Path, layout: str) 
         queue.set_meta(labels={"new": "2"}, wait_seconds=9)
     new = header.read_bytes(queue.path, stage)[settings.FIXED_AT :]
     _core.write_file(stage.header_path(queue.path), 0, old)
-    _core.replace_file(sidecar / settings.PENDING, new)
+    _core.replace_file(sidecar / "header.new", new)
     with Queue(queue.path, read_only=True) as reader:
         assert reader.meta["labels"] == {"new": "2"}
     with Queue(queue.path) as again:

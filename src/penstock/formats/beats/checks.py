@@ -12,6 +12,7 @@ from penstock.formats import known_damage
 from penstock.formats.beats import closing, segments
 from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.values import Damage, SegmentInfo, Verdict
+from penstock.sidecar import notes
 
 if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def check_key(format: BeatsFiles) -> None:
     """A wrong key opens no frame at all; damage leaves some."""
-    known = files.read_json(format.sidecar / "beats.json") or {}
+    known = notes.read(format.sidecar, notes.BEATS) or {}
     key = format.options.key
     if "id" in known and known.get("key_check") == (key and segments.key_check(key)):
         return  # Our word for it. After a power cut there may be no frame to tell by.

@@ -11,7 +11,7 @@ from penstock.disk import files
 from penstock.formats.beats import segments
 from penstock.formats.beats.layouts import POSITION_BITS, SEAL, Kind
 from penstock.formats.values import Damage, SegmentInfo
-from penstock.sidecar import groups
+from penstock.sidecar import groups, plain_copies, quarantine
 
 if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles
@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 COUNT_AT = 4
 TAG_BYTES = 32
 """Of each frame of a sealed segment."""
-
-
-def plain_folder(format: BeatsFiles) -> Path:
-    """Where plain copies are."""
-    return format.sidecar / "plain"
-
-
-def plain_path(format: BeatsFiles, number: int) -> Path:
-    """The plain copy of a stream while it is written: mapped by all, gone once it is closed."""
-    return plain_folder(format) / f"{number}.plain"
 
 
 def seal_path(path: Path) -> Path:
@@ -45,17 +35,15 @@ def open_seal(tags: bytes, count: int) -> bytes:
 
 def begin_plain(format: BeatsFiles, number: int, kind: Kind) -> None:
     """An empty plain copy of a new segment. Alone; in a roll the core makes it."""
-    copy = plain_path(format, number)
-    files.make_folder(copy.parent)
-    _core.replace_file(copy, bytes(kind.header_bytes), synced=False)
+    plain_copies.write(format.sidecar, number, bytes(kind.header_bytes), synced=False)
 
 
 def name_plain(format: BeatsFiles, number: int) -> None:
     """What is synced later is the copy: its name, and the segment that it is for, must be there."""
     with suppress(FileNotFoundError):  # Others may have filled and deleted it.
         _core.sync_file(segments.path_of(format.path, number))
-    for folder in (plain_folder(format), format.sidecar, format.path):
-        _core.sync_folder(folder)
+    plain_copies.sync_names(format.sidecar)
+    _core.sync_folder(format.path)
 
 
 def close_segment(format: BeatsFiles, base: int, tail: int, next_number: int) -> None:
@@ -109,7 +97,7 @@ def _close_stream(
     format: BeatsFiles, path: Path, kind: Kind, length: int, count: int | None
 ) -> None:
     """Ends the stream of a segment, made anew where it may not be whole."""
-    copy = plain_path(format, int(path.stem))
+    copy = plain_copies.path_of(format.sidecar, int(path.stem))
     if not copy.exists():
         return
     plain = files.read_bytes(copy)[kind.header_bytes : kind.header_bytes + length]
@@ -122,7 +110,7 @@ def _close_stream(
         _core.resize_file(path, _length(kind, at + len(ending), plain))
         _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
     # The stream is on the disk before its copy goes.
-    _core.unlink_file(copy)
+    plain_copies.drop(format.sidecar, int(path.stem))
 
 
 def _length(kind: Kind, end: int, plain: bytes) -> int:
@@ -155,12 +143,11 @@ def close_after_crash(format: BeatsFiles, number: int) -> list[Damage]:
     Bytes of a frame that was never whole are set aside and cut off.
     """
     dropped = []
-    folder = plain_folder(format)
-    for copy in sorted(folder.glob("*.plain")) if folder.is_dir() else []:
+    for copy in plain_copies.all_of(format.sidecar):
         path = format.path / f"{copy.stem}.seg"
         header = format.header(path) if path.exists() else None
         if not isinstance(header, segments.Header) or not header.kind.is_stream:
-            _core.unlink_file(copy)
+            plain_copies.drop(format.sidecar, int(copy.stem))
             continue
         dropped += _cut_torn(format, int(copy.stem), copy, header.kind.header_bytes)
         length = copy.stat().st_size - header.kind.header_bytes
@@ -169,7 +156,7 @@ def close_after_crash(format: BeatsFiles, number: int) -> list[Damage]:
             _close_stream(format, path, header.kind, length, None)
         elif not packed.startswith(plain):
             _move_on(format, copy, header.kind)
-        _core.unlink_file(copy)
+        plain_copies.drop(format.sidecar, int(copy.stem))
     return dropped + close_one(format, number)
 
 
@@ -207,7 +194,11 @@ def mend_streams(format: BeatsFiles) -> None:
         return  # Whoever writes streams writes nothing else.
     for number, path, header in list(format.readable()):
         kind = header.kind
-        if not kind.is_stream or kind.is_encrypted or plain_path(format, number).exists():
+        if (
+            not kind.is_stream
+            or kind.is_encrypted
+            or plain_copies.path_of(format.sidecar, number).exists()
+        ):
             continue
         base, size = kind.base(number), path.stat().st_size
         count = kind.header.unpack(files.read_start(path, kind.header_bytes))["frames"]
@@ -241,7 +232,8 @@ def drop_empty(format: BeatsFiles) -> None:
         empty.append(number)
     for number in empty if len(empty) < len(listed) else []:
         path = segments.path_of(format.path, number)
-        for file in (plain_path(format, number), seal_path(path), path):
+        plain_copies.drop(format.sidecar, number)
+        for file in (seal_path(path), path):
             _core.unlink_file(file)
 
 
@@ -271,17 +263,9 @@ def _cut_torn(format: BeatsFiles, number: int, path: Path, data_at: int) -> list
         return []
     _, found, expected, length = seen.faults[-1]
     at = path.stat().st_size - length
-    set_aside(format, path, at, length)
-    _core.resize_file(path, at)
+    quarantine.copy(format.sidecar, path, at, length, now_ns=format.clock.wall_now_ns())
+    if path.suffix == ".seg":
+        _core.resize_file(path, at)
+    else:
+        plain_copies.cut(format.sidecar, number, at)
     return [Damage(path, at, length, found, expected)]
-
-
-def set_aside(format: BeatsFiles, path: Path, at: int, length: int) -> Path:
-    """Copies bytes of a file to the quarantine; the name says where they were."""
-    folder = format.sidecar / "quarantine"
-    files.make_folder(folder)
-    target = folder / f"{path.name}.{at}-{at + length}.{format.clock.wall_now_ns()}"
-    with files.reading(path) as file:
-        file.seek(at)
-        _core.replace_file(target, file.read(length))
-    return target

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files
-from penstock.formats import recovering
 from penstock.formats.beats import closing, segments
 from penstock.formats.beats.layouts import POSITION_BITS
 from penstock.formats.beats.segments import Header
 from penstock.formats.past import Past
 from penstock.formats.values import Damage, SegmentInfo
 from penstock.records import dataclass, field, replace
+from penstock.sidecar import plain_copies, quarantine
 
 if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles
@@ -83,7 +83,7 @@ def _ends(
 ) -> tuple[int, int]:
     """Where a segment ends by its length, and by its frames from `start` on."""
     base = header.kind.base(number)
-    copy = closing.plain_path(format, number)
+    copy = plain_copies.path_of(format.sidecar, number)
     own = _walk(format, path, header, base, start)
     if not header.kind.is_stream or not copy.exists():
         return own
@@ -118,13 +118,13 @@ def _whole_end(segment: _core.Segment, start: int, end: int) -> int:
 def settle(format: BeatsFiles, doubt: Doubt) -> None:
     """Makes the files end where the queue does, and syncs what stays."""
     for number, path in segments.find(format.path).items():
-        copy = closing.plain_path(format, number)
+        copy = plain_copies.path_of(format.sidecar, number)
         if number > doubt.last:
             for file in (path, copy, closing.seal_path(path)):
-                recovering.set_aside(format, file)
+                quarantine.move(format.sidecar, file, format.clock.wall_now_ns())
         elif number in doubt.ends:
             if number in doubt.older_copies:
-                _core.unlink_file(copy)
+                plain_copies.drop(format.sidecar, number)
             _settle_segment(format, number, path, doubt.ends[number])
     _core.sync_folder(format.path)
 
@@ -132,19 +132,25 @@ def settle(format: BeatsFiles, doubt: Doubt) -> None:
 def _settle_segment(format: BeatsFiles, number: int, path: Path, end: int) -> None:
     header = format.header(path)
     assert isinstance(header, Header)
-    kind, base, copy = header.kind, header.kind.base(number), closing.plain_path(format, number)
+    kind, base, copy = (
+        header.kind,
+        header.kind.base(number),
+        plain_copies.path_of(format.sidecar, number),
+    )
     if end == base:
         _core.unlink_file(closing.seal_path(path))  # Tags came to the disk, and their frames not.
     if kind.is_stream and not copy.exists():
         segment = format.open_stream(base, path, header)[0]
         plain = segment.read(kind.header_bytes, end - base)
-        files.make_folder(copy.parent)
-        _core.replace_file(copy, bytes(kind.header_bytes) + plain)
+        plain_copies.write(format.sidecar, number, bytes(kind.header_bytes) + plain)
     file, data_at = (copy, kind.header_bytes) if kind.is_stream else (path, kind.data_at)
     length = data_at + end - base
-    if file.stat().st_size > length:
-        closing.set_aside(format, file, length, file.stat().st_size - length)
-        _core.resize_file(file, length)
+    if (more := file.stat().st_size - length) > 0:
+        quarantine.copy(format.sidecar, file, length, more, now_ns=format.clock.wall_now_ns())
+        if kind.is_stream:
+            plain_copies.cut(format.sidecar, number, length)
+        else:
+            _core.resize_file(file, length)
     if not kind.is_stream:
         _core.sync_file(file)
     closing.close_one(format, number)
@@ -155,9 +161,9 @@ def rewrite(format: BeatsFiles, durable: int) -> None:
     for number, path in segments.find(format.path).items():
         if number >= durable >> POSITION_BITS:
             _core.replace_file(path, files.read_bytes(path))
-            copy = closing.plain_path(format, number)
+            copy = plain_copies.path_of(format.sidecar, number)
             if copy.exists():
-                _core.replace_file(copy, files.read_bytes(copy))
+                plain_copies.write(format.sidecar, number, files.read_bytes(copy))
 
 
 def cut_info(info: SegmentInfo, doubt: Doubt) -> SegmentInfo | None:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files
-from penstock.formats.beats import closing, segments, state
+from penstock.formats.beats import segments, state
 from penstock.formats.beats.layouts import POSITION_BITS
 from penstock.formats.past import Past
 from penstock.formats.values import Damage
-from penstock.sidecar import control, groups
+from penstock.sidecar import control, groups, notes, quarantine
 
 if TYPE_CHECKING:
     from penstock.formats.beats.reading import BeatsFiles
@@ -35,7 +35,7 @@ GROUP = "default"
 
 def known(format: BeatsFiles) -> dict[str, object]:
     """What we noted about the queue when we left it."""
-    return files.read_json(format.sidecar / "beats.json") or {"id": format.identity}
+    return notes.read(format.sidecar, notes.BEATS) or {"id": format.identity}
 
 
 def identify(format: BeatsFiles) -> None:
@@ -44,7 +44,7 @@ def identify(format: BeatsFiles) -> None:
     check = None if format.options.key is None else segments.key_check(format.options.key)
     if "id" not in found or found.get("key_check") != check:
         found |= {"id": format.identity, "key_check": check}
-        files.write_json(format.sidecar / "beats.json", found)
+        notes.write(format.sidecar, notes.BEATS, found)
 
 
 def tidy(format: BeatsFiles) -> list[Damage]:
@@ -59,7 +59,7 @@ def tidy(format: BeatsFiles) -> list[Damage]:
         return []
     ours = progress(format)
     if raw:
-        closing.set_aside(format, path, 0, len(raw))
+        quarantine.copy(format.sidecar, path, 0, len(raw), now_ns=format.clock.wall_now_ns())
     if ours is not None and (raw or known(format).get("state")):
         write_state(format, state_at(format, ours.cursor))
     elif raw or not path.exists():
@@ -180,7 +180,7 @@ def remember(format: BeatsFiles) -> None:
     there = format.segment_numbers()
     gaps = [number for number in _gaps_of(found) if there and there[0] < number < there[-1]]
     found |= {"state": raw.hex(), "segments": there[:1] + there[-1:], "gaps": gaps}
-    files.write_json(format.sidecar / "beats.json", found)
+    notes.write(format.sidecar, notes.BEATS, found)
 
 
 # ── segments that are gone ─────────────────────────────────────────────────────────────────
@@ -194,9 +194,7 @@ def _gaps_of(found: dict[str, object]) -> list[int]:
 def note_gaps(format: BeatsFiles, numbers: list[int]) -> None:
     """Ids that nobody has or will have: their segments were set aside."""
     found = known(format)
-    files.write_json(
-        format.sidecar / "beats.json", found | {"gaps": sorted({*_gaps_of(found), *numbers})}
-    )
+    notes.write(format.sidecar, notes.BEATS, found | {"gaps": sorted({*_gaps_of(found), *numbers})})
 
 
 def missing(format: BeatsFiles, past: Past) -> list[Damage]:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock import _core
-from penstock.disk import files
 from penstock.errors import OptionError, UnsupportedError
 from penstock.formats.beats import closing, doubt, following, rescue, segments, state
 from penstock.formats.beats.layouts import (
@@ -36,6 +35,7 @@ from penstock.formats.past import Past
 from penstock.formats.values import Consumed, Damage, End, NewSegment, SegmentInfo
 from penstock.options import QueueOptions
 from penstock.records import replace
+from penstock.sidecar import notes, opening, plain_copies, prepared, quarantine
 from penstock.sidecar.groups import Progress
 
 
@@ -60,22 +60,18 @@ class BeatsFormat(BeatsFiles):
         if options.tamper_evident and not kind.is_encrypted:
             raise OptionError("tamper_evident", True, f"an encrypted layout (2 or 3), not {layout}")
         sidecar = path / ".penstock"
-        files.make_folder(sidecar)
-        files.refuse_network_file_system(path)
 
         def make(shared: _core.Shared) -> None:
             if not segments.find(path):
-                prepared = files.fresh(sidecar, "new")
-                begin_file(prepared, kind, synced=True)
+                fresh = begin_file(sidecar, kind, synced=True)
                 known: dict[str, Any] = {"id": secrets.token_hex(16)}
                 if options.key is not None:
                     known["key_check"] = segments.key_check(options.key)
-                files.write_json(sidecar / "beats.json", known)
-                _core.rename_file(prepared, path / "0.seg")
-                for folder in (path, path.parent):
-                    _core.sync_folder(folder)
+                notes.write(sidecar, notes.BEATS, known)
+                prepared.place(fresh, path / "0.seg")
+                _core.sync_folder(path.parent)
 
-        _core.Shared.visit(sidecar, make)
+        opening.make(path, sidecar, make)
 
     def recover(self, end: End, past: Past) -> End:
         """Closes what a crash left open, follows a Beat, and begins a new segment."""
@@ -96,13 +92,11 @@ class BeatsFormat(BeatsFiles):
         following.identify(self)
         self.store.dropped = (*self.store.dropped, *following.tidy(self))
         number = self._next_number(before)
-        prepared = files.fresh(self.sidecar, "new")
-        begin_file(prepared, self.kind, synced=True)
+        fresh = begin_file(self.sidecar, self.kind, synced=True)
         if self.kind.is_stream:
             closing.begin_plain(self, number, self.kind)
         # A segment without frames is replaced, not gone on with: its IV may have been used.
-        _core.rename_file(prepared, self.path / f"{number}.seg")
-        _core.sync_folder(self.path)
+        prepared.place(fresh, self.path / f"{number}.seg")
         if self.kind.is_stream:
             closing.name_plain(self, number)
         base = self.kind.base(number)
@@ -135,8 +129,7 @@ class BeatsFormat(BeatsFiles):
         seal = self.options.key if self.options.tamper_evident else None
         if not self.kind.is_stream:
             return _core.beats_publish(seal=seal)
-        copies = closing.plain_folder(self)
-        files.make_folder(copies)
+        copies = plain_copies.make_folder(self.sidecar)
         return _core.beats_publish((self.path, copies, self.kind.header_bytes), seal=seal)
 
     @property
@@ -172,10 +165,9 @@ class BeatsFormat(BeatsFiles):
         if needed + self.kind.data_at > MAX_SEGMENT_BYTES:
             raise UnsupportedError(f"{needed} bytes do not fit into any segment")
         following = (self.store.need_shared().segment_base >> POSITION_BITS) + 1
-        prepared = files.fresh(self.sidecar, "new")
-        begin_file(prepared, self.kind, synced=False)
+        fresh = begin_file(self.sidecar, self.kind, synced=False)
         base = self.kind.base(following)
-        return prepared, NewSegment(self.path / f"{following}.seg", base, base)
+        return fresh, NewSegment(self.path / f"{following}.seg", base, base)
 
     def _limit(self, needed: int) -> int:
         """How many bytes a new segment may get, its header included."""
@@ -298,7 +290,8 @@ class BeatsFormat(BeatsFiles):
     def set_own_place(self, group: str, offset: int) -> None:
         """Writes `state.dat`; what it said is kept aside."""
         raw_bytes = segments.size_of(self.state_path)
-        closing.set_aside(self, self.state_path, 0, raw_bytes)
+        now_ns = self.clock.wall_now_ns()
+        quarantine.copy(self.sidecar, self.state_path, 0, raw_bytes, now_ns=now_ns)
         following.write_state(self, following.state_at(self, offset))
 
     def mirror(self, group: str) -> _core.Mirror | None:
@@ -311,11 +304,10 @@ class BeatsFormat(BeatsFiles):
         return _core.beats_state(self.state_path, self.state_version, self)
 
 
-def begin_file(path: Path, kind: Kind, *, synced: bool) -> None:
-    """A segment without frames; in encrypted layouts with a fresh IV."""
-    _core.unlink_file(path)
+def begin_file(sidecar: Path, kind: Kind, *, synced: bool) -> Path:
+    """Prepares a segment without frames; in encrypted layouts it has a fresh IV."""
     head = kind.pack_header() + (secrets.token_bytes(IV_BYTES) if kind.is_encrypted else b"")
-    _core.create_file(path, len(head), head=head, synced=synced)
+    return prepared.make(sidecar, len(head), head=head, synced=synced)
 
 
 def _typed(value: Any) -> Any:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from penstock import _core
-from penstock.disk import files
 from penstock.errors import FormatError, NoQueueError, OptionError
 from penstock.formats import past
 from penstock.formats.beats import checks, closing, doubt, following, segments, state
@@ -26,7 +25,7 @@ from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verdict
 from penstock.records import replace
-from penstock.sidecar import control
+from penstock.sidecar import control, notes, plain_copies
 
 Found = TypeVar("Found")
 MAX_SEGMENT_BYTES = 2 << 30
@@ -245,7 +244,7 @@ class BeatsFiles(Format, ABC):
         kind = header.kind
         if not kind.is_stream:
             return kind.base(number) + size - kind.data_at
-        copy = closing.plain_path(self, number)
+        copy = plain_copies.path_of(self.sidecar, number)
         if self._goes_by_copy(number):
             return kind.base(number) + copy.stat().st_size - kind.header_bytes
         at = (path.name, size, path.stat().st_mtime_ns)
@@ -257,7 +256,7 @@ class BeatsFiles(Format, ABC):
     def _goes_by_copy(self, number: int) -> bool:
         """Whether a stream is read from its plain copy."""
         is_older = self._doubt is not None and number in self._doubt.older_copies
-        return not is_older and closing.plain_path(self, number).exists()
+        return not is_older and plain_copies.path_of(self.sidecar, number).exists()
 
     def secrets_of(self, header: Header) -> dict[str, Any]:
         """Key, IV and beginning of the frames, as the core wants them."""
@@ -289,7 +288,7 @@ class BeatsFiles(Format, ABC):
         if kind.is_stream:
             if not self._goes_by_copy(number):
                 return self.open_stream(info.base, path, header)[0]
-            path, shift = closing.plain_path(self, number), kind.header_bytes
+            path, shift = plain_copies.path_of(self.sidecar, number), kind.header_bytes
         else:
             shift = kind.data_at
         known = {} if kind.is_stream else self.secrets_of(header)
@@ -394,7 +393,7 @@ class BeatsFiles(Format, ABC):
     @property
     def identity(self) -> str:
         """Drawn when we first opened it; before that the folder itself."""
-        known = files.read_json(self.sidecar / "beats.json")
+        known = notes.read(self.sidecar, notes.BEATS)
         if known is not None and isinstance(known.get("id"), str):
             return str(known["id"])
         found = self.path.stat()

@@ -13,13 +13,14 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import CorruptError, OptionError, UnsupportedError
-from penstock.formats import known_damage, recovering
+from penstock.formats import known_damage
 from penstock.formats.contract import Format
 from penstock.formats.mfq import layouts, segments
 from penstock.formats.mfq.segments import CONSUMER, PRODUCER, read_offset, write_offset
@@ -28,13 +29,13 @@ from penstock.formats.values import Capabilities, Damage, End, NewSegment, Segme
 from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
 from penstock.records import replace
-from penstock.sidecar import control, side_files
+from penstock.sidecar import control, notes, opening, prepared, quarantine, side_files
 from penstock.sidecar.groups import Progress
 
 DEFAULT_GROUP = "default"
-UNCHECKED = "unchecked.json"
-"""There while frames above `durable` may lack a checksum and be whole all the same: another program
-appends, or a writer of ours at `always`, who syncs frames at once and checksums now and then."""
+# The note `unchecked.json` is there while frames above `durable` may lack a checksum and be whole
+# all the same: another program appends, or a writer of ours at `always`, who syncs frames at once
+# and checksums now and then.
 
 
 class MfqFormat(Format):
@@ -55,7 +56,7 @@ class MfqFormat(Format):
     def sniff(cls, path: Path) -> str | None:
         """The two folders of the format, or our word that they were about to be made."""
         is_queue = (path / segments.LOG).is_dir() and (path / segments.OFFSETS).is_dir()
-        known = None if is_queue else files.read_json(path / ".penstock" / "queue.json")
+        known = None if is_queue else notes.read(path / ".penstock", notes.IDENTITY)
         is_begun = known is not None and known.get("format") == cls.name
         return "1" if is_queue or is_begun else None
 
@@ -65,13 +66,11 @@ class MfqFormat(Format):
         if layout not in ("", "1"):
             raise OptionError("layout", layout, "1 (format mfq)")
         sidecar = path / ".penstock"
-        files.make_folder(sidecar)
-        files.refuse_network_file_system(path)
 
         def make(shared: _core.Shared) -> None:
             if not segments.list_segments(path, sidecar):
                 # Our word first: a queue half made is then known for what it is.
-                _core.unlink_file(sidecar / "queue.json")
+                notes.drop(sidecar, notes.IDENTITY)
                 segments.keep_identity(sidecar, secrets.token_hex(16))
                 for folder in (segments.LOG, segments.OFFSETS):
                     files.make_folder(path / folder)
@@ -81,7 +80,7 @@ class MfqFormat(Format):
                 for changed in (path / segments.OFFSETS, path, path.parent):
                     _core.sync_folder(changed)
 
-        _core.Shared.visit(sidecar, make)
+        opening.make(path, sidecar, make)
 
     def load(self) -> None:
         """Checks names, sizes and that the offsets can be."""
@@ -221,8 +220,8 @@ class MfqFormat(Format):
             self._note_unchecked()
 
     def _note_unchecked(self) -> None:
-        if not self._has_noted and not (self.sidecar / UNCHECKED).exists():
-            files.write_json(self.sidecar / UNCHECKED, {})
+        if not self._has_noted and not notes.exists(self.sidecar, notes.UNCHECKED):
+            notes.write(self.sidecar, notes.UNCHECKED, {})
         self._has_noted = True
 
     _has_noted: bool = False
@@ -292,7 +291,7 @@ class MfqFormat(Format):
 
     def _has_checksums(self, info: SegmentInfo) -> bool:
         """Whether a frame without one was never synced."""
-        is_checked = not (self.sidecar / UNCHECKED).exists()
+        is_checked = not notes.exists(self.sidecar, notes.UNCHECKED)
         return self.options.checksums and is_checked and self._checksums_of(info).exists()
 
     def _checksums_of(self, info: SegmentInfo) -> Path:
@@ -338,7 +337,7 @@ class MfqFormat(Format):
             # What begins below the durable offset was there, whole, when it was listed.
             is_unborn = base >= end.durable and entry.stat().st_size == 0
             if base > end.segment_base or is_unborn:
-                recovering.set_aside(self, Path(entry.path))
+                quarantine.move(self.sidecar, Path(entry.path), self.clock.wall_now_ns())
                 side_files.drop(self.sidecar, self.side_kinds(), base)
             else:
                 is_empty = False
@@ -349,11 +348,11 @@ class MfqFormat(Format):
         self._set_back(CONSUMER, end)
         if past.is_poisoned:
             for name in (PRODUCER, CONSUMER):
-                recovering.copy_anew(self, segments.offset_path(self.path, name))
+                prepared.copy_anew(self.sidecar, segments.offset_path(self.path, name))
         if (
             past.is_closed
         ):  # Only then: until `durable` is synced anew a power cut brings the old one back.
-            _core.unlink_file(self.sidecar / UNCHECKED)
+            notes.drop(self.sidecar, notes.UNCHECKED)
         if past.is_closed and words is not None and words.tail == end.tail:
             return end
         is_ours_alone = words is not None and words.tail >= end.tail and not past.is_foreign
@@ -361,7 +360,7 @@ class MfqFormat(Format):
             if info.end is not None and info.end <= end.durable:
                 continue
             if past.is_poisoned:
-                recovering.copy_anew(self, info.path)
+                prepared.copy_anew(self.sidecar, info.path)
             # A file of checksums that is made here, with none in it, would say after another power
             # cut that no frame of its segment was ever synced.
             is_open = info.end is None and self._checksums_of(info).exists()
@@ -400,19 +399,12 @@ class MfqFormat(Format):
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """The next file, named by the tail; 0xEE ends the old one if six bytes are left."""
         base = self.store.need_shared().segment_base
-        prepared = files.fresh(self.sidecar, "new")
-        ready = self.sidecar / "next.seg"
-        try:
-            if ready.stat().st_size == self.segment_bytes:
-                _core.rename_file(ready, prepared)
-        except FileNotFoundError:
-            pass  # Another process took it.
-        if not prepared.exists():
-            _core.create_file(prepared, self.segment_bytes)
+        ready = prepared.take_ready(self.sidecar, lambda size: size == self.segment_bytes)
+        fresh = ready[0] if ready is not None else prepared.make(self.sidecar, self.segment_bytes)
         left = base + self.segment_bytes - tail
         closing = layouts.SEGMENT_END if left >= layouts.SMALLEST_FRAME_BYTES else b""
         path = segments.segment_path(self.path, tail)
-        return prepared, NewSegment(path, tail, tail, closing, self.segment_bytes)
+        return fresh, NewSegment(path, tail, tail, closing, self.segment_bytes)
 
     def tend(self) -> None:
         """Syncs `consumer.offset`."""
@@ -426,21 +418,20 @@ class MfqFormat(Format):
 
         It is zeroed, unless a quick writer has its pages made ahead anyhow.
         """
-        shared, ready = self.store.shared, self.sidecar / "next.seg"
-        if shared is None or ready.exists():
+        shared = self.store.shared
+        if shared is None or prepared.has_ready(self.sidecar):
             return
         if (shared.tail - shared.segment_base) * 8 < self.segment_bytes:
             return
-        fresh = files.fresh(self.sidecar, "zero")
         is_zeroed = not self.store.need_writer().is_quick
-        _core.create_file(fresh, self.segment_bytes, zeroed=is_zeroed, synced=True)
-        _core.rename_file(fresh, ready)
+        make = partial(_core.create_file, size=self.segment_bytes, zeroed=is_zeroed, synced=True)
+        prepared.keep_ready(self.sidecar, make)
 
     _synced_progress: int = -1
 
     def leave(self, shared: _core.Shared) -> None:
         """Drops files that were only prepared."""
-        recovering.drop_prepared(self, ".seg")
+        prepared.drop_all(self.sidecar, ".seg")
 
     def verify_extra(self, verdict: Verdict) -> None:
         """That the producer's offset is not behind, and the consumer's one of a message."""

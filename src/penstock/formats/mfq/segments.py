@@ -13,7 +13,7 @@ from penstock.disk import files
 from penstock.errors import CorruptError, FormatError
 from penstock.formats.mfq import layouts
 from penstock.formats.values import SegmentInfo
-from penstock.sidecar import control
+from penstock.sidecar import control, notes, prepared
 
 LOG, OFFSETS = "commitlog", "offset"
 PRODUCER, CONSUMER = "producer.offset", "consumer.offset"
@@ -128,7 +128,7 @@ def _came_to_be(found: list[tuple[int, Path, int]], sidecar: Path) -> int:
     empty = next((at for at, (_, _, size) in enumerate(found) if size == 0), len(found))
     if empty < len(found) - 1:
         words = control.peek(sidecar)
-        is_ours = (sidecar / "queue.json").exists()
+        is_ours = notes.exists(sidecar, notes.IDENTITY)
         if not is_ours or (words is not None and found[empty][0] < words.durable):
             return len(found)
     return empty
@@ -136,10 +136,7 @@ def _came_to_be(found: list[tuple[int, Path, int]], sidecar: Path) -> int:
 
 def make_segment(queue: Path, sidecar: Path, base: int, size: int) -> None:
     """A new segment of zeros, whole and synced before it has its name."""
-    prepared = files.fresh(sidecar, "new")
-    _core.create_file(prepared, size, synced=True)
-    _core.rename_file(prepared, segment_path(queue, base))
-    _core.sync_folder(queue / LOG)
+    prepared.place(prepared.make(sidecar, size, synced=True), segment_path(queue, base))
 
 
 def is_unused(info: SegmentInfo) -> bool:
@@ -150,7 +147,7 @@ def is_unused(info: SegmentInfo) -> bool:
 
 def identity_of(queue: Path, sidecar: Path) -> str:
     """The id kept in the sidecar; without one, a fingerprint of the oldest frame."""
-    known = files.read_json(sidecar / "queue.json") or {}
+    known = notes.read(sidecar, notes.IDENTITY) or {}
     if isinstance(known.get("id"), str):
         return str(known["id"])
     infos = list_segments(queue, sidecar)
@@ -166,5 +163,5 @@ def identity_of(queue: Path, sidecar: Path) -> str:
 
 def keep_identity(sidecar: Path, identity: str) -> None:
     """Writes the id down, so that it stays when the oldest frame goes."""
-    if not (sidecar / "queue.json").exists():
-        files.write_json(sidecar / "queue.json", {"format": "mfq", "layout": "1", "id": identity})
+    if not notes.exists(sidecar, notes.IDENTITY):
+        notes.write(sidecar, notes.IDENTITY, {"format": "mfq", "layout": "1", "id": identity})

@@ -6,13 +6,12 @@ import itertools
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import CorruptError, FormatError, KeyNeededError, OptionError, UnsupportedError
-from penstock.formats import recovering
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.penstock import layouts, recovery, segments
@@ -29,6 +28,7 @@ from penstock.formats.values import (
 from penstock.hints import ClassVar
 from penstock.options import Durability, QueueOptions
 from penstock.records import replace
+from penstock.sidecar import opening, prepared
 
 HEADER_BYTES = layouts.HEADER_BYTES
 
@@ -60,25 +60,23 @@ class PenstockFormat(Format):
         if options.key is not None and len(options.key) != 32:
             raise OptionError("key", "…", "32 bytes for format penstock")
         sidecar = path / ".penstock"
-        files.make_folder(sidecar)
-        files.make_folder(path / "log")
-        files.refuse_network_file_system(path)
 
         def make(shared: _core.Shared) -> None:
+            files.make_folder(path / "log")
             if not segments.list_segments(path):
                 flags = layouts.ENCRYPTED if options.key else 0
                 flags |= layouts.COMPRESSED if options.compression == "lz4" else 0
                 size = segments.next_size(0, 0, segments.limit_of(options))
                 now = clock.wall_now_ns()
-                prepared = files.fresh(sidecar, "new")
-                size = segments.make_file(prepared, size, 0)
+                fresh = prepared.fresh(sidecar)
+                size = segments.make_file(fresh, size, 0)
                 head = Header(os.urandom(16), 0, 0, flags, os.urandom(16), now, size)
-                _core.write_file(prepared, 0, head.pack(options.key), synced=True)
-                _core.rename_file(prepared, segment_path(path, 0))
-                for folder in (path / "log", path, path.parent):
+                prepared.write(fresh, 0, head.pack(options.key), synced=True)
+                prepared.place(fresh, segment_path(path, 0))
+                for folder in (path, path.parent):
                     _core.sync_folder(folder)
 
-        _core.Shared.visit(sidecar, make)
+        opening.make(path, sidecar, make)
 
     def load(self) -> None:
         """Reads the oldest good header; the key must fit it."""
@@ -284,26 +282,22 @@ class PenstockFormat(Format):
         size = segments.next_size(before, max(needed, len(body)), most)
         if needed + HEADER_BYTES + 8 > 2**31 - 1:
             raise UnsupportedError(f"{needed} bytes do not fit into any segment")
-        prepared = files.fresh(self.sidecar, "new")
-        ready = self.sidecar / "next.seg"
-        try:
-            fits = ready.stat().st_size >= needed + 2 * HEADER_BYTES
-            if fits and not body:
-                size = ready.stat().st_size
-                _core.rename_file(ready, prepared)
-        except FileNotFoundError:
-            pass
-        if not prepared.exists():
-            size = segments.make_file(prepared, size, max(needed, len(body)))
+        least = needed + 2 * HEADER_BYTES
+        ready = None if body else prepared.take_ready(self.sidecar, lambda size: size >= least)
+        if ready is not None:
+            fresh, size = ready
+        else:
+            fresh = prepared.fresh(self.sidecar)
+            size = segments.make_file(fresh, size, max(needed, len(body)))
         salt = os.urandom(16)
         previous = self._check_of(last, tail) if last is not None else 0
         header = Header(
             self.header.queue_id, tail, number, self.header.flags, salt,
             self.clock.wall_now_ns(), size, previous,
         )  # fmt: skip
-        _core.write_file(prepared, 0, header.pack(self.options.key) + body)
+        prepared.write(fresh, 0, header.pack(self.options.key) + body)
         path = segment_path(self.path, tail)
-        return prepared, NewSegment(path, tail, tail, layouts.SEALED_WORD)
+        return fresh, NewSegment(path, tail, tail, layouts.SEALED_WORD)
 
     def _check_of(self, info: SegmentInfo, end: int) -> int:
         page = segments.read_page(info.path)
@@ -331,18 +325,17 @@ class PenstockFormat(Format):
 
         It is zeroed, unless a quick writer has its pages made ahead anyhow.
         """
-        shared, ready = self.store.shared, self.sidecar / "next.seg"
-        if shared is None or ready.exists():
+        shared = self.store.shared
+        if shared is None or prepared.has_ready(self.sidecar):
             return
         last = self.store.live_segment(shared.segment_base)
         if last.size == 0 or (shared.tail - last.base) * 8 < last.size:
             return
         size = segments.next_size(last.size, 0, segments.limit_of(self.options))
-        fresh = files.fresh(self.sidecar, "zero")
         is_synced = self.options.durability is Durability.ALWAYS
         is_zeroed = is_synced or not self.store.need_writer().is_quick
-        segments.make_file(fresh, size, 0, zeroed=is_zeroed, synced=is_synced)
-        _core.rename_file(fresh, ready)
+        make = partial(segments.make_file, size=size, needed=0, zeroed=is_zeroed, synced=is_synced)
+        prepared.keep_ready(self.sidecar, make)
 
     def seal_full_segments(self, infos: Sequence[SegmentInfo]) -> int:
         """Gives every full segment its summary and its place in the index; answers how many."""
@@ -376,7 +369,7 @@ class PenstockFormat(Format):
         """Seals what is full and drops files that were only prepared."""
         self.seal_quietly(self.store.segments())
         self.index.tidy(self.store.segments_above(0))
-        recovering.drop_prepared(self, ".seg")
+        prepared.drop_all(self.sidecar, ".seg")
 
     def verify_extra(self, verdict: Verdict) -> None:
         """Every segment's header, and that each one continues the one before it."""

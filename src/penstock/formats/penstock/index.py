@@ -8,7 +8,6 @@ After an unclean start of the machine it is dropped, since segments may not be w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from penstock import _core
@@ -17,8 +16,8 @@ from penstock.formats.penstock.layouts import INDEX_ENTRY
 from penstock.formats.values import SegmentInfo
 from penstock.hints import Any
 from penstock.records import replace
+from penstock.sidecar import index_file
 
-NAME = "index"
 SLACK = 64
 """Entries of segments that are gone, before the file is written anew."""
 NONE = 1 << 64
@@ -34,7 +33,7 @@ class Index:
 
     def __init__(self, sidecar: Path, queue_id: bytes) -> None:
         """Reads nothing yet."""
-        self.path = sidecar / NAME
+        self.path, self._sidecar = index_file.path_of(sidecar), sidecar
         self._queue_id = queue_id
         self._known: dict[int, dict[str, Any]] = {}
         self._oldest = NONE
@@ -58,18 +57,12 @@ class Index:
     def add(self, infos: Iterable[SegmentInfo]) -> None:
         """Notes full segments. Two who add at once may lose an entry, which is then added again."""
         raw = b"".join(self._pack(info) for info in infos)
-        if not self.path.exists():
-            with suppress(FileExistsError):
-                _core.create_file(self.path, 0)
-        size = self.path.stat().st_size
-        _core.write_file(self.path, size - size % INDEX_ENTRY.size, raw)
+        index_file.append(self._sidecar, raw, INDEX_ENTRY.size)
 
     def forget(self) -> None:
         """What it says may be wrong: it is gone, also after the next power cut."""
         self._begin_anew()
-        if self.path.exists():
-            _core.unlink_file(self.path)
-            _core.sync_folder(self.path.parent)
+        index_file.drop(self._sidecar)
 
     def tidy(self, infos: Iterable[SegmentInfo]) -> None:
         """Leaves out segments that are gone, once they are many."""
@@ -79,7 +72,7 @@ class Index:
         found = [known for info in infos if (known := self.find(info)) is not None]
         if self._read // INDEX_ENTRY.size > len(found) + SLACK:
             raw = b"".join(self._pack(info) for info in found)
-            _core.replace_file(self.path, raw, synced=False)
+            index_file.replace(self._sidecar, raw)
             self._begin_anew()
 
     def _check(self, raw: bytes) -> int:

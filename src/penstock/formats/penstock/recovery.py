@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 from penstock import _core
 from penstock.errors import CorruptError, NoQueueError
-from penstock.formats import known_damage, recovering
+from penstock.formats import known_damage
 from penstock.formats.past import Past, frames_end
 from penstock.formats.penstock import layouts, segments
 from penstock.formats.values import Damage, End, SegmentInfo
 from penstock.hints import TYPE_CHECKING
 from penstock.records import dataclass, replace
-from penstock.sidecar import control
+from penstock.sidecar import control, prepared, quarantine
 
 if TYPE_CHECKING:
     from penstock.formats.penstock.format import PenstockFormat
@@ -187,14 +187,13 @@ def recover(format: PenstockFormat, end: End, past: Past) -> End:
     """Clears what was dropped and begins a new segment where the old must not go on."""
     later = [info for info in format.store.segments() if info.base > end.segment_base]
     for info in later:
-        recovering.set_aside(format, info.path)
+        quarantine.move(format.sidecar, info.path, format.clock.wall_now_ns())
     if later:
         format.store.segments(fresh=True)
     if format.store.segments().at(end.segment_base) is None:
-        prepared, new = format.prepare_segment(end.tail, end.next_number, 0, body=b"")
-        _core.sync_file(prepared)
-        _core.rename_file(prepared, new.path)
-        _core.sync_folder(new.path.parent)
+        fresh, new = format.prepare_segment(end.tail, end.next_number, 0, body=b"")
+        _core.sync_file(fresh)
+        prepared.place(fresh, new.path)
         return replace(end, durable=end.tail)
     if past.is_closed:
         return end
@@ -204,7 +203,7 @@ def recover(format: PenstockFormat, end: End, past: Past) -> End:
     if past.is_killed and words is not None and is_here and not format.is_encrypted:
         return go_on(format, end, words)
     format.index.forget()
-    recovering.drop_prepared(format, ".seg")
+    prepared.drop_all(format.sidecar, ".seg")
     make_durable(format, end, poisoned=poisoned)
     format.seal_quietly(format.store.segments())
     if format.is_encrypted or poisoned:
@@ -233,7 +232,7 @@ def make_durable(format: PenstockFormat, end: End, *, poisoned: bool) -> None:
         if info.end is None or info.end <= end.durable:
             continue
         if poisoned:
-            recovering.copy_anew(format, info.path)
+            prepared.copy_anew(format.sidecar, info.path)
         else:
             _core.sync_file(info.path)
     _core.sync_folder(format.path / "log")
@@ -254,11 +253,8 @@ def move_on(format: PenstockFormat, end: End, *, poisoned: bool) -> End:
     base, start = end.segment_base, end.tail
     segment = live_segment(format, end)
     if poisoned and format.is_encrypted and end.tail > base:
-        copy = format.sidecar / f"copy-{segment.path.name}"
-        _core.unlink_file(copy)
         content = segment.read(0, segment.position(end.tail))
-        _core.create_file(copy, segment.path.stat().st_size, head=content, synced=True)
-        _core.rename_file(copy, segment.path)
+        prepared.write_anew(format.sidecar, segment.path, content)
         segment = live_segment(format, end)
     elif poisoned:
         start = max(end.durable, base)
@@ -268,12 +264,11 @@ def move_on(format: PenstockFormat, end: End, *, poisoned: bool) -> End:
         seen = _core.walk(segment, base, start, past_damage=True)
         known = seen.next_number
         number = known if known is not None else format.header_of_base(base).base_number
-    prepared, new = format.prepare_segment(start, number, len(kept), body=kept)
-    _core.sync_file(prepared)
+    fresh, new = format.prepare_segment(start, number, len(kept), body=kept)
+    _core.sync_file(fresh)
     if start != base:
         segment.scrub(start)
         segment.store(segment.position(start), layouts.SEALED_WORD)
         segment.sync()
-    _core.rename_file(prepared, new.path)
-    _core.sync_folder(new.path.parent)
+    prepared.place(fresh, new.path)
     return replace(end, segment_base=new.base, durable=end.tail)

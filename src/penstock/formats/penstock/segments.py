@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +9,13 @@ from pathlib import Path
 from penstock import _core
 from penstock.disk import files
 from penstock.disk.layout import Layout
-from penstock.errors import CorruptError, FormatError, StorageError
+from penstock.errors import CorruptError, FormatError
 from penstock.formats.penstock import layouts
 from penstock.formats.values import SegmentInfo
 from penstock.hints import Any
 from penstock.options import KIB, QueueOptions
 from penstock.records import dataclass
+from penstock.sidecar import prepared
 
 CRC_AT, VERSION_AT, FLAGS_AT = map(layouts.HEADER.offset_of, ("crc", "version", "flags"))
 FIRST_BYTES = 1 << 20
@@ -40,27 +40,12 @@ def next_size(previous: int, needed: int, limit: int) -> int:
     return max(size, -(-(needed + 2 * page) // page) * page)
 
 
-def make_file(path: Path, size: int, needed: int, **how: Any) -> int:
+def make_file(path: Path, size: int, needed: int, **how: bool) -> int:
     """Creates the file of a new segment, smaller than `size` where the disk has little left, but
-    with room for `needed` bytes; answers its size.
-
-    It takes at most half of what is left: groups and the next segment need some too. A quota may
-    leave less than the file system says: then it is halved until it fits.
-    """
+    with room for `needed` bytes; answers its size."""
     page = layouts.HEADER_BYTES
     least = min(size, max(4 * page, next_size(0, needed, page)))
-    while True:
-        left = files.free_bytes(path.parent) // 2 // page * page
-        size = max(least, min(size, left))
-        try:
-            _core.create_file(path, size, **how)
-        except StorageError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or size == least:
-                raise
-            _core.unlink_file(path)
-            size = max(least, size // 2 // page * page)
-        else:
-            return size
+    return prepared.make_fitting(path, size, least, page, **how)
 
 
 @dataclass(frozen=True, slots=True)

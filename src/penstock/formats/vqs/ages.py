@@ -10,9 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from penstock.disk import files
+from penstock.sidecar import notes
 
-FILE = "ages.json"
 MAX_NOTES = 512
 LEAST_S = 1.0
 
@@ -24,13 +23,12 @@ class Ages:
 
     def __init__(self, sidecar: Path) -> None:
         """Reads what is there."""
-        self._path = sidecar / FILE
+        self._sidecar = sidecar
         self.notes = self._load()
 
     def _load(self) -> list[tuple[int, int]]:
-        found = files.read_json(self._path) or {}
-        notes = found.get("notes", [])
-        return [(time, tail) for time, tail in _pairs(notes)][-MAX_NOTES:]
+        found = notes.read(self._sidecar, notes.AGES) or {}
+        return [(time, tail) for time, tail in _pairs(found.get("notes", []))][-MAX_NOTES:]
 
     def note(self, now_ns: int, tail: int, period_s: float) -> None:
         """Notes the tail, unless that was done just now."""
@@ -42,7 +40,7 @@ class Ages:
         self.notes = self._load()  # Another process may have noted something meanwhile.
         if not self.notes or (self.notes[-1][1] < tail and self.notes[-1][0] < now_ns):
             self.notes = [*self.notes, (now_ns, tail)][-MAX_NOTES:]
-            files.write_json(self._path, {"notes": self.notes}, synced=False)
+            notes.write(self._sidecar, notes.AGES, {"notes": self.notes}, synced=False)
 
     def expired(self, now_ns: int, period_s: float) -> int:
         """Everything below this offset has been there for longer than the period."""
@@ -54,11 +52,11 @@ class Ages:
         self.notes = [note for note in self.notes if note[1] > head]
 
 
-def _pairs(notes: Any) -> list[tuple[int, int]]:
-    if not isinstance(notes, list):
+def _pairs(found: Any) -> list[tuple[int, int]]:
+    if not isinstance(found, list):
         return []
     return [
         (pair[0], pair[1])
-        for pair in notes
+        for pair in found
         if isinstance(pair, list) and len(pair) == 2 and all(isinstance(n, int) for n in pair)
     ]

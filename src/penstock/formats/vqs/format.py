@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import CorruptError, FormatError, OptionError, StorageError
-from penstock.formats import past, recovering
+from penstock.formats import past
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.values import Capabilities, Consumed, Damage, End, NewSegment, SegmentInfo
@@ -24,7 +24,7 @@ from penstock.formats.vqs.layouts import PAGE_BYTES, STAGES
 from penstock.formats.vqs.resize import resize
 from penstock.options import Durability, GroupOptions, QueueOptions
 from penstock.records import replace
-from penstock.sidecar import control, side_files, tree
+from penstock.sidecar import control, notes, opening, prepared, side_files, tree
 
 MAX_COPY_BYTES = 1 << 30
 SHOWN, SHOWN_SLOTS, USER_WORDS = 3, 4, 9
@@ -74,16 +74,14 @@ class VqsFormat(Format):
             raise StorageError(path, "a vqs queue of layout doc is a file, this is a folder")
         folder = path if stage.data else path.parent
         files.make_folder(folder)
-        files.refuse_network_file_system(folder)
         sidecar = path / ".penstock" if stage.data else tree.sidecar_of(path)
-        files.make_folder(sidecar)
 
         def make(shared: _core.Shared) -> None:
             if not stage.data_path(path).exists():
                 settings.create_files(path, sidecar, stage, options)
-            _core.unlink_file(sidecar / settings.MAKING)
+            notes.drop(sidecar, notes.RING_MAKING)
 
-        _core.Shared.visit(sidecar, make)
+        opening.make(folder, sidecar, make)
 
     def load(self) -> None:
         """Reads header, settings and labels; the words are checked when the end is looked for."""
@@ -94,7 +92,7 @@ class VqsFormat(Format):
         if self.is_live and not stage.is_written:
             advice = "open it with read_only=True, or convert it to layout doc or stage4"
             raise FormatError(self.path, f"layout {stage.name} is only read", advice)
-        if self.is_live and (self.sidecar / settings.MAKING).exists():
+        if self.is_live and notes.exists(self.sidecar, notes.RING_MAKING):
             self.create(self.path, self.layout, self.options, self.clock)
         self.given = self.options
         self._turn = threading.RLock()
@@ -130,7 +128,7 @@ class VqsFormat(Format):
     @property
     def identity(self) -> str:
         """Drawn when the queue was made or first written to by us; until then the file's own."""
-        found = files.read_json(self.sidecar / settings.IDENTITY) or {}
+        found = notes.read(self.sidecar, notes.IDENTITY) or {}
         if isinstance(found.get("identity"), str):
             return str(found["identity"])
         stat = self.data_path.stat()
@@ -194,7 +192,7 @@ class VqsFormat(Format):
     def publisher(self) -> _core.Publish:
         """The four words of the header."""
         self.vqs = _core.VqsHeader(
-            self.store.need_shared(), self.sidecar / intent.FILE,
+            self.store.need_shared(), self.sidecar / notes.RING_INTENT,
             always=self.options.durability is Durability.ALWAYS,
             meta=self.path / self.stage.meta if self.stage.meta else None,
         )  # fmt: skip
@@ -364,10 +362,10 @@ class VqsFormat(Format):
         """Makes header and sidecar agree with `end`."""
         settings.finish(self.path, self.sidecar, self.stage)
         settings.remember(self.sidecar, self.layout, self.identity)
-        _core.unlink_file(self.sidecar / "resize.bin")
+        prepared.drop_all(self.sidecar, ".bin")
         if past.is_poisoned:
             for path in {self.data_path, self.stage.header_path(self.path)}:
-                recovering.copy_anew(self, path)
+                prepared.copy_anew(self.sidecar, path)
         segment = self._ring(end.head, writable=True, watched=False)
         if not past.is_closed:
             segment.recover_sides(end.tail, end.durable)

@@ -12,6 +12,7 @@ from penstock import _core
 from penstock.disk import files
 from penstock.formats.vqs.layouts import INTENT
 from penstock.records import dataclass
+from penstock.sidecar import notes
 
 FILE = "intent"
 SLOTS = (0, 4096)
@@ -60,4 +61,4 @@ def write(sidecar: Path, intent: Intent, words: dict[str, int], file_bytes: int)
         )  # fmt: skip
         slot = slot[:CRC_AT] + _core.crc32c(slot[:CRC_AT]).to_bytes(4, "little")
         raw = raw.ljust(at, b"\0") + slot
-    _core.replace_file(sidecar / FILE, raw.ljust(2 * SLOTS[1], b"\0"), synced=True)
+    notes.write_bytes(sidecar, notes.RING_INTENT, raw.ljust(2 * SLOTS[1], b"\0"))

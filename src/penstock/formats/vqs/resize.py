@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from penstock import _core
 from penstock.errors import OptionError
 from penstock.formats.vqs import header, layouts
+from penstock.sidecar import prepared
 
 if TYPE_CHECKING:
     from penstock.formats.vqs.format import VqsFormat
@@ -37,8 +38,6 @@ def _replace(format: VqsFormat, segment: _core.Segment, ring: int) -> None:
         least = stage.start + end.tail - end.head
         expected = f"at least {least}: so much is in use (queue.sync() frees what is acked)"
         raise OptionError("file_bytes", stage.start + ring, expected)
-    fresh = format.sidecar / "resize.bin"
-    _core.unlink_file(fresh)
     words = format.words()
     used = format.ring_bytes - words["capacity_left"]
     words |= {
@@ -48,13 +47,17 @@ def _replace(format: VqsFormat, segment: _core.Segment, ring: int) -> None:
     }
     raw = header.read_bytes(format.path, stage)
     raw = header.pack(stage, format.header.values | words) + raw[stage.header.size :]
-    _core.create_file(fresh, stage.start + ring, head=None if stage.meta else raw)
-    _copy(segment, fresh, stage.start, ring, end.head, end.tail)
-    _core.sync_file(fresh)
+    head = None if stage.meta else raw
+    fresh = prepared.make(format.sidecar, stage.start + ring, head=head, suffix=".bin")
+    try:
+        _copy(segment, fresh, stage.start, ring, end.head, end.tail)
+        _core.sync_file(fresh)
+    except BaseException:
+        prepared.drop(fresh)
+        raise
     # Everyone looks again from here on: before the rename they find the old file and wait for us.
     format.store.need_shared().bump_generation()
-    _core.rename_file(fresh, format.data_path)
-    _core.sync_folder(format.data_path.parent)
+    prepared.place(fresh, format.data_path)
     if stage.meta:
         _core.write_file(stage.header_path(format.path), 0, raw[: stage.header.size], synced=True)
 
@@ -63,5 +66,5 @@ def _copy(segment: _core.Segment, to: Path, start: int, ring: int, head: int, ta
     while head < tail:
         at = head % ring
         length = min(COPY_BYTES, tail - head, ring - at)
-        _core.write_file(to, start + at, segment.read(segment.position(head), length))
+        prepared.write(to, start + at, segment.read(segment.position(head), length))
         head += length

@@ -11,20 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock import _core
-from penstock.disk import files
 from penstock.errors import OptionError
 from penstock.formats.vqs import header, layouts
 from penstock.formats.vqs.header import Header
 from penstock.formats.vqs.layouts import DEFAULTS, FILE_BYTES, META_BYTES, PAGE_BYTES, Stage
 from penstock.options import QueueOptions
 from penstock.records import replace
+from penstock.sidecar import notes, prepared
 
 if TYPE_CHECKING:
     from penstock.formats.vqs.format import VqsFormat
 
-IDENTITY = "queue.json"
-PENDING = "header.new"
-MAKING = "making"
 FIXED_AT = layouts.WORDS_AT + 4 * len(layouts.WORDS)
 """From here on the header holds settings and labels."""
 LONGEST_S = 4e9
@@ -79,24 +76,23 @@ def create_files(path: Path, sidecar: Path, stage: Stage, options: QueueOptions)
     head = header.pack(stage, words | of_options(options))
     remember(sidecar, stage.name, secrets.token_hex(16))
     if stage.meta:  # Two files: whoever finds one of them alone may finish what we began.
-        _core.replace_file(sidecar / MAKING, b"")
+        notes.write_bytes(sidecar, notes.RING_MAKING, b"")
         _core.sync_folder(path)
         _core.sync_folder(path.parent)
     parts = [(stage.data_path(path), size, head if not stage.meta else None)]
     if stage.meta:
         parts.insert(0, (stage.header_path(path), META_BYTES, head))
     for target, length, first in parts:
-        prepared = files.fresh(sidecar, "new", ".bin")
-        _core.create_file(prepared, length, head=first, synced=True)
-        _core.rename_file(prepared, target)
+        fresh = prepared.make(sidecar, length, head=first, suffix=".bin", synced=True)
+        prepared.place(fresh, target, synced=False)
     for folder in {part[0].parent for part in parts} | {path.parent}:
         _core.sync_folder(folder)
 
 
 def remember(sidecar: Path, layout: str, identity: str) -> None:
     """Which queue this is, for those who remember offsets."""
-    if files.read_json(sidecar / IDENTITY) is None:
-        files.write_json(sidecar / IDENTITY, {"identity": identity, "layout": layout})
+    if notes.read(sidecar, notes.IDENTITY) is None:
+        notes.write(sidecar, notes.IDENTITY, {"identity": identity, "layout": layout})
 
 
 def change(format: VqsFormat, values: dict[str, Any]) -> None:
@@ -114,7 +110,7 @@ def change(format: VqsFormat, values: dict[str, Any]) -> None:
     area = raw[stage.header.size :]
     if len(given) < len(values):
         area = header.pack_labels(_labels(found, values), stage, len(area))
-    _core.replace_file(format.sidecar / PENDING, fixed + area, synced=True)
+    notes.write_bytes(format.sidecar, notes.RING_HEADER, fixed + area)
     finish(format.path, format.sidecar, stage)
 
 
@@ -133,19 +129,16 @@ def _labels(found: Header, given: dict[str, Any]) -> dict[bytes, bytes]:
 
 def pending(sidecar: Path, stage: Stage, raw: bytes) -> bytes:
     """The header as it is once a change that was interrupted is done."""
-    try:
-        new = files.read_bytes(sidecar / PENDING)
-    except (FileNotFoundError, NotADirectoryError):
-        return raw
-    return raw[:FIXED_AT] + new if len(raw) == FIXED_AT + len(new) else raw
+    new = notes.read_bytes(sidecar, notes.RING_HEADER)
+    is_whole = new is not None and len(raw) == FIXED_AT + len(new)
+    return raw[:FIXED_AT] + new if new is not None and is_whole else raw
 
 
 def finish(path: Path, sidecar: Path, stage: Stage) -> None:
     """Carries a change of the header out."""
-    try:
-        new = files.read_bytes(sidecar / PENDING)
-    except FileNotFoundError:
+    new = notes.read_bytes(sidecar, notes.RING_HEADER)
+    if new is None:
         return
     if len(header.read_bytes(path, stage)) == FIXED_AT + len(new):
         _core.write_file(stage.header_path(path), FIXED_AT, new, synced=True)
-    _core.unlink_file(sidecar / PENDING)
+    notes.drop(sidecar, notes.RING_HEADER)

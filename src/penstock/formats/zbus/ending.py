@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files
-from penstock.formats import recovering
 from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Damage, End, SegmentInfo
 from penstock.formats.zbus import readers
@@ -22,7 +21,7 @@ from penstock.formats.zbus.index import NS_PER_MS, Block, Index, slot_at
 from penstock.formats.zbus.readers import Place
 from penstock.formats.zbus.sniffing import segment_path
 from penstock.records import replace
-from penstock.sidecar import control
+from penstock.sidecar import control, prepared, quarantine
 
 if TYPE_CHECKING:
     from penstock.formats.zbus.format import ZbusFormat
@@ -240,7 +239,9 @@ def recover(format: ZbusFormat, end: End, past: Past) -> End:
     elif len(blocks) != len(found.blocks):
         found.write_range(found.start, len(blocks))
         for block in born(found)[len(blocks) :]:
-            recovering.set_aside(format, segment_path(format.path, block.base))
+            quarantine.move(
+                format.sidecar, segment_path(format.path, block.base), format.clock.wall_now_ns()
+            )
     format.forget_passed_sides(past)
     path = segment_path(format.path, end.segment_base)
     if not path.exists():
@@ -261,8 +262,8 @@ def recover(format: ZbusFormat, end: End, past: Past) -> End:
     if past.is_poisoned:
         for block in blocks[:-1]:
             if block.base + block.end > end.durable:
-                recovering.copy_anew(format, segment_path(format.path, block.base))
-        recovering.copy_anew(format, format.index_path)
+                prepared.copy_anew(format.sidecar, segment_path(format.path, block.base))
+        prepared.copy_anew(format.sidecar, format.index_path)
         return _move_on(format, found, last, end)
     for block, following in itertools.pairwise(blocks):
         older = segment_path(format.path, block.base)
@@ -296,11 +297,8 @@ def _move_on(format: ZbusFormat, found: Index, last: Block, end: End) -> End:
     if not format.found.is_absolute:
         _rebase(format, kept)
     path = segment_path(format.path, start)
-    prepared = format.sidecar / "moved.zbus"
-    _core.unlink_file(prepared)
-    _core.create_file(prepared, 0, head=bytes(kept), synced=True)
-    _core.rename_file(prepared, path)
-    _core.sync_folder(path.parent)
+    fresh = prepared.make(format.sidecar, 0, head=bytes(kept), suffix=".zbus", synced=True)
+    prepared.place(fresh, path)
     if start != last.base:
         found.write_end(last, start - last.base)
         _begin_block(format, found, last.number + 1, start, len(kept))

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import FormatError, OptionError, UnsupportedError
-from penstock.formats import recovering
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.values import (
@@ -28,12 +27,10 @@ from penstock.formats.zbus.layouts import CREATED, MAX_SEGMENT_BYTES, TABLE, Zbu
 from penstock.formats.zbus.sniffing import Found, segment_path
 from penstock.options import GroupOptions, QueueOptions
 from penstock.records import replace
-from penstock.sidecar import control
+from penstock.sidecar import control, notes, opening, prepared
 from penstock.sidecar.groups import Progress
 
 GROW_BYTES = 256 << 10
-PLACES = "zbus-places.json"
-"""Where every reader was when the last process left; another place then is a zbus program's."""
 SETTABLE = ("mask", "creator", "ext1", "ext2", "ext3", "ext4")
 
 
@@ -67,8 +64,6 @@ class ZbusFormat(Format):
         if options.key is not None:
             raise OptionError("key", "…", "none: format zbus has no encryption, penstock has")
         table, sidecar = TABLE[layout], path / ".penstock"
-        files.make_folder(sidecar)
-        files.refuse_network_file_system(path)
 
         def make(shared: _core.Shared) -> None:
             if index.find(path) is None:
@@ -77,18 +72,16 @@ class ZbusFormat(Format):
                 found = Found(layout, table.is_absolute, table.first_number, table.dialect)
                 _record(sidecar, found, secrets.token_hex(16))
                 now_ms = clock.wall_now_ns() // NS_PER_MS
-                prepared = files.fresh(sidecar, "new", ".idx")
                 head = index.pack_new(table, now_ms)
-                _core.create_file(prepared, len(head), head=head, synced=True)
+                fresh = prepared.make(sidecar, len(head), head=head, suffix=".idx", synced=True)
                 _core.sync_folder(path)
                 # The index makes the folder a queue; an empty block without a file is made anew.
-                _core.rename_file(prepared, path / f"{path.resolve().name}.idx")
-                _core.sync_folder(path)
+                prepared.place(fresh, path / f"{path.resolve().name}.idx")
                 _core.create_file(segment_path(path, 0), 0, synced=True)
                 for folder in (path / "data", path.parent):
                     _core.sync_folder(folder)
 
-        _core.Shared.visit(sidecar, make)
+        opening.make(path, sidecar, make)
 
     def load(self) -> None:
         """Finds out the details of the layout, or takes them from our own record."""
@@ -101,7 +94,7 @@ class ZbusFormat(Format):
         if known is None or known.layout != self.layout:
             known = sniffing.examine(self.path, self.layout)
         self.found, self.table = known, TABLE[known.layout]
-        stored = files.read_json(self.sidecar / sniffing.RECORD) or {}
+        stored = notes.read(self.sidecar, notes.ZBUS) or {}
         self._identity = str(stored.get("identity") or ending.fingerprint(self.index()))
 
     @property
@@ -226,9 +219,8 @@ class ZbusFormat(Format):
                 f"{self.path}: the index has {layouts.SLOTS} blocks and no slot for another: "
                 f"trim the queue (`penstock trim`), or move to format penstock"
             )
-        prepared = files.fresh(self.sidecar, "new", ".zbus")
-        _core.create_file(prepared, 0)
-        return prepared, NewSegment(segment_path(self.path, tail), tail, tail)
+        fresh = prepared.make(self.sidecar, 0, suffix=".zbus")
+        return fresh, NewSegment(segment_path(self.path, tail), tail, tail)
 
     def rolled(self, base: int) -> None:
         """The old file gets the size that its entry says."""
@@ -244,8 +236,8 @@ class ZbusFormat(Format):
     def leave(self, shared: _core.Shared) -> None:
         """Cuts the last block to what was written, and drops what was only prepared."""
         self._cut(shared.segment_base)
-        files.write_json(self.sidecar / PLACES, readers.places(self.path), synced=False)
-        recovering.drop_prepared(self, ".zbus")
+        notes.write(self.sidecar, notes.ZBUS_PLACES, readers.places(self.path), synced=False)
+        prepared.drop_all(self.sidecar, ".zbus")
 
     def store_head(self, kept: SegmentInfo) -> None:
         """BlockStart moves on disk, with the count, by one write; files go afterwards."""
@@ -319,7 +311,7 @@ class ZbusFormat(Format):
 
     def is_moved(self, group: str) -> bool:
         """Its reader file is not as we left it: a zbus program has read on."""
-        return group in readers.moved(self.path, self.sidecar / PLACES)
+        return group in readers.moved(self.path, self.sidecar)
 
     def place_fault(self, group: str) -> Damage | None:
         """A reader file that names no block, or no message in it."""
@@ -381,5 +373,5 @@ def _record(sidecar: Path, found: Found, identity: str) -> None:
         "layout": found.layout, "absolute": found.is_absolute,
         "first_number": found.first_number, "dialect": found.dialect, "identity": identity,
     }  # fmt: skip
-    if files.read_json(sidecar / sniffing.RECORD) != value:
-        files.write_json(sidecar / sniffing.RECORD, value)
+    if notes.read(sidecar, notes.ZBUS) != value:
+        notes.write(sidecar, notes.ZBUS, value)

@@ -18,6 +18,7 @@ from penstock.formats.zbus import layouts
 from penstock.formats.zbus.layouts import NAK, NAK_RECORDS, NAK_WINDOW_MAX, ZbusLayout
 from penstock.logs import logger
 from penstock.records import dataclass
+from penstock.sidecar import notes
 
 FILTER_BYTES = 127
 DEFAULT_WINDOW = 100
@@ -67,9 +68,10 @@ def places(queue: Path) -> dict[str, str]:
     return {name: files.read_start(rdx_path(queue, name), 12).hex() for name in names(queue)}
 
 
-def moved(queue: Path, left: Path) -> set[str]:
-    """Groups whose reader file says something else than when `left` was written."""
-    known = files.read_json(left)
+def moved(queue: Path, sidecar: Path) -> set[str]:
+    """Groups whose reader file says something else than when the last process left: that is where
+    a zbus program has moved them."""
+    known = notes.read(sidecar, notes.ZBUS_PLACES)
     if known is None:
         return set()
     return {name for name, raw in places(queue).items() if known.get(name, raw) != raw}

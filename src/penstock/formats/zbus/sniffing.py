@@ -11,13 +11,13 @@ from penstock.errors import CorruptError, FormatError
 from penstock.formats.zbus import index, layouts
 from penstock.formats.zbus.layouts import FRAME, INDEX_BYTES, TABLE
 from penstock.records import dataclass
+from penstock.sidecar import notes
 
 PRE_RELEASE_BYTES = 205824
 HEAD_BYTES = FRAME.size
 ORDERS = {"code": layouts.ENTRY, "doc000": layouts.ENTRY_DOC000, "doc001": layouts.ENTRY_DOC001}
 """Entry orders in the order in which they are tried; the originals wrote the first one only."""
 
-RECORD = "zbus.json"
 """What we create or append to says its layout in this file of the sidecar."""
 
 
@@ -38,7 +38,7 @@ def segment_path(folder: Path, base: int) -> Path:
 
 def recorded(folder: Path) -> Found | None:
     """What `.penstock/` remembers of the queue's layout."""
-    known = files.read_json(folder / ".penstock" / RECORD)
+    known = notes.read(folder / ".penstock", notes.ZBUS)
     if known is None or known.get("layout") not in TABLE:
         return None
     return Found(

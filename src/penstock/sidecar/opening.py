@@ -1,0 +1,53 @@
+"""Opening `.penstock/`: the folder is made, and whoever is inside is there alone or with others.
+
+make       a queue that is new: under the opening lock, and gone again afterwards
+visit      work that needs the queue for itself for a moment (repair)
+open       an opening that lasts: the control block is shared until it is closed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock import _core
+from penstock.disk import files
+from penstock.hints import TypeVar
+
+T = TypeVar("T")
+CONTROL = "control"
+
+
+def make(path: Path, sidecar: Path, work: Callable[[_core.Shared], None]) -> None:
+    """Makes the folder of a new queue and calls `work` under the opening lock."""
+    there = next(one for one in (path, *path.parents) if one.exists())
+    files.refuse_network_file_system(there)  # Before anything is made.
+    files.make_folder(sidecar)
+    _core.Shared.visit(sidecar, work)
+
+
+def visit(path: Path, sidecar: Path, work: Callable[[_core.Shared], T]) -> T:
+    """Calls `work` under the opening lock of a queue that is there."""
+    files.refuse_network_file_system(path)
+    files.make_folder(sidecar, like=path)
+    return _core.Shared.visit(sidecar, work)
+
+
+def open(path: Path, sidecar: Path, work: Callable[[_core.Shared], None]) -> None:
+    """Opens the queue for writing; `work` is called under the opening lock."""
+    files.refuse_network_file_system(path)
+    files.make_folder(sidecar, like=path)
+    _core.Shared.open(sidecar, work)
+
+
+def drop_temporaries(path: Path, sidecar: Path) -> None:
+    """Removes what processes left that died while they replaced a file. Alone."""
+    groups = (sidecar / "groups").glob("*")
+    files.drop_temporaries(path, sidecar, *groups)
+
+
+def sync_words(sidecar: Path, *, is_new: bool) -> None:
+    """Syncs the control block as it is, and its name if nobody has yet."""
+    _core.sync_file(sidecar / CONTROL)
+    if is_new:
+        _core.sync_folder(sidecar)

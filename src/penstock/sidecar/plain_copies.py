@@ -1,0 +1,57 @@
+"""`.penstock/plain/`: the plain bytes of a compressed segment while it is written.
+
+All who read the segment map the copy; it goes once the stream itself is whole.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock import _core
+from penstock.disk import files
+
+FOLDER = "plain"
+
+
+def folder_of(sidecar: Path) -> Path:
+    """Where plain copies are."""
+    return sidecar / FOLDER
+
+
+def path_of(sidecar: Path, number: int) -> Path:
+    """The plain copy of the segment with this id."""
+    return sidecar / FOLDER / f"{number}.plain"
+
+
+def all_of(sidecar: Path) -> list[Path]:
+    """Every copy there is, by name."""
+    folder = sidecar / FOLDER
+    return sorted(folder.glob("*.plain")) if folder.is_dir() else []
+
+
+def make_folder(sidecar: Path) -> Path:
+    """Where plain copies are; it is there afterwards."""
+    files.make_folder(sidecar / FOLDER)
+    return sidecar / FOLDER
+
+
+def write(sidecar: Path, number: int, raw: bytes, *, synced: bool = True) -> None:
+    """Makes a copy, or replaces it."""
+    make_folder(sidecar)
+    _core.replace_file(path_of(sidecar, number), raw, synced=synced)
+
+
+def cut(sidecar: Path, number: int, length: int) -> None:
+    """Cuts a copy to `length` bytes."""
+    _core.resize_file(path_of(sidecar, number), length)
+
+
+def drop(sidecar: Path, number: int) -> None:
+    """Removes a copy; a missing one is fine."""
+    _core.unlink_file(path_of(sidecar, number))
+
+
+def sync_names(sidecar: Path) -> None:
+    """Syncs the names of the copies, and the folder's own."""
+    for folder in (sidecar / FOLDER, sidecar):
+        _core.sync_folder(folder)

@@ -1,0 +1,150 @@
+"""`.penstock/sinks/`: which batches of an application are in the queue, and which is on its way.
+
+<app>.json      the number of the last batch that is in the queue, and where
+<app>.intent    the note of a batch on its way, on the disk before the batch is visible
+<app>.lock      held while a batch is committed
+<app>/          rows that the tasks of a job have left for its commit
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from penstock import _core
+from penstock.disk import files
+from penstock.records import dataclass
+
+FOLDER = "sinks"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A batch on its way."""
+
+    app: str
+    batch: int
+    first: int
+    end: int
+    check: int
+
+    @classmethod
+    def load(cls, path: Path) -> Note | None:
+        """The note in a file; none when there is none."""
+        try:
+            import json
+
+            text, words = (json.loads(line) for line in path.read_text().splitlines())
+        except (FileNotFoundError, ValueError):
+            return None
+        return cls(text["app"], text["batch"], words["first"], words["end"], words["check"])
+
+
+def folder_of(sidecar: Path) -> Path:
+    """Where ledgers and notes are."""
+    return sidecar / FOLDER
+
+
+def file_name(app: str) -> str:
+    """A name for the application's files, whatever it calls itself."""
+    if files.is_name(app) and len(app) <= 64:
+        return app
+    import hashlib
+
+    return "app-" + hashlib.sha256(app.encode()).hexdigest()[:32]
+
+
+def open_notes(sidecar: Path) -> list[Note]:
+    """Notes of batches of which nobody has said yet whether they landed."""
+    folder = folder_of(sidecar)
+    names = (name for name in files.names_in(folder) if name.endswith(".intent"))
+    found = (Note.load(folder / name) for name in names)
+    return [note for note in found if note is not None]
+
+
+class SinkFiles:
+    """The files of one application."""
+
+    ledger: Path
+    note: Path
+
+    def __init__(self, sidecar: Path, app: str) -> None:
+        """For the application `app`; nothing is written yet."""
+        base = folder_of(sidecar) / file_name(app)
+        self.app = app
+        self.ledger = base.with_name(base.name + ".json")
+        self.note = base.with_name(base.name + ".intent")
+        self._lock = base.with_name(base.name + ".lock")
+
+    @property
+    def last(self) -> int:
+        """The number of the last batch in the queue; -1 before the first."""
+        found = files.read_json(self.ledger)
+        return -1 if found is None else int(found["batch"])
+
+    def record(self, batch: int, first: int, end: int) -> None:
+        """A batch is in the queue: first that is noted, then its note goes."""
+        value = {"app": self.app, "batch": batch, "first": first, "end": end}
+        files.write_json(self.ledger, value)
+        self.drop_note()
+
+    def drop_note(self) -> None:
+        """Nothing is on its way any more."""
+        _core.unlink_file(self.note)
+
+    def drop(self) -> None:
+        """The application will never come again."""
+        for path in (self.note, self.ledger, self._lock):
+            _core.unlink_file(path)
+
+    @contextmanager
+    def held(self, *, wait: bool = True) -> Iterator[bool]:
+        """The application's lock; with `wait=False` the answer may be that another has it."""
+        files.make_folder(self._lock.parent)
+        handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+        finally:
+            os.close(handle)
+
+
+# ── rows that tasks have left ──────────────────────────────────────────────────────────────────
+
+
+def write_rows(path: Path, data: bytes) -> None:
+    """Leaves the rows of one task."""
+    files.make_folder(path.parent)
+    _core.replace_file(path, data)
+
+
+def begin_rows(path: Path) -> Path:
+    """A file to write the rows of one task into, with the queue's owner and rights."""
+    files.make_folder(path.parent)
+    unfinished = path.with_suffix(".tmp")
+    _core.create_file(unfinished, 0)
+    return unfinished
+
+
+def place_rows(unfinished: Path, path: Path) -> None:
+    """The rows of one task are whole, and synced."""
+    _core.rename_file(unfinished, path)
+    _core.sync_folder(path.parent)
+
+
+def drop_rows(path: Path) -> None:
+    """Removes the rows of one task."""
+    _core.unlink_file(path)
+
+
+def drop_folder(folder: Path) -> None:
+    """Removes the folder of a job that is over, if nothing is left in it."""
+    with suppress(OSError):
+        folder.rmdir()

@@ -344,9 +344,9 @@ class BeatsFiles(Format, ABC):
 
     def find_end(self, past: Past) -> End:
         """Where the last file ends. What a crash cut short stands before that, and is reported."""
-        self._is_recovering = self.store.shared is not None
-        self.past = past
-        self._doubt = doubt.find(self, past)
+        if self.store.shared is not None:  # Who only reads has looked when it opened the queue.
+            self._is_recovering, self.past = True, past
+            self._doubt = doubt.find(self, past)
         return self._find_end()
 
     def _find_end(self) -> End:

@@ -19,7 +19,7 @@ from penstock.cli.opening import Json, command
 from penstock.disk import files
 from penstock.errors import PenstockError
 from penstock.formats import registry
-from penstock.sidecar import control, tree
+from penstock.sidecar import control, opening
 
 TRIES = 20
 LOW_SPACE_BYTES = 1 << 30
@@ -176,7 +176,7 @@ def _queue(path: Path) -> list[Finding]:
         found, layout = registry.sniff(path)
     except (PenstockError, OSError) as error:
         return [Finding("queue", str(error))]
-    words = control.peek(tree.sidecar_of(path))
+    words = control.peek(opening.sidecar_of(path))
     state = "never opened by penstock" if words is None else "closed cleanly"
     if words is not None and words.is_poisoned:
         advice = "a sync failed: close it everywhere and open it again"

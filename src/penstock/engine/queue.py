@@ -40,7 +40,7 @@ from penstock.options import (
     QueueKeywords,
     QueueOptions,
 )
-from penstock.sidecar import tree
+from penstock.sidecar import opening
 
 if TYPE_CHECKING:
     from penstock.engine.codecs import Codec
@@ -97,7 +97,7 @@ class Queue:
             raise NoQueueError(self.path)
         is_new = self._create and registry.is_empty(self.path)
         said = self._said | {"codec": self._codec_given}
-        held = {} if is_new else kept.load(tree.sidecar_of(self.path))
+        held = {} if is_new else kept.load(opening.sidecar_of(self.path))
         kept.tell(self.path, held, said)
         kept_codec = held.pop("codec", None)
         self.codec = self._find_codec(self._codec_given or kept_codec)

@@ -16,6 +16,7 @@ the same finds no file, and looks again.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from penstock.errors import (
     UnsupportedError,
     typed,
 )
-from penstock.formats import cursors, known_damage, past, verifying
+from penstock.formats import cursors, known_damage, past
 from penstock.formats.contract import Format
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.past import Past
@@ -40,7 +41,7 @@ from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verd
 from penstock.hints import final
 from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
-from penstock.sidecar import control, damage, opening, prepared, side_files, tree
+from penstock.sidecar import control, damage, opening, prepared, side_files
 
 
 @final
@@ -69,7 +70,7 @@ class Store:
     ) -> None:
         """Opens the queue at `path`, which exists."""
         self.path, self.layout, self.options, self.clock = path, layout, options, clock
-        self.sidecar = tree.sidecar_of(path)
+        self.sidecar = opening.sidecar_of(path)
         self.is_live = live
         self.shared: _core.Shared | None = None
         self.writer: _core.Writer | None = None
@@ -91,7 +92,8 @@ class Store:
         self._is_switching = False
         self._seen_base = -1
         """Another process's segment that a writer of ours was told about."""
-        self.format = format(self)
+        # A format does not keep its store: a queue that is let go of goes at once, with its files.
+        self.format = format(weakref.proxy(self))
         self._look_around()
         self.format.load()
         self.layout, self.options = self.format.layout, self.format.options
@@ -589,6 +591,8 @@ class Store:
 
     def verify(self) -> Verdict:
         """Walks everything below the tail with its checksums. Changes nothing."""
+        from penstock.formats import verifying  # Few programs ever do.
+
         self.format.need_key()
         return self.format.verify() or verifying.verify(self.format)
 

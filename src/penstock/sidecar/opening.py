@@ -18,6 +18,11 @@ T = TypeVar("T")
 CONTROL = "control"
 
 
+def sidecar_of(path: Path) -> Path:
+    """The folder `.penstock/` of the queue at `path`: inside a folder, beside a single file."""
+    return path / ".penstock" if path.is_dir() else path.with_name(path.name + ".penstock")
+
+
 def make(path: Path, sidecar: Path, work: Callable[[_core.Shared], None]) -> None:
     """Makes the folder of a new queue and calls `work` under the opening lock."""
     there = next(one for one in (path, *path.parents) if one.exists())

@@ -8,7 +8,6 @@ from it, and a test compares it with what queues of every format really leave th
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from penstock.hints import Literal
 from penstock.records import dataclass
@@ -90,11 +89,6 @@ ENTRIES = (
     Entry("copy-<segment>", "a segment that is written anew after a failed sync",
           "`sidecar/prepared.py`", "temporary"),
 )  # fmt: skip
-
-
-def sidecar_of(path: Path) -> Path:
-    """The folder `.penstock/` of the queue at `path`: inside a folder, beside a single file."""
-    return path / ".penstock" if path.is_dir() else path.with_name(path.name + ".penstock")
 
 
 def entry_of(path: str) -> Entry | None:

@@ -24,7 +24,7 @@ from penstock.formats.vqs.layouts import PAGE_BYTES, STAGES
 from penstock.formats.vqs.resize import resize
 from penstock.options import Durability, GroupOptions, QueueOptions
 from penstock.records import replace
-from penstock.sidecar import control, notes, opening, prepared, side_files, tree
+from penstock.sidecar import control, notes, opening, prepared, side_files
 
 MAX_COPY_BYTES = 1 << 30
 SHOWN, SHOWN_SLOTS, USER_WORDS = 3, 4, 9
@@ -74,7 +74,7 @@ class VqsFormat(Format):
             raise StorageError(path, "a vqs queue of layout doc is a file, this is a folder")
         folder = path if stage.data else path.parent
         files.make_folder(folder)
-        sidecar = path / ".penstock" if stage.data else tree.sidecar_of(path)
+        sidecar = path / ".penstock" if stage.data else opening.sidecar_of(path)
 
         def make(shared: _core.Shared) -> None:
             if not stage.data_path(path).exists():

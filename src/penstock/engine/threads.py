@@ -39,8 +39,7 @@ class Background:
     """A thread that ends with the program."""
 
     def __init__(self, work: Callable[[], None], name: str) -> None:
-        """Starts at once."""
-        self._work = work
+        """Starts at once. It does not keep the work, whose owner keeps it: both go at once."""
         self._native = original()
         self._thread: threading.Thread | None = None
         if self._native is None:
@@ -50,12 +49,12 @@ class Background:
             self._ident = 0
             self._is_done = self._native.allocate_lock()
             self._is_done.acquire()
-            self._native.start_new_thread(self._run, ())
+            self._native.start_new_thread(self._run, (work,))
 
-    def _run(self) -> None:
+    def _run(self, work: Callable[[], None]) -> None:
         self._ident = self._native.get_ident()
         try:
-            self._work()
+            work()
         finally:
             self._is_done.release()
 

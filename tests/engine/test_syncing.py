@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock import Queue
+import pyarrow as pa
+import pytest
+
+from penstock import PoisonedError, Queue, StorageError, _core
+from penstock.formats import registry
 from tests.waiting import LONG_S
 
 SOON: dict[str, Any] = {"sync_interval_s": 0.001}
@@ -70,3 +75,20 @@ def test_a_get_that_is_its_own_ack_is_synced(tmp_path: Path) -> None:
         assert until(lambda: not group.core.is_dirty)
         assert [message.body for message in group.get_many(9)] == [b"2"]
         assert until(lambda: not group.core.is_dirty)
+
+
+@pytest.mark.parametrize("format", list(registry.MODULES))
+def test_a_failed_sync_of_an_atomic_append_poisons(tmp_path: Path, format: str) -> None:
+    queue = Queue(tmp_path / "q", format=format, durability="process")
+    queue.put(b"{}")
+    batch = pa.table({"body": pa.array([b"{}"], pa.binary())})
+    _core.fail_syncs(errno.EIO)
+    try:
+        with pytest.raises(StorageError):
+            queue.store.need_writer().append_atomic(batch, note=tmp_path / "note", text="{}")
+    finally:
+        _core.fail_syncs(0)
+    assert queue.is_poisoned, "the next sync would succeed, over bytes that the kernel forgot"
+    with pytest.raises(PoisonedError):
+        queue.put(b"{}")
+    queue.close()

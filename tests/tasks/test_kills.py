@@ -1,8 +1,8 @@
 """Workers are killed at random under load, parents and children of a prefork pool.
 
 With late acks no task is lost and none is acked twice. With early acks none is run twice when
-children are killed. Celery begins a task before it acks it, whatever the broker: a worker that is
-killed in between leaves that one task to run again, and no other.
+children are killed. Celery puts an ack off until its loop turns again, when the task has begun: a
+worker that is killed in between leaves that one task to run again, and no other.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class QueueOptions(_Renamed):
     """What survives a power loss."""
 
     sync_interval_s: float = 0.1
-    """How old unsynced messages get at `interval`."""
+    """The time between two syncs at `interval`."""
 
     segment_bytes: int = 64 * MIB
     """A segment is rolled before it would pass this size. The first ones are smaller."""
@@ -143,7 +143,7 @@ class QueueOptions(_Renamed):
     """The longest wait between two tries."""
 
     max_unsynced: int = 0
-    """The put that would leave this many messages unsynced syncs; 0: time alone decides."""
+    """A put syncs when this many messages are unsynced; 0: only time decides."""
 
     max_message_bytes: int = 64 * MIB
     """A larger body is refused."""
@@ -170,7 +170,7 @@ class QueueOptions(_Renamed):
     """Retention waits until every group has read a segment, each at most `retain_unread_max_s`."""
 
     retain_unread_max_s: float = 7 * 86400.0
-    """How long a group without progress holds retention up."""
+    """How long retention waits for a group that makes no progress."""
 
     checksums: bool = True
     """Keep checksums beside formats that have none (zbus, vqs, mfq)."""

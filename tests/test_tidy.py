@@ -194,6 +194,54 @@ def test_an_import_with_the_flow_is_fine(module: str, line: str) -> None:
     assert wrong_imports(line, module) == []
 
 
+# Sizes of functions, and what a layer may be handed
+
+FUNCTION_LINES_MAX = 60
+
+
+def long_functions(text: str) -> list[str]:
+    """Functions that are too long, their docstrings left out."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            is_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+            doc = (first.end_lineno or 0) - first.lineno + 1 if is_doc else 0
+            lines = (node.end_lineno or 0) - node.lineno + 1 - doc
+            if lines > FUNCTION_LINES_MAX:
+                found.append(f"line {node.lineno}: {node.name} has {lines} lines")
+    return found
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    assert wrong_in(files("*.py", under=SOURCE), long_functions) == []
+
+
+def test_a_long_function_is_noticed() -> None:
+    body = "\n".join("    x = 1" for _ in range(FUNCTION_LINES_MAX))
+    assert len(long_functions(f"def f():\n    '''Says what.'''\n{body}")) == 1
+
+
+QUEUES = re.compile(
+    r"\b(?:queue|group): Any\b|\bqueue\.(?:groups?|look|holding_cursors|unsettled)\("
+)
+
+
+def test_no_format_is_handed_a_queue() -> None:
+    """What a queue's groups have read reaches a format as a value."""
+    below = [
+        path
+        for room in ("disk", "sidecar", "formats")
+        for path in files("*.py", under=SOURCE / room)
+    ]
+    assert wrong_in(below, lambda text: lines_matching(text, QUEUES)) == []
+
+
+def test_a_queue_in_a_format_is_noticed() -> None:
+    assert lines_matching("def free_consumed(self, queue: Any) -> bool: ...", QUEUES)
+    assert lines_matching("lowest = min(queue.holding_cursors())", QUEUES)
+
+
 # The sidecar has one owner
 
 EFFECTS = {

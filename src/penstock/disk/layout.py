@@ -105,8 +105,8 @@ class Field:
     def open_slot(self, raw: bytes) -> bytes:
         """The string in a slot; ValueError if its length byte points outside."""
         length = raw[0] if raw[0] < _SLOT_MAX_BYTES else 0
-        if length >= self.size:
-            raise ValueError(f"{self.name}: length byte {length}, the slot holds {self.size - 1}")
+        if length >= len(raw):
+            raise ValueError(f"{self.name}: length byte {length}, the slot holds {len(raw) - 1}")
         return raw[1 : 1 + length]
 
 
@@ -144,6 +144,7 @@ class Layout:
             raise ValueError(f"layout {name!r}: a field name occurs twice")
         self._names = tuple(self._places)
         self._slots = [field for _, field in valued if field.is_slot]
+        self._texts = [(field.name, field.size) for _, field in valued if field.kind[-1] == "s"]
 
     def __repr__(self) -> str:
         """Name and size: the fields are many."""
@@ -186,6 +187,11 @@ class Layout:
         if values.keys() != self._places.keys():
             wrong = ", ".join(sorted(values.keys() ^ self._places.keys()))
             raise ValueError(f"layout {self.name!r}: missing or unknown: {wrong}")
+        if not self._slots and all(len(values[name]) <= most for name, most in self._texts):
+            try:
+                return self._struct.pack(*[values[name] for name in self._names])
+            except (struct.error, OverflowError):
+                pass  # The field that it does not fit says so below.
         return b"".join(
             bytes(field.size) if field.is_reserved else field.encode(self.order, values[field.name])
             for field in self.fields

@@ -1,0 +1,37 @@
+"""What a roll costs in Python: a segment may fill many times a second."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import penstock
+from penstock import Queue
+
+PACKAGE = str(Path(penstock.__file__).parent)
+CALLS_MAX = {"penstock": 72, "zbus": 110, "beats": 103, "mfq": 51}
+"""Python calls of our own code; let them fall."""
+
+
+@pytest.mark.parametrize("format", CALLS_MAX)
+def test_a_roll_takes_few_calls(tmp_path: Path, format: str) -> None:
+    body, calls, rolls = b'{"text": "%s"}' % (b"x" * 900), 0, []
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename.startswith(PACKAGE)
+
+    options = {"durability": "process", "segment_bytes": 16 << 10}
+    with Queue(tmp_path / "q", format=format, **options) as queue:  # type: ignore[arg-type]
+        for _ in range(120):
+            base, calls = queue.offsets().segment_base, 0
+            sys.setprofile(count)
+            queue.put(body)
+            sys.setprofile(None)
+            if queue.offsets().segment_base != base:
+                rolls.append(calls)
+    assert len(rolls) > 3
+    assert sorted(rolls)[len(rolls) // 2] <= CALLS_MAX[format]

@@ -47,7 +47,7 @@ class Progress:
     bytes: int
     """Of bodies, so far."""
     offset: int
-    """In the source."""
+    """The offset in the source."""
     end: int
     """Of the source; `offset == end` when the phase is through. 0: not known."""
 

@@ -58,11 +58,11 @@ COLUMNS = ("offset", "number", "timestamp", "due", "id", "key", "tag", "headers"
 
 @dataclass(slots=True)
 class Exchanged:
-    """What went over."""
+    """What an export or import has moved."""
 
     messages: int = 0
     bytes: int = 0
-    """Of bodies."""
+    """How many bytes of bodies were moved."""
     lost: dict[str, int] = field(default_factory=dict)
     """Field → how many messages lost it (`drop`)."""
     left_out: int = 0

@@ -107,7 +107,7 @@ def of_group(
 
 
 def of_segment(store: Store, info: SegmentInfo) -> dict[str, Any]:
-    """One segment."""
+    """The facts of one segment."""
     known = describe(store, info)
     return {
         "path": str(info.path),

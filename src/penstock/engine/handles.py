@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Handles:
-    """Of one queue."""
+    """The groups and dead-letter queues that one open queue has open."""
 
     def __init__(self, queue: Queue) -> None:
         """Nothing is open yet."""
@@ -80,7 +80,7 @@ class Handles:
             return not self._is_closed and self._groups.get(group.name) is group
 
     def groups(self) -> list[Group]:
-        """Those that consume."""
+        """The groups that somebody consumes through."""
         with self._lock:
             return list(self._groups.values())
 

@@ -42,7 +42,7 @@ class Keeper:
         self._thread = Background(self._run, "penstock-keeper")
 
     def stop(self) -> None:
-        """Ends the thread."""
+        """Ends the thread, and waits for its end."""
         self._stop.set()
         self._writer.poke()
         self._thread.join()

@@ -131,7 +131,7 @@ class MappedFileQueueOptions:
     """Names and defaults of the original, times in seconds."""
 
     store_path: str | os.PathLike[str]
-    """The folder."""
+    """The folder of the queue."""
 
     segment_size: int = 64 * MIB
     """Bytes of each segment, for a new queue; an existing one keeps its own."""
@@ -325,12 +325,12 @@ class MappedFileQueue:
 
     @cached_property
     def producer(self) -> Producer:
-        """The one producer."""
+        """The producer of this queue."""
         return Producer(self.queue)
 
     @cached_property
     def consumer(self) -> Consumer:
-        """The one consumer."""
+        """The consumer of this queue."""
         return Consumer(self.queue, self.options)
 
     def close(self) -> None:

@@ -19,13 +19,13 @@ _lock = threading.RLock()
 
 
 def add(queue: Queue) -> None:
-    """It was opened."""
+    """Remembers a queue that was opened."""
     with _lock:
         OPEN.add(queue)
 
 
 def discard(queue: Queue) -> None:
-    """It was closed."""
+    """Forgets a queue that was closed."""
     with _lock:
         OPEN.discard(queue)
 

@@ -22,7 +22,7 @@ class Orphans:
     """What was unsynced at the last look."""
 
     def __init__(self, queue: Queue) -> None:
-        """Nothing was."""
+        """Nothing was found yet."""
         self._queue = queue
         self._unsynced: dict[str, tuple[int, int, int]] = {}
 

@@ -570,7 +570,7 @@ class Queue:
         return f"<Queue {str(self.path)!r} {self.store.format.name} {self.store.layout}: {state}>"
 
     def __len__(self) -> int:
-        """Messages kept."""
+        """How many messages the queue keeps."""
         return self.count_from(self.store.end().head)
 
     def __bool__(self) -> bool:

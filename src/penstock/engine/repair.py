@@ -56,7 +56,7 @@ class Report:
         return not (self.set_aside or self.rebuilt or self.torn or self.left)
 
     def as_dict(self) -> dict[str, Any]:
-        """For reports."""
+        """The report as plain values."""
         return {
             "dry_run": self.is_dry_run,
             "set_aside": [asdict(entry) for entry in self.set_aside],

@@ -32,7 +32,7 @@ class Plan:
     segments: tuple[SegmentInfo, ...]
     reason: str
     kept_because: str
-    """Why not more."""
+    """What keeps the rest from being deleted."""
 
     @property
     def bytes(self) -> int:

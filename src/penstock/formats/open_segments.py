@@ -64,6 +64,6 @@ class OpenSegments:
             self._by_base.pop(base, None)
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Forgets every segment."""
         with self._lock:
             self._by_base.clear()

@@ -34,7 +34,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What happened before."""
+    """What happened to a queue before it was opened."""
 
     cause: Cause
     words: control.Words | None = None

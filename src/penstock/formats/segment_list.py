@@ -27,7 +27,7 @@ class HasLastBase(Protocol):
 
     @property
     def segment_base(self) -> int:
-        """Its first offset."""
+        """The offset where the last segment begins."""
 
 
 class _Full:
@@ -87,7 +87,7 @@ class SegmentList(Sequence[SegmentInfo]):
         return self._stop - self._start + (self._last is not None)
 
     def __iter__(self) -> Iterator[SegmentInfo]:
-        """Oldest first."""
+        """The segments, oldest first."""
         return self._from(self._start)
 
     @overload

@@ -79,7 +79,7 @@ class Damage:
     """Where in the queue, when the bytes are or should be frames."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For reports."""
+        """The damage as plain values, for a report."""
         return {
             "path": str(self.path),
             "at": self.at,
@@ -170,7 +170,7 @@ class NewSegment:
 
 @dataclass(slots=True)
 class Verdict:
-    """What verification found."""
+    """What `verify` has found in a queue."""
 
     frames: int = 0
     messages: int = 0

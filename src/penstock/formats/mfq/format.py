@@ -117,7 +117,7 @@ class MfqFormat(Format):
     # ── segments ───────────────────────────────────────────────────────────────────────────
 
     def list_segments(self) -> list[SegmentInfo]:
-        """By name."""
+        """The segments that the names in the folder of the log tell."""
         return segments.list_segments(self.path, self.sidecar)
 
     def path_of(self, base: int) -> Path:
@@ -127,7 +127,7 @@ class MfqFormat(Format):
     def open_segment(
         self, info: SegmentInfo, *, writable: bool, sided: bool = True
     ) -> _core.Segment:
-        """Maps it."""
+        """Maps a segment, after a look at its size."""
         segments.check_size(info)
         frames = _core.mfq_frames(info.size)
         beside = self.side_files() if sided and not self.is_passed() else {}

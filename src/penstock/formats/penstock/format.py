@@ -34,7 +34,7 @@ HEADER_BYTES = layouts.HEADER_BYTES
 
 
 class PenstockFormat(Format):
-    """Our own format."""
+    """Describes our own format."""
 
     name: ClassVar[str] = "penstock"
     layouts: ClassVar[tuple[str, ...]] = ("1",)
@@ -148,13 +148,13 @@ class PenstockFormat(Format):
 
     @property
     def identity(self) -> str:
-        """The queue id."""
+        """The id that every segment of the queue carries."""
         return self.header.queue_id.hex()
 
     # ── segments ───────────────────────────────────────────────────────────────────────────
 
     def list_segments(self) -> list[SegmentInfo]:
-        """By name."""
+        """The segments that the names in `log/` tell."""
         return segments.list_segments(self.path)
 
     def path_of(self, base: int) -> Path:
@@ -220,11 +220,11 @@ class PenstockFormat(Format):
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
     def find_end(self, past: Past) -> End:
-        """See `recovery`."""
+        """Where the frames end; `recovery` says how that is found."""
         return recovery.find_end(self, past)
 
     def recover(self, end: End, past: Past) -> End:
-        """See `recovery`."""
+        """Makes the segments end there; `recovery` says how."""
         return recovery.recover(self, end, past)
 
     def header_of_base(self, base: int) -> Header:

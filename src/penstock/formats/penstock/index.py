@@ -32,7 +32,7 @@ class Index:
     path: Path
 
     def __init__(self, sidecar: Path, queue_id: bytes) -> None:
-        """Reads nothing yet."""
+        """Remembers where the index is; nothing is read yet."""
         self.path, self._sidecar = index_file.path_of(sidecar), sidecar
         self._queue_id = queue_id
         self._known: dict[int, dict[str, Any]] = {}

@@ -137,7 +137,7 @@ class VqsFormat(Format):
     # ── the segment ────────────────────────────────────────────────────────────────────────
 
     def list_segments(self) -> list[SegmentInfo]:
-        """The ring."""
+        """The ring is the only segment."""
         return [SegmentInfo(self.data_path, BASE, 0, None, self.data_path.stat().st_size)]
 
     def path_of(self, base: int) -> Path:

@@ -111,7 +111,7 @@ class ZbusFormat(Format):
         return index.look(self.index_path, self.table)
 
     def native(self) -> _core.ZbusIndex:
-        """The mapped index."""
+        """The index as the native core maps it."""
         if self._native is None:
             entry, head = self.table.entry, self.table.index
             self._native = _core.ZbusIndex(

@@ -25,7 +25,7 @@ class Block:
     created_ms: int
     base: int
     end: int
-    """Bytes used."""
+    """How many bytes of the block are used."""
     updated_ms: int
 
     @property

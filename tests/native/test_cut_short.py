@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock import Group, PoisonedError, Queue, StorageError
+from penstock import Group, PenstockError, PoisonedError, Queue, StorageError
 from penstock.options import AckMode
 
 
@@ -40,6 +40,21 @@ def test_get_raises_when_the_segment_was_cut(tmp_path: Path, ack: AckMode) -> No
     segment = cut(queue)
     with pytest.raises(StorageError, match=segment.name):
         drain(group)
+
+
+def test_an_ack_raises_when_the_journal_was_cut_and_comes_again(tmp_path: Path) -> None:
+    queue = filled(tmp_path / "q")
+    group = queue.group("g")
+    one, two = group.get_many(2)
+    (journal,) = (queue.store.sidecar / "groups" / "g").glob("journal-*")
+    os.truncate(journal, 0)
+    with pytest.raises(StorageError, match=journal.name):
+        one.ack()
+    with pytest.raises(PenstockError):
+        two.ack()
+    queue.close()
+    with Queue(tmp_path / "q") as again:
+        assert len(again.group("g").get_many(300)) == 200
 
 
 def test_scan_raises_when_the_segment_was_cut(tmp_path: Path) -> None:

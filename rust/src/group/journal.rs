@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 
 use crate::bytes::checksum::{crc32c_seeded, crc32c_words};
 use crate::bytes::words;
+use crate::errors::located_file;
 use crate::files::region;
 use crate::group::table::{Entry, NONE, State};
 use crate::sys::mapping::Mapping;
@@ -305,7 +306,13 @@ impl Journal {
             USUAL_BYTES => self.put::<{ USUAL_BYTES / 8 }>(at, &all),
             _ => self.put::<{ LONG_BYTES / 8 }>(at, &all),
         }
-        Ok(needed)
+        if self.map.is_cut() { Err(self.vanished()) } else { Ok(needed) }
+    }
+
+    /// The file was cut short under the mapping: what is stored there is nowhere.
+    #[cold]
+    fn vanished(&self) -> std::io::Error {
+        located_file(std::io::Error::from_raw_os_error(libc::ENODATA), self.map.file())
     }
 
     /// Stores the first `N` of the words of a record. How many is known to the compiler: words

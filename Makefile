@@ -16,7 +16,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow spark-versions spark-edges check bench instructions ladder bench-peers interop site wheels dist docs audit fuzz
+.PHONY: help setup demo test test-slow spark-versions spark-edges check audit fuzz bench instructions ladder bench-peers interop site wheels dist docs
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +51,7 @@ check: setup ## run every check that is not a test: format, lint, types, stubs, 
 	$(BIN)/python -m mypy.stubtest penstock._core
 	$(CARGO) fmt --manifest-path rust/Cargo.toml --check
 	$(CARGO) clippy --manifest-path rust/Cargo.toml -- -D warnings
+	$(CARGO) clippy --manifest-path rust/Cargo.toml --no-default-features -- -D warnings
 	$(BIN)/python -m tools.audit
 
 audit: setup ## look at what penstock is built from: sources, licences, known holes
@@ -110,5 +111,5 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml tools/requirements.py
 
 # maturin refuses to choose between two active environments: conda's is taken out of its sight.
 $(VENV)/.built: $(VENV)/.installed $(RUST)
-	env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release
+	env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --features pyo3/extension-module,recorder
 	@touch $@

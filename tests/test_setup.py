@@ -6,11 +6,12 @@ import ast
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tools import preflight, requirements
+from tools import preflight, requirements, wheels
 
 ROOT = Path(__file__).parent.parent
 
@@ -69,3 +70,13 @@ def test_make_alone_prints_every_target() -> None:
     assert targets is not None
     printed = subprocess.check_output(["make", "--no-print-directory"], cwd=ROOT, text=True)
     assert re.findall(r"make (\S+)", printed) == targets[1].split()
+
+
+def test_what_users_build_has_no_recorder_and_what_the_tests_run_has() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]
+    crate = tomllib.loads((ROOT / "rust" / "Cargo.toml").read_text())
+    assert settings["no-default-features"]
+    assert "recorder" not in settings["features"]
+    assert crate["features"]["default"] == ["recorder"]
+    assert "--features pyo3/extension-module,recorder" in (ROOT / "Makefile").read_text()
+    assert "record_effects" in wheels.TRIAL

@@ -38,6 +38,7 @@ with penstock.Queue(path) as queue:
     message = queue.get(timeout=1)
     assert message.body == b"hello"
     message.ack()
+assert not hasattr(penstock._core, "record_effects"), "the wheel has the tests' recorder"
 print("a message went through penstock", penstock.__version__)
 """
 
@@ -60,6 +61,7 @@ def build(targets: list[str]) -> int:
         command = [
             "maturin", "build", "--release", "--strip", "--zig", "--target", target,
             "--compatibility", TARGETS[target], "--out", str(WHEELS),
+            "--no-default-features", "--features", "pyo3/extension-module",
         ]  # fmt: skip
         done = subprocess.run(command, cwd=ROOT)
         if done.returncode != 0:

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 
+use crate::errors;
 use crate::sys::clock;
 
 /// What time it is. Shared by everything that one queue opens.
@@ -147,4 +148,14 @@ impl Clock {
         self.boot_ns.store(1_000_000_000, Ordering::Relaxed);
         self.boot_id.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// `seconds` as nanoseconds.
+pub fn seconds_to_ns(seconds: f64) -> PyResult<i64> {
+    if !seconds.is_finite() || !(0.0..=4e9).contains(&seconds) {
+        let wrong = ("seconds", seconds, "a number of seconds from 0 to 4e9");
+        return Err(Python::attach(|py| errors::error(py, "OptionError", wrong)));
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "in range: checked above")]
+    Ok((seconds * 1e9) as i64)
 }

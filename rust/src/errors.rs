@@ -9,9 +9,6 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::formats::frame::Fault;
-use crate::segment::Segment;
-
 fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     py.import("penstock.errors")?.getattr(name)
 }
@@ -78,15 +75,14 @@ pub fn os(error: Error, path: &Path) -> PyErr {
     located(error, path).into()
 }
 
-/// Damage in a segment: its file and its byte.
-pub fn corrupt(py: Python<'_>, segment: &Segment, fault: &Fault) -> PyErr {
-    if fault.is_ours {
-        let arguments = (segment.path().to_path_buf(), fault.found.clone(), libc::ENOMEM);
-        return error(py, "StorageError", arguments);
-    }
-    let arguments =
-        (segment.path().to_path_buf(), fault.at, fault.found.clone(), fault.expected.clone());
-    error(py, "CorruptError", arguments)
+/// Bytes that nobody of us has written: the file, the byte, what is there and what should be.
+pub fn corrupt(py: Python<'_>, path: &Path, at: usize, found: &str, expected: &str) -> PyErr {
+    error(py, "CorruptError", (path.to_path_buf(), at, found, expected))
+}
+
+/// Nothing is wrong with a file, but there is no memory to read it with.
+pub fn no_memory(py: Python<'_>, path: &Path, found: &str) -> PyErr {
+    error(py, "StorageError", (path.to_path_buf(), found, libc::ENOMEM))
 }
 
 /// A file that was cut short under a mapping.
@@ -108,17 +104,6 @@ pub fn closed(py: Python<'_>, is_forked: bool) -> PyErr {
     let why = "the queue was opened before this process was forked: what was bound to it then \
                is not ours; call the queue's own methods, or open it again with Queue(path)";
     error(py, "ClosedError", (why,))
-}
-
-/// A word of the control block that can't be: nothing was written.
-pub fn impossible(
-    py: Python<'_>,
-    path: &std::path::Path,
-    at: usize,
-    found: &str,
-    expected: &str,
-) -> PyErr {
-    error(py, "CorruptError", (path.to_path_buf(), at, found, expected))
 }
 
 /// No arguments.

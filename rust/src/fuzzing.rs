@@ -9,11 +9,11 @@ use std::sync::Arc;
 use crate::bytes::{headers, tags};
 use crate::formats::beats::face::{beats_frames, fuzz_stream};
 use crate::formats::face::{mfq_frames, penstock_frames, vqs_frames, zbus_frames};
-use crate::formats::frame::{FrameView, Frames, Step};
 use crate::formats::vqs::gob;
 use crate::group::journal::replay_journal;
 use crate::group::table::{PARTS, Table};
 use crate::segment::extras::Extras;
+use crate::segment::frame::{FrameView, Frames, Step};
 use crate::segment::integrity::Integrity;
 
 /// Everything that can be run.
@@ -184,10 +184,10 @@ mod tests {
 
     use super::*;
     use crate::formats::beats::face::fuzz_pack as beats_pack;
-    use crate::formats::frame::{Draft, Place};
     use crate::group::journal::{Journal, Kind, Record};
     use crate::group::table::{Entry, State};
     use crate::properties::written;
+    use crate::segment::frame::{Draft, Place};
     use crate::segment::integrity::Entry as Cover;
 
     /// What was kept of a target, the smallest of everything that once led somewhere new.

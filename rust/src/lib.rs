@@ -4,6 +4,7 @@ mod append;
 mod bytes;
 mod clock;
 mod errors;
+mod faces;
 mod files;
 mod formats;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -30,10 +31,22 @@ mod _core {
     #[pymodule_export]
     use super::clock::Clock;
     #[pymodule_export]
+    use super::faces::aio::Watch;
+    #[pymodule_export]
+    use super::faces::mfq_consumer::MfqConsumer;
+    #[pymodule_export]
+    use super::faces::mfq_producer::MfqProducer;
+    #[pymodule_export]
+    use super::faces::places::all_places;
+    #[pymodule_export]
     use super::files::effects::{
-        bus_errors, create_file, fail_syncs, file_system, make_folder, mark_effect, record_effects,
-        refuse_memory, rename_file, replace_file, resize_file, sync_file, sync_folder,
-        take_effects, unlink_file, write_file,
+        create_file, file_system, make_folder, rename_file, replace_file, resize_file, sync_file,
+        sync_folder, unlink_file, write_file,
+    };
+    #[cfg(feature = "recorder")]
+    #[pymodule_export]
+    use super::files::recording::{
+        fail_syncs, mark_effect, record_effects, refuse_memory, take_effects,
     };
     #[pymodule_export]
     use super::formats::beats::face::{
@@ -47,17 +60,15 @@ mod _core {
         producer_offset, publish_size_word, tag_matches, vqs_frames, zbus_frames,
     };
     #[pymodule_export]
-    use super::formats::mfq::consumer::MfqConsumer;
-    #[pymodule_export]
-    use super::formats::mfq::producer::MfqProducer;
+    use super::formats::mirror::PyMirror;
     #[pymodule_export]
     use super::formats::vqs::header::PyRingHeader;
     #[pymodule_export]
     use super::formats::zbus::files::ZbusIndex;
     #[pymodule_export]
-    use super::group::journal::replay_journal;
+    use super::group::PyGroup;
     #[pymodule_export]
-    use super::group::{PyGroup, PyMirror};
+    use super::group::journal::replay_journal;
     #[pymodule_export]
     use super::message::Message;
     #[pymodule_export]
@@ -69,9 +80,9 @@ mod _core {
         Walked, find_frame, frame_cuts, frame_start, is_boundary, opens_frames, skip_frames, walk,
     };
     #[pymodule_export]
-    use super::segment::{PyFrames, PyPublish, PySegment};
+    use super::segment::publish::PyPublish;
     #[pymodule_export]
-    use super::shared::aio::Watch;
+    use super::segment::{PyFrames, PySegment};
     #[pymodule_export]
     use super::shared::control::Shared;
     #[pymodule_export]

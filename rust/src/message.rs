@@ -1,7 +1,7 @@
 //! `penstock.Message`: what a user puts and gets. Fields are read from the frame when asked for.
 
 use std::borrow::Cow;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -9,9 +9,8 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::bytes::headers;
 use crate::errors;
-use crate::formats::frame::{Draft, FrameView, NO_NUMBER, NO_TIME, Span};
-use crate::group::Receipt;
-use crate::read::spot::Spot;
+use crate::segment::frame::{Draft, FrameView, NO_NUMBER, NO_TIME, Span};
+use crate::segment::spot::Spot;
 use crate::sys::memory;
 
 /// One message. Bodies and texts are copies and yours for ever.
@@ -81,6 +80,74 @@ impl Message {
     fn lease(&self, py: Python<'_>) -> PyResult<&Receipt> {
         let why = "this message was not handed out by a group: there is nothing to ack";
         self.receipt.as_ref().ok_or_else(|| errors::error(py, "ReceiptError", (why,)))
+    }
+}
+
+/// One handing-out of one message: a later one has another token.
+#[derive(Clone, Copy)]
+pub struct Lease {
+    /// Its place in the group's table.
+    pub entry: u32,
+    /// Which handing-out.
+    pub token: u64,
+    /// The message.
+    pub offset: u64,
+}
+
+/// Who hands messages out on leases, and takes them back.
+pub trait Leases: Send + Sync {
+    /// The message is done.
+    fn ack(&self, py: Python<'_>, lease: Lease) -> PyResult<()>;
+
+    /// Back to the queue, now or after `delay_s`.
+    fn nack(&self, py: Python<'_>, lease: Lease, delay_s: f64) -> PyResult<()>;
+
+    /// The lease runs for `seconds` from now.
+    fn extend(&self, py: Python<'_>, lease: Lease, seconds: f64) -> PyResult<()>;
+
+    /// Whether the lease still runs. Without the lock a yes may be out of date, and a no may come
+    /// from a table that is being made anew.
+    fn is_leased(&self, py: Python<'_>, lease: Lease) -> PyResult<bool>;
+}
+
+/// Proof of a lease.
+pub struct Receipt {
+    /// The group that handed it out.
+    pub group: Arc<dyn Leases>,
+    /// The lease.
+    pub lease: Lease,
+    /// How often the message was handed out, this time included.
+    pub receives: u32,
+}
+
+impl Receipt {
+    /// As text, to be given back later, also in another process.
+    fn text(&self) -> String {
+        let Lease { entry, token, offset } = self.lease;
+        format!("{entry:x}-{token:x}-{offset:x}")
+    }
+
+    /// The lease that a text names.
+    pub fn parse(text: &str) -> Option<Lease> {
+        let mut parts = text.split('-');
+        let entry = u32::from_str_radix(parts.next()?, 16).ok()?;
+        let token = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let offset = u64::from_str_radix(parts.next()?, 16).ok()?;
+        parts.next().is_none().then_some(Lease { entry, token, offset })
+    }
+
+    /// Acks or gives back, if the lease still runs.
+    fn end(&self, py: Python<'_>, is_done: bool) -> PyResult<()> {
+        let runs = || self.group.is_leased(py, self.lease);
+        if !runs()? {
+            return Ok(());
+        }
+        let ended = match is_done {
+            true => self.group.ack(py, self.lease),
+            false => self.group.nack(py, self.lease, 0.0),
+        };
+        // It may have ended between the two.
+        ended.or_else(|error| if runs()? { Err(error) } else { Ok(()) })
     }
 }
 
@@ -304,7 +371,7 @@ impl Message {
     /// How often it was handed out in its group, this time included.
     #[getter]
     fn receives(&self) -> u32 {
-        self.receipt.as_ref().map_or(0, Receipt::receives)
+        self.receipt.as_ref().map_or(0, |receipt| receipt.receives)
     }
 
     /// Proof of the lease, as text; none without one.
@@ -315,25 +382,28 @@ impl Message {
 
     /// It is done and never comes back. Without a lease (`ack="auto"`) there is nothing to do.
     fn ack(&self, py: Python<'_>) -> PyResult<()> {
-        self.lease(py)?.ack(py)
+        let receipt = self.lease(py)?;
+        receipt.group.ack(py, receipt.lease)
     }
 
     /// It could not be handled: hand it out again, after `delay` seconds.
     #[pyo3(signature = (delay = 0.0))]
     fn nack(&self, py: Python<'_>, delay: f64) -> PyResult<()> {
-        self.lease(py)?.nack(py, delay)
+        let receipt = self.lease(py)?;
+        receipt.group.nack(py, receipt.lease, delay)
     }
 
     /// Keep it for another `seconds` from now.
     fn extend(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
-        self.lease(py)?.extend(py, seconds)
+        let receipt = self.lease(py)?;
+        receipt.group.extend(py, receipt.lease, seconds)
     }
 
     /// At the end of a loop's body: acks what is still leased (`done`), or gives it back.
     fn settle(&self, py: Python<'_>, done: bool) -> PyResult<()> {
         match &self.receipt {
             None => Ok(()),
-            Some(receipt) => receipt.settle(py, done),
+            Some(receipt) => receipt.end(py, done),
         }
     }
 

@@ -10,10 +10,10 @@ use crate::bytes::tags::{Filter, MODERN};
 use crate::bytes::{headers, words};
 use crate::formats::beats::face::beats_frames;
 use crate::formats::face::{mfq_frames, penstock_frames, vqs_frames, zbus_frames};
-use crate::formats::frame::{Draft, FrameView, Frames, Place, Step};
 use crate::formats::vqs::gob::{self, Parts};
 use crate::group::journal::{Journal, Kind, Record};
 use crate::group::table::{Entry, State};
+use crate::segment::frame::{Draft, FrameView, Frames, Place, Step};
 
 /// The frames of `bodies`, one behind the other, as one append makes them.
 pub(crate) fn written(frames: &dyn Frames, drafts: &[Draft<'_>]) -> Vec<u8> {

@@ -46,7 +46,6 @@ __all__ = [
     "beats_stream_end",
     "beats_stream_rest",
     "beats_whole_frames",
-    "bus_errors",
     "check_range",
     "consumer_offset",
     "crc32",
@@ -64,6 +63,7 @@ __all__ = [
     "opens_frames",
     "penstock_frames",
     "penstock_key_check",
+    "places",
     "producer_offset",
     "publish_size_word",
     "record_effects",
@@ -1110,7 +1110,13 @@ def sync_folder(path: Path) -> None:
 def file_system(path: Path) -> int:
     """The magic number of the file system that holds `path`."""
 
-# For tests
+def places() -> dict[str, dict[str, int]]:
+    """Where every word is that processes share, by the name of the layout that describes it.
+
+    `group table parts` has where the parts of a group's table begin, `values` what some words hold.
+    """
+
+# For tests: only in a build with the feature `recorder`, which the wheels do not have.
 
 def record_effects(on: bool) -> None:
     """Starts or stops recording every effect of this process on files."""
@@ -1129,9 +1135,6 @@ def refuse_memory(nth: int) -> bool:
 
     Whether the question that was named before has come.
     """
-
-def bus_errors() -> int:
-    """How often a mapping was found cut short."""
 
 @final
 class ZbusIndex:

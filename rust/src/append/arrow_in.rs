@@ -14,7 +14,7 @@ use pyo3::types::{PyCapsule, PyString, PyTuple};
 use crate::append::Writer;
 use crate::bytes::headers;
 use crate::errors;
-use crate::formats::frame::{Draft, NO_TIME};
+use crate::segment::frame::{Draft, NO_TIME};
 use crate::sys::capsule;
 
 /// The columns that become part of a message.

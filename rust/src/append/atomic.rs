@@ -13,36 +13,11 @@ use pyo3::types::PyCapsule;
 
 use crate::append::Writer;
 use crate::append::arrow_in::Columns;
+use crate::append::note::{Note, check};
 use crate::bytes::words;
-use crate::files::region;
-use crate::formats::frame::{Batch, Draft};
-use crate::segment::{PySegment, Segment};
-use crate::shared::control::Control;
+use crate::segment::PySegment;
+use crate::segment::frame::Draft;
 use crate::sys::capsule;
-
-/// Where the note goes, and what else stands in it.
-pub struct Journal {
-    path: PathBuf,
-    text: String,
-}
-
-/// The bytes behind the first frame's held word, which alone differs before and after.
-fn check(segment: &Segment, first: u64, end: u64) -> u32 {
-    let bytes = segment.frame_bytes(first, words::size(end.saturating_sub(first)));
-    crate::bytes::checksum::crc32c(bytes.get(4..).unwrap_or_default())
-}
-
-impl Journal {
-    /// Syncs the frames, then writes the note.
-    pub fn note(&self, control: &Control, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
-        control.sync(|| segment.map().map_or(Ok(()), |map| region::sync(map.file())))?;
-        let (first, end) = (batch.first, batch.end);
-        let check = check(segment, first, end);
-        let text =
-            format!("{}\n{{\"first\": {first}, \"end\": {end}, \"check\": {check}}}\n", self.text);
-        region::replace(&self.path, text.as_bytes(), true)
-    }
-}
 
 /// The check of the frames in `[first, end)`, as a note has it; none if they are not all there.
 #[pyfunction]
@@ -84,8 +59,8 @@ impl Writer {
             return Ok(None);
         }
         self.stamp_all(&mut drafts, None)?;
-        let journal = Journal { path: note, text };
-        let (first, end) = self.append_noted(py, &drafts, &journal)?;
+        let note = Note { path: note, text };
+        let (first, end) = self.append_noted(py, &drafts, &note)?;
         self.sync_up_to(py, end)?;
         Ok(Some((first, end, drafts.len())))
     }

@@ -1,22 +1,7 @@
-//! How much and how long: what fits into a queue, sizes of batches, seconds as nanoseconds.
+//! How much: what fits into a queue, and into one append.
 
-use pyo3::prelude::*;
-
-use crate::append::Writer;
-use crate::errors;
-use crate::formats::frame::Draft;
-use crate::message::Message;
 use crate::segment::Segment;
-
-/// `seconds` as nanoseconds.
-pub fn seconds_to_ns(seconds: f64) -> PyResult<i64> {
-    if !seconds.is_finite() || !(0.0..=4e9).contains(&seconds) {
-        let wrong = ("seconds", seconds, "a number of seconds from 0 to 4e9");
-        return Err(Python::attach(|py| errors::error(py, "OptionError", wrong)));
-    }
-    #[allow(clippy::cast_possible_truncation, reason = "in range: checked above")]
-    Ok((seconds * 1e9) as i64)
-}
+use crate::segment::frame::Draft;
 
 /// Bytes of a list that go in one piece.
 pub fn batch_limit(segment: &Segment) -> usize {
@@ -68,17 +53,4 @@ pub fn refuse_large(draft: &Draft<'_>, most: usize) -> Result<(), String> {
 /// it takes about as long to fill as its successor takes to zero.
 pub fn mark_of(segment: &Segment) -> u64 {
     segment.base() + segment.map().map_or(u64::MAX / 2, |map| map.len() as u64 / 8)
-}
-
-#[pymethods]
-impl Writer {
-    /// Why the queue can't hold `message`; none when it can.
-    fn refusal(&self, py: Python<'_>, message: &Message) -> PyResult<Option<String>> {
-        let draft = message.draft();
-        let most = self.max_message_bytes.load(std::sync::atomic::Ordering::Relaxed);
-        let segment = self.current(py)?;
-        Ok(refuse_large(&draft, most)
-            .and_then(|()| segment.frames().measure(&draft).map(drop))
-            .err())
-    }
 }

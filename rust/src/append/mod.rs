@@ -9,11 +9,13 @@ mod ahead;
 pub mod arrow_in;
 pub mod atomic;
 mod limits;
+mod note;
+mod pace;
 mod pack;
+mod place;
 mod roll;
 mod sync;
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -21,25 +23,23 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::append::ahead::Ahead;
-use crate::append::atomic::Journal;
-pub use crate::append::limits::seconds_to_ns;
-use crate::append::limits::{batch_limit, mark_of, measure, rough_size};
+use crate::append::limits::{batch_limit, mark_of, measure, refuse_large, rough_size};
+use crate::append::note::Note;
+use crate::append::pace::Pace;
 use crate::append::pack::{copy_packed, encode_all, pack};
-use crate::append::sync::Pace;
-use crate::clock::Clock;
+use crate::append::place::{Obstacle, Way};
+use crate::clock::{Clock, seconds_to_ns};
 use crate::errors;
-use crate::formats::frame::{Batch, Draft, NO_TIME, Place, Publish};
 use crate::message::{Body, Message, encode_headers};
-use crate::segment::place::Way;
-use crate::segment::{PyPublish, PySegment, Segment};
-use crate::shared::control::{Control, Shared, at};
+use crate::segment::frame::{Draft, NO_TIME, Place};
+use crate::segment::publish::PyPublish;
+use crate::segment::publish::{Batch, Publish};
+use crate::segment::{PySegment, Segment};
+use crate::shared::control::{Control, ROLLING, Shared, at};
 use crate::shared::gate;
 use crate::shared::lock::{Held, Hindrance, patiently};
 use crate::shared::vain::InVain;
 use crate::sys::sigbus;
-
-/// Reserved while a new segment is named: until that is done nothing may be appended to the old.
-pub(crate) const ROLLING: u64 = u64::MAX;
 
 pub(crate) struct State {
     pub(crate) segment: Arc<Segment>,
@@ -63,23 +63,6 @@ impl State {
     fn turn_to(&mut self, segment: &Arc<Segment>) {
         (self.mark, self.step, self.segment) = (mark_of(segment), 0, Arc::clone(segment));
     }
-}
-
-/// Why an append did not happen.
-pub(crate) enum Obstacle {
-    /// Someone else began another segment: get it.
-    Moved(u64),
-    /// The frames do not fit into what is left of the segment.
-    SegmentFull(u64, usize),
-    /// The queue has as many bytes as it may.
-    QueueFull(usize),
-    Refused(String),
-    Poisoned,
-    /// The control block has this tail, which can't be; it was this, or more.
-    Impossible(u64, u64),
-    /// This file was cut short under its mapping.
-    Vanished(PathBuf),
-    Io(std::io::Error),
 }
 
 /// Appends to one queue. One per open queue, shared by its threads.
@@ -207,19 +190,19 @@ impl Writer {
         }
     }
 
-    /// The same, noted in `journal` before anyone sees them. That syncs with the lock held, so the
+    /// The same, noted in `note` before anyone sees them. That syncs with the lock held, so the
     /// interpreter lock is let go before it is taken.
     pub fn append_noted(
         &self,
         py: Python<'_>,
         drafts: &[Draft<'_>],
-        journal: &Journal,
+        note: &Note,
     ) -> PyResult<(u64, u64)> {
         let mut in_vain = InVain::default();
         loop {
             let done = patiently(py, self.control.life(), || {
                 let (mut state, _held) = self.enter_detached()?;
-                Ok(self.append_checked(&mut state, drafts, Some(journal)))
+                Ok(self.append_checked(&mut state, drafts, Some(note)))
             })?;
             match done? {
                 Ok(done) => {
@@ -249,12 +232,12 @@ impl Writer {
         &self,
         state: &mut State,
         drafts: &[Draft<'_>],
-        journal: Option<&Journal>,
+        note: Option<&Note>,
     ) -> Result<(u64, u64), Obstacle> {
         if let Some(path) = self.control.cut_file() {
             return Err(Obstacle::Vanished(path));
         }
-        let done = self.append_locked(state, drafts, journal);
+        let done = self.append_locked(state, drafts, note);
         if sigbus::hits() != 0 && !matches!(done, Err(Obstacle::Poisoned)) {
             self.check_cut(state)?;
         }
@@ -271,17 +254,6 @@ impl Writer {
                 Err(Obstacle::Vanished(path))
             }
         }
-    }
-
-    /// The tail, if it can be one: no word of the control block is believed against what is known.
-    /// Never below what this process has seen; with an append begun and not ended, one that was
-    /// stored as a tail.
-    fn sound_tail(&self, low: u64) -> Result<u64, Obstacle> {
-        let (control, tail) = (&*self.control, self.control.tail());
-        if tail < low || (control.is_unfinished() && !control.is_tail_whole()) {
-            return Err(Obstacle::Impossible(tail, low));
-        }
-        Ok(tail)
     }
 
     /// The rare decisions, which are Python's.
@@ -306,23 +278,65 @@ impl Writer {
             Obstacle::Impossible(tail, low) => {
                 let (path, found) = (self.control.file_path(), format!("tail {tail}"));
                 let expected = format!("where a frame may begin, {low} or above");
-                Err(errors::impossible(py, &path, at::TAIL, &found, &expected))
+                Err(errors::corrupt(py, &path, at::TAIL, &found, &expected))
             }
             Obstacle::Io(error) => Err(errors::os(error, self.current(py)?.path())),
         }
     }
 
+    /// The append itself, with the lock held: checks, then frames, then what makes them visible.
+    #[inline(always)]
     fn append_locked(
         &self,
         state: &mut State,
         drafts: &[Draft<'_>],
-        journal: Option<&Journal>,
+        note: Option<&Note>,
     ) -> Result<(u64, u64), Obstacle> {
-        let control = &*self.control;
+        let tail = self.tail_in(state)?;
+        let most = self.max_message_bytes.load(Ordering::Relaxed);
+        let total =
+            measure(&state.segment, drafts, &mut state.sizes, most).map_err(Obstacle::Refused)?;
+        let tail = match self.control.is_unfinished() {
+            true => self.settle_tail(&state.segment, total)?,
+            false => tail,
+        };
+        self.check_room(state, tail, total)?;
+        let batch = self.place_frames(state, drafts, tail, total)?;
+        if let Some(note) = note {
+            // Frames, then the note, then the word: whoever finds the note can tell from the
+            // frames' check whether the word was stored, and a torn batch is never seen.
+            note.write(&self.control, &state.segment, &batch).map_err(Obstacle::Io)?;
+        }
+        let publish = || self.publish.publish(&state.segment, &batch).map(|()| true);
+        match self.publish.is_word() {
+            false => publish().map(drop).map_err(Obstacle::Io)?,
+            true if self.is_always => {} // Its sync does.
+            true => self.control.publish_end(batch.end, publish).map_err(Obstacle::Io)?,
+        }
+        self.control.advance(batch.end, batch.next_number);
+        self.look_ahead(state, &batch);
+        Ok((tail, batch.end))
+    }
+
+    /// The tail, if it can be one: no word of the control block is believed against what is known.
+    /// Never below what this process has seen; with an append begun and not ended, one that was
+    /// stored as a tail.
+    #[inline(always)]
+    fn sound_tail(&self, low: u64) -> Result<u64, Obstacle> {
+        let (control, tail) = (&*self.control, self.control.tail());
+        if tail < low || (control.is_unfinished() && !control.is_tail_whole()) {
+            return Err(Obstacle::Impossible(tail, low));
+        }
+        Ok(tail)
+    }
+
+    /// The tail, if it is in the segment that this process knows.
+    #[inline(always)]
+    fn tail_in(&self, state: &State) -> Result<u64, Obstacle> {
+        let (control, segment) = (&*self.control, &*state.segment);
         if control.is_poisoned() {
             return Err(Obstacle::Poisoned);
         }
-        let State { segment, low, mark, step, sizes, scratch } = state;
         let has_ended = segment.end() != crate::segment::LIVE || segment.is_stale();
         if control.segment_base() != segment.base() || has_ended {
             if control.segment_base() > control.tail() && !control.is_unfinished() {
@@ -330,30 +344,37 @@ impl Writer {
             }
             return Err(Obstacle::Moved(control.segment_base()));
         }
-        let mut tail = self.sound_tail(*low)?;
+        let tail = self.sound_tail(state.low)?;
         if self.publish.foreign_end().is_some_and(|end| end > tail) {
             return Err(Obstacle::Moved(segment.base())); // Another program has appended.
         }
-        let most = self.max_message_bytes.load(Ordering::Relaxed);
-        let total = measure(segment, drafts, sizes, most).map_err(Obstacle::Refused)?;
-        if control.is_unfinished() {
-            if self.is_sealing || self.is_mid_roll() {
-                // Ciphertext of a dead appender may be on the disk: its offsets must not be used
-                // again under this segment's key. Or a segment that begins at the tail has its
-                // name already: it is made anew.
-                return Err(Obstacle::SegmentFull(segment.base(), total));
-            }
-            self.settle(segment).map_err(Obstacle::Io)?;
-            tail = control.tail();
-            if segment.is_stale() {
-                return Err(Obstacle::Moved(segment.base()));
-            }
+        Ok(tail)
+    }
+
+    /// An appender died: clears what it left, and answers the tail as it is then.
+    #[cold]
+    fn settle_tail(&self, segment: &Segment, total: usize) -> Result<u64, Obstacle> {
+        if self.is_sealing || self.is_mid_roll() {
+            // Ciphertext of a dead appender may be on the disk: its offsets must not be used again
+            // under this segment's key. Or a segment that begins at the tail has its name already:
+            // it is made anew.
+            return Err(Obstacle::SegmentFull(segment.base(), total));
         }
+        self.settle(segment).map_err(Obstacle::Io)?;
+        match segment.is_stale() {
+            true => Err(Obstacle::Moved(segment.base())),
+            false => Ok(self.control.tail()),
+        }
+    }
+
+    /// Whether `total` bytes of frames may go to `tail`, and fit.
+    #[inline(always)]
+    fn check_room(&self, state: &State, tail: u64, total: usize) -> Result<(), Obstacle> {
+        let State { segment, low, .. } = state;
         if !segment.may_begin(tail) {
             // A file that was cut short before it was opened: the damage is reported to readers, and
             // the queue goes on in a segment of its own.
-            let is_known = tail == *low;
-            return Err(match is_known {
+            return Err(match tail == *low {
                 true => Obstacle::SegmentFull(segment.base(), total),
                 false => Obstacle::Impossible(tail, *low),
             });
@@ -362,17 +383,27 @@ impl Writer {
             return Err(Obstacle::SegmentFull(segment.base(), total));
         }
         let max_bytes = self.max_bytes.load(Ordering::Relaxed);
-        if max_bytes != 0
-            && tail.saturating_sub(control.head()).saturating_add(total as u64) > max_bytes
-        {
+        let kept = tail.saturating_sub(self.control.head());
+        if max_bytes != 0 && kept.saturating_add(total as u64) > max_bytes {
             return Err(Obstacle::QueueFull(total));
         }
-        let trailing = segment.frames().trailing_zeros();
-        if total.saturating_add(trailing) > segment.room(tail) {
+        let needed = total.saturating_add(segment.frames().trailing_zeros());
+        if needed > segment.room(tail) {
             return Err(full(segment, total));
         }
-        let position = segment.position(tail);
-        segment.ensure(position + total + trailing).map_err(Obstacle::Io)?;
+        segment.ensure(segment.position(tail) + needed).map_err(Obstacle::Io)
+    }
+
+    /// Announces what will be occupied and puts the frames there, with what lies beside them.
+    #[inline(always)]
+    fn place_frames(
+        &self,
+        state: &mut State,
+        drafts: &[Draft<'_>],
+        tail: u64,
+        total: usize,
+    ) -> Result<Batch, Obstacle> {
+        let (control, State { segment, sizes, scratch, .. }) = (&*self.control, state);
         let number = control.next_number();
         let first = Place { offset: tail, number, has_more: false };
         let packed = pack(segment, drafts, sizes, first);
@@ -396,41 +427,42 @@ impl Writer {
             let noted = keyless.as_deref().unwrap_or(drafts);
             sides.note_extras(noted, sizes, first, synced).map_err(Obstacle::Io)?;
         }
-        let way = Way { is_always: self.is_always, is_sealing: self.is_sealing };
-        let first_word = way.place(segment, scratch, position, total + trailing, fill)?;
+        let len = total + segment.frames().trailing_zeros();
+        let first_word = self.way().place(segment, scratch, segment.position(tail), len, fill)?;
         if let Some(sides) = segment.sides() {
-            sides.note_checksums(segment, sizes, tail).map_err(Obstacle::Io)?;
+            let frame = |offset, size| segment.frame_bytes(offset, size);
+            sides.note_checksums(frame, sizes, tail).map_err(Obstacle::Io)?;
         }
-        let batch = Batch { first_word, ..batch };
-        if let Some(journal) = journal {
-            // Frames, then the note, then the word: whoever finds the note can tell from the
-            // frames' check whether the word was stored, and a torn batch is never seen.
-            journal.note(control, segment, &batch).map_err(Obstacle::Io)?;
-        }
-        let publish = || self.publish.publish(segment, &batch).map(|()| true);
-        match self.publish.is_word() {
-            false => publish().map(drop).map_err(Obstacle::Io)?,
-            true if self.is_always => {} // Its sync does.
-            true => control.publish_end(batch.end, publish).map_err(Obstacle::Io)?,
-        }
-        control.advance(batch.end, batch.next_number);
+        Ok(Batch { first_word, ..batch })
+    }
+
+    #[inline(always)]
+    fn way(&self) -> Way {
+        Way { is_always: self.is_always, is_sealing: self.is_sealing }
+    }
+
+    /// After an append: asks for what should be done before the next ones need it, a sync, the
+    /// next segment, pages ahead.
+    #[inline(always)]
+    fn look_ahead(&self, state: &mut State, batch: &Batch) {
+        let State { segment, low, mark, step, .. } = state;
         *low = batch.end;
         if self.wants_sync {
-            control.ask_for_sync();
+            self.control.ask_for_sync();
         }
         if batch.end >= *mark {
             *mark = u64::MAX;
-            control.announce_dirty();
+            self.control.announce_dirty();
         }
         if batch.end >= *step {
             let is_first = std::mem::replace(step, u64::MAX) == 0;
-            if way.is_stored(segment, total) {
+            let len = crate::bytes::words::size(batch.end - batch.first);
+            if self.way().is_stored(segment, len) {
                 *step = self.ahead.step(segment, batch.end, is_first);
             } else if !self.is_always {
                 *step = batch.end;
             }
         }
-        Ok((tail, batch.end))
     }
 
     /// How long a message is held back.
@@ -622,6 +654,16 @@ impl Writer {
         });
         let drafts: Vec<Draft<'_>> = drafts.collect();
         self.append_many(py, &drafts)
+    }
+
+    /// Why the queue can't hold `message`; none when it can.
+    fn refusal(&self, py: Python<'_>, message: &Message) -> PyResult<Option<String>> {
+        let draft = message.draft();
+        let most = self.max_message_bytes.load(Ordering::Relaxed);
+        let segment = self.current(py)?;
+        Ok(refuse_large(&draft, most)
+            .and_then(|()| segment.frames().measure(&draft).map(drop))
+            .err())
     }
 
     /// The segment that is appended to, as this process knows it.

@@ -1,7 +1,7 @@
 //! The bytes of a batch: frame by frame, or several messages in one compressed frame.
 
-use crate::formats::frame::{Draft, Place};
 use crate::segment::Segment;
+use crate::segment::frame::{Draft, Place};
 
 /// Plain bytes of one compressed frame, about.
 const PACK_BYTES: usize = 64 << 10;

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use crate::append::{Obstacle, ROLLING, Writer};
 use crate::errors;
 use crate::files::region;
-use crate::formats::frame::Batch;
+use crate::segment::publish::Batch;
 
 #[pymethods]
 impl Writer {

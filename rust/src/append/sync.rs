@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -11,9 +11,9 @@ use pyo3::prelude::*;
 use crate::append::Writer;
 use crate::errors;
 use crate::files::region;
-use crate::formats::frame::Batch;
+use crate::segment::publish::Batch;
 use crate::segment::{PySegment, Segment};
-use crate::shared::control::{Control, at};
+use crate::shared::control::at;
 use crate::shared::lock::{Held, Hindrance, holder_of};
 use crate::shared::vain::InVain;
 use crate::sys::futex;
@@ -22,38 +22,6 @@ use crate::sys::futex;
 const OPEN_AT_ONCE: usize = 8;
 /// How long someone waits for another's sync before it looks whether that one is alive.
 const NAP: Duration = Duration::from_millis(20);
-
-/// How syncs went: whoever syncs for others waits a moment for those that the last sync had let
-/// go, since they are on their way back.
-#[derive(Default)]
-pub struct Pace {
-    took_ns: AtomicU64,
-    batch: AtomicU64,
-    synced_number: AtomicU64,
-}
-
-impl Pace {
-    fn note(&self, took: Duration, next_number: u64) {
-        let before = self.synced_number.swap(next_number, Ordering::Relaxed);
-        self.batch.store(next_number.saturating_sub(before), Ordering::Relaxed);
-        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.took_ns.store(took_ns, Ordering::Relaxed);
-    }
-
-    /// Waits until as many have come as the last time, for at most half a sync. Alone, nobody
-    /// waits.
-    fn gather(&self, control: &Control) {
-        let (expected, begun) = (self.batch.load(Ordering::Relaxed), Instant::now());
-        let patience = Duration::from_nanos(self.took_ns.load(Ordering::Relaxed) / 2);
-        let synced = self.synced_number.load(Ordering::Relaxed);
-        while expected > 1
-            && control.next_number().saturating_sub(synced) < expected
-            && begun.elapsed() < patience
-        {
-            std::thread::yield_now();
-        }
-    }
-}
 
 impl Writer {
     /// Syncs `segments`, which hold everything from `durable` to the tail as it is now. With the
@@ -201,7 +169,7 @@ impl Writer {
             return Ok(());
         }
         let (found, expected) = (format!("durable {durable}"), format!("at most the tail, {tail}"));
-        Err(errors::impossible(py, &control.file_path(), at::DURABLE, &found, &expected))
+        Err(errors::corrupt(py, &control.file_path(), at::DURABLE, &found, &expected))
     }
 
     /// Syncs `segments`, or waits a moment for someone else who does. Needs no interpreter lock: a

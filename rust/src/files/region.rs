@@ -1,7 +1,5 @@
-//! Every effect on a file goes through here or through `Mapping`, and a crash test may ask for
-//! the log of all of them: stores, writes, growth, renames, unlinks, syncs, Python's included.
-//! The log is taken from the very code that runs in production; when nobody asks, it costs one
-//! predictable branch per effect.
+//! Every effect on a file goes through here or through `Mapping`, where a crash test can have it
+//! recorded (`sys::recorder`).
 
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -11,75 +9,13 @@ use std::os::unix::fs::{
     DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
 };
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::errors::{located, located_file};
-
-/// One thing that happened to the disk, in program order.
-pub enum Effect {
-    /// A file came to be under a name.
-    Create(PathBuf, u64),
-    /// Bytes were stored through a mapping or written by a call.
-    Store(u64, usize, Vec<u8>),
-    /// The file got this length.
-    Grow(u64, u64),
-    /// A name moved.
-    Rename(PathBuf, PathBuf),
-    /// A name went.
-    Unlink(PathBuf),
-    /// A file's bytes and length were synced.
-    Sync(u64),
-    /// A folder's names were synced.
-    SyncFolder(PathBuf),
-    /// A test's own mark.
-    Mark(String),
-}
-
-static RECORDING: AtomicBool = AtomicBool::new(false);
-static LOG: Mutex<Vec<Effect>> = Mutex::new(Vec::new());
-/// A test may let the next syncs fail with this error number.
-static SYNC_FAULT: AtomicI32 = AtomicI32::new(0);
-
-/// Whether effects are being recorded.
-#[inline]
-pub fn is_recording() -> bool {
-    RECORDING.load(Ordering::Relaxed)
-}
-
-/// Adds to the log.
-pub fn record(effect: Effect) {
-    if is_recording() {
-        if let Ok(mut log) = LOG.lock() {
-            log.push(effect);
-        }
-    }
-}
-
-/// A store of `bytes` at `at` of the file `inode`.
-#[cold]
-pub fn record_store(inode: u64, at: usize, bytes: &[u8]) {
-    record(Effect::Store(inode, at, bytes.to_vec()));
-}
-
-/// Starts or stops the log.
-pub fn set_recording(on: bool) {
-    RECORDING.store(on, Ordering::SeqCst);
-}
-
-/// Takes what was recorded so far.
-pub fn take_log() -> Vec<Effect> {
-    LOG.lock().map(|mut log| std::mem::take(&mut *log)).unwrap_or_default()
-}
-
-/// Lets every later sync fail with `errno` (0: none).
-pub fn set_sync_fault(errno: i32) {
-    SYNC_FAULT.store(errno, Ordering::SeqCst);
-}
+use crate::sys::recorder::{self, Effect, record, sync_fault};
 
 /// The file's number on its device.
 pub fn inode(file: &File) -> io::Result<u64> {
-    Ok(file.metadata().map_err(|error| located_file(error, file))?.ino())
+    recorder::inode(file).map_err(|error| located_file(error, file))
 }
 
 /// Who may use a new file or folder, from the one that it is made in, or made beside.
@@ -141,7 +77,7 @@ pub fn create(path: &Path) -> io::Result<File> {
         Ok(file)
     };
     let file = make().map_err(|error| located(error, path))?;
-    record(Effect::Create(path.to_path_buf(), inode(&file)?));
+    record(|| Ok(Effect::Create(path.to_path_buf(), inode(&file)?)))?;
     Ok(file)
 }
 
@@ -213,8 +149,7 @@ pub fn allocate(file: &File, len: u64) -> io::Result<()> {
         return Ok(());
     }
     crate::sys::files::allocate(file, size, len - size).map_err(of_file)?;
-    record(Effect::Grow(inode(file)?, len));
-    Ok(())
+    record(|| Ok(Effect::Grow(inode(file)?, len)))
 }
 
 /// Makes the file `len` bytes long by writing zeros. A page that was written once costs a store
@@ -232,32 +167,22 @@ pub fn extend(file: &File, len: u64) -> io::Result<()> {
         file.write_all_at(ZEROS.get(..part).unwrap_or_default(), at).map_err(of_file)?;
         at += part as u64;
     }
-    record(Effect::Grow(inode(file)?, len));
-    Ok(())
+    record(|| Ok(Effect::Grow(inode(file)?, len)))
 }
 
 /// Writes all of `bytes` at `at`.
 pub fn write_at(file: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
     file.write_all_at(bytes, at).map_err(|error| located_file(error, file))?;
-    if is_recording() {
+    record(|| {
         let start = usize::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
-        record_store(inode(file)?, start, bytes);
-    }
-    Ok(())
+        Ok(Effect::Store(inode(file)?, start, bytes.to_vec()))
+    })
 }
 
 /// Cuts or extends the file.
 pub fn set_len(file: &File, len: u64) -> io::Result<()> {
     file.set_len(len).map_err(|error| located_file(error, file))?;
-    record(Effect::Grow(inode(file)?, len));
-    Ok(())
-}
-
-fn sync_fault() -> io::Result<()> {
-    match SYNC_FAULT.load(Ordering::Relaxed) {
-        0 => Ok(()),
-        errno => Err(io::Error::from_raw_os_error(errno)),
-    }
+    record(|| Ok(Effect::Grow(inode(file)?, len)))
 }
 
 /// An error if the file has no name any more: whatever is written to it goes when it is closed.
@@ -271,18 +196,14 @@ pub fn check_named(file: &File) -> io::Result<()> {
 /// Bytes and length to the disk.
 pub fn sync(file: &File) -> io::Result<()> {
     sync_fault().and_then(|()| file.sync_data()).map_err(|error| located_file(error, file))?;
-    if is_recording() {
-        record(Effect::Sync(inode(file)?));
-    }
-    Ok(())
+    record(|| Ok(Effect::Sync(inode(file)?)))
 }
 
 /// A folder's names to the disk.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     let synced = sync_fault().and_then(|()| File::open(path)?.sync_all());
     synced.map_err(|error| located(error, path))?;
-    record(Effect::SyncFolder(path.to_path_buf()));
-    Ok(())
+    record(|| Ok(Effect::SyncFolder(path.to_path_buf())))
 }
 
 /// Moves a name over another.
@@ -291,15 +212,13 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
         let is_source = error.kind() == io::ErrorKind::NotFound && !from.exists();
         located(error, if is_source { from } else { to })
     })?;
-    record(Effect::Rename(from.to_path_buf(), to.to_path_buf()));
-    Ok(())
+    record(|| Ok(Effect::Rename(from.to_path_buf(), to.to_path_buf())))
 }
 
 /// Removes a name.
 pub fn unlink(path: &Path) -> io::Result<()> {
     std::fs::remove_file(path).map_err(|error| located(error, path))?;
-    record(Effect::Unlink(path.to_path_buf()));
-    Ok(())
+    record(|| Ok(Effect::Unlink(path.to_path_buf())))
 }
 
 /// Replaces the file `path` by `bytes`: temporary file, sync, rename, sync of the folder.

@@ -8,11 +8,13 @@ use pyo3::types::PyBytes;
 
 use crate::bytes::cipher::SegmentCipher;
 use crate::formats::mfq::{ConsumerOffset, MfqFrames, OffsetFile, ProducerOffset};
-use crate::formats::penstock::{PenstockFrames, SizeWord};
+use crate::formats::mirror::PyMirror;
 use crate::formats::vqs::VqsFrames;
 use crate::formats::zbus::ZbusFrames;
-use crate::group::PyMirror;
-use crate::segment::{PyFrames, PyPublish};
+use crate::segment::PyFrames;
+use crate::segment::own::PenstockFrames;
+use crate::segment::publish::PyPublish;
+use crate::segment::publish::SizeWord;
 
 /// The codec of a `penstock` segment; with `key` (32 bytes) and `salt` an encrypted one.
 #[pyfunction]

@@ -1,9 +1,8 @@
-//! What the bytes of each format mean: the contract of a codec, and one codec per format.
+//! What the bytes of each foreign format mean: one codec per format. Our own is in `segment`.
 
 pub mod beats;
 pub mod face;
-pub mod frame;
 pub mod mfq;
-pub mod penstock;
+pub mod mirror;
 pub mod vqs;
 pub mod zbus;

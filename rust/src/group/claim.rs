@@ -1,4 +1,8 @@
 //! Deciding which message a consumer gets next.
+//!
+//! There are two ways. A group that acks by getting moves one word, without the lock, as long as
+//! no message is delayed, keyed or sealed and no format keeps the group's progress (`claim_freely`).
+//! Every other claim takes the lock (`claim_locked`). Both serve one message or many.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -8,15 +12,15 @@ use pyo3::prelude::*;
 
 use super::Group;
 use super::journal::Kind;
-use super::reader::{Found, Reader};
-use super::receipt::Receipt;
 use super::table::{Entry, NEVER, State, at};
 use crate::bytes::checksum::key_hash;
+use crate::clock::Clock;
 use crate::errors;
-use crate::formats::frame::{Fault, FrameView, NO_TIME};
-use crate::message::Message;
-use crate::read::spot::Spot;
+use crate::message::{Lease, Message, Receipt};
+use crate::read::reader::{Found, Reader};
 use crate::segment::Segment;
+use crate::segment::frame::{Fault, FrameView, NO_TIME};
+use crate::segment::spot::Spot;
 use crate::shared::vain::InVain;
 use crate::sys::sigbus;
 
@@ -24,7 +28,8 @@ use crate::sys::sigbus;
 pub struct Claimed {
     offset: u64,
     spot: Spot,
-    lease: Option<(u32, u64, u32)>,
+    /// The lease, and how often the message was handed out.
+    lease: Option<(Lease, u32)>,
     /// It was handed out too often: it goes to the dead letters.
     pub is_dead: bool,
 }
@@ -34,11 +39,104 @@ impl Claimed {
     #[inline(always)]
     pub fn into_message(self, group: &Arc<Group>, codec: OnceLock<Py<PyAny>>) -> Message {
         let Self { offset, spot, lease, .. } = self;
-        let receipt = lease.map(|(entry, token, receives)| {
-            let group = Arc::clone(group);
-            Receipt { group, entry, token, offset, receives }
+        let receipt = lease.map(|(lease, receives)| {
+            let group: Arc<Group> = Arc::clone(group);
+            Receipt { group, lease, receives }
         });
         Message { offset: Some(offset), spot, receipt, codec }
+    }
+}
+
+/// Where what is claimed goes: a `get` has room for one message, a `get_many` for a list of them.
+pub trait Basket {
+    /// How many are in it.
+    fn len(&self) -> usize;
+
+    /// Whether nothing more goes in.
+    fn is_full(&self) -> bool;
+
+    /// Takes one more.
+    fn push(&mut self, claimed: Claimed);
+
+    /// Forgets all but the first `len`.
+    fn truncate(&mut self, len: usize);
+
+    /// Whether one of them goes to the dead letters.
+    fn has_dead(&self) -> bool;
+
+    /// Takes those out that go to the dead letters.
+    fn take_dead(&mut self) -> Vec<Claimed>;
+
+    /// Whether nothing is in it.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Basket for Option<Claimed> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        usize::from(self.is_some())
+    }
+
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.is_some()
+    }
+
+    #[inline(always)]
+    fn push(&mut self, claimed: Claimed) {
+        if self.is_none() {
+            *self = Some(claimed);
+        }
+    }
+
+    #[cold]
+    fn truncate(&mut self, len: usize) {
+        self.take_if(|_| len == 0);
+    }
+
+    #[inline(always)]
+    fn has_dead(&self) -> bool {
+        self.as_ref().is_some_and(|one| one.is_dead)
+    }
+
+    fn take_dead(&mut self) -> Vec<Claimed> {
+        self.take_if(|one| one.is_dead).map_or_else(Vec::new, |one| vec![one])
+    }
+}
+
+/// At most `most` messages.
+pub struct Several {
+    /// Those that are in it.
+    pub claimed: Vec<Claimed>,
+    /// Its room.
+    pub most: usize,
+}
+
+impl Basket for Several {
+    fn len(&self) -> usize {
+        self.claimed.len()
+    }
+
+    fn is_full(&self) -> bool {
+        self.claimed.len() >= self.most
+    }
+
+    fn push(&mut self, claimed: Claimed) {
+        self.claimed.push(claimed);
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.claimed.truncate(len);
+    }
+
+    fn has_dead(&self) -> bool {
+        self.claimed.iter().any(|one| one.is_dead)
+    }
+
+    fn take_dead(&mut self) -> Vec<Claimed> {
+        self.claimed.extract_if(.., |one| one.is_dead).collect()
     }
 }
 
@@ -46,10 +144,12 @@ impl Claimed {
 pub enum Stop {
     /// As many as asked for, or nothing more is there.
     Enough,
+    /// The next message needs the table.
+    NeedTable,
     /// The segment of this offset must be opened.
     NeedSegment(u64),
     /// Damage was met; reading goes on behind it.
-    Damaged(Arc<Segment>, Fault),
+    Damaged(Arc<Segment>, Box<Fault>),
     /// The table or the journal could not be written.
     Io(std::io::Error),
 }
@@ -60,41 +160,67 @@ impl From<std::io::Error> for Stop {
     }
 }
 
+/// What time it is, by the boot clock, and how long a lease lasts from then on.
 #[derive(Clone, Copy)]
-pub(super) struct Wish {
-    pub count: usize,
-    pub visibility_ns: i64,
-    pub owner: u32,
+struct Times {
+    now: i64,
+    lease_ns: i64,
 }
 
+impl Times {
+    #[inline(always)]
+    fn end(self) -> i64 {
+        self.now.saturating_add(self.lease_ns)
+    }
+}
+
+/// Of a lease of this length nobody minds if it lasts a tenth of a second longer.
+const LONG_NS: i64 = 1_000_000_000;
+
 impl Group {
-    /// Claims up to `count` messages into `out`. An error is raised only by a call that has nothing
+    /// Claims what there is room for in `out`. An error is raised only by a call that has nothing
     /// to hand out: what was claimed before it was met is not lost, and whatever is wrong stays where
     /// it is and is met first by the next call.
-    pub(super) fn claim(
+    #[inline(always)]
+    pub(super) fn claim<B: Basket>(
         &self,
         py: Python<'_>,
-        count: usize,
         visibility_ns: Option<i64>,
-        out: &mut Vec<Claimed>,
+        out: &mut B,
+    ) -> PyResult<()> {
+        self.ensure_open(py)?;
+        match self.claim_once(py, visibility_ns, out)? {
+            Stop::Enough => self.check_files(py),
+            stop => self.claim_on(py, visibility_ns, stop, out),
+        }
+    }
+
+    /// Deals with what stopped a claim, and goes on.
+    #[cold]
+    fn claim_on<B: Basket>(
+        &self,
+        py: Python<'_>,
+        visibility_ns: Option<i64>,
+        mut stop: Stop,
+        out: &mut B,
     ) -> PyResult<()> {
         let mut in_vain = InVain::default();
         loop {
-            self.ensure_open(py)?;
-            let stop = self.claim_once(py, count, visibility_ns, out)?;
             self.check_files(py)?;
             let met = match stop {
-                Stop::Enough => return Ok(()),
+                Stop::Enough | Stop::NeedTable => return Ok(()),
                 Stop::NeedSegment(offset) => match self.fetch_segment(py, offset) {
                     Ok(()) => {
                         in_vain.again(py, &self.control.file_path(), offset)?;
+                        self.ensure_open(py)?;
+                        stop = self.claim_once(py, visibility_ns, out)?;
                         continue;
                     }
                     // It may be a signal handler's: then nothing but this call ever meets it.
                     Err(error) if !out.is_empty() => return self.owe(error),
                     Err(error) => error,
                 },
-                Stop::Damaged(segment, fault) => errors::corrupt(py, &segment, &fault),
+                Stop::Damaged(segment, fault) => segment.corrupt(py, &fault),
                 Stop::Io(error) => errors::os(error, &self.folder),
             };
             return if out.is_empty() { Err(met) } else { Ok(()) };
@@ -118,14 +244,19 @@ impl Group {
 
     /// An error if a file was cut short under its mapping: what was claimed may be zeros. Once that
     /// was found, it stays so.
+    #[inline(always)]
     pub(super) fn check_files(&self, py: Python<'_>) -> PyResult<()> {
-        let cut = if sigbus::hits() == 0 { None } else { self.cut_file(&self.reader(py)) };
+        if sigbus::hits() == 0 { Ok(()) } else { self.check_each_file(py) }
+    }
+
+    #[cold]
+    fn check_each_file(&self, py: Python<'_>) -> PyResult<()> {
+        let cut = self.cut_file(&self.reader(py));
         cut.map_or(Ok(()), |path| Err(errors::vanished(py, &path)))
     }
 
     /// The file that was cut short, of those that a get goes by.
-    #[cold]
-    pub(super) fn cut_file(&self, reader: &Reader) -> Option<PathBuf> {
+    fn cut_file(&self, reader: &Reader) -> Option<PathBuf> {
         let segment = reader.segment.as_ref().filter(|segment| segment.is_cut());
         let table = || self.table.map().is_cut().then(|| self.folder.join("table"));
         let control = self.control.cut_file();
@@ -144,28 +275,29 @@ impl Group {
         Ok(())
     }
 
-    fn claim_once(
+    #[inline(always)]
+    fn claim_once<B: Basket>(
         &self,
         py: Python<'_>,
-        count: usize,
         visibility_ns: Option<i64>,
-        out: &mut Vec<Claimed>,
+        out: &mut B,
     ) -> PyResult<Stop> {
-        let visibility_ns =
-            visibility_ns.unwrap_or_else(|| self.settings.visibility_ns.load(Ordering::Relaxed));
-        let wish = Wish { count, visibility_ns, owner: self.owner };
         if self.is_plain() {
-            if let Some(stop) = self.claim_plain(&mut self.reader(py), &wish, out) {
-                return Ok(stop);
+            match self.claim_freely(&mut self.reader(py), out) {
+                Stop::NeedTable => {}
+                stop => return Ok(stop),
             }
         }
+        let visibility_ns =
+            visibility_ns.unwrap_or_else(|| self.settings.visibility_ns.load(Ordering::Relaxed));
         let (mut reader, held) = self.take_both(py)?;
-        let stop = self.claim_locked(&mut reader, &wish, out);
+        let stop = self.claim_locked(&mut reader, visibility_ns, out);
         drop(held);
-        Ok(stop.unwrap_or_else(|stop| stop))
+        Ok(stop.err().unwrap_or(Stop::Enough))
     }
 
-    /// Whether the one word is all there is to look at.
+    /// Whether the one word is all there is to look at: nothing is leased, held back or mirrored.
+    #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
         !self.is_lease
             && self.mirror.is_none()
@@ -176,103 +308,111 @@ impl Group {
             && !self.is_always
     }
 
-    /// Without the lock: reads ahead, then moves the word over all of it at once. None: the next
-    /// message needs the table.
-    fn claim_plain(
-        &self,
-        reader: &mut Reader,
-        wish: &Wish,
-        out: &mut Vec<Claimed>,
-    ) -> Option<Stop> {
+    /// What stands at `offset`.
+    #[inline(always)]
+    fn find(&self, reader: &mut Reader, offset: u64) -> Found {
+        reader.find_in(&self.control, offset, || self.control.tail())
+    }
+
+    /// The first way to claim, without the lock: reads ahead, then moves the word over all of it at
+    /// once.
+    #[inline(always)]
+    fn claim_freely<B: Basket>(&self, reader: &mut Reader, out: &mut B) -> Stop {
         let word = self.table.map().word64(at::NEXT);
         loop {
             let kept = out.len();
             let start = word.load(Ordering::Acquire);
-            let limit = self.control.tail();
-            let mut next = start;
-            let mut needs_table = false;
-            let mut stop = Stop::Enough;
-            while out.len() < wish.count {
-                match reader.find(&self.control, next, limit) {
-                    Found::Message { frame, next: after } => {
-                        if !reader.is_usual(next, frame, after) {
-                            needs_table = true;
-                            break;
-                        }
-                        let is_wanted = reader.wants(frame);
-                        let Some(segment) = reader.segment.as_ref() else { break };
-                        if is_wanted {
-                            let spot = Spot::found(segment, frame, &mut reader.view);
-                            out.push(Claimed { offset: next, spot, lease: None, is_dead: false });
-                        }
-                        next = after;
-                    }
-                    Found::Nothing => break,
-                    Found::Hole { next: after } => next = after,
-                    Found::NeedSegment => match first_of(reader, next) {
-                        Some(first) => next = first,
-                        None => {
-                            stop = Stop::NeedSegment(next);
-                            break;
-                        }
-                    },
-                    Found::Damaged { fault, next: after } => {
-                        if let (true, Some(segment)) = (out.is_empty(), reader.segment.as_ref()) {
-                            if !fault.is_ours {
-                                next = after;
-                            }
-                            stop = Stop::Damaged(Arc::clone(segment), fault);
-                        }
-                        break;
-                    }
-                }
-            }
+            let (next, stop) = self.read_ahead(reader, start, out);
             if next == start
                 || word.compare_exchange(start, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
                 self.table.count_among_others(at::DELIVERED, (out.len() - kept) as u64);
-                // With the table goes on whoever asked for more than came so far.
-                return (!needs_table).then_some(stop);
+                return stop;
             }
             out.truncate(kept);
         }
     }
 
-    fn claim_locked(
+    /// Puts messages from `next` on into `out`: where reading goes on, and why it stopped.
+    #[inline(always)]
+    fn read_ahead<B: Basket>(
         &self,
         reader: &mut Reader,
-        wish: &Wish,
-        out: &mut Vec<Claimed>,
-    ) -> Result<Stop, Stop> {
-        if self.is_paused() || self.is_gone() {
-            return Ok(Stop::Enough);
+        mut next: u64,
+        out: &mut B,
+    ) -> (u64, Stop) {
+        while !out.is_full() {
+            match self.find(reader, next) {
+                Found::Message { frame, next: after } => {
+                    if !reader.is_usual(next, frame, after) {
+                        return (next, Stop::NeedTable);
+                    }
+                    if reader.wants(frame) {
+                        put_into(out, reader, next, frame, None);
+                    }
+                    next = after;
+                }
+                Found::Nothing => break,
+                Found::Hole { next: after } => next = after,
+                Found::NeedSegment => match reader.first_after(next) {
+                    Some(first) => next = first,
+                    None => return (next, Stop::NeedSegment(next)),
+                },
+                Found::Damaged { fault, next: after } => match &reader.segment {
+                    Some(segment) if out.is_empty() => {
+                        return (after, Stop::Damaged(Arc::clone(segment), fault));
+                    }
+                    _ => break,
+                },
+            }
         }
-        let stop = self.hand_out(reader, wish, out);
+        (next, Stop::Enough)
+    }
+
+    /// The second way to claim, under the lock: on a lease, or whatever else needs the table.
+    #[inline(always)]
+    fn claim_locked<B: Basket>(
+        &self,
+        reader: &mut Reader,
+        visibility_ns: i64,
+        out: &mut B,
+    ) -> Result<(), Stop> {
+        if self.table.small(at::FLAGS) != 0 && (self.is_paused() || self.is_gone()) {
+            return Ok(());
+        }
+        let kept = out.len();
+        let stop = self.hand_out(reader, visibility_ns, out);
+        match self.is_lease {
+            true => self.table.count(at::DELIVERED, (out.len() - kept) as u64),
+            false => self.table.count_among_others(at::DELIVERED, (out.len() - kept) as u64),
+        }
         self.mirror()?; // However it ended: something may have been handed out before.
         self.checkpoint_if_long()?;
         stop
     }
 
-    fn hand_out(
+    #[inline(always)]
+    fn hand_out<B: Basket>(
         &self,
         reader: &mut Reader,
-        wish: &Wish,
-        out: &mut Vec<Claimed>,
-    ) -> Result<Stop, Stop> {
-        let limit = self.control.tail();
-        let now = self.clock().boot();
-        if self.is_time_for_dead(now) {
-            self.release_dead(now)?;
+        visibility_ns: i64,
+        out: &mut B,
+    ) -> Result<(), Stop> {
+        let times = self.lease_times(visibility_ns);
+        if self.is_time_for_dead(times.now) {
+            self.release_dead(times.now)?;
         }
-        self.expire(now)?;
-        while out.len() < wish.count {
-            if let Some(entry) = self.table.first_ready() {
-                self.lease_again(reader, wish, entry, now, out)?;
-            } else if self.is_window_full() || !self.read_on(reader, wish, limit, out)? {
+        if self.table.attention() <= times.now.saturating_add(Clock::LATE_NS) {
+            self.expire(self.clock().boot())?;
+        }
+        while !out.is_full() {
+            if self.table.small(at::READY_LEN) != 0 {
+                self.lease_again(reader, times, out)?;
+            } else if self.is_window_full() || !self.read_on(reader, times, out)? {
                 break;
             }
         }
-        Ok(Stop::Enough)
+        Ok(())
     }
 
     /// Whether as much is out, held back or waiting as may be.
@@ -283,9 +423,6 @@ impl Group {
 
     /// What was leased too long or is due now may be handed out.
     fn expire(&self, now: i64) -> std::io::Result<()> {
-        if self.table.attention() > now {
-            return Ok(());
-        }
         while let Some(entry) = self.table.due(now) {
             let Some(mut found) = self.table.entry(entry) else { break };
             if found.state == State::Leased {
@@ -298,18 +435,18 @@ impl Group {
         Ok(())
     }
 
-    fn lease_again(
+    /// Hands the first of those out that came back.
+    fn lease_again<B: Basket>(
         &self,
         reader: &mut Reader,
-        wish: &Wish,
-        entry: u32,
-        now: i64,
-        out: &mut Vec<Claimed>,
+        times: Times,
+        out: &mut B,
     ) -> Result<(), Stop> {
+        let Some(entry) = self.table.first_ready() else { return Ok(()) };
         let Some(mut found) = self.table.entry(entry) else { return Ok(()) };
-        let frame = match reader.find(&self.control, found.offset, self.control.tail()) {
+        let frame = match self.find(reader, found.offset) {
             Found::Message { frame, .. } => frame,
-            Found::NeedSegment if first_of(reader, found.offset).is_none() => {
+            Found::NeedSegment if reader.first_after(found.offset).is_none() => {
                 return Err(Stop::NeedSegment(found.offset));
             }
             // Reported first, by a call that has nothing else to say; then given up.
@@ -320,9 +457,9 @@ impl Group {
             }
             other => {
                 // Retention took it, or its bytes are damaged: it can't be handed out any more.
-                self.lease_table(entry, &mut found, 0, now, wish)?;
-                self.write(Kind::Done, &found, now)?;
-                self.table.finish(entry, now);
+                self.lease_table(entry, &mut found, 0, times)?;
+                self.write(Kind::Done, &found, times.now)?;
+                self.table.finish(entry, times.now);
                 self.table.count(at::SKIPPED, 1);
                 return match (other, &reader.segment) {
                     (Found::Damaged { fault, .. }, Some(segment)) => {
@@ -334,16 +471,19 @@ impl Group {
         };
         let most = self.settings.max_receives.load(Ordering::Relaxed);
         let is_dead = most != 0 && found.receives >= most;
-        if self.is_lease || is_dead {
-            let token = self.next_token();
-            self.lease_table(entry, &mut found, token, now, wish)?;
-            let receives = if is_dead { found.receives - 1 } else { found.receives };
-            self.push(reader, found.offset, frame, Some((entry, token, receives)), is_dead, out);
-        } else {
-            self.lease_table(entry, &mut found, 0, now, wish)?;
-            self.write(Kind::Done, &found, now)?;
-            self.table.finish(entry, now);
-            self.push(reader, found.offset, frame, None, false, out);
+        let is_leased = self.is_lease || is_dead;
+        let token = if is_leased { self.next_token() } else { 0 };
+        self.lease_table(entry, &mut found, token, times)?;
+        if !is_leased {
+            self.write(Kind::Done, &found, times.now)?;
+            self.table.finish(entry, times.now);
+        }
+        let receives = if is_dead { found.receives - 1 } else { found.receives };
+        let lease = Lease { entry, token, offset: found.offset };
+        let lease = is_leased.then_some((lease, receives));
+        if let Some(segment) = &reader.segment {
+            let spot = Spot::found(segment, frame, &mut reader.view);
+            out.push(Claimed { offset: found.offset, spot, lease, is_dead });
         }
         Ok(())
     }
@@ -353,17 +493,15 @@ impl Group {
         entry: u32,
         found: &mut Entry,
         token: u64,
-        now: i64,
-        wish: &Wish,
+        times: Times,
     ) -> std::io::Result<()> {
         found.state = State::Leased;
         found.token = token;
-        found.owner = wish.owner;
+        found.owner = self.owner;
         found.receives += 1;
-        (found.deadline, found.timeout) =
-            (now.saturating_add(wish.visibility_ns), wish.visibility_ns);
-        self.write(Kind::Lease, found, now)?;
-        self.table.lease_ready(entry, token, wish.owner, found.deadline, found.timeout);
+        (found.deadline, found.timeout) = (times.end(), times.lease_ns);
+        self.write(Kind::Lease, found, times.now)?;
+        self.table.lease_ready(entry, token, self.owner, found.deadline, found.timeout);
         Ok(())
     }
 
@@ -377,78 +515,95 @@ impl Group {
         token
     }
 
-    /// Gives out what the reader has just found.
-    fn push(
+    /// Reads the next message and gives it out, holds it back or passes over it. False: nothing
+    /// more is there.
+    #[inline(always)]
+    fn read_on<B: Basket>(
         &self,
         reader: &mut Reader,
+        times: Times,
+        out: &mut B,
+    ) -> Result<bool, Stop> {
+        let offset = self.table.wide(at::NEXT);
+        let (frame, next) = match self.find(reader, offset) {
+            Found::Message { frame, next } => (frame, next),
+            other => return self.pass_over(reader, offset, other, out.is_empty()),
+        };
+        if !reader.wants(frame) {
+            self.move_on(offset, next);
+            return Ok(true);
+        }
+        let is_usual = reader.is_usual(offset, frame, next);
+        let is_plain = is_usual && self.settings.expire_ns.load(Ordering::Relaxed) == 0;
+        if !is_plain && !self.may_go_out(reader, (offset, frame, next))? {
+            return Ok(true);
+        }
+        if self.is_lease {
+            let key = if is_usual { 0 } else { key_of(reader, frame) };
+            let mut entry = Entry { key, ..Entry::read(offset, frame, self.owner) };
+            let lease = self.lease_new(&mut entry, times, next)?;
+            put_into(out, reader, offset, frame, Some(lease));
+        } else if self.move_on(offset, next) {
+            put_into(out, reader, offset, frame, None);
+        }
+        Ok(true)
+    }
+
+    /// Reading goes on at `next`. Others may be moving the word without the lock
+    /// (`claim_freely`): whoever moves it owns the message.
+    #[inline(always)]
+    fn move_on(&self, offset: u64, next: u64) -> bool {
+        let word = self.table.map().word64(at::NEXT);
+        word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// No message is at `offset`. True: look again.
+    #[cold]
+    fn pass_over(
+        &self,
+        reader: &Reader,
         offset: u64,
-        frame: u64,
-        lease: Option<(u32, u64, u32)>,
-        is_dead: bool,
-        out: &mut Vec<Claimed>,
-    ) {
-        if let Some(segment) = &reader.segment {
-            let spot = Spot::found(segment, frame, &mut reader.view);
-            out.push(Claimed { offset, spot, lease, is_dead });
-            match self.is_lease {
-                true => self.table.count(at::DELIVERED, 1),
-                false => self.table.count_among_others(at::DELIVERED, 1),
+        found: Found,
+        is_empty: bool,
+    ) -> Result<bool, Stop> {
+        match found {
+            Found::Message { .. } => Ok(true),
+            Found::Nothing => Ok(false),
+            Found::NeedSegment => {
+                let Some(first) = reader.first_after(offset) else {
+                    return Err(Stop::NeedSegment(offset));
+                };
+                self.table.count(at::SKIPPED, u64::from(offset < self.control.head()));
+                self.move_on(offset, first);
+                Ok(true)
+            }
+            Found::Hole { next } => {
+                self.move_on(offset, next);
+                Ok(true)
+            }
+            Found::Damaged { fault, next } => {
+                if is_empty {
+                    self.move_on(offset, next);
+                }
+                let Some(segment) = &reader.segment else { return Ok(false) };
+                Err(Stop::Damaged(Arc::clone(segment), fault))
             }
         }
     }
 
-    /// Reads the next message and gives it out, holds it back or passes over it. False: nothing
-    /// more is there.
-    fn read_on(
+    /// Whether the message that was just read, at `offset` in `frame` and before `next`, may go out
+    /// now. If not, it is passed over or held back.
+    fn may_go_out(
         &self,
-        reader: &mut Reader,
-        wish: &Wish,
-        limit: u64,
-        out: &mut Vec<Claimed>,
+        reader: &Reader,
+        (offset, frame, next): (u64, u64, u64),
     ) -> Result<bool, Stop> {
-        let word = self.table.map().word64(at::NEXT);
-        let offset = word.load(Ordering::Acquire);
-        let (frame, next) = match reader.find(&self.control, offset, limit) {
-            Found::Nothing => return Ok(false),
-            Found::NeedSegment => {
-                let Some(first) = first_of(reader, offset) else {
-                    return Err(Stop::NeedSegment(offset));
-                };
-                self.table.count(at::SKIPPED, u64::from(offset < self.control.head()));
-                let _ = word.compare_exchange(offset, first, Ordering::AcqRel, Ordering::Relaxed);
-                return Ok(true);
-            }
-            Found::Hole { next } => {
-                let _ = word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed);
-                return Ok(true);
-            }
-            Found::Damaged { fault, next } => {
-                if out.is_empty() && !fault.is_ours {
-                    let _ =
-                        word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed);
-                }
-                return match &reader.segment {
-                    Some(segment) => Err(Stop::Damaged(Arc::clone(segment), fault)),
-                    None => Ok(false),
-                };
-            }
-            Found::Message { frame, next } => (frame, next),
-        };
-        // Others may be moving the word without the lock (`claim_plain`): whoever moves it owns
-        // the message.
-        let move_on =
-            || word.compare_exchange(offset, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        let Some(segment) = reader.segment.clone() else { return Ok(false) };
-        if !reader.wants(frame) {
-            move_on();
-            return Ok(true);
-        }
         if self.has_expired(&reader.view) {
-            self.table.count(at::SKIPPED, u64::from(move_on()));
-            return Ok(true);
+            self.table.count(at::SKIPPED, u64::from(self.move_on(offset, next)));
+            return Ok(false);
         }
-        let key = key_hash(key_of(&segment, frame, &reader.view));
-        let mut entry = Entry { key, ..Entry::read(offset, frame, wish.owner) };
+        let key = key_of(reader, frame);
+        let mut entry = Entry { key, ..Entry::read(offset, frame, self.owner) };
         let due_in = self.due_in(&reader.view);
         if due_in > 0 {
             // From now, not from when the claim began: a million others may lie in between.
@@ -459,42 +614,48 @@ impl Group {
             entry.state = State::Blocked;
         } else if due_in > 0 {
             entry.state = State::Delayed;
-        }
-        if entry.state != State::Ready {
-            // Journaled before the word moves: whoever dies in between must not take a message
-            // with him that nobody was given. Without the lock nobody passes over such a one.
-            self.write_next(Kind::Enter, &entry, next, self.clock().boot())?;
-            self.table.enter(&entry)?;
-            move_on();
+        } else {
             return Ok(true);
         }
-        let lease = match self.is_lease {
-            true => Some(self.lease_new(&mut entry, wish, next)?),
-            false if move_on() => None,
-            false => return Ok(true),
-        };
-        self.push(reader, offset, frame, lease, false, out);
-        Ok(true)
+        // Journaled before the word moves: whoever dies in between must not take a message with
+        // him that nobody was given. Without the lock nobody passes over such a one.
+        self.write_next(Kind::Enter, &entry, next, self.clock().boot())?;
+        self.table.enter(&entry)?;
+        self.move_on(offset, next);
+        Ok(false)
     }
 
     /// Leases what was just read; reading goes on at `next`. The word moves last: whoever looks at
     /// it without the lock finds everything below it in the journal and in the table.
     #[inline(always)]
-    pub(super) fn lease_new(
+    fn lease_new(
         &self,
         entry: &mut Entry,
-        wish: &Wish,
+        times: Times,
         next: u64,
-    ) -> std::io::Result<(u32, u64, u32)> {
-        let (now, visibility_ns) = self.lease_times(wish.visibility_ns);
+    ) -> std::io::Result<(Lease, u32)> {
         entry.state = State::Leased;
         entry.token = self.next_token();
         entry.receives = 1;
-        (entry.deadline, entry.timeout) = (now.saturating_add(visibility_ns), visibility_ns);
-        self.write_next(Kind::Enter, entry, next, now)?;
+        (entry.deadline, entry.timeout) = (times.end(), times.lease_ns);
+        self.write_next(Kind::Enter, entry, next, times.now)?;
         let place = self.table.enter(entry)?;
         self.table.set_wide(at::NEXT, next);
-        Ok((place, entry.token, 1))
+        Ok((Lease { entry: place, token: entry.token, offset: entry.offset }, 1))
+    }
+
+    /// What time it is and how long a lease lasts. Reading the clock would take longer than all
+    /// that is done to the table: a long lease counts from a time that is a little in the past, and
+    /// is made so much longer.
+    #[inline(always)]
+    fn lease_times(&self, visibility_ns: i64) -> Times {
+        match visibility_ns < LONG_NS || self.clock().is_manual() {
+            true => Times { now: self.clock().boot(), lease_ns: visibility_ns },
+            false => Times {
+                now: self.clock().boot_lately(),
+                lease_ns: visibility_ns.saturating_add(Clock::LATE_NS),
+            },
+        }
     }
 
     /// How long the message is still held back. A wall clock that was set back since it was put
@@ -519,24 +680,22 @@ impl Group {
     }
 }
 
-/// Where the segment begins that was opened for `offset`, if `offset` lies before it: what was
-/// there is gone, or the offset named the end of the segment before.
-fn first_of(reader: &Reader, offset: u64) -> Option<u64> {
-    let segment = reader.segment.as_ref().filter(|_| reader.wanted == offset)?;
-    Some(segment.first()).filter(|first| *first > offset)
-}
-
-/// The tag of a message that was found.
-pub fn tag_of<'a>(segment: &'a Segment, frame: u64, view: &'a FrameView) -> &'a [u8] {
-    match &view.owned {
-        Some(owned) => view.tag.of(owned),
-        None => view.tag.of(segment.frame_bytes(frame, view.size)),
+/// Gives out what the reader has just found.
+#[inline(always)]
+fn put_into<B: Basket>(
+    out: &mut B,
+    reader: &mut Reader,
+    offset: u64,
+    frame: u64,
+    lease: Option<(Lease, u32)>,
+) {
+    if let Some(segment) = &reader.segment {
+        let spot = Spot::found(segment, frame, &mut reader.view);
+        out.push(Claimed { offset, spot, lease, is_dead: false });
     }
 }
 
-fn key_of<'a>(segment: &'a Segment, frame: u64, view: &'a FrameView) -> &'a [u8] {
-    match &view.owned {
-        Some(owned) => view.key.of(owned),
-        None => view.key.of(segment.frame_bytes(frame, view.size)),
-    }
+/// The hash of the key of what the reader has just found; 0: none.
+fn key_of(reader: &Reader, frame: u64) -> u64 {
+    key_hash(reader.part(frame, reader.view.key))
 }

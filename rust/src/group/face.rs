@@ -8,17 +8,17 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use super::claim::Claimed;
-use super::journal::{Journal, Kind, Record};
-use super::reader::Reader;
+use super::claim::{Basket, Claimed, Several};
+use super::journal::{Journal, Kind};
 use super::table::{Entry, MAX_ENTRIES, NEVER, NONE, State, Table, at};
-use super::{GONE, Group, MAGIC, PAUSED, PyMirror, Receipt, Settings, opening};
-use crate::append::seconds_to_ns;
+use super::{GONE, Group, MAGIC, PAUSED, Settings, opening};
 use crate::bytes::tags::{self, Filter};
-use crate::clock::Clock;
+use crate::clock::{Clock, seconds_to_ns};
 use crate::errors;
-use crate::message::Message;
-use crate::segment::PyPublish;
+use crate::formats::mirror::PyMirror;
+use crate::message::{Lease, Leases, Message, Receipt};
+use crate::read::reader::Reader;
+use crate::segment::publish::PyPublish;
 use crate::shared::control::Shared;
 
 /// A blocked get sleeps so long at most, then Python is asked for signals.
@@ -44,56 +44,81 @@ impl PyGroup {
         one.into_message(&self.0, codec)
     }
 
-    /// Gives dead letters away; the rest stays in `claimed`, also when that fails.
-    fn bury(&self, py: Python<'_>, claimed: &mut Vec<Claimed>) -> PyResult<()> {
-        let is_dead = |one: &mut Claimed| one.is_dead;
-        let dead: Vec<Claimed> = claimed.extract_if(.., is_dead).collect();
-        for one in dead {
-            let buried = self.0.host.call_method1(py, "dead_letter", (self.message(py, one),));
-            match buried {
-                Ok(_) => self.0.table.count_among_others(at::DEAD, 1),
-                Err(error) if claimed.is_empty() => return Err(error),
-                Err(error) => self.0.owe(error)?,
+    /// Gives dead letters away; the rest stays in `claimed`, also when that fails. Where nothing
+    /// else was claimed, what comes next is.
+    #[cold]
+    fn bury<B: Basket>(
+        &self,
+        py: Python<'_>,
+        visibility_ns: Option<i64>,
+        claimed: &mut B,
+    ) -> PyResult<()> {
+        loop {
+            for one in claimed.take_dead() {
+                let buried = self.0.host.call_method1(py, "dead_letter", (self.message(py, one),));
+                match buried {
+                    Ok(_) => self.0.table.count_among_others(at::DEAD, 1),
+                    Err(error) if claimed.is_empty() => return Err(error),
+                    Err(error) => self.0.owe(error)?,
+                }
+            }
+            if !claimed.is_empty() {
+                return Ok(());
+            }
+            self.0.claim(py, visibility_ns, claimed)?;
+            if !claimed.has_dead() {
+                return Ok(());
             }
         }
-        Ok(())
+    }
+
+    /// Claims what is there now. The first look of every get: at no word that writers move, as
+    /// long as what is known of the queue suffices.
+    #[inline(always)]
+    fn claim_now<B: Basket>(
+        &self,
+        py: Python<'_>,
+        visibility_ns: Option<i64>,
+        claimed: &mut B,
+    ) -> PyResult<()> {
+        let group = &*self.0;
+        if group.is_closed.load(Ordering::Relaxed) {
+            return Err(errors::plain(py, "ClosedError"));
+        }
+        if group.has_news() {
+            self.take_news(py)?;
+        }
+        group.claim(py, visibility_ns, claimed)?;
+        if claimed.has_dead() {
+            self.bury(py, visibility_ns, claimed)?;
+        }
+        if group.is_lease || claimed.is_empty() {
+            return Ok(());
+        }
+        group.control.progressed(group.cursor());
+        group.ask_for_sync();
+        if group.is_always { group.sync_acked(py) } else { Ok(()) }
     }
 
     /// Claims at least one message, waiting up to `timeout`; nothing when none came.
-    fn claim_until(
+    fn claim_until<B: Basket>(
         &self,
         py: Python<'_>,
-        count: usize,
         timeout: Option<f64>,
-        visibility: Option<f64>,
-        claimed: &mut Vec<Claimed>,
+        visibility_ns: Option<i64>,
+        claimed: &mut B,
     ) -> PyResult<()> {
         let group = &*self.0;
-        let visibility_ns = visibility.map(seconds_to_ns).transpose()?;
         let is_patient = timeout.is_none_or(|seconds| seconds > 0.0);
         let mut until = None;
         let mut polls = 0;
         loop {
-            if group.is_closed.load(Ordering::Relaxed) {
-                return Err(errors::plain(py, "ClosedError"));
-            }
-            if group.has_news() {
-                self.take_news(py)?;
-            }
             // Before the look: whatever is signalled after it ends the sleep below.
             let seen = group.control.event_word().load(Ordering::SeqCst);
             let limit = group.control.tail();
-            group.claim(py, count, visibility_ns, claimed)?;
+            self.claim_now(py, visibility_ns, claimed)?;
             if !claimed.is_empty() {
-                self.bury(py, claimed)?;
-                if claimed.is_empty() {
-                    continue;
-                }
-                if !group.is_lease {
-                    group.control.progressed(group.cursor());
-                    group.ask_for_sync();
-                }
-                return group.sync_if_acked(py);
+                return Ok(());
             }
             if group.is_behind(polls) {
                 group.host.call_method0(py, "follow")?;
@@ -176,22 +201,10 @@ impl PyGroup {
         let found = Journal::open_newest(&folder).map_err(|e| errors::os(e, &folder))?;
         let is_new = found.is_none();
         let opened = match found {
-            Some(journal) => journal,
-            None => {
-                let entered = entered.iter().map(|(offset, receives)| {
-                    let receives = *receives;
-                    Entry { receives, ..Entry::read(*offset, *offset, NONE) }
-                });
-                let (entered, wall): (Vec<Entry>, _) = (entered.collect(), clock.get().wall());
-                let first = Record { kind: Kind::Seek, entry: &Entry::NONE, next: start };
-                let entered =
-                    entered.iter().map(|entry| Record { kind: Kind::Enter, entry, next: start });
-                let records: Vec<_> =
-                    std::iter::once(first).chain(entered).map(|record| (record, wall)).collect();
-                let begun = Journal::begin(&folder, 1, &records, None);
-                begun.map_err(|e| errors::os(e, &folder))?.0
-            }
+            Some(journal) => Ok(journal),
+            None => opening::first_journal(&folder, start, &entered, clock.get().wall()),
         };
+        let opened = opened.map_err(|e| errors::os(e, &folder))?;
         let settings = Settings {
             visibility_ns: seconds_to_ns(visibility_s)?.into(),
             window: window.min(u64::from(MAX_ENTRIES)).into(),
@@ -251,32 +264,16 @@ impl PyGroup {
         timeout: Option<Bound<'py, PyAny>>,
         visibility: Option<f64>,
     ) -> PyResult<Bound<'py, Message>> {
-        let group = &self.0;
-        if !group.has_news() && !group.is_closed.load(Ordering::Relaxed) {
-            let message = match group.is_lease {
-                true => group.lease_next(py, visibility.map(seconds_to_ns).transpose()?)?,
-                false if group.is_plain() => group.claim_next(py)?,
-                false => None,
-            };
-            if let Some(message) = message {
-                return Ok(message);
-            }
+        let visibility_ns = visibility.map(seconds_to_ns).transpose()?;
+        let mut claimed = None;
+        self.claim_now(py, visibility_ns, &mut claimed)?;
+        if claimed.is_none() {
+            // Only who waits needs it as a number.
+            let timeout = timeout.map(|seconds| seconds.extract::<f64>()).transpose()?;
+            self.claim_until(py, timeout, visibility_ns, &mut claimed)?;
         }
-        // Only who waits needs it as a number.
-        let timeout = timeout.map(|seconds| seconds.extract::<f64>()).transpose()?;
-        if timeout.is_none_or(|seconds| seconds > 0.0)
-            && let Some(message) = group.claim_soon(py)?
-        {
-            return Ok(message);
-        }
-        group.ensure_open(py)?;
-        let mut claimed = std::mem::take(&mut self.0.reader(py).scratch);
-        let outcome = self.claim_until(py, 1, timeout, visibility, &mut claimed);
-        let found = claimed.pop();
-        self.0.reader(py).scratch = claimed;
-        outcome?;
-        let found = found.ok_or_else(|| errors::plain(py, "Empty"))?;
-        Bound::new(py, self.message(py, found))
+        let claimed = claimed.ok_or_else(|| errors::plain(py, "Empty"))?;
+        Bound::new(py, self.message(py, claimed))
     }
 
     /// Up to `count` messages: what is there after at most `timeout` seconds, `[]` if nothing.
@@ -289,32 +286,30 @@ impl PyGroup {
         visibility: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let wrong = |_| errors::error(py, "OptionError", ("count", count, "0 or more"));
-        let count = usize::try_from(count).map_err(wrong)?;
-        let mut claimed = Vec::new();
+        let most = usize::try_from(count).map_err(wrong)?;
+        let mut several = Several { claimed: Vec::new(), most };
         if count > 0 {
-            self.claim_until(py, count, timeout, visibility, &mut claimed)?;
+            let visibility_ns = visibility.map(seconds_to_ns).transpose()?;
+            self.claim_until(py, timeout, visibility_ns, &mut several)?;
         }
-        let messages = claimed.into_iter().map(|one| Bound::new(py, self.message(py, one)));
+        let messages = several.claimed.into_iter().map(|one| Bound::new(py, self.message(py, one)));
         PyList::new(py, messages.collect::<PyResult<Vec<_>>>()?)
     }
 
     /// Acks by receipt text.
     fn ack(&self, py: Python<'_>, receipt: &str) -> PyResult<()> {
-        let (entry, token, offset) = self.parse(py, receipt)?;
-        self.0.ack(py, entry, token, offset)
+        self.0.ack(py, self.parse(py, receipt)?)
     }
 
     /// Gives back by receipt text.
     #[pyo3(signature = (receipt, delay = 0.0))]
     fn nack(&self, py: Python<'_>, receipt: &str, delay: f64) -> PyResult<()> {
-        let (entry, token, offset) = self.parse(py, receipt)?;
-        self.0.nack(py, entry, token, offset, delay)
+        self.0.nack(py, self.parse(py, receipt)?, delay)
     }
 
     /// Extends by receipt text.
     fn extend(&self, py: Python<'_>, receipt: &str, seconds: f64) -> PyResult<()> {
-        let (entry, token, offset) = self.parse(py, receipt)?;
-        self.0.extend(py, entry, token, offset, seconds)
+        self.0.extend(py, self.parse(py, receipt)?, seconds)
     }
 
     /// Forgets what is out and reads on at `offset`, which must be a message's or the tail.
@@ -609,7 +604,7 @@ impl PyGroup {
 }
 
 impl PyGroup {
-    fn parse(&self, py: Python<'_>, text: &str) -> PyResult<(u32, u64, u64)> {
+    fn parse(&self, py: Python<'_>, text: &str) -> PyResult<Lease> {
         Receipt::parse(text)
             .ok_or_else(|| errors::error(py, "ReceiptError", ("this is no receipt of penstock's",)))
     }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::prelude::*;
 
 use crate::bytes::checksum::{crc32c_seeded, crc32c_words};
+use crate::bytes::places::places;
 use crate::bytes::words;
 use crate::errors::located_file;
 use crate::files::region;
@@ -27,10 +28,29 @@ const MAX_BYTES: usize = 1 << 30;
 const GROW_BYTES: u64 = 256 << 10;
 /// A journal smaller than this is never rewritten.
 pub const SMALL_BYTES: u64 = 8 << 20;
-/// `penstock.disk.groups` declares the three lengths of a record.
+/// A record has one of three lengths.
 const SHORT_BYTES: usize = 24;
 const USUAL_BYTES: usize = 64;
 const LONG_BYTES: usize = 80;
+places! {
+    /// Fields of a record. Shorter ones end after `NEXT` or `RECEIVES`.
+    pub mod field {
+        CHECK = 0,
+        KIND = 4,
+        STATE = 5,
+        SIZE = 6,
+        OFFSET = 8,
+        NEXT = 16,
+        TOKEN = 24,
+        WALL_NS = 32,
+        DEADLINE = 40,
+        TIMEOUT = 48,
+        OWNER = 56,
+        RECEIVES = 60,
+        FRAME = 64,
+        KEY = 72,
+    }
+}
 /// No journal has such a number: one a nanosecond for years.
 const MAX_NAME: u64 = 1 << 60;
 const SPARE: &str = "spare";
@@ -112,15 +132,15 @@ struct Read {
 impl Read {
     /// The record at the start of `bytes`.
     fn decode(journal: u64, bytes: &[u8]) -> Option<Self> {
-        let size = usize::from(words::u16_le(bytes, 6)?);
+        let size = usize::from(words::u16_le(bytes, field::SIZE)?);
         if ![SHORT_BYTES, USUAL_BYTES, LONG_BYTES].contains(&size) {
             return None;
         }
         let bytes = bytes.get(..size)?;
-        if words::u32_le(bytes, 0)? != check(journal, bytes) {
+        if words::u32_le(bytes, field::CHECK)? != check(journal, bytes) {
             return None;
         }
-        let kind = match bytes.get(4)? {
+        let kind = match bytes.get(field::KIND)? {
             1 => Kind::Enter,
             2 => Kind::Lease,
             3 => Kind::Ready,
@@ -131,19 +151,25 @@ impl Read {
             _ => return None,
         };
         let wide = |at| words::u64_le(bytes, at).unwrap_or(0);
-        let offset = wide(8);
+        let offset = wide(field::OFFSET);
         let entry = Entry {
             offset,
-            frame: words::u64_le(bytes, 64).unwrap_or(offset),
-            deadline: wide(40).cast_signed(),
-            timeout: wide(48).cast_signed(),
-            token: wide(24),
-            key: wide(72),
-            state: State::of(u32::from(*bytes.get(5)?)),
-            receives: words::u32_le(bytes, 60).unwrap_or(0),
-            owner: words::u32_le(bytes, 56).unwrap_or(NONE),
+            frame: words::u64_le(bytes, field::FRAME).unwrap_or(offset),
+            deadline: wide(field::DEADLINE).cast_signed(),
+            timeout: wide(field::TIMEOUT).cast_signed(),
+            token: wide(field::TOKEN),
+            key: wide(field::KEY),
+            state: State::of(u32::from(*bytes.get(field::STATE)?)),
+            receives: words::u32_le(bytes, field::RECEIVES).unwrap_or(0),
+            owner: words::u32_le(bytes, field::OWNER).unwrap_or(NONE),
         };
-        Some(Self { kind, entry, next: wide(16), wall_ns: wide(32).cast_signed(), size })
+        Some(Self {
+            kind,
+            entry,
+            next: wide(field::NEXT),
+            wall_ns: wide(field::WALL_NS).cast_signed(),
+            size,
+        })
     }
 }
 

@@ -10,9 +10,6 @@ mod face;
 mod idle;
 pub mod journal;
 mod opening;
-mod quick;
-pub mod reader;
-pub mod receipt;
 mod settling;
 mod syncing;
 pub mod table;
@@ -24,17 +21,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use pyo3::prelude::*;
 
 pub use face::PyGroup;
-pub use receipt::Receipt;
 
 use crate::clock::Clock;
 use crate::errors;
-use crate::formats::frame::Publish;
+use crate::formats::mirror::{Change, Mirror};
+use crate::read::reader::Reader;
+use crate::segment::publish::Publish;
 use crate::shared::control::{Control, Locks};
 use crate::shared::gate;
 use crate::shared::lock::Got;
 use crate::sys::futex;
 use journal::{Journal, Kind, Record, Replay};
-use reader::Reader;
 use table::{Entry, NEVER, NONE, State, Table, at};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PENSTGRP");
@@ -43,26 +40,13 @@ const MAGIC: u64 = u64::from_le_bytes(*b"PENSTGRP");
 const LOOK_FOR_DEAD_NS: u64 = 200_000_000;
 const SLEEP_FOR_DEAD_NS: i64 = 250_000_000;
 /// The group hands nothing out. Not one bit: one that flips must not stop everyone.
-const PAUSED: u32 = 0xA5A5;
+pub const PAUSED: u32 = 0xA5A5;
 /// The group was deleted or renamed: every handle on it is done.
-const GONE: u32 = 0xA5A5 << 16;
+pub const GONE: u32 = 0xA5A5 << 16;
 /// In a record of the journal that is about no message: only `next` counts.
 const NO_OFFSET: u64 = u64::MAX;
 /// A table that says that more leases were given than are in the journal by this is damaged.
 const MAX_UNSEEN_TOKENS: u64 = 1 << 32;
-
-/// Where a format keeps a group's progress itself (`.rdx`, `state.dat`, `consumer.offset`).
-pub trait Mirror: Send + Sync {
-    /// Everything below `cursor` is done; reading goes on at `next`.
-    fn store(&self, cursor: u64, next: u64) -> std::io::Result<()>;
-
-    /// Something happened to a message, for formats that keep leases themselves.
-    fn note(&self, _kind: Kind, _entry: &Entry, _wall_ns: i64) {}
-}
-
-/// A mirror, as Python hands it around.
-#[pyclass(frozen, module = "penstock._core", name = "Mirror")]
-pub struct PyMirror(pub Arc<dyn Mirror>);
 
 /// What may be changed while the group is open.
 pub struct Settings {
@@ -351,7 +335,12 @@ impl Group {
         self.table.set_wide(at::JOURNALED_NEXT, next);
         self.ask_for_sync();
         if let Some(mirror) = &self.mirror {
-            mirror.note(kind, entry, wall);
+            let (offset, receives) = (entry.offset, entry.receives);
+            mirror.note(match kind {
+                Kind::Seek => Change::Moved,
+                Kind::Done => Change::Done(offset),
+                _ => Change::Open { offset, receives, wall_ns: wall },
+            });
         }
         Ok(())
     }
@@ -488,6 +477,26 @@ impl Group {
         let attention = self.table.attention();
         let look = if self.table.small(at::LEASED) > 0 { now + SLEEP_FOR_DEAD_NS } else { NEVER };
         attention.min(look)
+    }
+
+    /// A very short spin: most waits between busy processes end within it. True: look again.
+    fn pause_briefly(&self, limit: u64) -> bool {
+        let spin = self.settings.spin_ns.load(Ordering::Relaxed);
+        if spin == 0 || self.clock().is_manual() {
+            return false;
+        }
+        let start = self.clock().boot();
+        loop {
+            for _ in 0..32 {
+                std::hint::spin_loop();
+            }
+            if self.control.tail() != limit {
+                return true;
+            }
+            if self.clock().boot() - start > spin {
+                return false;
+            }
+        }
     }
 
     /// Sleeps until something may be there, unless that is so since `seen` and `limit_seen`.

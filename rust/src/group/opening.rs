@@ -1,12 +1,14 @@
 //! Opening a group: what an opener finds is believed as far as somebody vouches for it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
 
-use super::table::{Table, at};
+use super::journal::{Journal, Kind, Record};
+use super::table::{Entry, NONE, Table, at};
 use super::{Group, MAGIC};
 use crate::bytes::checksum::key_hash;
 use crate::errors;
@@ -33,6 +35,26 @@ pub fn is_alone(shared: &Shared, table: &Table) -> std::io::Result<bool> {
     let number = region::inode(table.map().file())?;
     let is_ours = OPEN.lock().unwrap_or_else(|e| e.into_inner()).contains_key(&number);
     Ok(!is_ours && shared.control.life().is_alone()?)
+}
+
+/// The journal of a new group, which reads from `start` on, after the `(offset, receives)` in
+/// `entered`.
+pub fn first_journal(
+    folder: &Path,
+    start: u64,
+    entered: &[(u64, u32)],
+    wall_ns: i64,
+) -> std::io::Result<Journal> {
+    let entry_of = |(offset, receives): &(u64, u32)| Entry {
+        receives: *receives,
+        ..Entry::read(*offset, *offset, NONE)
+    };
+    let entered: Vec<Entry> = entered.iter().map(entry_of).collect();
+    let first = Record { kind: Kind::Seek, entry: &Entry::NONE, next: start };
+    let entered = entered.iter().map(|entry| Record { kind: Kind::Enter, entry, next: start });
+    let records: Vec<_> =
+        std::iter::once(first).chain(entered).map(|record| (record, wall_ns)).collect();
+    Ok(Journal::begin(folder, 1, &records, None)?.0)
 }
 
 impl Group {

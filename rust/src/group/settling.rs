@@ -5,8 +5,9 @@ use pyo3::prelude::*;
 use super::Group;
 use super::journal::Kind;
 use super::table::{Entry, NONE, State, at};
-use crate::append::seconds_to_ns;
+use crate::clock::seconds_to_ns;
 use crate::errors;
+use crate::message::{Lease, Leases};
 
 /// The wrong receipt, or one whose lease has ended.
 enum Refusal {
@@ -24,26 +25,17 @@ impl Group {
     /// Where the lease is that a receipt names, if it still runs. A table made anew from the
     /// journal has its entries elsewhere: the place in the receipt is only a guess.
     #[inline(always)]
-    fn leased(&self, guess: u32, token: u64, offset: u64) -> Result<u32, Refusal> {
+    fn leased(&self, lease: Lease) -> Result<u32, Refusal> {
+        let Lease { entry, token, offset } = lease;
         let is_it = |place: &u32| self.table.is_lease(*place, token, offset);
-        let found = Some(guess).filter(is_it).or_else(|| self.table.find(offset).filter(is_it));
+        let found = Some(entry).filter(is_it).or_else(|| self.table.find(offset).filter(is_it));
         found.filter(|_| !self.is_gone()).ok_or(Refusal::Stale)
     }
 
     /// The same, and everything about it.
-    fn lease(&self, guess: u32, token: u64, offset: u64) -> Result<(u32, Entry), Refusal> {
-        let place = self.leased(guess, token, offset)?;
+    fn lease(&self, lease: Lease) -> Result<(u32, Entry), Refusal> {
+        let place = self.leased(lease)?;
         Ok((place, self.table.entry(place).ok_or(Refusal::Stale)?))
-    }
-
-    /// Whether the lease that a receipt proves still runs. Without the lock a yes may be out of
-    /// date, and a no may come from a table that is being made anew.
-    pub fn is_leased(&self, py: Python<'_>, entry: u32, token: u64, offset: u64) -> PyResult<bool> {
-        if self.table.is_lease(entry, token, offset) {
-            return Ok(true);
-        }
-        let _held = self.take(py)?;
-        Ok(self.leased(entry, token, offset).is_ok())
     }
 
     #[cold]
@@ -58,8 +50,8 @@ impl Group {
 
     /// True: another consumer may wait for this, for the key or for room in the window.
     #[inline(always)]
-    fn ack_locked(&self, entry: u32, token: u64, offset: u64) -> Result<bool, Refusal> {
-        let entry = self.leased(entry, token, offset)?;
+    fn ack_locked(&self, lease: Lease) -> Result<bool, Refusal> {
+        let (entry, offset) = (self.leased(lease)?, lease.offset);
         let was_full = self.is_window_full();
         // Only a waiting message with the same key needs the time.
         let now = if self.table.key(entry) == 0 { 0 } else { self.clock().boot() };
@@ -70,43 +62,6 @@ impl Group {
         self.mirror()?;
         self.checkpoint_if_long()?;
         Ok(freed || was_full)
-    }
-
-    /// The message is done.
-    pub fn ack(&self, py: Python<'_>, entry: u32, token: u64, offset: u64) -> PyResult<()> {
-        let held = self.take(py)?;
-        let outcome = self.ack_locked(entry, token, offset);
-        let end = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
-        drop(held);
-        match outcome {
-            Ok(is_awaited) => {
-                self.control.progressed(self.cursor());
-                if is_awaited {
-                    self.control.signal();
-                }
-                if self.is_always { self.sync_journal(py, end) } else { Ok(()) }
-            }
-            Err(refusal) => self.answer(py, Err(refusal)),
-        }
-    }
-
-    /// Back to the queue, now or after `delay_s`.
-    pub fn nack(
-        &self,
-        py: Python<'_>,
-        entry: u32,
-        token: u64,
-        offset: u64,
-        delay_s: f64,
-    ) -> PyResult<()> {
-        let delay = seconds_to_ns(delay_s)?;
-        let held = self.take(py)?;
-        let outcome = self
-            .lease(entry, token, offset)
-            .and_then(|(entry, found)| Ok(self.release(entry, found, delay)?));
-        drop(held);
-        self.control.signal();
-        self.answer(py, outcome)
     }
 
     /// Ends a lease: ready now, or later. Under the lock.
@@ -129,19 +84,40 @@ impl Group {
         }
         Ok(())
     }
+}
 
-    /// The lease runs for `seconds` from now.
-    pub fn extend(
-        &self,
-        py: Python<'_>,
-        entry: u32,
-        token: u64,
-        offset: u64,
-        seconds: f64,
-    ) -> PyResult<()> {
+impl Leases for Group {
+    fn ack(&self, py: Python<'_>, lease: Lease) -> PyResult<()> {
+        let held = self.take(py)?;
+        let outcome = self.ack_locked(lease);
+        let end = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
+        drop(held);
+        match outcome {
+            Ok(is_awaited) => {
+                self.control.progressed(self.cursor());
+                if is_awaited {
+                    self.control.signal();
+                }
+                if self.is_always { self.sync_journal(py, end) } else { Ok(()) }
+            }
+            Err(refusal) => self.answer(py, Err(refusal)),
+        }
+    }
+
+    fn nack(&self, py: Python<'_>, lease: Lease, delay_s: f64) -> PyResult<()> {
+        let delay = seconds_to_ns(delay_s)?;
+        let held = self.take(py)?;
+        let outcome =
+            self.lease(lease).and_then(|(entry, found)| Ok(self.release(entry, found, delay)?));
+        drop(held);
+        self.control.signal();
+        self.answer(py, outcome)
+    }
+
+    fn extend(&self, py: Python<'_>, lease: Lease, seconds: f64) -> PyResult<()> {
         let timeout = seconds_to_ns(seconds)?;
         let held = self.take(py)?;
-        let outcome = self.lease(entry, token, offset).and_then(|(entry, mut found)| {
+        let outcome = self.lease(lease).and_then(|(entry, mut found)| {
             let now = self.clock().boot();
             (found.deadline, found.timeout) = (now.saturating_add(timeout), timeout);
             self.write(Kind::Extend, &found, now)?;
@@ -150,5 +126,13 @@ impl Group {
         });
         drop(held);
         self.answer(py, outcome)
+    }
+
+    fn is_leased(&self, py: Python<'_>, lease: Lease) -> PyResult<bool> {
+        if self.table.is_lease(lease.entry, lease.token, lease.offset) {
+            return Ok(true);
+        }
+        let _held = self.take(py)?;
+        Ok(self.leased(lease).is_ok())
     }
 }

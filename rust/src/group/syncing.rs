@@ -12,10 +12,7 @@ use crate::shared::protocol;
 
 impl Group {
     /// At `always`, a get that is its own ack returns after its sync.
-    pub(super) fn sync_if_acked(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_lease || !self.is_always {
-            return Ok(());
-        }
+    pub(super) fn sync_acked(&self, py: Python<'_>) -> PyResult<()> {
         self.sync_journal(py, (self.table.wide(at::JOURNAL_NAME), u64::MAX))
     }
 

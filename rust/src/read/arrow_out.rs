@@ -14,9 +14,10 @@ use pyo3::types::PyCapsule;
 
 use crate::bytes::headers;
 use crate::errors;
-use crate::formats::frame::{NO_NUMBER, NO_TIME};
-use crate::read::scan::{Row, Scan};
+use crate::read::reader::Reader;
+use crate::read::scan::Scan;
 use crate::segment::Segment;
+use crate::segment::frame::{FrameView, NO_NUMBER, NO_TIME};
 use crate::sys::{memory, sigbus};
 
 const BATCH_BYTES: usize = 2 << 20;
@@ -94,6 +95,15 @@ fn field(name: &str, kind: Column) -> Field {
     Field::new(name, data_type, kind != Column::Offset)
 }
 
+/// One message in the segment where the scan stands.
+struct Row<'a> {
+    offset: u64,
+    frame: u64,
+    view: &'a FrameView,
+    /// What the view's spans are into.
+    bytes: &'a [u8],
+}
+
 #[allow(clippy::large_enum_variant, reason = "a handful per scan, never moved in a loop")]
 enum Builder {
     Int(Int64Builder),
@@ -133,14 +143,8 @@ impl Builder {
     }
 
     #[inline]
-    fn push(
-        &mut self,
-        kind: Column,
-        segment: &Segment,
-        row: &Row,
-        bytes: &[u8],
-    ) -> Result<(), ArrowError> {
-        let view = &row.view;
+    fn push(&mut self, kind: Column, segment: &Segment, row: &Row<'_>) -> Result<(), ArrowError> {
+        let Row { view, bytes, .. } = *row;
         let time = Some(view.timestamp_ns).filter(|time| *time != NO_TIME);
         match self {
             Self::Int(ints) => ints.append_option(match kind {
@@ -229,18 +233,20 @@ impl Batches {
             let scan = self.scan.get();
             let filled = py.detach(|| {
                 let mut place = scan.place.lock().unwrap_or_else(|e| e.into_inner());
-                let mut row = Row::default();
                 while rows < BATCH_ROWS && bytes < BATCH_BYTES {
-                    if let Err(halt) = place.next(&mut row) {
-                        return Ok(Some(halt));
-                    }
-                    let Some(segment) = &place.segment else { continue };
-                    let source = row.bytes(segment);
+                    let (offset, frame) = match place.next() {
+                        Ok(found) => found,
+                        Err(halt) => return Ok(Some(halt)),
+                    };
+                    let Reader { segment: Some(segment), view, .. } = &place.reader else {
+                        continue;
+                    };
+                    let row = Row { offset, frame, view, bytes: segment.bytes_of(frame, view) };
                     for (builder, kind) in builders.iter_mut().zip(kinds) {
-                        builder.push(*kind, segment, &row, source)?;
+                        builder.push(*kind, segment, &row)?;
                     }
                     rows += 1;
-                    bytes += row.view.body.len as usize + 32;
+                    bytes += view.body.len as usize + 32;
                 }
                 Ok::<_, ArrowError>(None)
             });

@@ -1,10 +1,11 @@
-//! Walking a segment frame by frame: what recovery, verification and sealing are made of.
+//! Walks with their verdict, for Python: what recovery, verification and sealing are made of.
 
 use std::collections::BTreeSet;
 
 use pyo3::prelude::*;
 
-use crate::formats::frame::{Fault, NO_NUMBER, NO_TIME, Step};
+use crate::segment::frame::{Fault, FrameView, NO_NUMBER, NO_TIME};
+use crate::segment::walk::{Care, Met, Walk, frame_around, look};
 use crate::segment::{PySegment, Segment};
 
 /// Tags remembered at most.
@@ -12,6 +13,7 @@ const MAX_TAGS: usize = 256;
 
 /// What a walk saw.
 #[pyclass(frozen, get_all, module = "penstock._core")]
+#[derive(Default)]
 pub struct Walked {
     /// Whole frames.
     frames: u64,
@@ -48,14 +50,14 @@ pub struct Walked {
     stop: &'static str,
 }
 
-struct Walker<'a> {
+struct Notes<'a> {
     segment: &'a Segment,
     seen: Walked,
     tags: BTreeSet<Vec<u8>>,
 }
 
-impl Walker<'_> {
-    fn frame(&mut self, offset: u64, limit: u64, view: &crate::formats::frame::FrameView) {
+impl Notes<'_> {
+    fn frame(&mut self, offset: u64, limit: u64, view: &FrameView) {
         let seen = &mut self.seen;
         let bytes = self.segment.frame_bytes(offset, view.size);
         let mut count = u64::from(view.count);
@@ -95,6 +97,12 @@ impl Walker<'_> {
         }
     }
 
+    /// Nothing to read up to `next`, and nothing missing.
+    fn gap(&mut self, next: u64) {
+        self.seen.end = next;
+        (self.seen.put_end, self.seen.put_number) = (next, self.seen.next_number);
+    }
+
     fn fault(&mut self, offset: u64, fault: Fault, skipped: u64) {
         self.seen.bad.push((offset, offset + skipped));
         self.seen.faults.push((fault.at, fault.found, fault.expected, skipped));
@@ -119,86 +127,44 @@ fn note_tag(tags: &mut BTreeSet<Vec<u8>>, seen: &mut Walked, tag: &[u8]) {
     }
 }
 
-fn walk_segment(
-    segment: &Segment,
-    start: u64,
-    limit: u64,
+/// What to look for besides frames.
+#[derive(Clone, Copy)]
+struct Demands {
     past_damage: bool,
-    unseal_check: bool,
-    is_covered: bool,
-) -> Walked {
-    let seen = Walked {
-        frames: 0,
-        messages: 0,
-        unchecked: 0,
-        end: start,
-        put_end: start,
-        put_number: None,
-        first_number: None,
-        next_number: None,
-        first_ns: None,
-        last_ns: None,
-        checksum: 0,
-        tags: Vec::new(),
-        more_tags: false,
-        faults: Vec::new(),
-        bad: Vec::new(),
-        stop: "",
-    };
-    let mut walker = Walker { segment, seen, tags: BTreeSet::new() };
-    let mut offset = start;
-    let mut plain = crate::formats::frame::FrameView::default();
-    while offset < limit {
-        if !is_covered && segment.find_plain(offset, limit, &mut plain) {
-            walker.frame(offset, limit, &plain);
-            offset += plain.size as u64;
-            continue;
-        }
-        let step = segment.step(offset, limit, true);
-        if offset < segment.first() {
-            offset = segment.first(); // A ring's head went past it while it was read.
-            continue;
-        }
-        let (fault, stop) = match step {
-            Step::Frame(_) if is_covered && !segment.is_checked(offset) => break,
-            Step::Frame(view) => {
-                let broken = (unseal_check && view.sealed)
-                    .then(|| segment.unseal(offset, limit, &view).err())
-                    .flatten();
-                if let Some(fault) = broken {
-                    walker.fault(offset, fault, view.size as u64);
+    unseal: bool,
+    covered: bool,
+}
+
+fn walk_segment(segment: &Segment, start: u64, limit: u64, demands: Demands) -> Walked {
+    let seen = Walked { end: start, put_end: start, ..Walked::default() };
+    let mut notes = Notes { segment, seen, tags: BTreeSet::new() };
+    let mut walk = Walk::new(segment, start, limit, Care::Checksums);
+    while let Some((offset, met)) = walk.next() {
+        match met {
+            Met::Frame if demands.covered && !segment.is_checked(offset) => break,
+            Met::Frame => {
+                if demands.unseal
+                    && let Err(fault) = walk.messages(offset)
+                {
+                    notes.fault(offset, fault, walk.view.size as u64);
                 }
-                walker.frame(offset, limit, &view);
-                offset += view.size as u64;
-                continue;
+                notes.frame(offset, limit, &walk.view);
             }
-            Step::Hole(next) => {
-                offset = next;
-                walker.seen.end = next.min(limit);
-                (walker.seen.put_end, walker.seen.put_number) =
-                    (walker.seen.end, walker.seen.next_number);
-                continue;
-            }
-            Step::End => (Fault::new(segment.position(offset), "an end", "a frame"), "end"),
-            Step::CutShort(fault) => (fault, "cut"),
-            Step::Bad(fault) => (fault, "bad"),
-        };
-        let next = if past_damage { segment.resync(offset, limit) } else { None };
-        match next {
-            Some(next) => {
-                walker.fault(offset, fault, next - offset);
-                offset = next;
-            }
-            None => {
-                walker.seen.stop = stop;
-                walker.fault(offset, fault, limit - offset);
-                break;
+            Met::Gap(next) => notes.gap(next.min(limit)),
+            Met::Damage(fault, stop) => {
+                let is_passed = demands.past_damage && walk.pass_damage();
+                let next = if is_passed { walk.at } else { limit };
+                notes.fault(offset, fault, next - offset);
+                if !is_passed {
+                    notes.seen.stop = stop;
+                    break;
+                }
             }
         }
     }
-    walker.seen.tags =
-        walker.tags.iter().map(|tag| String::from_utf8_lossy(tag).into_owned()).collect();
-    walker.seen
+    notes.seen.tags =
+        notes.tags.iter().map(|tag| String::from_utf8_lossy(tag).into_owned()).collect();
+    notes.seen
 }
 
 /// Walks the frames of `[start, limit)` with their checksums. With `past_damage` it goes on
@@ -215,7 +181,8 @@ pub fn walk(
     unseal: bool,
     covered: bool,
 ) -> Walked {
-    py.detach(|| walk_segment(&segment.0, start, limit, past_damage, unseal, covered))
+    let demands = Demands { past_damage, unseal, covered };
+    py.detach(|| walk_segment(&segment.0, start, limit, demands))
 }
 
 /// The offset of the first frame at or after `start` for which `number` or time is reached:
@@ -231,33 +198,21 @@ pub fn find_frame(
     timestamp_ns: Option<i64>,
 ) -> (u64, bool) {
     py.detach(|| {
-        let segment = &*segment.0;
-        let mut offset = start;
-        while offset < limit {
-            let view = match segment.step(offset, limit, false) {
-                Step::Frame(view) => view,
-                Step::Hole(next) => {
-                    offset = next;
-                    continue;
-                }
-                _ => break,
+        let mut walk = Walk::new(&segment.0, start, limit, Care::Fields);
+        let is_there = |message: &FrameView| {
+            number.is_some_and(|wanted| message.number >= wanted)
+                || timestamp_ns.is_some_and(|wanted| message.timestamp_ns >= wanted)
+        };
+        while let Some(offset) = walk.next_frame() {
+            let index = match walk.view.sealed {
+                true => walk.messages(offset).ok().and_then(|all| all.iter().position(is_there)),
+                false => is_there(&walk.view).then_some(0),
             };
-            let inner = if view.sealed {
-                segment.unseal(offset, limit, &view).unwrap_or_default()
-            } else {
-                Vec::new()
-            };
-            let messages = if inner.is_empty() { std::slice::from_ref(&view) } else { &inner };
-            for (index, message) in (0u64..).zip(messages) {
-                let is_there = number.is_some_and(|wanted| message.number >= wanted)
-                    || timestamp_ns.is_some_and(|wanted| message.timestamp_ns >= wanted);
-                if is_there {
-                    return (offset + index, true);
-                }
+            if let Some(index) = index {
+                return (offset + index as u64, true);
             }
-            offset += view.size as u64;
         }
-        (offset, false)
+        (walk.at, false)
     })
 }
 
@@ -272,13 +227,12 @@ pub fn frame_cuts(
     every: u64,
 ) -> Vec<u64> {
     py.detach(|| {
-        let (mut offset, mut last, mut cuts) = (start, start, Vec::new());
-        while offset < limit {
-            let Step::Frame(view) = segment.0.step(offset, limit, false) else { break };
-            offset += view.size as u64;
-            if offset - last >= every.max(1) && offset < limit {
-                cuts.push(offset);
-                last = offset;
+        let mut walk = Walk::new(&segment.0, start, limit, Care::Sizes);
+        let (mut last, mut cuts) = (start, Vec::new());
+        while walk.next_frame().is_some() {
+            if walk.at - last >= every.max(1) && walk.at < limit {
+                cuts.push(walk.at);
+                last = walk.at;
             }
         }
         cuts
@@ -289,9 +243,9 @@ pub fn frame_cuts(
 /// a compressed one.
 #[pyfunction]
 pub fn frame_start(py: Python<'_>, segment: &PySegment, offset: u64, limit: u64) -> u64 {
-    py.detach(|| match segment.0.step(offset, limit, true) {
-        Step::Frame(_) => offset,
-        _ => segment.0.frame_around(offset, limit).map_or(offset, |(frame, _)| frame),
+    py.detach(|| match look(&segment.0, offset, limit, &mut FrameView::default()) {
+        Met::Frame => offset,
+        _ => frame_around(&segment.0, offset, limit).map_or(offset, |(frame, _)| frame),
     })
 }
 
@@ -308,29 +262,24 @@ pub fn skip_frames(
     bytes: u64,
 ) -> (u64, u64) {
     py.detach(|| {
-        let (mut offset, mut seen) = (start, 0u64);
-        while offset < limit {
-            let Step::Frame(view) = segment.0.step(offset, limit, false) else {
-                return (limit, seen);
-            };
-            let count = match view.sealed {
+        let mut walk = Walk::new(&segment.0, start, limit, Care::Fields);
+        let mut seen = 0u64;
+        while let Some((offset, met)) = walk.next() {
+            let Met::Frame = met else { return (limit, seen) };
+            let count = match walk.view.sealed {
                 // An encrypted frame may not say how many it holds.
-                true => {
-                    segment.0.unseal(offset, limit, &view).map_or(1, |inner| inner.len() as u64)
-                }
-                false => u64::from(view.count),
+                true => walk.messages(offset).map_or(1, |inner| inner.len() as u64),
+                false => u64::from(walk.view.count),
             };
-            let next = offset + view.size as u64;
-            if offset > start && (seen + count > rows || next - start > bytes) {
-                break;
+            if offset > start && (seen + count > rows || walk.at - start > bytes) {
+                return (offset, seen);
             }
             seen += count;
-            offset = next;
             if seen >= rows {
                 break;
             }
         }
-        (offset, seen)
+        (walk.at, seen)
     })
 }
 
@@ -338,21 +287,17 @@ pub fn skip_frames(
 #[pyfunction]
 pub fn is_boundary(py: Python<'_>, segment: &PySegment, offset: u64, limit: u64) -> bool {
     py.detach(|| {
-        let segment = &*segment.0;
-        let mut at = segment.first();
-        while at < offset {
-            let Some(size) = segment.size_at(at, limit) else { return false };
-            let next = at + size as u64;
-            if offset < next {
-                let Step::Frame(view) = segment.step(at, limit, false) else { return false };
-                return view.sealed
-                    && segment
-                        .unseal(at, limit, &view)
-                        .is_ok_and(|inner| offset - at < inner.len() as u64);
+        let mut walk = Walk::new(&segment.0, segment.0.first(), limit, Care::Sizes);
+        while walk.at < offset {
+            let Some(frame) = walk.next_frame() else { return false };
+            if offset < walk.at {
+                let mut inside = Walk::new(&segment.0, frame, limit, Care::Fields);
+                return inside.next_frame() == Some(frame)
+                    && inside.view.sealed
+                    && inside.messages(frame).is_ok_and(|all| offset - frame < all.len() as u64);
             }
-            at = next;
         }
-        at == offset
+        walk.at == offset
     })
 }
 
@@ -363,25 +308,21 @@ const FRAMES_TRIED: usize = 16;
 /// no frame to try.
 #[pyfunction]
 pub fn opens_frames(py: Python<'_>, segment: &PySegment, limit: u64) -> Option<bool> {
-    let segment = &segment.0;
     py.detach(|| {
-        let (mut offset, mut tried) = (segment.first(), 0);
-        while offset < limit && tried < FRAMES_TRIED {
-            offset = match segment.step(offset, limit, true) {
-                Step::Frame(view) => {
-                    tried += 1;
-                    if segment.unseal(offset, limit, &view).is_ok() {
-                        return Some(true);
-                    }
-                    offset + view.size as u64
+        let mut walk = Walk::new(&segment.0, segment.0.first(), limit, Care::Checksums);
+        let mut tried = 0;
+        while let Some((offset, met)) = walk.next() {
+            match met {
+                Met::Frame if segment.0.unseal(offset, limit, &walk.view).is_ok() => {
+                    return Some(true);
                 }
-                Step::Hole(next) => next,
-                Step::End => break,
-                Step::Bad(_) | Step::CutShort(_) => match segment.resync(offset, limit) {
-                    Some(next) => next,
-                    None => break,
-                },
-            };
+                Met::Frame if tried + 1 == FRAMES_TRIED => return Some(false),
+                Met::Frame => tried += 1,
+                Met::Gap(_) => {}
+                Met::Damage(_, "end") => break,
+                Met::Damage(..) if walk.pass_damage() => {}
+                Met::Damage(..) => break,
+            }
         }
         (tried > 0).then_some(false)
     })

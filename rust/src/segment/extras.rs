@@ -16,20 +16,29 @@ use std::path::Path;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::bytes::places::places;
 use crate::bytes::words;
 use crate::files::region;
-use crate::formats::frame::{Draft, FrameView, Frames, NO_NUMBER, NO_TIME, Place, Span, Step};
-use crate::formats::penstock::PenstockFrames;
-use crate::segment::sides::{self, Opened};
+use crate::segment::frame::{Draft, FrameView, Frames, NO_NUMBER, NO_TIME, Place, Span, Step};
+use crate::segment::own::PenstockFrames;
+use crate::segment::side_file::{self, Opened};
 use crate::sys::mapping::Growing;
 use crate::sys::memory;
 
 const FRAMES: PenstockFrames =
     PenstockFrames { cipher: None, is_encrypted: false, compress: false };
 const MAGIC: &[u8; 8] = b"PENSTEXT";
-const GENERATION_AT: usize = 12;
-const END_AT: usize = 24;
-const NEXT_AT: usize = 32;
+places! {
+    /// Words of the header.
+    pub mod header {
+        MAGIC = 0,
+        VERSION = 8,
+        GENERATION = 12,
+        BASE = 16,
+        END = 24,
+        NEXT = 32,
+    }
+}
 const HEADER_BYTES: usize = 64;
 const GROW_BYTES: u64 = 64 << 10;
 const MILLISECOND: i64 = 1_000_000;
@@ -59,7 +68,7 @@ impl Extras {
         make: bool,
     ) -> std::io::Result<Option<Self>> {
         let Some(Opened { map, allocated, is_ours }) =
-            sides::open_side(path, (MAGIC, base), writable, make)?
+            side_file::open_side(path, (MAGIC, base), writable, make)?
         else {
             return Ok(None);
         };
@@ -74,7 +83,7 @@ impl Extras {
     /// Bytes in use; 0 or 64: no record.
     #[inline]
     fn end(&self) -> usize {
-        words::size(self.map.first().word64(END_AT).load(Ordering::Acquire))
+        words::size(self.map.first().word64(header::END).load(Ordering::Acquire))
     }
 
     /// Whether there is nothing to look for.
@@ -95,7 +104,7 @@ impl Extras {
 
     fn read_on(&self, end: usize) {
         let mut index = self.index.write().unwrap_or_else(|e| e.into_inner());
-        let generation = self.map.first().word32(GENERATION_AT).load(Ordering::Acquire);
+        let generation = self.map.first().word32(header::GENERATION).load(Ordering::Acquire);
         if index.generation != generation || index.read_end < HEADER_BYTES {
             *index = Index { generation, read_end: HEADER_BYTES, records: Vec::new() };
         }
@@ -114,7 +123,7 @@ impl Extras {
         if end <= HEADER_BYTES {
             return None;
         }
-        let generation = self.map.first().word32(GENERATION_AT).load(Ordering::Acquire);
+        let generation = self.map.first().word32(header::GENERATION).load(Ordering::Acquire);
         let is_known = |index: &Index| index.generation == generation && index.read_end >= end;
         if !is_known(&self.index.read().unwrap_or_else(|e| e.into_inner())) {
             self.read_on(end);
@@ -157,7 +166,7 @@ impl Extras {
     /// Whether no record is of an append at or above `tail`, which never happened.
     #[inline]
     pub fn is_settled(&self, tail: u64) -> bool {
-        self.map.first().word64(NEXT_AT).load(Ordering::Relaxed) <= tail
+        self.map.first().word64(header::NEXT).load(Ordering::Relaxed) <= tail
     }
 
     /// Notes key and due time of the drafts that have one; answers whether any had. Under the
@@ -197,8 +206,8 @@ impl Extras {
         if at == start {
             return Ok(false);
         }
-        self.map.first().publish64(NEXT_AT, next);
-        self.map.first().publish64(END_AT, at as u64);
+        self.map.first().publish64(header::NEXT, next);
+        self.map.first().publish64(header::END, at as u64);
         Ok(true)
     }
 
@@ -224,11 +233,11 @@ impl Extras {
             at += view.size;
         }
         self.map.first().publish32(
-            GENERATION_AT,
-            self.map.first().word32(GENERATION_AT).load(Ordering::Relaxed).wrapping_add(1),
+            header::GENERATION,
+            self.map.first().word32(header::GENERATION).load(Ordering::Relaxed).wrapping_add(1),
         );
-        self.map.first().publish64(NEXT_AT, next);
-        self.map.first().publish64(END_AT, at as u64);
+        self.map.first().publish64(header::NEXT, next);
+        self.map.first().publish64(header::END, at as u64);
         let cleared = 8.min(len.saturating_sub(at));
         if let Ok(map) = self.map.to(at + cleared) {
             map.write_with(at, cleared, |out| out.fill(0));

@@ -13,6 +13,7 @@ use crate::errors;
 use crate::files::region;
 use crate::segment::ring::Watch;
 use crate::segment::sides::Sides;
+use crate::segment::walk::{Care, Met, Walk};
 use crate::sys::mapping::Mapping;
 use crate::sys::memory;
 
@@ -198,11 +199,25 @@ impl PySegment {
     /// and frames below `vouched` that lost their checksum get it anew.
     #[pyo3(signature = (tail, vouched=0))]
     fn recover_sides(&self, py: Python<'_>, tail: u64, vouched: u64) -> PyResult<()> {
-        Ok(py.detach(|| self.0.sides().map_or(Ok(()), |s| s.recover(&self.0, tail, vouched)))?)
+        Ok(py.detach(|| recover_sides(&self.0, tail, vouched))?)
     }
 
     /// The file of extras and the byte from which on its records do not check, if any.
     fn extras_fault(&self) -> Option<(PathBuf, usize)> {
         self.0.sides()?.extras_fault()
     }
+}
+
+fn recover_sides(segment: &Segment, tail: u64, vouched: u64) -> std::io::Result<()> {
+    let Some(sides) = segment.sides() else { return Ok(()) };
+    sides.forget(tail)?;
+    let Some(start) = sides.covered_end(tail) else { return Ok(()) };
+    let mut walk = Walk::new(segment, start, tail, Care::Fields);
+    while walk.at < vouched
+        && let Some((at, Met::Frame)) = walk.next()
+    {
+        let frame = |offset, size| segment.frame_bytes(offset, size);
+        sides.note_checksums(frame, &[walk.view.size], at)?;
+    }
+    sides.sync(false)
 }

@@ -13,14 +13,31 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::bytes::checksum::crc32c;
+use crate::bytes::places::places;
 use crate::bytes::words;
 use crate::files::region;
-use crate::formats::frame::Fault;
-use crate::segment::sides::{self, Opened};
+use crate::segment::frame::Fault;
+use crate::segment::side_file::{self, Opened};
 use crate::sys::mapping::Growing;
 
 const MAGIC: &[u8; 8] = b"PENSTCRC";
-const COUNT_AT: usize = 24;
+places! {
+    /// Words of the header.
+    pub mod header {
+        MAGIC = 0,
+        VERSION = 8,
+        BASE = 16,
+        COUNT = 24,
+    }
+}
+places! {
+    /// Words of an entry.
+    pub mod field {
+        OFFSET = 0,
+        FRAME_BYTES = 8,
+        CRC = 12,
+    }
+}
 const HEADER_BYTES: usize = 64;
 const ENTRY_BYTES: usize = 16;
 const GROW_BYTES: u64 = 64 << 10;
@@ -80,7 +97,7 @@ impl Integrity {
         make: bool,
     ) -> std::io::Result<Option<Self>> {
         let Some(Opened { map, allocated, is_ours }) =
-            sides::open_side(path, (MAGIC, base), writable, make)?
+            side_file::open_side(path, (MAGIC, base), writable, make)?
         else {
             return Ok(None);
         };
@@ -99,7 +116,7 @@ impl Integrity {
     /// Entries there are, as far as the file holds them.
     #[inline]
     fn count(&self) -> usize {
-        let count = words::size(self.map.first().word64(COUNT_AT).load(Ordering::Acquire));
+        let count = words::size(self.map.first().word64(header::COUNT).load(Ordering::Acquire));
         let needed = count.saturating_mul(ENTRY_BYTES).saturating_add(HEADER_BYTES);
         if needed as u64 <= self.allocated.load(Ordering::Relaxed) {
             return count;
@@ -112,7 +129,7 @@ impl Integrity {
         let len = self.map.file().metadata().map_or(0, |data| data.len());
         self.allocated.store(len, Ordering::Relaxed);
         let fits = words::size(len).saturating_sub(HEADER_BYTES) / ENTRY_BYTES;
-        words::size(self.map.first().word64(COUNT_AT).load(Ordering::Acquire)).min(fits)
+        words::size(self.map.first().word64(header::COUNT).load(Ordering::Acquire)).min(fits)
     }
 
     #[inline]
@@ -120,9 +137,9 @@ impl Integrity {
         let at = index.checked_mul(ENTRY_BYTES)?.checked_add(HEADER_BYTES)?;
         let raw = self.map.get(at, ENTRY_BYTES)?;
         Some(Entry {
-            offset: words::u64_le(raw, 0)?,
-            size: words::u32_le(raw, 8)?,
-            crc: words::u32_le(raw, 12)?,
+            offset: words::u64_le(raw, field::OFFSET)?,
+            size: words::u32_le(raw, field::FRAME_BYTES)?,
+            crc: words::u32_le(raw, field::CRC)?,
         })
     }
 
@@ -230,7 +247,7 @@ impl Integrity {
     }
 
     fn set_count(&self, count: usize) {
-        self.map.first().publish64(COUNT_AT, count as u64);
+        self.map.first().publish64(header::COUNT, count as u64);
     }
 
     /// Adds entries for frames that begin at or behind `tail`. Under the append lock.
@@ -252,9 +269,9 @@ impl Integrity {
         let added = entries.len();
         self.map.to(first + len)?.write_with(first, len, |out| {
             for (slot, entry) in out.chunks_exact_mut(ENTRY_BYTES).zip(entries) {
-                words::put_u64_le(slot, 0, entry.offset);
-                words::put_u32_le(slot, 8, entry.size);
-                words::put_u32_le(slot, 12, entry.crc);
+                words::put_u64_le(slot, field::OFFSET, entry.offset);
+                words::put_u32_le(slot, field::FRAME_BYTES, entry.size);
+                words::put_u32_le(slot, field::CRC, entry.crc);
             }
         });
         self.set_count(count + added);

@@ -2,10 +2,15 @@
 
 mod copy;
 pub mod extras;
+pub mod frame;
 pub mod integrity;
-pub mod place;
+pub mod own;
+pub mod publish;
 pub mod ring;
+mod side_file;
 pub mod sides;
+pub mod spot;
+pub mod walk;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,12 +21,14 @@ use std::sync::{Arc, OnceLock};
 use pyo3::prelude::*;
 
 use crate::bytes::words;
+use crate::errors;
 use crate::files::region;
-use crate::formats::frame::{Fault, FrameView, Frames, Step};
-use crate::formats::penstock::PenstockFrames;
+use crate::segment::frame::{Fault, FrameView, Frames, Step};
+use crate::segment::own::PenstockFrames;
 use crate::segment::ring::Ring;
 use crate::segment::sides::Sides;
 use crate::sys::mapping::Mapping;
+use crate::sys::view::Lender;
 
 mod face;
 
@@ -42,19 +49,6 @@ enum Backing {
 /// A codec, as Python hands it around.
 #[pyclass(frozen, module = "penstock._core", name = "Frames")]
 pub struct PyFrames(pub Arc<dyn Frames>);
-
-/// How an end is published, as Python hands it around.
-#[pyclass(frozen, module = "penstock._core", name = "Publish")]
-pub struct PyPublish(pub Arc<dyn crate::formats::frame::Publish>);
-
-#[pymethods]
-impl PyPublish {
-    /// The end as the format's own file has it; none where only we move it.
-    #[getter]
-    fn foreign_end(&self) -> Option<u64> {
-        self.0.foreign_end()
-    }
-}
 
 /// One data file, open.
 ///
@@ -162,6 +156,14 @@ impl Segment {
         &self.path
     }
 
+    /// Damage in it, for Python.
+    pub fn corrupt(&self, py: Python<'_>, fault: &Fault) -> PyErr {
+        match fault.is_ours {
+            true => errors::no_memory(py, &self.path, &fault.found),
+            false => errors::corrupt(py, &self.path, fault.at, &fault.found, &fault.expected),
+        }
+    }
+
     /// The codec.
     #[inline]
     pub fn frames(&self) -> &dyn Frames {
@@ -215,8 +217,8 @@ impl Segment {
         let (bytes, at) = self.window(offset, limit);
         let mut step = self.frames.step(bytes, at, offset, verify);
         self.in_file(&mut step);
-        if let (true, Some(sides), Step::Frame(view)) = (verify, &self.sides, &mut step)
-            && let Err(fault) = sides.judge(self, offset, view)
+        if let (true, Step::Frame(view)) = (verify, &mut step)
+            && let Err(fault) = self.judge(offset, view)
         {
             return Step::Bad(fault);
         }
@@ -233,13 +235,16 @@ impl Segment {
         let (bytes, at) = self.window(offset, limit);
         match self.plain {
             Plain::Own => PenstockFrames::find_plain(bytes, at, view),
-            _ => self.frames.find_plain(bytes, at, view) && self.is_judged(offset, view),
+            _ => self.frames.find_plain(bytes, at, view) && self.judge(offset, view).is_ok(),
         }
     }
 
+    /// Judges a frame by its checksum beside the segment, and gives it what was noted for it there.
     #[inline]
-    fn is_judged(&self, offset: u64, view: &mut FrameView) -> bool {
-        self.sides.as_ref().is_none_or(|sides| sides.judge(self, offset, view).is_ok())
+    fn judge(&self, offset: u64, view: &mut FrameView) -> Result<(), Fault> {
+        let Some(sides) = &self.sides else { return Ok(()) };
+        let frame = self.frame_bytes(offset, view.size);
+        sides.judge(frame, self.position(offset), offset, view)
     }
 
     /// Whether plain frames are here, which can be read again as they were: all but what lies
@@ -349,25 +354,13 @@ impl Segment {
         bytes.get(at..).unwrap_or_default()
     }
 
-    /// The compressed frame that `offset` lies in, found by walking the segment.
-    pub fn frame_around(&self, offset: u64, limit: u64) -> Option<(u64, FrameView)> {
-        let mut at = self.first;
-        while at < offset {
-            let view = match self.step(at, limit, false) {
-                Step::Frame(view) => view,
-                Step::Hole(next) => {
-                    at = next;
-                    continue;
-                }
-                _ => return None,
-            };
-            let next = at + view.size as u64;
-            if offset < next {
-                return (view.sealed && view.count != 1).then_some((at, view));
-            }
-            at = next;
+    /// What the spans of a view are into that was found at `offset`.
+    #[inline]
+    pub fn bytes_of<'a>(&'a self, offset: u64, view: &'a FrameView) -> &'a [u8] {
+        match &view.owned {
+            Some(owned) => owned,
+            None => self.frame_bytes(offset, view.size),
         }
-        None
     }
 
     /// Bytes that frames may take from `offset` on; in a ring what is not kept any more.
@@ -506,5 +499,11 @@ impl Segment {
             let len = words::size(to.saturating_sub(from)).min(map.len().saturating_sub(at));
             map.write_with(at, len, |bytes| bytes.fill(0));
         }
+    }
+}
+
+impl Lender for Segment {
+    fn lend(&self, offset: u64, len: usize) -> &[u8] {
+        self.frame_bytes(offset, len)
     }
 }

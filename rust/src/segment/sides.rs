@@ -8,80 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
-use crate::bytes::words;
-use crate::files::region;
-use crate::formats::frame::{Draft, Fault, FrameView, Place, Step};
-use crate::segment::Segment;
 use crate::segment::extras::Extras;
+use crate::segment::frame::{Draft, Fault, FrameView, Place};
 use crate::segment::integrity::{Cover, Entry, Integrity};
 use crate::shared::control::Control;
-use crate::sys::mapping::Growing;
 
 /// Laps that stay open.
 const OPEN_LAPS: usize = 4;
-
-const VERSION: u32 = 1;
-const HEADER_BYTES: u64 = 64;
-
-/// A file beside a segment, mapped.
-pub struct Opened {
-    /// Its bytes.
-    pub map: Growing,
-    /// Bytes the file has.
-    pub allocated: u64,
-    /// Whether its version and its magic, or its base, are those that were asked for: one that
-    /// rotted in its magic alone is still ours.
-    pub is_ours: bool,
-}
-
-/// Opens the file at `path`; a missing one is made when `make` says so, else there is none. Its
-/// header begins with the magic and has the base behind it.
-pub fn open_side(
-    path: &Path,
-    (magic, base): (&[u8; 8], u64),
-    writable: bool,
-    make: bool,
-) -> io::Result<Option<Opened>> {
-    let file = match region::open(path, writable) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
-            let file = region::open_or_create(path)?;
-            // A name that a power cut takes would take what is noted with it.
-            if let Err(error) = path.parent().map_or(Ok(()), region::sync_folder) {
-                let _ = region::unlink(path); // Whoever comes next makes it, and syncs, anew.
-                return Err(error);
-            }
-            file
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
-    };
-    if file.metadata()?.len() < HEADER_BYTES {
-        if !make {
-            return Ok(None);
-        }
-        region::allocate(&file, 4096)?;
-    }
-    let allocated = file.metadata()?.len();
-    let map = Growing::new(file, writable)?;
-    let head = map.get(0, 12).unwrap_or_default();
-    let is_blank = head.iter().all(|byte| *byte == 0);
-    if is_blank && !writable {
-        return Ok(None); // It was made, and nothing of it reached the disk.
-    }
-    let has_base = map.get(16, 8).and_then(|raw| words::u64_le(raw, 0)) == Some(base);
-    let is_named = head.get(..8) == Some(magic);
-    let is_ours = (is_named || has_base) && words::u32_le(head, 8) == Some(VERSION);
-    if is_blank || (is_ours && !is_named && writable) {
-        // Whoever else is here writes the same bytes; nobody has noted anything yet.
-        map.first().store(16, &base.to_le_bytes());
-        // With one store: half a header is no header.
-        let mut head = [0u8; 12];
-        words::put(&mut head, 0, magic);
-        words::put_u32_le(&mut head, 8, VERSION);
-        map.first().store(0, &head);
-    }
-    Ok(Some(Opened { map, allocated, is_ours: is_ours || is_blank }))
-}
 
 /// A file beside a segment.
 trait Side: Sized {
@@ -243,10 +176,15 @@ impl Sides {
 
     /// Judges a frame that was found, and gives it what was noted for it.
     #[inline]
-    pub fn judge(&self, segment: &Segment, offset: u64, view: &mut FrameView) -> Result<(), Fault> {
-        let frame = segment.frame_bytes(offset, view.size);
+    pub fn judge(
+        &self,
+        frame: &[u8],
+        position: usize,
+        offset: u64,
+        view: &mut FrameView,
+    ) -> Result<(), Fault> {
         if let Some(integrity) = self.integrity_at(offset) {
-            integrity.check(offset, segment.position(offset), frame)?;
+            integrity.check(offset, position, frame)?;
         }
         if let Some(extras) = self.extras_at(offset).filter(|extras| !extras.is_empty()) {
             extras.apply(offset, frame, view);
@@ -305,9 +243,15 @@ impl Sides {
         Ok(())
     }
 
-    /// After the frames are in place and before they are published: notes their checksums.
+    /// After the frames are in place and before they are published: notes their checksums. `frame`
+    /// gives the bytes of one, by its offset and its size.
     #[inline]
-    pub fn note_checksums(&self, segment: &Segment, sizes: &[usize], first: u64) -> io::Result<()> {
+    pub fn note_checksums<'a>(
+        &self,
+        frame: impl Fn(u64, usize) -> &'a [u8],
+        sizes: &[usize],
+        first: u64,
+    ) -> io::Result<()> {
         let Some(laps) = &self.integrity else { return Ok(()) };
         if !self.covers {
             // What an append that never happened had noted must not judge the one that does.
@@ -330,7 +274,7 @@ impl Sides {
             rest = later;
             let Some(integrity) = laps.at(start, true)? else { return Ok(()) };
             let entries = lap.iter().map(|size| {
-                let entry = Entry::of(offset, segment.frame_bytes(offset, *size));
+                let entry = Entry::of(offset, frame(offset, *size));
                 offset += *size as u64;
                 entry
             });
@@ -339,22 +283,13 @@ impl Sides {
         Ok(())
     }
 
-    /// After an unclean end: nothing at or above `tail` counts, and frames below `vouched` that
-    /// lost their checksum get it anew.
-    pub fn recover(&self, segment: &Segment, tail: u64, vouched: u64) -> io::Result<()> {
-        self.forget(tail)?;
-        let Some(mut at) = self.integrity_at(tail).and_then(|integrity| integrity.end()) else {
-            return Ok(());
-        };
-        while at < vouched.min(tail) {
-            let Step::Frame(view) = segment.step(at, tail, false) else { break };
-            self.note_checksums(segment, &[view.size], at)?;
-            at += view.size as u64;
-        }
-        self.sync(false)
+    /// Where checksums end in the file of `tail`.
+    pub fn covered_end(&self, tail: u64) -> Option<u64> {
+        self.integrity_at(tail)?.end()
     }
 
-    fn forget(&self, tail: u64) -> io::Result<()> {
+    /// After an unclean end: nothing at or above `tail` counts.
+    pub fn forget(&self, tail: u64) -> io::Result<()> {
         if let Some(extras) = &self.extras {
             extras.at(tail, false)?;
             extras.each(|file| {

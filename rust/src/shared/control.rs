@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
+use crate::bytes::places::places;
 use crate::errors;
 use crate::files::region;
 use crate::shared::door::Door;
@@ -26,38 +27,42 @@ const MAGIC: u64 = u64::from_le_bytes(*b"PENSTCTL");
 /// How often an opener that ends looks whether its other threads are done.
 const END_NAP: Duration = Duration::from_millis(1);
 
-/// Where each word is. `penstock.disk.control` declares the same table; a test compares them.
-pub mod at {
-    #![allow(missing_docs)]
-    pub const MAGIC: usize = 0;
-    pub const BOOT: usize = 8;
-    pub const LOCK: usize = 16;
-    pub const SYNC_LOCK: usize = 20;
-    pub const POISON: usize = 24;
-    pub const CLEAN: usize = 28;
-    pub const RESERVED_END: usize = 32;
-    pub const RESERVED_NUMBER: usize = 40;
-    pub const TAIL: usize = 64;
-    pub const NEXT_NUMBER: usize = 72;
-    pub const SEGMENT_BASE: usize = 80;
-    pub const HEAD: usize = 88;
-    pub const HEAD_NUMBER: usize = 96;
-    pub const TAIL_CHECK: usize = 104;
-    pub const PUBLISHING: usize = 112;
-    pub const PUBLISHED: usize = 120;
-    pub const WAITERS: usize = 128;
-    pub const EVENT: usize = 132;
-    pub const DIRTY: usize = 136;
-    pub const SYNC_ASKED: usize = 140;
-    pub const ROOM_WANTED: usize = 144;
-    pub const DURABLE: usize = 192;
-    pub const NAMED_BASE: usize = 200;
-    pub const GENERATION: usize = 208;
-    pub const OPENINGS: usize = 216;
-    pub const STEADY_SKEW: usize = 256;
-    pub const STEADY_AT: usize = 264;
-    pub const STEADY_BOOT: usize = 272;
-    pub const USER: usize = 1024;
+/// Reserved while a new segment is named: until that is done nothing may be appended to the old.
+pub const ROLLING: u64 = u64::MAX;
+
+places! {
+    /// Where each word is.
+    pub mod at {
+        MAGIC = 0,
+        BOOT = 8,
+        LOCK = 16,
+        SYNC_LOCK = 20,
+        POISON = 24,
+        CLEAN = 28,
+        RESERVED_END = 32,
+        RESERVED_NUMBER = 40,
+        TAIL = 64,
+        NEXT_NUMBER = 72,
+        SEGMENT_BASE = 80,
+        HEAD = 88,
+        HEAD_NUMBER = 96,
+        TAIL_CHECK = 104,
+        PUBLISHING = 112,
+        PUBLISHED = 120,
+        WAITERS = 128,
+        EVENT = 132,
+        DIRTY = 136,
+        SYNC_ASKED = 140,
+        ROOM_WANTED = 144,
+        DURABLE = 192,
+        NAMED_BASE = 200,
+        GENERATION = 208,
+        OPENINGS = 216,
+        STEADY_SKEW = 256,
+        STEADY_AT = 264,
+        STEADY_BOOT = 272,
+        USER = 1024,
+    }
 }
 
 /// Something else with lock words that are held in an opener's name.
@@ -288,7 +293,7 @@ impl Control {
         let (tail, reserved) = (self.tail(), self.unfinished().0);
         self.word(at::TAIL_CHECK).load(Ordering::Relaxed) == !tail
             || reserved == tail
-            || reserved == crate::append::ROLLING
+            || reserved == ROLLING
     }
 
     /// After a holder's death: what it had reserved and whether it got as far as the tail.

@@ -34,7 +34,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// Slot `i` is byte `i + 1` of the lock file; byte 0 guards opening.
 const FIRST_SLOT_BYTE: u64 = 1;
 const SLOTS: u32 = 4096;
-const SLOT_BITS: u32 = 12;
+/// The low bits of a name are the slot; the others count openers.
+pub const SLOT_BITS: u32 = 12;
 /// Where the control block keeps the name of each slot's opener.
 pub const OWNERS_AT: usize = 4096;
 

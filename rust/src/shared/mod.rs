@@ -1,6 +1,5 @@
 //! What the processes that have one queue open share: the control block, its locks, waiting.
 
-pub mod aio;
 pub mod control;
 pub mod door;
 pub mod gate;

@@ -28,6 +28,6 @@ impl InVain {
         }
         let found = format!("a last segment that does not lead to offset {offset}");
         let expected = "the one that is appended to, which the files show";
-        Err(errors::impossible(py, block, at::SEGMENT_BASE, &found, expected))
+        Err(errors::corrupt(py, block, at::SEGMENT_BASE, &found, expected))
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::sigbus;
 use crate::errors::located_file;
-use crate::files::region;
+use crate::sys::recorder;
 
 /// A multiple of every page size there is.
 pub const PAGES_BYTES: usize = 64 << 10;
@@ -40,7 +40,7 @@ impl Mapping {
     pub fn new(file: File, len: usize, writable: bool) -> io::Result<Self> {
         let protection =
             if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        let inode = region::inode(&file)?;
+        let inode = recorder::inode(&file).map_err(|error| located_file(error, &file))?;
         // SAFETY: a fresh mapping at an address of the kernel's choice; the descriptor is open.
         let base = unsafe {
             libc::mmap(
@@ -71,7 +71,7 @@ impl Mapping {
     ) -> io::Result<Self> {
         let protection =
             if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        let inode = region::inode(&file)?;
+        let inode = recorder::inode(&file).map_err(|error| located_file(error, &file))?;
         let total = len.checked_add(extra).ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: reserves address space nobody else has; the two fixed mappings below replace
         // exactly that reservation, page by page, and both lengths are multiples of the page.
@@ -159,8 +159,8 @@ impl Mapping {
         // writes or reads these bytes before they are published.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) };
         let answer = fill(bytes);
-        if region::is_recording() {
-            region::record_store(self.inode, at, bytes);
+        if recorder::is_recording() {
+            recorder::record_store(self.inode, at, bytes);
         }
         Some(answer)
     }
@@ -176,8 +176,8 @@ impl Mapping {
             let to = unsafe { &*self.base.as_ptr().add(at + index * 8).cast::<AtomicU64>() };
             to.store(word.to_le(), Ordering::Relaxed);
         }
-        if region::is_recording() {
-            region::record_store(self.inode, at, words.map(u64::to_le_bytes).as_flattened());
+        if recorder::is_recording() {
+            recorder::record_store(self.inode, at, words.map(u64::to_le_bytes).as_flattened());
         }
     }
 
@@ -253,8 +253,8 @@ impl Mapping {
     #[inline(always)]
     pub fn publish64(&self, at: usize, value: u64) {
         self.word64(at).store(value, Ordering::Release);
-        if region::is_recording() {
-            region::record_store(self.inode, at, &value.to_le_bytes());
+        if recorder::is_recording() {
+            recorder::record_store(self.inode, at, &value.to_le_bytes());
         }
     }
 
@@ -262,8 +262,8 @@ impl Mapping {
     #[inline(always)]
     pub fn publish32(&self, at: usize, value: u32) {
         self.word32(at).store(value, Ordering::Release);
-        if region::is_recording() {
-            region::record_store(self.inode, at, &value.to_le_bytes());
+        if recorder::is_recording() {
+            recorder::record_store(self.inode, at, &value.to_le_bytes());
         }
     }
 }

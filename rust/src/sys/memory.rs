@@ -26,8 +26,14 @@ static REFUSED_AT: AtomicI64 = AtomicI64::new(-1);
 
 /// Lets the `nth` question after this one be answered with no; below 0: none. Whether the question
 /// that was named before has come.
+#[cfg(feature = "recorder")]
 pub fn refuse_at(nth: i64) -> bool {
     REFUSED_AT.swap(nth, Ordering::SeqCst) < 0
+}
+
+#[inline(always)]
+fn is_asked_to_refuse() -> bool {
+    cfg!(feature = "recorder") && REFUSED_AT.load(Ordering::Relaxed) >= 0
 }
 
 #[cold]
@@ -39,7 +45,7 @@ fn is_refused() -> bool {
 /// little left meets the next question soon.
 #[inline]
 pub fn has_room(bytes: usize) -> bool {
-    if REFUSED_AT.load(Ordering::Relaxed) >= 0 && is_refused() {
+    if is_asked_to_refuse() && is_refused() {
         return false;
     }
     bytes < LARGE_BYTES || can_allocate(bytes)
@@ -47,7 +53,7 @@ pub fn has_room(bytes: usize) -> bool {
 
 /// Makes room for `more` in `bytes`; false where there is none.
 pub fn reserve(bytes: &mut Vec<u8>, more: usize) -> bool {
-    let is_refused = REFUSED_AT.load(Ordering::Relaxed) >= 0 && is_refused();
+    let is_refused = is_asked_to_refuse() && is_refused();
     !is_refused && bytes.try_reserve(more).is_ok()
 }
 
@@ -75,7 +81,7 @@ pub fn none_left_io() -> std::io::Error {
 #[inline]
 pub fn bytes_object<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     let len = isize::try_from(data.len()).map_err(|_| none_left(data.len()))?;
-    if REFUSED_AT.load(Ordering::Relaxed) >= 0 && is_refused() {
+    if is_asked_to_refuse() && is_refused() {
         return Err(none_left(data.len()));
     }
     // SAFETY: `data` is readable for `len` bytes, the interpreter lock is held, and the answer is a

@@ -12,5 +12,6 @@ pub mod futex;
 pub mod lockfile;
 pub mod mapping;
 pub mod memory;
+pub mod recorder;
 pub mod sigbus;
 pub mod view;

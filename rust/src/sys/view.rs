@@ -1,4 +1,4 @@
-//! Bytes of a segment as Python's buffer: no copy, read-only.
+//! Bytes of a mapping as Python's buffer: no copy, read-only.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -8,27 +8,31 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 
-use crate::segment::Segment;
+/// What spans are lent of: bytes that stay where they are and never change.
+pub trait Lender: Send + Sync {
+    /// The `len` bytes from `offset` on, or fewer.
+    fn lend(&self, offset: u64, len: usize) -> &[u8];
+}
 
-/// Lends spans of a mapped segment. Whoever looks at one keeps the mapping alive.
+/// Lends spans of mapped bytes. Whoever looks at one keeps the mapping alive.
 #[pyclass(frozen, module = "penstock._core")]
 pub struct View {
-    segment: Arc<Segment>,
+    lender: Arc<dyn Lender>,
     offset: AtomicU64,
     skip: AtomicUsize,
     len: AtomicUsize,
 }
 
 impl View {
-    /// Of this segment, nothing yet.
-    pub fn new(segment: &Arc<Segment>) -> Self {
+    /// Of this lender, nothing yet.
+    pub fn new(lender: Arc<dyn Lender>) -> Self {
         let (offset, skip, len) = (0.into(), 0.into(), 0.into());
-        Self { segment: Arc::clone(segment), offset, skip, len }
+        Self { lender, offset, skip, len }
     }
 
-    /// Whether it lends this segment.
-    pub fn is_of(&self, segment: &Arc<Segment>) -> bool {
-        Arc::ptr_eq(&self.segment, segment)
+    /// Whether it lends these bytes.
+    pub fn is_of<L>(&self, lender: &Arc<L>) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.lender), Arc::as_ptr(lender))
     }
 
     /// A `memoryview` of the `len` bytes that begin `skip` bytes after `offset`. Not by two
@@ -40,9 +44,6 @@ impl View {
         len: usize,
     ) -> PyResult<Bound<'py, PyMemoryView>> {
         let view = this.get();
-        if view.segment.is_cut() {
-            return Err(crate::errors::vanished(this.py(), view.segment.path()));
-        }
         view.offset.store(offset, Ordering::Relaxed);
         view.skip.store(skip, Ordering::Relaxed);
         view.len.store(len, Ordering::Relaxed);
@@ -52,7 +53,7 @@ impl View {
     fn bytes(&self) -> &[u8] {
         let (skip, len) = (self.skip.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
         let offset = self.offset.load(Ordering::Relaxed);
-        let frame = self.segment.frame_bytes(offset, skip.saturating_add(len));
+        let frame = self.lender.lend(offset, skip.saturating_add(len));
         frame.get(skip..).unwrap_or_default()
     }
 }

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use super::event::{FLAGS, ID, KEY, MARK, MESSAGE, META, PAYLOAD, Raw};
 use crate::bytes::headers;
-use crate::formats::frame::Draft;
+use crate::segment::frame::Draft;
 
 /// How an event is written.
 #[derive(Clone, Copy, PartialEq, Eq)]

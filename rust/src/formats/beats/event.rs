@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::bytes::headers;
-use crate::formats::frame::{FrameView, Span};
+use crate::segment::frame::{FrameView, Span};
 
 /// The header that holds the event's meta, as JSON.
 pub const META: &[u8] = b"beats.meta";

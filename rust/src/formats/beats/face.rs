@@ -15,10 +15,12 @@ use super::{BeatsFrames, Ready, lz4};
 use crate::bytes::words;
 use crate::errors;
 use crate::files::region;
-use crate::formats::frame::{Fault, Step};
-use crate::group::PyMirror;
+use crate::formats::mirror::PyMirror;
+use crate::segment::frame::Fault;
+use crate::segment::publish::PyPublish;
 use crate::segment::sides::Sides;
-use crate::segment::{PyFrames, PyPublish, PySegment, Segment};
+use crate::segment::walk::{Care, Met, Walk};
+use crate::segment::{PyFrames, PySegment, Segment};
 use crate::sys::memory;
 
 /// Damage: byte of the file, bytes concerned, found, expected.
@@ -255,21 +257,18 @@ pub fn beats_whole_frames(
     limit: u64,
 ) -> Vec<(u64, usize, u32)> {
     py.detach(|| {
-        let segment = &*segment.0;
-        let (mut offset, mut spans) = (start, Vec::new());
-        while offset < limit {
-            if let Step::Frame(view) = segment.step(offset, limit, true) {
-                let crc = crate::bytes::words::u32_le(
-                    &plain_frame(segment, offset, view.size),
-                    view.size - 8,
-                );
-                spans.push((offset, view.size, crc.unwrap_or(0)));
-                offset += view.size as u64;
-                continue;
-            }
-            match segment.resync(offset, limit) {
-                Some(next) => offset = next,
-                None => break,
+        let (segment, mut spans) = (&*segment.0, Vec::new());
+        let mut walk = Walk::new(segment, start, limit, Care::Checksums);
+        while let Some((offset, met)) = walk.next() {
+            match met {
+                Met::Frame => {
+                    let size = walk.view.size;
+                    let crc = words::u32_le(&plain_frame(segment, offset, size), size - 8);
+                    spans.push((offset, size, crc.unwrap_or(0)));
+                }
+                Met::Gap(_) => {}
+                Met::Damage(..) if walk.pass_damage() => {}
+                Met::Damage(..) => break,
             }
         }
         spans

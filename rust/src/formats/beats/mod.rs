@@ -30,13 +30,15 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::bytes::checksum::crc32;
 use crate::bytes::{headers, words};
-use crate::formats::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
+use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
 use crate::sys::memory;
 use cipher::{KEY_BYTES, Keystream, Running};
 use encode::Encoding;
 
 /// The part of an offset that is the position inside its segment. The IV does not count in it.
-const POSITION_MASK: u64 = (1 << publish::POSITION_BITS) - 1;
+/// Bits of an offset that are the position inside its segment.
+pub const POSITION_BITS: u32 = 40;
+const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 
 /// Size word, checksum, size word.
 pub const OVERHEAD: usize = 12;

@@ -7,16 +7,14 @@ use std::sync::Mutex;
 
 use zeroize::Zeroizing;
 
+use super::POSITION_BITS;
 use super::cipher::KEY_BYTES;
 use super::lz4;
 use super::seal::{self, Chain};
 use crate::bytes::words;
 use crate::files::region;
-use crate::formats::frame::{Batch, Publish};
 use crate::segment::Segment;
-
-/// Bits of an offset that are the position inside its segment.
-pub const POSITION_BITS: u32 = 40;
+use crate::segment::publish::{Batch, Publish};
 
 struct Sealing {
     base: u64,

@@ -18,11 +18,12 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
+use super::POSITION_BITS;
 use super::cipher::KEY_BYTES;
-use super::publish::POSITION_BITS;
 use crate::bytes::words;
 use crate::files::region;
 use crate::segment::Segment;
+use crate::segment::walk::{Care, Walk};
 
 const MAGIC: &[u8; 8] = b"BEATSMAC";
 const HEADER_BYTES: usize = 64;
@@ -83,10 +84,9 @@ impl Chain {
 
 /// Tags for the frames of `[first, end)`.
 pub fn tags(chain: &mut Chain, segment: &Segment, first: u64, end: u64) -> Vec<u8> {
-    let (mut offset, mut out) = (first, Vec::new());
-    while let Some(size) = segment.size_at(offset, end).filter(|_| offset < end) {
-        out.extend_from_slice(&chain.next(segment.frame_bytes(offset, size)));
-        offset += size as u64;
+    let (mut walk, mut out) = (Walk::new(segment, first, end, Care::Sizes), Vec::new());
+    while let Some(offset) = walk.next_frame() {
+        out.extend_from_slice(&chain.next(segment.frame_bytes(offset, walk.view.size)));
     }
     out
 }
@@ -108,21 +108,19 @@ fn stored(bytes: &[u8], index: u64) -> Option<&[u8]> {
 /// get theirs, and the count is sealed.
 pub fn close(path: &Path, mut chain: Chain, segment: &Segment, end: u64) -> std::io::Result<()> {
     let bytes = std::fs::read(path).unwrap_or_default();
-    let mut offset = segment.first();
+    let mut walk = Walk::new(segment, segment.first(), end, Care::Sizes);
     let mut more = Vec::new();
-    while let Some(size) = segment.size_at(offset, end).filter(|_| offset < end) {
+    while let Some(offset) = walk.next_frame() {
         let tag = match stored(&bytes, chain.count) {
             // Zeros are a tag that a power cut kept from the disk.
             Some(tag) if more.is_empty() && tag.iter().any(|byte| *byte != 0) => {
                 chain.last.copy_from_slice(tag); // What was sealed stays sealed as it was.
                 chain.count += 1;
-                offset += size as u64;
                 continue;
             }
-            _ => chain.next(segment.frame_bytes(offset, size)),
+            _ => chain.next(segment.frame_bytes(offset, walk.view.size)),
         };
         more.extend_from_slice(&tag);
-        offset += size as u64;
     }
     let file = region::open_or_create(path)?;
     let known = words::size(chain.count) * TAG_BYTES - more.len();
@@ -134,18 +132,18 @@ pub fn close(path: &Path, mut chain: Chain, segment: &Segment, end: u64) -> std:
 
 /// What the seal says about the frames of `[first, end)`: `(offset, found)` for each fault.
 pub fn check(bytes: &[u8], mut chain: Chain, segment: &Segment, end: u64) -> Vec<(u64, String)> {
-    let mut offset = segment.first();
+    let mut walk = Walk::new(segment, segment.first(), end, Care::Sizes);
     if bytes.get(..8) != Some(MAGIC.as_slice()) || words::u64_le(bytes, 8) != Some(1) {
-        return vec![(offset, "no seal".into())];
+        return vec![(walk.at, "no seal".into())];
     }
-    while offset < end {
-        let Some(size) = segment.size_at(offset, end) else {
-            return vec![(offset, "damage inside a sealed segment".into())];
+    while walk.at < end {
+        let Some(offset) = walk.next_frame() else {
+            return vec![(walk.at, "damage inside a sealed segment".into())];
         };
         let index = chain.count;
-        let tag = chain.next(segment.frame_bytes(offset, size));
+        let tag = chain.next(segment.frame_bytes(offset, walk.view.size));
         match stored(bytes, index) {
-            Some(known) if known == tag => offset += size as u64,
+            Some(known) if known == tag => {}
             Some(_) => return vec![(offset, format!("frame {index} that is not the sealed one"))],
             None => return vec![(offset, format!("frame {index} behind the last sealed one"))],
         }
@@ -153,10 +151,10 @@ pub fn check(bytes: &[u8], mut chain: Chain, segment: &Segment, end: u64) -> Vec
     let count = words::u64_le(bytes, FRAMES_AT).unwrap_or(0);
     let closing = bytes.get(CLOSING_AT..HEADER_BYTES).unwrap_or_default();
     if stored(bytes, chain.count).is_some() || (count != 0 && count != chain.count) {
-        return vec![(offset, format!("{} frames, fewer than were sealed", chain.count))];
+        return vec![(walk.at, format!("{} frames, fewer than were sealed", chain.count))];
     }
     if count != 0 && closing != chain.closing() {
-        return vec![(offset, "a closing tag that is not ours".into())];
+        return vec![(walk.at, "a closing tag that is not ours".into())];
     }
     Vec::new()
 }

@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 
-use super::publish::POSITION_BITS;
+use super::POSITION_BITS;
 use crate::files::region;
-use crate::group::Mirror;
+use crate::formats::mirror::Mirror;
+use crate::segment::walk::{Care, Walk};
 use crate::segment::{PySegment, Segment};
 use crate::sys::mapping::Mapping;
 
@@ -66,14 +67,10 @@ impl StateFile {
             *known = self.first_of(cursor)?;
         }
         let Some(known) = known.as_mut() else { return Ok(0) };
-        while known.offset < cursor {
-            match known.segment.size_at(known.offset, cursor) {
-                Some(size) => {
-                    known.offset += size as u64;
-                    known.index += 1;
-                }
-                None => known.offset = known.segment.resync(known.offset, cursor).unwrap_or(cursor),
-            }
+        if known.offset < cursor {
+            let mut walk = Walk::new(&known.segment, known.offset, cursor, Care::Sizes);
+            known.index += walk.count_past_damage();
+            known.offset = cursor;
         }
         Ok(known.index)
     }

@@ -4,18 +4,16 @@
 //! The original's consumer looks at the length word alone: it is stored after the rest of its
 //! frame, and the four bytes behind the last frame are kept zero. Ours go by the end.
 
-pub mod consumer;
-pub mod producer;
-
 use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::bytes::words;
 use crate::errors;
 use crate::files::region;
-use crate::formats::frame::{Batch, Draft, Fault, FrameView, Frames, Place, Publish, Span, Step};
-use crate::group::Mirror;
+use crate::formats::mirror::Mirror;
 use crate::segment::Segment;
+use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
+use crate::segment::publish::{Batch, Publish};
 use crate::sys::mapping::Mapping;
 
 const HEADER_BYTES: usize = 4;

@@ -22,9 +22,11 @@ use crate::bytes::checksum::crc32c;
 use crate::bytes::words;
 use crate::errors;
 use crate::files::region;
-use crate::formats::frame::{Batch, Publish};
-use crate::group::{Mirror, PyMirror};
-use crate::segment::{PyPublish, PySegment, Segment};
+use crate::formats::mirror::{Mirror, PyMirror};
+use crate::segment::publish::PyPublish;
+use crate::segment::publish::{Batch, Publish};
+use crate::segment::walk::{Care, Walk};
+use crate::segment::{PySegment, Segment};
 use crate::shared::control::{Control, Shared, at};
 use crate::shared::lock::{Held, patiently};
 use crate::sys::mapping::Mapping;
@@ -204,8 +206,8 @@ impl RingHeader {
         words::put_u32_le(&mut raw, 8, words::small(segment.position(at)));
         let map = control.map();
         let next = (self.word(SHOWN) & 1) ^ 1;
-        map.publish64(SHOWN_SLOTS + words::size(next) * 16, at);
-        map.publish64(SHOWN_SLOTS + words::size(next) * 16 + 8, number);
+        map.publish64(SHOWN_SLOTS + next as usize * 16, at);
+        map.publish64(SHOWN_SLOTS + next as usize * 16 + 8, number);
         self.store_words(segment, &raw)?;
         map.publish64(SHOWN, next);
         Ok(())
@@ -311,17 +313,7 @@ impl RingHeader {
 
 /// Messages in `[first, last)`; damage that every group has passed over counts for none.
 fn count(segment: &Segment, first: u64, last: u64) -> u64 {
-    let (mut at, mut found) = (first, 0);
-    while at < last {
-        match segment.size_at(at, last) {
-            Some(size) => {
-                at += size as u64;
-                found += 1;
-            }
-            None => at = segment.resync(at, last).unwrap_or(last),
-        }
-    }
-    found
+    Walk::new(segment, first, last, Care::Sizes).count_past_damage()
 }
 
 impl RingHeader {

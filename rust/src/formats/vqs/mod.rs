@@ -22,8 +22,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::bytes::{headers, words};
-use crate::formats::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
 use crate::formats::vqs::gob::{Attribute, Parts};
+use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
 use crate::sys::memory;
 
 /// Bytes before the record.

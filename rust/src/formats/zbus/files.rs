@@ -12,11 +12,10 @@ use pyo3::prelude::*;
 use crate::bytes::words;
 use crate::errors;
 use crate::files::region;
-use crate::formats::frame::{Batch, Publish};
-use crate::group::journal::Kind;
-use crate::group::table::Entry;
-use crate::group::{Mirror, PyMirror};
-use crate::segment::{PyPublish, Segment};
+use crate::formats::mirror::{Change, Mirror, PyMirror};
+use crate::segment::Segment;
+use crate::segment::publish::PyPublish;
+use crate::segment::publish::{Batch, Publish};
 use crate::shared::control::Shared;
 use crate::sys::mapping::Mapping;
 
@@ -268,36 +267,36 @@ impl Mirror for Reader {
         Ok(())
     }
 
-    fn note(&self, kind: Kind, entry: &Entry, wall_ns: i64) {
+    fn note(&self, change: Change) {
         let Some((nak, bytes)) = &self.nak else { return };
         let mut records = (0..NAKS).filter_map(|index| Self::record(nak, *bytes, index));
-        match kind {
-            Kind::Seek => {
+        match change {
+            Change::Moved => {
                 for (at, ..) in records.filter(|(_, status, _)| *status == 1) {
                     nak.store(at, &[0]);
                 }
             }
-            Kind::Done => {
-                let found = records.find(|(_, status, at)| *status == 1 && *at == entry.offset);
+            Change::Done(done) => {
+                let found = records.find(|(_, status, at)| *status == 1 && *at == done);
                 if let Some((at, ..)) = found {
                     nak.store(at, &[0]);
                 }
             }
-            _ => {
+            Change::Open { offset, receives, wall_ns } => {
                 let mut free = None;
-                let known = records.find(|(at, status, offset)| {
+                let known = records.find(|(at, status, known)| {
                     if *status == 0 && free.is_none() {
                         free = Some(*at);
                     }
-                    *status == 1 && *offset == entry.offset
+                    *status == 1 && *known == offset
                 });
                 let Some(at) = known.map(|(at, ..)| at).or(free) else { return };
                 let mut record = vec![0u8; *bytes];
-                words::put_u64_be(&mut record, 1, entry.offset);
+                words::put_u64_be(&mut record, 1, offset);
                 if let Some(blocks) = &self.blocks {
-                    words::put(&mut record, NAK_ID_AT, &blocks.id(&self.index, entry.offset));
+                    words::put(&mut record, NAK_ID_AT, &blocks.id(&self.index, offset));
                 }
-                let retries = i32::try_from(entry.receives).unwrap_or(i32::MAX);
+                let retries = i32::try_from(receives).unwrap_or(i32::MAX);
                 words::put_i32_be(&mut record, bytes - 12, retries);
                 words::put_i64_be(&mut record, bytes - 8, wall_ns.div_euclid(NS_PER_MS));
                 nak.store(at, &record);

@@ -18,7 +18,7 @@ pub mod files;
 use crate::bytes::checksum::crc32;
 use crate::bytes::headers;
 use crate::bytes::words;
-use crate::formats::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
+use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
 use crate::sys::memory;
 
 /// Bytes before the body.

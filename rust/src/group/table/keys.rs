@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{KEYS_AT, NONE, Table, at, field};
+use super::{KEYS_AT, NONE, SLOT_BYTES, Table, at, field, slot};
 
 impl Table {
     pub(super) fn key_slots(&self) -> usize {
@@ -13,7 +13,7 @@ impl Table {
         let slots = self.key_slots().max(1);
         let mut slot = crate::bytes::words::size(key) % slots;
         loop {
-            match self.map.word64(KEYS_AT + slot * 16).load(Ordering::Relaxed) {
+            match self.map.word64(KEYS_AT + slot * SLOT_BYTES).load(Ordering::Relaxed) {
                 0 => return (slot, false),
                 found if found == key => return (slot, true),
                 _ => slot = (slot + 1) % slots,
@@ -22,18 +22,18 @@ impl Table {
     }
 
     pub(super) fn chain(&self, slot: usize) -> (u32, u32) {
-        let at = KEYS_AT + slot * 16 + 8;
+        let at = KEYS_AT + slot * SLOT_BYTES;
         (
-            self.map.word32(at).load(Ordering::Relaxed),
-            self.map.word32(at + 4).load(Ordering::Relaxed),
+            self.map.word32(at + slot::FIRST).load(Ordering::Relaxed),
+            self.map.word32(at + slot::LAST).load(Ordering::Relaxed),
         )
     }
 
     pub(super) fn set_chain(&self, slot: usize, key: u64, first: u32, last: u32) {
-        let at = KEYS_AT + slot * 16;
-        self.map.word64(at).store(key, Ordering::Relaxed);
-        self.map.word32(at + 8).store(first, Ordering::Relaxed);
-        self.map.word32(at + 12).store(last, Ordering::Relaxed);
+        let at = KEYS_AT + slot * SLOT_BYTES;
+        self.map.word64(at + slot::KEY).store(key, Ordering::Relaxed);
+        self.map.word32(at + slot::FIRST).store(first, Ordering::Relaxed);
+        self.map.word32(at + slot::LAST).store(last, Ordering::Relaxed);
     }
 
     /// Removes a key and moves back those that had stepped over its slot.
@@ -42,7 +42,7 @@ impl Table {
         let mut hole = slot;
         let mut next = (slot + 1) % slots;
         loop {
-            let key = self.map.word64(KEYS_AT + next * 16).load(Ordering::Relaxed);
+            let key = self.map.word64(KEYS_AT + next * SLOT_BYTES).load(Ordering::Relaxed);
             if key == 0 {
                 break;
             }
@@ -66,7 +66,7 @@ impl Table {
     /// table of another boot left in the file is not read: it had no entries.
     pub(super) fn rehash(&self, old: u32, new: u32) {
         let read = |slot: usize| {
-            (self.map.word64(KEYS_AT + slot * 16).load(Ordering::Relaxed), self.chain(slot))
+            (self.map.word64(KEYS_AT + slot * SLOT_BYTES).load(Ordering::Relaxed), self.chain(slot))
         };
         let chains: Vec<_> = (0..old as usize * 2).map(read).filter(|(key, _)| *key != 0).collect();
         for slot in 0..new as usize * 2 {

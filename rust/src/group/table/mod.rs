@@ -21,6 +21,7 @@ mod ready;
 
 use std::sync::atomic::Ordering;
 
+use crate::bytes::places::places;
 use crate::files::region;
 use crate::sys::mapping::Mapping;
 
@@ -29,7 +30,8 @@ pub const MAX_ENTRIES: u32 = 1 << 20;
 const FIRST_ENTRIES: u32 = 256;
 /// No entry.
 pub const NONE: u32 = u32::MAX;
-const IN_LANE: u32 = u32::MAX - 1;
+/// The place of an entry whose deadline is in the lane.
+pub const IN_LANE: u32 = u32::MAX - 1;
 /// No deadline.
 pub const NEVER: i64 = i64::MAX;
 
@@ -39,57 +41,71 @@ const ORDER_AT: usize = HEADER_BYTES + MAX_ENTRIES as usize * ENTRY_BYTES;
 const HEAP_AT: usize = ORDER_AT + MAX_ENTRIES as usize * 8;
 const READY_AT: usize = HEAP_AT + MAX_ENTRIES as usize * 4;
 const KEYS_AT: usize = READY_AT + MAX_ENTRIES as usize * 4;
-const TABLE_BYTES: usize = KEYS_AT + MAX_ENTRIES as usize * 2 * 16;
+const SLOT_BYTES: usize = 16;
+const TABLE_BYTES: usize = KEYS_AT + MAX_ENTRIES as usize * 2 * SLOT_BYTES;
 /// Where each part of the file begins, and how much of it a table with few entries uses.
 #[cfg(any(test, feature = "fuzzing"))]
 pub const PARTS: [(usize, usize); 6] =
     [(0, 512), (HEADER_BYTES, 384), (ORDER_AT, 64), (HEAP_AT, 32), (READY_AT, 32), (KEYS_AT, 256)];
 
-/// Words of the header.
-pub mod at {
-    #![allow(missing_docs)]
-    pub const MAGIC: usize = 0;
-    pub const BOOT: usize = 8;
-    pub const LOCK: usize = 16;
-    pub const FLAGS: usize = 20;
-    pub const SYNC_LOCK: usize = 24;
-    pub const VERSION: usize = 28;
-    pub const NEXT: usize = 32;
-    pub const CURSOR: usize = 40;
-    pub const ATTENTION: usize = 48;
-    pub const TOKEN: usize = 56;
-    pub const JOURNAL_END: usize = 64;
-    pub const JOURNAL_SYNCED: usize = 72;
-    pub const JOURNAL_NAME: usize = 80;
-    pub const SKEW: usize = 88;
-    pub const SYNCED_NEXT: usize = 96;
-    pub const BROKEN: usize = 104;
-    pub const SYNC_ASKED: usize = 108;
-    pub const LOOKED_FOR_DEAD: usize = 112;
-    pub const JOURNALED_NEXT: usize = 120;
-    pub const CAPACITY: usize = 128;
-    pub const USED: usize = 132;
-    pub const FREE: usize = 136;
-    pub const LANE_FIRST: usize = 140;
-    pub const LANE_LAST: usize = 144;
-    pub const HEAP_LEN: usize = 148;
-    pub const READY_LEN: usize = 152;
-    pub const GAPS: usize = 156;
-    pub const ORDER_FIRST: usize = 160;
-    pub const ORDER_LEN: usize = 168;
-    pub const LEASED: usize = 176;
-    pub const DELAYED: usize = 180;
-    pub const BLOCKED: usize = 184;
-    pub const DELIVERED: usize = 192;
-    pub const ACKED: usize = 200;
-    pub const EXPIRED: usize = 208;
-    pub const DEAD: usize = 216;
-    pub const SKIPPED: usize = 224;
-    pub const IDLE: usize = 232;
-    pub const IDLE_AT: usize = 240;
-    pub const IDLE_CHECK: usize = 248;
-    pub const NEXT_CHECK: usize = 256;
-    pub const OPENERS: usize = 264;
+places! {
+    /// Where the parts of the table begin, and how long it is.
+    pub mod part {
+        ENTRIES = crate::group::table::HEADER_BYTES,
+        ORDER = crate::group::table::ORDER_AT,
+        HEAP = crate::group::table::HEAP_AT,
+        READY = crate::group::table::READY_AT,
+        KEYS = crate::group::table::KEYS_AT,
+        END = crate::group::table::TABLE_BYTES,
+    }
+}
+
+places! {
+    /// Words of the header.
+    pub mod at {
+        MAGIC = 0,
+        BOOT = 8,
+        LOCK = 16,
+        FLAGS = 20,
+        SYNC_LOCK = 24,
+        VERSION = 28,
+        NEXT = 32,
+        CURSOR = 40,
+        ATTENTION = 48,
+        TOKEN = 56,
+        JOURNAL_END = 64,
+        JOURNAL_SYNCED = 72,
+        JOURNAL_NAME = 80,
+        SKEW = 88,
+        SYNCED_NEXT = 96,
+        BROKEN = 104,
+        SYNC_ASKED = 108,
+        LOOKED_FOR_DEAD = 112,
+        JOURNALED_NEXT = 120,
+        CAPACITY = 128,
+        USED = 132,
+        FREE = 136,
+        LANE_FIRST = 140,
+        LANE_LAST = 144,
+        HEAP_LEN = 148,
+        READY_LEN = 152,
+        GAPS = 156,
+        ORDER_FIRST = 160,
+        ORDER_LEN = 168,
+        LEASED = 176,
+        DELAYED = 180,
+        BLOCKED = 184,
+        DELIVERED = 192,
+        ACKED = 200,
+        EXPIRED = 208,
+        DEAD = 216,
+        SKIPPED = 224,
+        IDLE = 232,
+        IDLE_AT = 240,
+        IDLE_CHECK = 248,
+        NEXT_CHECK = 256,
+        OPENERS = 264,
+    }
 }
 
 /// What an entry is.
@@ -121,21 +137,33 @@ impl State {
     }
 }
 
-mod field {
-    pub const OFFSET: usize = 0;
-    pub const FRAME: usize = 8;
-    pub const DEADLINE: usize = 16;
-    pub const TOKEN: usize = 24;
-    pub const KEY: usize = 32;
-    pub const STATE: usize = 40;
-    pub const RECEIVES: usize = 44;
-    pub const OWNER: usize = 48;
-    pub const PLACE: usize = 52;
-    pub const LANE_BEFORE: usize = 56;
-    pub const LANE_AFTER: usize = 60;
-    pub const KEY_NEXT: usize = 64;
-    pub const TIMEOUT: usize = 72;
-    pub const ORDER: usize = 80;
+places! {
+    /// Words of an entry.
+    pub mod field {
+        OFFSET = 0,
+        FRAME = 8,
+        DEADLINE = 16,
+        TOKEN = 24,
+        KEY = 32,
+        STATE = 40,
+        RECEIVES = 44,
+        OWNER = 48,
+        PLACE = 52,
+        LANE_BEFORE = 56,
+        LANE_AFTER = 60,
+        KEY_NEXT = 64,
+        TIMEOUT = 72,
+        ORDER = 80,
+    }
+}
+
+places! {
+    /// Words of a slot of `keys`.
+    pub mod slot {
+        KEY = 0,
+        FIRST = 8,
+        LAST = 12,
+    }
 }
 
 /// One entry, read out.
@@ -327,7 +355,7 @@ impl Table {
         }
         let slots = self.small(at::CAPACITY) as usize * 2;
         for slot in 0..slots {
-            self.map.word64(KEYS_AT + slot * 16).store(0, Ordering::Relaxed);
+            self.map.word64(KEYS_AT + slot * SLOT_BYTES).store(0, Ordering::Relaxed);
         }
         self.set_wide(at::ORDER_FIRST, 0);
         self.set_wide(at::ORDER_LEN, 0);

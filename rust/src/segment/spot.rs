@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::formats::frame::{FrameView, Span};
 use crate::segment::Segment;
+use crate::segment::frame::{FrameView, Span};
 
 /// A message that was found. Of a plain frame only the body's place is kept, since most
 /// users ask for nothing else: the rest is read from the frame again when it is asked for.

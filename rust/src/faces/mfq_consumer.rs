@@ -15,10 +15,11 @@ use pyo3::types::{PyBytes, PyList, PyMemoryView};
 
 use crate::bytes::tags::{Filter, MODERN};
 use crate::errors;
-use crate::formats::frame::Publish;
 use crate::formats::mfq::OffsetFile;
-use crate::group::reader::{Found, Reader};
-use crate::segment::{PyPublish, PySegment};
+use crate::read::reader::{Found, Reader};
+use crate::segment::publish::Publish;
+use crate::segment::publish::PyPublish;
+use crate::segment::{PySegment, Segment};
 use crate::shared::control::{Control, Shared};
 use crate::shared::gate;
 use crate::sys::memory;
@@ -215,7 +216,7 @@ impl MfqConsumer {
         }
         let opening = Arc::clone(&state.opening);
         let limit = opening.control.tail();
-        let look = match state.reader.find_on(&opening.control, offset, || limit) {
+        let look = match state.reader.find_in(&opening.control, offset, || limit) {
             Found::Message { next, .. } => return Ok((state, Look::Message(next))),
             Found::Nothing => {
                 drop(state);
@@ -242,7 +243,7 @@ impl MfqConsumer {
             }
             Found::Damaged { fault, .. } => {
                 return Err(match &state.reader.segment {
-                    Some(segment) => errors::corrupt(py, segment, &fault),
+                    Some(segment) => segment.corrupt(py, &fault),
                     None => errors::plain(py, "ClosedError"),
                 });
             }
@@ -403,8 +404,14 @@ impl MfqConsumer {
         let known = state.lender.as_ref().filter(|lender| lender.get().is_of(&segment));
         let lender = match known {
             Some(lender) => lender.clone_ref(py),
-            None => Py::new(py, View::new(&segment))?,
+            None => {
+                let lender: Arc<Segment> = Arc::clone(&segment);
+                Py::new(py, View::new(lender))?
+            }
         };
+        if segment.is_cut() {
+            return Err(errors::vanished(py, segment.path()));
+        }
         let view = View::lend(lender.bind(py), offset, skip, len)?;
         state.lender = Some(lender);
         if let As::Object(deserializer) = kind {

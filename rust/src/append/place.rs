@@ -1,6 +1,7 @@
-//! How frames get to their place: through memory, or by a write call.
+//! How frames get to their place, through memory or by a write call, and what may be in the way.
 
-use crate::append::Obstacle;
+use std::path::PathBuf;
+
 use crate::files::region;
 use crate::segment::Segment;
 use crate::segment::ring::Ring;
@@ -15,6 +16,23 @@ const WRITE_BYTES: usize = 256 << 10;
 const MOST_WRITE_BYTES: usize = 4 << 20;
 /// What others may look at before they look at the end.
 const FIRST_WORD_BYTES: usize = 4;
+
+/// Why an append did not happen.
+pub(crate) enum Obstacle {
+    /// Someone else began another segment: get it.
+    Moved(u64),
+    /// The frames do not fit into what is left of the segment.
+    SegmentFull(u64, usize),
+    /// The queue has as many bytes as it may.
+    QueueFull(usize),
+    Refused(String),
+    Poisoned,
+    /// The control block has this tail, which can't be; it was this, or more.
+    Impossible(u64, u64),
+    /// This file was cut short under its mapping.
+    Vanished(PathBuf),
+    Io(std::io::Error),
+}
 
 /// What decides between the two.
 pub(crate) struct Way {

@@ -21,11 +21,25 @@ use std::sync::Arc;
 
 use crate::bytes::checksum::crc32c_seeded;
 use crate::bytes::cipher::{SegmentCipher, TAG_BYTES};
+use crate::bytes::places::places;
 use crate::bytes::words::{self, align8};
-use crate::formats::frame::{Batch, Draft, Fault, FrameView, Frames, Place, Publish, Span, Step};
-use crate::segment::Segment;
+use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
 use crate::sys::memory;
 
+places! {
+    /// Fields of a frame.
+    pub mod field {
+        SIZE = 0,
+        CRC = 4,
+        FLAGS = 8,
+        ID_LEN = 10,
+        TAG_LEN = 12,
+        EXT_LEN = 14,
+        NUMBER = 16,
+        TIMESTAMP_NS = 24,
+        HEADERS_LEN = 32,
+    }
+}
 /// Bytes before the extension.
 pub const FIXED_BYTES: usize = 36;
 /// The size word that ends a segment that is followed by another.
@@ -125,13 +139,13 @@ fn fill_header(
     out: &mut [u8],
 ) -> Option<()> {
     let short = |len: usize| u16::try_from(len).ok();
-    words::put_u16_le(out, 8, flags)?;
-    words::put_u16_le(out, 10, short(draft.id.len())?)?;
-    words::put_u16_le(out, 12, short(draft.tag.len())?)?;
-    words::put_u16_le(out, 14, short(shape.ext_len)?)?;
-    words::put_u64_le(out, 16, number)?;
-    words::put_i64_le(out, 24, draft.timestamp_ns)?;
-    words::put_u32_le(out, 32, u32::try_from(draft.headers.len()).ok()?)
+    words::put_u16_le(out, field::FLAGS, flags)?;
+    words::put_u16_le(out, field::ID_LEN, short(draft.id.len())?)?;
+    words::put_u16_le(out, field::TAG_LEN, short(draft.tag.len())?)?;
+    words::put_u16_le(out, field::EXT_LEN, short(shape.ext_len)?)?;
+    words::put_u64_le(out, field::NUMBER, number)?;
+    words::put_i64_le(out, field::TIMESTAMP_NS, draft.timestamp_ns)?;
+    words::put_u32_le(out, field::HEADERS_LEN, u32::try_from(draft.headers.len()).ok()?)
 }
 
 /// Size word, checksum, padding. With `held` the size word stays zero. Answers the size word.
@@ -140,8 +154,8 @@ fn finish(out: &mut [u8], size: usize, held: bool) -> Option<u32> {
     let size_word = u32::try_from(size).ok()?;
     out.get_mut(size..)?.fill(0);
     let crc = crc32c_seeded(size_word, out.get(8..size)?);
-    words::put_u32_le(out, 4, crc)?;
-    words::put_u32_le(out, 0, if held { 0 } else { size_word })?;
+    words::put_u32_le(out, field::CRC, crc)?;
+    words::put_u32_le(out, field::SIZE, if held { 0 } else { size_word })?;
     Some(size_word)
 }
 
@@ -150,6 +164,34 @@ fn more(place: Place) -> u16 {
 }
 
 impl PenstockFrames {
+    /// The fields of a frame that begins at `at` and whose checksum, if asked for, is right.
+    fn view_of(&self, head: &Head, frame: &[u8], at: usize) -> Result<FrameView, Fault> {
+        let unknown = head.flags & !KNOWN_FLAGS;
+        if unknown != 0 {
+            let found = format!("unknown flag {unknown:#x}");
+            return Err(Fault::new(at + 8, found, "a flag of version 1"));
+        }
+        match (head.flags & ENCRYPTED != 0, self.is_encrypted) {
+            (false, true) => {
+                return Err(Fault::new(at + 8, "a frame in plain text", "encrypted frames"));
+            }
+            (true, false) => {
+                return Err(Fault::new(at + 8, "an encrypted frame", "frames in plain text"));
+            }
+            _ => {}
+        }
+        let inside = head.size - FIXED_BYTES;
+        let mut view = FrameView::default();
+        if head.flags & (COMPRESSED | ENCRYPTED) != 0 {
+            view = sealed_view(head, frame);
+        } else if split(head, frame, FIXED_BYTES, inside, &mut view).is_none() {
+            return Err(Fault::new(at + 10, "lengths past the frame", "lengths inside it"));
+        }
+        view.size = align8(head.size);
+        view.payload = Span::new(FIXED_BYTES, inside);
+        Ok(view)
+    }
+
     fn sealed_size(&self, plain_len: usize) -> usize {
         FIXED_BYTES + plain_len + if self.cipher.is_some() { TAG_BYTES } else { 0 }
     }
@@ -227,14 +269,14 @@ struct Head {
 #[inline]
 fn read_head(frame: &[u8]) -> Option<Head> {
     Some(Head {
-        size: words::u32_le(frame, 0)? as usize,
-        flags: words::u16_le(frame, 8)?,
-        id_len: usize::from(words::u16_le(frame, 10)?),
-        tag_len: usize::from(words::u16_le(frame, 12)?),
-        ext_len: usize::from(words::u16_le(frame, 14)?),
-        number: words::u64_le(frame, 16)?,
-        timestamp_ns: words::i64_le(frame, 24)?,
-        headers_len: words::u32_le(frame, 32)? as usize,
+        size: words::u32_le(frame, field::SIZE)? as usize,
+        flags: words::u16_le(frame, field::FLAGS)?,
+        id_len: usize::from(words::u16_le(frame, field::ID_LEN)?),
+        tag_len: usize::from(words::u16_le(frame, field::TAG_LEN)?),
+        ext_len: usize::from(words::u16_le(frame, field::EXT_LEN)?),
+        number: words::u64_le(frame, field::NUMBER)?,
+        timestamp_ns: words::i64_le(frame, field::TIMESTAMP_NS)?,
+        headers_len: words::u32_le(frame, field::HEADERS_LEN)? as usize,
     })
 }
 
@@ -283,8 +325,8 @@ impl PenstockFrames {
     #[inline]
     pub fn find_plain(bytes: &[u8], at: usize, view: &mut FrameView) -> bool {
         let fits = |frame: &[u8]| {
-            let size = words::u32_le(frame, 0)?;
-            Some(words::u32_le(frame, 4)? == crc32c_seeded(size, frame.get(8..)?))
+            let size = words::u32_le(frame, field::SIZE)?;
+            Some(words::u32_le(frame, field::CRC)? == crc32c_seeded(size, frame.get(8..)?))
         };
         Self::split_plain(bytes, at, view).and_then(fits).unwrap_or(false)
     }
@@ -357,7 +399,7 @@ impl Frames for PenstockFrames {
             raw.resize(at + size, 0);
             let out = raw.get_mut(at..)?;
             plain.encode_into(draft, Place { number, ..Place::default() }, false, out)?;
-            words::put_u32_le(out, 4, 0)?;
+            words::put_u32_le(out, field::CRC, 0)?;
         }
         let count = u32::try_from(drafts.len()).ok()?;
         if count > MAX_PACKED_COUNT || raw.len() > MAX_PACKED_BYTES {
@@ -368,7 +410,7 @@ impl Frames for PenstockFrames {
 
     fn step(&self, bytes: &[u8], at: usize, offset: u64, verify: bool) -> Step {
         let rest = bytes.get(at..).unwrap_or_default();
-        let Some(size_word) = words::u32_le(rest, 0) else { return Step::End };
+        let Some(size_word) = words::u32_le(rest, field::SIZE) else { return Step::End };
         if size_word == 0 {
             return Step::End;
         }
@@ -389,47 +431,18 @@ impl Frames for PenstockFrames {
             ));
         };
         let Some(head) = read_head(frame) else { return Step::End };
-        let unknown = head.flags & !KNOWN_FLAGS;
         if verify {
-            let stored = words::u32_le(frame, 4).unwrap_or(0);
+            let stored = words::u32_le(frame, field::CRC).unwrap_or(0);
             let crc = crc32c_seeded(size_word, frame.get(8..).unwrap_or_default());
             if crc != stored {
-                return Step::Bad(Fault::new(
-                    at,
-                    format!("checksum {stored:08x}"),
-                    format!("{crc:08x}"),
-                ));
+                let (found, expected) = (format!("checksum {stored:08x}"), format!("{crc:08x}"));
+                return Step::Bad(Fault::new(at, found, expected));
             }
         }
-        if unknown != 0 {
-            return Step::Bad(Fault::new(
-                at + 8,
-                format!("unknown flag {unknown:#x}"),
-                "a flag of version 1",
-            ));
+        match self.view_of(&head, frame, at) {
+            Ok(view) => Step::Frame(view),
+            Err(fault) => Step::Bad(fault),
         }
-        match (head.flags & ENCRYPTED != 0, self.is_encrypted) {
-            (false, true) => {
-                return Step::Bad(Fault::new(at + 8, "a frame in plain text", "encrypted frames"));
-            }
-            (true, false) => {
-                return Step::Bad(Fault::new(at + 8, "an encrypted frame", "frames in plain text"));
-            }
-            _ => {}
-        }
-        let mut view = if head.flags & (COMPRESSED | ENCRYPTED) != 0 {
-            sealed_view(&head, frame)
-        } else {
-            let mut view = FrameView::default();
-            if split(&head, frame, FIXED_BYTES, size - FIXED_BYTES, &mut view).is_none() {
-                let fault = Fault::new(at + 10, "lengths past the frame", "lengths inside it");
-                return Step::Bad(fault);
-            }
-            view
-        };
-        view.size = align8(size);
-        view.payload = Span::new(FIXED_BYTES, size - FIXED_BYTES);
-        Step::Frame(view)
     }
 
     fn unseal(
@@ -525,19 +538,4 @@ fn unpack(plain: &[u8], outer: &FrameView) -> Option<Vec<FrameView>> {
         at += head.size;
     }
     (at == raw.len()).then_some(views)
-}
-
-/// Our own end: the first frame's size word, stored last and with release order.
-pub struct SizeWord;
-
-impl Publish for SizeWord {
-    fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
-        segment.publish_word(batch.first, batch.first_word);
-        Ok(())
-    }
-
-    fn settle(&self, segment: &Segment, batch: &Batch, reserved: u64) -> std::io::Result<bool> {
-        segment.zero(batch.end, reserved);
-        Ok(false)
-    }
 }

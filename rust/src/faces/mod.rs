@@ -1,0 +1,7 @@
+//! Faces of their own on an open queue: for event loops, and for the one producer and the one
+//! consumer of an mfq queue.
+
+pub mod aio;
+pub mod mfq_consumer;
+pub mod mfq_producer;
+pub mod places;

@@ -1,0 +1,252 @@
+//! Reading at an offset: across segments, inside batches, over what is damaged or gone.
+//!
+//! A reader holds one segment and one opened batch. It never opens a file: it says that it needs
+//! another segment, and Python finds that.
+
+use std::sync::Arc;
+
+use crate::bytes::tags::Filter;
+use crate::bytes::words;
+use crate::segment::frame::{Fault, FrameView, Span};
+use crate::segment::walk::{self, Met};
+use crate::segment::{LIVE, Segment};
+use crate::shared::control::Control;
+
+/// What stands at an offset.
+pub enum Found {
+    /// A message: its frame's offset and the offset of the next message. It is in `Reader::view`.
+    Message { frame: u64, next: u64 },
+    /// Nothing yet.
+    Nothing,
+    /// The segment is not open here: Python finds it.
+    NeedSegment,
+    /// Known damage that was set aside; reading goes on here.
+    Hole { next: u64 },
+    /// Damage, and where reading goes on.
+    Damaged { fault: Box<Fault>, next: u64 },
+}
+
+/// A compressed or encrypted frame, opened.
+struct Opened {
+    /// The byte of the file where it begins.
+    at: usize,
+    frame: u64,
+    /// The offset behind the frame.
+    end: u64,
+    messages: Vec<FrameView>,
+}
+
+impl Opened {
+    fn has(&self, offset: u64) -> bool {
+        (self.frame..self.frame + self.messages.len() as u64).contains(&offset)
+    }
+}
+
+/// One place in a queue.
+pub struct Reader {
+    /// The segment of the last read.
+    pub segment: Option<Arc<Segment>>,
+    /// The offset that the segment was opened for.
+    wanted: u64,
+    /// Which messages are wanted.
+    pub filter: Filter,
+    /// The message that was found last.
+    pub view: FrameView,
+    /// Below it everything is in `segment`, and whole: no look at words that writers move.
+    known: u64,
+    batch: Option<Opened>,
+}
+
+impl Reader {
+    /// A reader that stands nowhere yet.
+    pub fn new(filter: Filter) -> Self {
+        let view = FrameView::default();
+        Self { segment: None, wanted: 0, filter, view, known: 0, batch: None }
+    }
+
+    /// Reads in `segment` from now on, which was opened for `offset`.
+    pub fn turn_to(&mut self, segment: &Arc<Segment>, offset: u64) {
+        (self.segment, self.wanted, self.known) = (Some(Arc::clone(segment)), offset, 0);
+        self.batch = None;
+    }
+
+    /// Where the segment begins that was opened for `offset`, if `offset` lies before it: what was
+    /// there is gone, or the offset named the end of the segment before.
+    pub fn first_after(&self, offset: u64) -> Option<u64> {
+        let segment = self.segment.as_ref().filter(|_| self.wanted == offset)?;
+        Some(segment.first()).filter(|first| *first > offset)
+    }
+
+    /// The bytes of a part of the message that was found in `frame`.
+    #[inline]
+    pub fn part(&self, frame: u64, span: Span) -> &[u8] {
+        self.segment.as_ref().map_or(&[], |segment| span.of(segment.bytes_of(frame, &self.view)))
+    }
+
+    /// Whether the message that was found in `frame` is wanted.
+    #[inline]
+    pub fn wants(&self, frame: u64) -> bool {
+        self.filter.is_open() || self.filter.matches(self.part(frame, self.view.tag))
+    }
+
+    /// Whether what was found needs nothing but its place: no delay, no key, no batch.
+    #[inline]
+    pub fn is_usual(&self, offset: u64, frame: u64, next: u64) -> bool {
+        let view = &self.view;
+        view.due_ns == 0 && view.key.len == 0 && frame == offset && next != offset + 1
+    }
+
+    /// Whether a look at `offset` needs no word that writers move.
+    #[inline]
+    pub fn knows(&self, offset: u64) -> bool {
+        offset < self.known
+    }
+
+    /// The message at `offset`, where it is known to be; where the one behind it begins. None: look
+    /// with `find`.
+    #[inline]
+    pub fn next_known(&mut self, offset: u64) -> Option<u64> {
+        if !self.knows(offset) {
+            return None;
+        }
+        let is_held = |segment: &&Arc<Segment>| offset >= segment.first() && !segment.is_stale();
+        let segment = self.segment.as_ref().filter(is_held)?;
+        match walk::look(segment, offset, self.known, &mut self.view) {
+            Met::Frame if !self.view.sealed => Some(offset + self.view.size as u64),
+            _ => None,
+        }
+    }
+
+    /// `find` in the queue that `control` belongs to.
+    #[inline]
+    pub fn find_in(
+        &mut self,
+        control: &Control,
+        offset: u64,
+        limit: impl FnOnce() -> u64,
+    ) -> Found {
+        self.find(offset, limit, |segment| segment.base() == control.segment_base())
+    }
+
+    /// What stands at `offset`. `limit` tells how far may be read: asked only when what is known
+    /// from the last time does not suffice, for a writer must fetch the word back that a reader
+    /// took. `is_last` tells of a segment without an end whether it is the last one.
+    #[inline]
+    pub fn find(
+        &mut self,
+        offset: u64,
+        limit: impl FnOnce() -> u64,
+        is_last: impl FnOnce(&Segment) -> bool,
+    ) -> Found {
+        match self.next_known(offset) {
+            Some(next) => Found::Message { frame: offset, next },
+            None => self.find_anew(offset, limit(), is_last),
+        }
+    }
+
+    fn find_anew(
+        &mut self,
+        offset: u64,
+        limit: u64,
+        is_last: impl FnOnce(&Segment) -> bool,
+    ) -> Found {
+        if offset >= limit {
+            return Found::Nothing;
+        }
+        let Some(segment) = &self.segment else { return Found::NeedSegment };
+        let Some(limit) = limit_in(segment, offset, limit, is_last) else {
+            return Found::NeedSegment;
+        };
+        if self.batch.as_ref().is_some_and(|batch| batch.has(offset)) {
+            return self.find_opened(offset);
+        }
+        match walk::look(segment, offset, limit, &mut self.view) {
+            Met::Frame if !self.view.sealed => {
+                self.known = limit;
+                Found::Message { frame: offset, next: offset + self.view.size as u64 }
+            }
+            Met::Frame => {
+                let (segment, view) = (Arc::clone(segment), std::mem::take(&mut self.view));
+                self.open(&segment, offset, offset, &view, limit)
+            }
+            Met::Gap(_) if offset < segment.first() => Found::NeedSegment,
+            Met::Gap(next) => Found::Hole { next },
+            Met::Damage(fault, stop) => {
+                self.find_inside(&Arc::clone(segment), offset, limit, fault, stop)
+            }
+        }
+    }
+
+    /// A message of the batch that was opened last.
+    fn find_opened(&mut self, offset: u64) -> Found {
+        let Some(batch) = &self.batch else { return Found::NeedSegment };
+        let index = words::size(offset.wrapping_sub(batch.frame));
+        let Some(message) = batch.messages.get(index) else {
+            let fault =
+                Fault::new(batch.at, "no message begins here", "an offset inside the batch");
+            return Found::Damaged { fault: fault.into(), next: batch.end };
+        };
+        self.view = message.clone();
+        let is_last = index + 1 == batch.messages.len();
+        Found::Message { frame: batch.frame, next: if is_last { batch.end } else { offset + 1 } }
+    }
+
+    fn open(
+        &mut self,
+        segment: &Segment,
+        offset: u64,
+        frame: u64,
+        view: &FrameView,
+        limit: u64,
+    ) -> Found {
+        let end = frame + view.size as u64;
+        match segment.unseal(frame, limit, view) {
+            Ok(messages) => {
+                let at = segment.position(frame);
+                self.batch = Some(Opened { at, frame, end, messages });
+                self.find_opened(offset)
+            }
+            // What there is no memory for now is there later: reading goes on where it is.
+            Err(fault) => {
+                let next = if fault.is_ours { offset } else { end };
+                Found::Damaged { fault: fault.into(), next }
+            }
+        }
+    }
+
+    /// No frame begins at `offset`: it may be inside a batch, or damaged.
+    fn find_inside(
+        &mut self,
+        segment: &Segment,
+        offset: u64,
+        limit: u64,
+        mut fault: Fault,
+        stop: &str,
+    ) -> Found {
+        if let Some((frame, view)) = walk::frame_around(segment, offset, limit) {
+            return self.open(segment, offset, frame, &view, limit);
+        }
+        if stop == "end" {
+            fault.expected = "a frame: the queue goes on behind it".into();
+        }
+        let next = segment.resync(offset, limit).unwrap_or(limit);
+        Found::Damaged { fault: fault.into(), next }
+    }
+}
+
+/// How far may be read in `segment` from `offset` on; none where it does not hold that.
+#[inline]
+fn limit_in(
+    segment: &Segment,
+    offset: u64,
+    limit: u64,
+    is_last: impl FnOnce(&Segment) -> bool,
+) -> Option<u64> {
+    if offset < segment.base().max(segment.first()) || segment.is_stale() {
+        return None;
+    }
+    match segment.end() {
+        LIVE => is_last(segment).then_some(limit),
+        end => (offset < end).then(|| end.min(limit)),
+    }
+}

@@ -338,6 +338,139 @@ def test_a_rust_test_module_does_not_count() -> None:
     assert rust_without_tests(text) == "fn a() {}\n\nfn c() {}\n"
 
 
+# The crate
+
+# A room uses the rooms before it. `lib` is the door and names everything.
+RUST_ROOMS = (
+    "errors", "sys", "bytes", "clock", "files", "shared", "segment", "message", "read", "formats",
+    "append", "group", "faces",
+)  # fmt: skip
+RUST_DOORS = {"lib"}
+RUST_TESTS = {"fuzzing", "properties", "group::table::against_a_model", "shared::models"}
+RUST_FUNCTION_LINES_MAX = 60
+RUST_SHARE_MAX = 0.42  # Of the product's lines, without tests: it only goes down.
+
+
+def rust_code(text: str) -> str:
+    """A Rust file without tests, comments and what it only passes on (`pub use`)."""
+    text = re.sub(r"//[^\n]*", "", rust_without_tests(text))
+    return re.sub(r"^\s*pub use [^;]*;", "", text, flags=re.M)
+
+
+def rust_module(path: Path) -> str:
+    """`rust/src/group/mod.rs` is `group`, `rust/src/group/claim.rs` is `group::claim`."""
+    parts = path.relative_to(RUST).with_suffix("").parts
+    return "::".join(parts[:-1] if parts[-1] == "mod" else parts)
+
+
+def spelled_out(tree: str) -> list[str]:
+    """`a::{b, c::{d, e}}` as `a::b`, `a::c::d`, `a::c::e`."""
+    head, brace, inside = tree.strip().partition("{")
+    if not brace:
+        return [tree.strip().split(" as ")[0]]
+    parts, depth = [""], 0
+    for letter in inside.rstrip().removesuffix("}"):
+        depth += (letter == "{") - (letter == "}")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [head + name for part in parts if part.strip() for name in spelled_out(part)]
+
+
+def rust_uses(text: str, module: str, modules: Iterable[str]) -> set[str]:
+    """The other modules that a module names, with `use` or on the spot."""
+    code = rust_code(text)
+    names = [name for tree in re.findall(r"\buse\s+([^;]+);", code) for name in spelled_out(tree)]
+    names += re.findall(r"\b(?:crate|super)(?:::\w+)+", code)
+    known, found = set(modules), set()
+    for name in names:
+        parts, here = [part.strip() for part in name.split("::")], module.split("::")
+        while parts and parts[0] in ("crate", "self", "super"):
+            step = parts.pop(0)
+            here = {"crate": [], "self": here, "super": here[:-1]}[step]
+        full = [*here, *parts] if name.split("::")[0] in ("crate", "self", "super") else []
+        prefixes = ("::".join(full[:end]) for end in range(len(full), 0, -1))
+        found |= {next((prefix for prefix in prefixes if prefix in known), module)}
+    return found - {module}
+
+
+def rust_graph() -> dict[str, set[str]]:
+    texts = {rust_module(path): path.read_text() for path in files("*.rs", under=RUST)}
+    texts = {name: text for name, text in texts.items() if name not in RUST_DOORS | RUST_TESTS}
+    return {name: rust_uses(text, name, texts) for name, text in texts.items()}
+
+
+def in_rings(graph: dict[str, set[str]]) -> set[str]:
+    """The modules that use themselves through others."""
+    reach = {name: set(uses) for name, uses in graph.items()}
+    for middle in graph:
+        for uses in reach.values():
+            if middle in uses:
+                uses |= reach[middle]
+    return {name for name, uses in reach.items() if name in uses}
+
+
+def long_rust_functions(text: str) -> list[str]:
+    """Functions with a longer body; rustfmt closes each at its own indentation."""
+    lines, found = rust_without_tests(text).splitlines(), []
+    for start, line in enumerate(lines):
+        head = re.match(r"(\s*)(?:pub(?:\([^)]*\))? )?(?:const |unsafe )*fn (\w+)", line)
+        if not head or line.rstrip().endswith((";", "}")):
+            continue
+        end = next(
+            at for at in range(start, len(lines)) if lines[at] in (head[1] + "}", head[1] + ";")
+        )
+        opened = next(at for at in range(start, end + 1) if lines[at].endswith(("{", ";")))
+        if end - opened - 1 > RUST_FUNCTION_LINES_MAX:
+            found.append(f"line {start + 1}: {head[2]} has {end - opened - 1} lines")
+    return found
+
+
+def test_each_room_of_the_crate_uses_those_below_it() -> None:
+    order = {room: number for number, room in enumerate(RUST_ROOMS)}
+    wrong = [
+        f"{name} uses {used}"
+        for name, uses in rust_graph().items()
+        for used in uses
+        if order[name.split("::")[0]] < order[used.split("::")[0]]
+    ]
+    assert wrong == []
+
+
+def test_no_file_of_the_crate_uses_itself_through_others() -> None:
+    assert in_rings(rust_graph()) == set()
+
+
+def test_a_ring_of_rust_modules_is_noticed() -> None:
+    texts = {
+        "a": "use crate::{b::{One, two::Three}, c};\n",
+        "b": "pub use crate::a::Two;\n",
+        "b::two": "fn f() { super::super::c::g() }\n#[cfg(test)]\nmod t {\n    use crate::a;\n}\n",
+        "c": "// crate::b\nfn g() { crate::a::h() }\n",
+    }
+    graph = {name: rust_uses(text, name, texts) for name, text in texts.items()}
+    assert graph == {"a": {"b", "b::two", "c"}, "b": set(), "b::two": {"c"}, "c": {"a"}}
+    assert in_rings(graph) == {"a", "b::two", "c"}
+
+
+def test_rust_functions_stay_short() -> None:
+    assert wrong_in(files("*.rs", under=RUST), long_rust_functions) == []
+
+
+def test_a_long_rust_function_is_noticed() -> None:
+    body = "    one();\n" * (RUST_FUNCTION_LINES_MAX + 1)
+    text = f"fn long(\n    a: u8,\n) {{\n{body}}}\n\nfn short() {{\n    two();\n}}\n"
+    assert long_rust_functions(text) == [f"line 1: long has {RUST_FUNCTION_LINES_MAX + 1} lines"]
+
+
+def test_most_of_the_product_is_python() -> None:
+    paths = [path for path in files("*.rs", under=RUST) if rust_module(path) not in RUST_TESTS]
+    rust = sum(len(rust_without_tests(path.read_text()).splitlines()) for path in paths)
+    python = sum(len(path.read_text().splitlines()) for path in files("*.py", under=ROOT / "src"))
+    assert rust / (rust + python) <= RUST_SHARE_MAX
+
+
 # What may not be in the code
 
 

@@ -30,9 +30,7 @@ def power_cuts(found: dict[str, Any]) -> str:
         ours = " ".join(filter(None, ("penstock:", row.get("format"), row.get("layout"))))
         who = ours if row["product"] == "penstock" else row["product"]
         who = f"{who} ({row['variant']})" if row.get("variant") else who
-        level = row.get("durability", "")
-        level += ", the machine stays up" if row.get("boot") == "same" else ""
-        counts = rows.setdefault((who, level), {})
+        counts = rows.setdefault((who, row.get("durability", "")), {})
         kind = counts.setdefault(row.get("file_system", "ext4"), [0, 0])
         kind[0] += row["failing"]
         kind[1] += row["states"]

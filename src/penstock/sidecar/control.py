@@ -19,7 +19,8 @@ CONTROL = Layout(
     "control block", "<", 4096,
     Field("magic", "8s", "PENSTCTL"),
     Field("boot", "Q", "which run of the machine wrote the words below"),
-    Field("lock", "I", "append lock: 0, or the holder's slot + 1; top bit: someone sleeps on it"),
+    Field("lock", "I", "append lock: 0, or the holder's name (`round << 12 | slot`: its byte of "
+          "the lock file, and how many openers there had been); top bit: someone sleeps on it"),
     Field("sync_lock", "I", "the same for the one who syncs"),
     Field("poison", "I", "1 after a failed sync: every put raises"),
     Field("clean", "I", "CRC-32C of tail … durable, set by the last closer; 0 while open"),

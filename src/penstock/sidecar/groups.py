@@ -19,14 +19,15 @@ from penstock.records import dataclass, field
 
 MAGIC = b"PENSTGRP"
 PAUSED = 0xA5A5
+GONE = 0xA5A5 << 16
 
 TABLE = Layout(
     "group table", "<", 272,
     Field("magic", "8s", "PENSTGRP"),
     Field("boot", "Q", "which run of the machine wrote the words below"),
-    Field("lock", "I", "the group's lock: 0, or the holder's slot + 1"),
+    Field("lock", "I", "the group's lock, as the append lock in the control block"),
     Field("flags", "I", "a5a5 below: paused; above: deleted or renamed"),
-    Field("sync_lock", "I", "held by the one who syncs the journal"),
+    Field("sync_lock", "I", "the same for the one who syncs the journal"),
     Field("version", "I", "raised when group.json was changed"),
     Field("next", "Q", "next unread offset"),
     Field("cursor", "Q", "lowest unacked offset"),
@@ -44,10 +45,10 @@ TABLE = Layout(
     Field("capacity", "I", "entries that the file has room for"),
     Field("used", "I", "entries ever used"),
     Field("free", "I", "first free entry"),
-    Field("lane_first", "I", "entry with the first deadline"),
+    Field("lane_first", "I", "entry with the first deadline of the lane; all ones: none"),
     Field("lane_last", "I", "entry with the last deadline of the lane"),
-    Field("heap_len", "I", "deadlines that came out of order"),
-    Field("ready_len", "I", "messages that may be handed out again"),
+    Field("heap_len", "I", "deadlines that came out of order: entries in the heap"),
+    Field("ready_len", "I", "messages that may be handed out again: entries in `ready`"),
     Field("gaps", "I", "places in the ring of messages that are done"),
     Field("order_first", "Q", "front of the ring of entries by offset"),
     Field("order_len", "Q", "places in the ring, gaps included"),
@@ -67,6 +68,46 @@ TABLE = Layout(
     Field("openers", "I", "handles that are open, or were when their process died"),
     Field("pad1b", "4x", ""),
 )  # fmt: skip
+
+ENTRY = Layout(
+    "group table entry", "<", 96,
+    Field("offset", "Q", "the message"),
+    Field("frame", "Q", "its frame, which is another offset only inside a compressed one"),
+    Field("deadline", "q", "boot time at which the lease ends or the message is due"),
+    Field("token", "Q", "proof of the current lease; 0: none"),
+    Field("key", "Q", "hash of its key; 0: none"),
+    Field("state", "I", "0 free, 1 leased, 2 delayed, 3 ready, 4 blocked"),
+    Field("receives", "I", "how often it was handed out"),
+    Field("owner", "I", "opener that has it; all ones: nobody in particular"),
+    Field("place", "I", "where it is in the heap; all ones - 1: in the lane; all ones: in neither"),
+    Field("lane_before", "I", "entry before it in the lane"),
+    Field("lane_after", "I", "entry after it in the lane"),
+    Field("key_next", "I", "entry that waits for it with the same key; free: the next free entry"),
+    Field("pad0", "4x", ""),
+    Field("timeout", "q", "ns that the deadline was away when it was set"),
+    Field("order", "Q", "its place in the ring of entries by offset"),
+    Field("pad1", "8x", ""),
+)  # fmt: skip
+
+KEY = Layout(
+    "group table key", "<", 16,
+    Field("key", "Q", "hash of a key; 0: the slot is free"),
+    Field("first", "I", "entry of the oldest message with it, the only one that may be out"),
+    Field("last", "I", "entry of the newest one"),
+)  # fmt: skip
+
+PARTS = {
+    "entries": 4096,
+    "order": 100667392,
+    "heap": 109056000,
+    "ready": 113250304,
+    "keys": 117444608,
+    "end": 150999040,
+}
+"""Bytes where the parts behind the header begin. Each has room for the largest table; the file
+has only as much of each as was ever used. `order` is a ring of entry numbers (8 bytes each) by
+offset, all ones where a message is done; `heap` and `ready` are binary heaps of entry numbers
+(4 bytes each), by deadline and by offset; `keys` is a hash table with linear probing."""
 
 _SHORT_FIELDS = (
     Field("check", "I", "CRC-32C of the rest, begun with the journal's number in its register"),
@@ -95,7 +136,7 @@ LONG_RECORD = Layout(
 )  # fmt: skip
 RECORDS = {layout.size: layout for layout in (SHORT_RECORD, RECORD, LONG_RECORD)}
 
-LAYOUTS = (TABLE, *RECORDS.values())
+LAYOUTS = (TABLE, ENTRY, KEY, *RECORDS.values())
 STATES = {1: "leased", 2: "delayed", 3: "ready", 4: "blocked"}
 COUNTS = ("delivered", "acked", "expired", "dead", "skipped")
 

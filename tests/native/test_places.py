@@ -1,0 +1,65 @@
+"""What Python's tables and the docs say of shared words is what the native core does with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock import _core
+from penstock.disk.layout import Layout
+from penstock.formats.penstock import layouts
+from penstock.sidecar import control, groups, side_files
+
+DOCS = Path(__file__).parent.parent.parent / "docs" / "formats"
+TABLES = {
+    layout.name: layout
+    for layout in (*control.LAYOUTS, *groups.LAYOUTS, *side_files.LAYOUTS, *layouts.LAYOUTS)
+}
+PLACES = _core.places()
+COMPARED = sorted(PLACES.keys() - {"group table parts", "values"})
+
+
+def offsets(layout: Layout) -> dict[str, int]:
+    """Where each field with a value begins."""
+    found, at = {}, 0
+    for field in layout.fields:
+        if not field.is_reserved:
+            found[field.name] = at
+        at += field.size
+    return found
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_a_table_has_every_word_where_the_core_has_it(name: str) -> None:
+    assert offsets(TABLES[name]) == PLACES[name]
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_the_docs_have_every_word_where_the_core_has_it(name: str) -> None:
+    pages = "\n".join(page.read_text() for page in (DOCS / "sidecar.md", DOCS / "penstock.md"))
+    table = pages.split(f"<!-- generated: begin {name} -->")[1].split("<!-- generated: end")[0]
+    rows = [line.split("|") for line in table.splitlines() if "`" in line]
+    words = {row[3].strip(" `"): int(row[1]) for row in rows if row[4].strip() != "reserved"}
+    assert words == PLACES[name]
+
+
+def test_the_parts_of_a_groups_table_are_where_the_tables_say() -> None:
+    assert PLACES["group table parts"] == groups.PARTS
+    page = (DOCS / "sidecar.md").read_text()
+    assert all(f"| {part} | {at} |" in page for part, at in groups.PARTS.items())
+    most = PLACES["values"]["most_entries"]
+    ends = {"entries": "order", "order": "heap", "heap": "ready", "ready": "keys", "keys": "end"}
+    each = {"entries": groups.ENTRY.size, "order": 8, "heap": 4, "ready": 4}
+    each["keys"] = groups.KEY.size * 2
+    for part, end in ends.items():
+        assert groups.PARTS[end] - groups.PARTS[part] == most * each[part]
+
+
+def test_values_of_shared_words_mean_the_same_in_python() -> None:
+    values = PLACES["values"]
+    assert values["rolling"] == control.ROLLING
+    assert (values["paused"], values["gone"]) == (groups.PAUSED, groups.GONE)
+    assert (values["sleepers"], values["slot_bits"]) == (1 << 31, 12)
+    assert (values["no_entry"], values["in_lane"]) == (2**32 - 1, 2**32 - 2)
+    assert values["owners"] == control.CONTROL.size

@@ -79,3 +79,22 @@ def test_what_was_not_yet_published_is_there_if_nobody_came(tmp_path: Path, name
     path = left_before_the_word(tmp_path, options, file)
     with Queue(path, create=False) as queue:
         assert [message.body for message in queue.scan()] == [FIRST, SECOND]
+
+
+def test_nothing_of_a_killed_producers_frame_is_left_behind_our_own(tmp_path: Path) -> None:
+    """The original's next frame ends anywhere in it, and its consumer looks behind that."""
+
+    def killed(point: str) -> None:
+        if point == "data":
+            raise InterruptedError
+
+    twin, options = PARTIES["mfq"]
+    path = tmp_path / "queue"
+    with Queue(path, durability="process", **options) as queue:
+        queue.put(FIRST)
+    with pytest.raises(InterruptedError):
+        twin.put(path, [body_of(19)], nobody, killed)  # 2,500 bytes.
+    with Queue(path, create=False) as queue:
+        queue.put(b"short")
+    twin.put(path, [body_of(3)], nobody, nowhere)
+    assert twin.everything(path) == [FIRST, b"short", body_of(3)]

@@ -189,14 +189,18 @@ impl OffsetFile {
 /// The end: `offset/producer.offset`.
 pub struct ProducerOffset(pub OffsetFile);
 
-/// Zeroes the length word behind the last frame, where something is left of a frame that never
-/// became part of the queue: the original's consumer would take it for one.
+/// Zeroes what is left behind the last frame of a frame that never became part of the queue: the
+/// original's consumer would take it for one, if not now then behind the next frame, which the
+/// original's producer puts there and zeroes nothing.
 fn clear_next(segment: &Segment, end: u64) {
     let Some(map) = segment.map() else { return };
     let at = segment.position(end);
-    let len = map.len().saturating_sub(at).min(HEADER_BYTES);
-    if map.get(at, len).is_some_and(|next| next.iter().any(|byte| *byte != 0)) {
-        map.write_with(at, len, |next| next.fill(0));
+    let left = map.len().saturating_sub(at);
+    let is_set = |byte: &u8| *byte != 0;
+    if map.get(at, left.min(HEADER_BYTES)).is_some_and(|next| next.iter().any(is_set)) {
+        let rest = map.get(at, left.min(MAX_PAYLOAD_BYTES + OVERHEAD_BYTES)).unwrap_or_default();
+        let len = rest.iter().rposition(is_set).map_or(0, |last| last + 1);
+        map.write_with(at, len, |stray| stray.fill(0));
     }
 }
 

@@ -125,10 +125,15 @@ def power_cases(size: str) -> list[Case]:
             for s, (f, y) in itertools.product(("ext4", "xfs", "btrfs"), FORMATS)
         ]
         return [*ours, *anchors(states // 2)]
+    double = int(os.environ.get("PENSTOCK_CUT_DOUBLE", "2"))
     found = [
-        Case(format=f, layout=y, variant=v, file_system=s, states=states, double=2 * (s == "ext4"))
+        Case(
+            format=f, layout=y, variant=v, file_system=s, states=states,
+            double=double * (s == "ext4"),
+        )
         for s, (f, y, v) in itertools.product(("ext4", "xfs", "btrfs"), LAYOUTS)
-    ]
+    ]  # fmt: skip
+    found += [Case(format=f, layout=y, states=states, boot="same", seed=11) for f, y in FORMATS]
     for mode, (f, y) in itertools.product(("ext4w", "ext4j"), FORMATS):
         found.append(Case(format=f, layout=y, file_system=mode, states=states // 2, seed=12))
     for level, (f, y) in itertools.product(("interval", "process"), FORMATS):

@@ -30,7 +30,9 @@ def power_cuts(found: dict[str, Any]) -> str:
         ours = " ".join(filter(None, ("penstock:", row.get("format"), row.get("layout"))))
         who = ours if row["product"] == "penstock" else row["product"]
         who = f"{who} ({row['variant']})" if row.get("variant") else who
-        counts = rows.setdefault((who, row.get("durability", "")), {})
+        level = row.get("durability", "")
+        level += ", the machine stays up" if row.get("boot") == "same" else ""
+        counts = rows.setdefault((who, level), {})
         kind = counts.setdefault(row.get("file_system", "ext4"), [0, 0])
         kind[0] += row["failing"]
         kind[1] += row["states"]

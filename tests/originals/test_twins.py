@@ -145,11 +145,13 @@ def alternate(folder: Path, name: str, first: int, runs: int) -> None:
         one_run(folder, name, seed)
 
 
-def one_run(folder: Path, name: str, seed: int) -> None:
+def one_run(folder: Path, name: str, seed: int) -> Alternation:
     twin, options = PARTIES[name]
     path = folder / "run" / ("queue.bin" if name == "vqs-doc" else "queue")
     first = "twin" if name in FIRST_BY_THE_ORIGINAL or seed % 2 else "penstock"
-    Alternation(path, twin, options, seed).run(first)
+    run = Alternation(path, twin, options, seed)
+    run.run(first)
+    return run
 
 
 @pytest.mark.parametrize("name", list(PARTIES))

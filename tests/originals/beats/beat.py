@@ -27,9 +27,13 @@ WAIT_MS = 20_000
 QUIET_MS = 120
 """After which a queue that should be empty counts as empty."""
 
-RELEASES = {"7.13.4": ("0",), "7.17.29": ("1",), "8.17": ("2-released", "2-released-lz4")}
-"""Release → the layouts that it writes and reads. 8.17 is the state of October 2024, before that
-release: the newest whose checksum is in Go's public database."""
+RELEASES = {
+    "7.10.2": ("0",), "7.13.4": ("0",), "7.17.29": ("1",),
+    "8.14": ("2-released", "2-released-lz4"), "8.17": ("2-released", "2-released-lz4"),
+}  # fmt: skip
+"""Release → the layouts that it writes and reads. 8.14 is the state of March 2024 and 8.17 that of
+October 2024, before these releases; the latter is the newest whose checksum is in Go's public
+database."""
 NEWEST = "8.17"
 
 
@@ -38,7 +42,7 @@ def program(release: str) -> Path:
     """The rig of a release; skips the test where it can't be had, saying why."""
     if shutil.which("go") is None:
         pytest.skip("no Go here: the real Beats queue can't be built")
-    parts = [HERE / "rig" / "main.go", HERE / "rig" / adapter(release)]
+    parts = [HERE / "rig" / name for name in ("main.go", *adapters(release))]
     parts += [HERE / "releases" / release / name for name in ("go.mod", "go.sum")]
     text = b"\0".join(part.read_bytes() for part in parts)
     folder = BUILT / f"beats-{release}-{hashlib.sha256(text).hexdigest()[:12]}"
@@ -63,9 +67,11 @@ def program(release: str) -> Path:
     return folder / "rig"
 
 
-def adapter(release: str) -> str:
-    """The file of the rig that knows how this release calls its things."""
-    return "before8.go" if release.startswith("7.") else "since8.go"
+def adapters(release: str) -> tuple[str, ...]:
+    """The files of the rig that know how this release calls its things."""
+    if release.startswith("7."):
+        return ("before8.go",)
+    return ("since8.go", f"queue{release.replace('.', '')}.go")
 
 
 # ── values with their types ────────────────────────────────────────────────────────────────

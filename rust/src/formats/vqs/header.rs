@@ -206,8 +206,8 @@ impl RingHeader {
         words::put_u32_le(&mut raw, 8, words::small(segment.position(at)));
         let map = control.map();
         let next = (self.word(SHOWN) & 1) ^ 1;
-        map.publish64(SHOWN_SLOTS + next as usize * 16, at);
-        map.publish64(SHOWN_SLOTS + next as usize * 16 + 8, number);
+        map.publish64(SHOWN_SLOTS + words::size(next) * 16, at);
+        map.publish64(SHOWN_SLOTS + words::size(next) * 16 + 8, number);
         self.store_words(segment, &raw)?;
         map.publish64(SHOWN, next);
         Ok(())

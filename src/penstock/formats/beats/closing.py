@@ -217,6 +217,8 @@ def is_empty(format: BeatsFiles, number: int) -> bool:
     header = format.header(path)
     if not isinstance(header, segments.Header) or path.stat().st_size > header.kind.data_at:
         return False
+    if header.kind.is_stream and format.has_more_in_copy(number):
+        return False  # Its stream comes to the disk when it is closed.
     words = header.kind.header.unpack(files.read_start(path, header.kind.header_bytes))
     return not words.get("frames") and segments.size_of(seal_path(path)) <= SEAL.size
 

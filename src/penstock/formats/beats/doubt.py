@@ -46,6 +46,7 @@ def find(format: BeatsFiles, past: Past) -> Doubt | None:
     doubt = Doubt(max(paths))
     for number, path in paths.items():
         if number < past.durable >> POSITION_BITS:
+            _judge_copy(format, number, path, doubt)
             continue
         if not _is_whole(format, number, path, past.durable, doubt):
             break
@@ -55,6 +56,14 @@ def find(format: BeatsFiles, past: Past) -> Doubt | None:
         for p in later.values()
     ]
     return doubt
+
+
+def _judge_copy(format: BeatsFiles, number: int, path: Path, doubt: Doubt) -> None:
+    """Of a segment that was synced one of the two is whole. A copy that was never synced, and was
+    deleted when the stream was, may be back with zeros in it."""
+    header = format.header(path)
+    if isinstance(header, Header) and header.kind.is_stream:
+        _ends(format, number, path, header, header.kind.base(number), doubt)
 
 
 def _is_whole(format: BeatsFiles, number: int, path: Path, durable: int, doubt: Doubt) -> bool:
@@ -122,9 +131,9 @@ def settle(format: BeatsFiles, doubt: Doubt) -> None:
         if number > doubt.last:
             for file in (path, copy, closing.seal_path(path)):
                 quarantine.move(format.sidecar, file, format.clock.wall_now_ns())
-        elif number in doubt.ends:
-            if number in doubt.older_copies:
-                plain_copies.drop(format.sidecar, number)
+        if number in doubt.older_copies:
+            plain_copies.drop(format.sidecar, number)
+        if number in doubt.ends and number <= doubt.last:
             _settle_segment(format, number, path, doubt.ends[number])
     _core.sync_folder(format.path)
 

@@ -258,6 +258,14 @@ class BeatsFiles(Format, ABC):
         is_older = self._doubt is not None and number in self._doubt.older_copies
         return not is_older and plain_copies.path_of(self.sidecar, number).exists()
 
+    def has_more_in_copy(self, number: int) -> bool:
+        """Whether the plain copy of a stream has frames that count."""
+        if not self._goes_by_copy(number):
+            return False
+        if self._doubt is not None and number in self._doubt.ends:
+            return self._doubt.ends[number] > self.first_of(number)
+        return segments.size_of(plain_copies.path_of(self.sidecar, number)) > self.kind.header_bytes
+
     def secrets_of(self, header: Header) -> dict[str, Any]:
         """Key, IV and beginning of the frames, as the core wants them."""
         known: dict[str, Any] = {"data_at": header.kind.data_at}

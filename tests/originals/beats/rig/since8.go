@@ -10,7 +10,6 @@ import (
 	"github.com/elastic/beats/v7/libbeat/publisher"
 	"github.com/elastic/beats/v7/libbeat/publisher/queue"
 	"github.com/elastic/beats/v7/libbeat/publisher/queue/diskqueue"
-	"github.com/elastic/elastic-agent-libs/logp"
 	"github.com/elastic/elastic-agent-libs/mapstr"
 )
 
@@ -25,7 +24,7 @@ func open(folder string, segmentBytes uint64, isPacked bool) (Beat, error) {
 	settings := diskqueue.DefaultSettings()
 	settings.Path, settings.MaxSegmentSize = folder, segmentBytes
 	settings.MaxBufferSize, settings.UseCompression = 0, isPacked
-	found, err := diskqueue.NewQueue(logp.NewLogger("rig"), nil, settings, nil)
+	found, err := newQueue(settings)
 	if err != nil {
 		return nil, err
 	}

@@ -136,7 +136,8 @@ def read_start(path: Path | str, count: int) -> bytes:
     """The first bytes of a file, `count` of them or as many as it has."""
     file = descriptor(path)
     try:
-        return read_at(file, count, 0)
+        found = os.pread(file, count, 0)
+        return found if len(found) == count else read_at(file, count, 0)
     finally:
         os.close(file)
 

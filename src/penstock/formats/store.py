@@ -260,13 +260,9 @@ class Store:
 
     def end(self) -> End:
         """Where the queue begins and ends now, whoever moved it."""
-        shared = self.shared
-        if shared is None:
-            return self._end_for_readers()
-        return self.format.end_now() or End.by(shared)
-
-    def _end_for_readers(self) -> End:
-        """By the shared words while they hold, else by the files, looked at once per change."""
+        if self.shared is not None:
+            return self.format.end_now() or End.by(self.shared)
+        # By the shared words while they hold, else by the files, looked at once per change.
         seen = self.format.seen_end()
         words = self.format.believed(seen)
         if words is not None:

@@ -134,22 +134,18 @@ def _read(sidecar: Path) -> bytes | None:
     return raw if len(raw) == CONTROL.size and raw[:8] == b"PENSTCTL" else None
 
 
-def _moving_head(user: tuple[int, ...]) -> int | None:
-    """The head that is to be, by the first words of the format's own: 1, and then that."""
-    return user[1] if user[0] == 1 else None
-
-
 def _words(word: dict[str, Any], is_clean: bool) -> Words:
     found = (word["tail"], word["next_number"], word["segment_base"])
     rest = (word["head"], word["head_number"], word["durable"])
     # An orderly close vouches for `next_number` itself; what was reserved it does not cover.
     is_reserved = not is_clean and word["reserved_end"] == word["tail"]
+    # The first words of the format's own: 1, and then the head that is to be.
     user = USER_WORDS.unpack_from(word["user"])
     return Words(
         word["boot"], *found, *rest,
         last_number=word["reserved_number"] if is_reserved else word["next_number"],
         reserved_end=word["reserved_end"],
-        next_head=_moving_head(user) or word["head"],
+        next_head=(user[1] if user[0] == 1 else 0) or word["head"],
         is_clean=is_clean,
         is_poisoned=word["poison"] != 0,
         published=frozenset((word["publishing"], word["published"])),

@@ -74,6 +74,7 @@ __all__ = [
     "resize_file",
     "seal_bytes",
     "skip_frames",
+    "sync_failures",
     "sync_file",
     "sync_folder",
     "tag_matches",
@@ -272,6 +273,11 @@ class Shared:
     @property
     def boot(self) -> int:
         """Which run of the machine the words are of."""
+
+    def poison(self) -> None:
+        """A sync has failed: every later put raises, in every process, until the queue is opened
+        anew.
+        """
 
     def sync_file(self, path: Path) -> None:
         """Syncs a file of the queue, or the names in a folder of it; a failure poisons the queue."""
@@ -1127,8 +1133,16 @@ def mark_effect(label: str) -> None:
 def take_effects() -> list[tuple[Any, ...]]:
     """Takes the log: tuples that begin with the kind of the effect."""
 
-def fail_syncs(errno: int) -> None:
-    """Lets every later sync fail with this error number; 0 ends it."""
+def fail_syncs(errno: int, nth: int | None = None) -> bool:
+    """Lets every later sync fail with this error number, or only the `nth` of them; 0 ends it.
+
+    Whether the sync that was named before has come.
+    """
+
+def sync_failures() -> int:
+    """How many syncs of this process have failed: whoever called one knows whether the queue that
+    it was for can be trusted still.
+    """
 
 def refuse_memory(nth: int) -> bool:
     """Lets the `nth` question for memory after this be answered with no; below 0: none.

@@ -3,8 +3,6 @@ sync is never followed by one that seems to succeed. Needs root, loop devices an
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.ladder import failing_disk
@@ -12,23 +10,7 @@ from tests.ladder.means import NotRun
 from tests.ladder.rungs import FORMATS
 
 pytestmark = pytest.mark.crash
-FAILING = {
-    ("vqs", "put"): "after a failed sync the ring is rewritten in place",
-    ("vqs", "close"): "after a failed sync the ring is rewritten in place",
-    **{
-        (name, "atomic"): "a failed sync of an atomic append poisons nothing" for name, _ in FORMATS
-    },
-}
-
-
-def calls() -> list[Any]:
-    found = []
-    for format, layout in FORMATS:
-        for where in failing_disk.WHERE:
-            reason = FAILING.get((format, where))
-            marks = [pytest.mark.xfail(reason=reason)] if reason else []
-            found.append(pytest.param(format, layout, where, marks=marks, id=f"{format}-{where}"))
-    return found
+CALLS = [(format, layout, where) for format, layout in FORMATS for where in failing_disk.WHERE]
 
 
 def meet(format: str, layout: str, where: str) -> None:
@@ -45,7 +27,7 @@ def test_a_failing_device_is_met_by_a_sync_and_nothing_is_lost() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("format", "layout", "where"), calls())
+@pytest.mark.parametrize(("format", "layout", "where"), CALLS)
 def test_no_call_acknowledges_what_a_failing_device_lost(
     format: str, layout: str, where: str
 ) -> None:

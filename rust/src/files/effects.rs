@@ -124,3 +124,10 @@ pub fn file_system(path: PathBuf) -> PyResult<i64> {
     let found = std::fs::File::open(&path).and_then(|file| files::file_system(&file));
     found.map_err(|error| errors::os(error, &path))
 }
+
+/// How many syncs of this process have failed: whoever called one knows whether the queue that it
+/// was for can be trusted still.
+#[pyfunction]
+pub fn sync_failures() -> u64 {
+    region::sync_failures()
+}

@@ -42,10 +42,12 @@ pub fn take_effects(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     Ok(list)
 }
 
-/// Lets every later sync fail with this error number; 0 ends it.
+/// Lets every later sync fail with this error number, or only the `nth` of them; 0 ends it.
+/// Whether the sync that was named before has come.
 #[pyfunction]
-pub fn fail_syncs(errno: i32) {
-    control::set_sync_fault(errno);
+#[pyo3(signature = (errno, nth = None))]
+pub fn fail_syncs(errno: i32, nth: Option<i64>) -> bool {
+    control::set_sync_fault(errno, nth) < 0
 }
 
 /// Lets the `nth` question for memory after this be answered with no, as if none were left; below

@@ -9,9 +9,12 @@ use std::os::unix::fs::{
     DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
 };
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::errors::{located, located_file};
 use crate::sys::recorder::{self, Effect, record, sync_fault};
+
+static SYNC_FAILURES: AtomicU64 = AtomicU64::new(0);
 
 /// The file's number on its device.
 pub fn inode(file: &File) -> io::Result<u64> {
@@ -193,16 +196,26 @@ pub fn check_named(file: &File) -> io::Result<()> {
     }
 }
 
+fn count_failure(_: &io::Error) {
+    SYNC_FAILURES.fetch_add(1, Ordering::SeqCst);
+}
+
+/// How many syncs of this process have failed.
+pub fn sync_failures() -> u64 {
+    SYNC_FAILURES.load(Ordering::SeqCst)
+}
+
 /// Bytes and length to the disk.
 pub fn sync(file: &File) -> io::Result<()> {
-    sync_fault().and_then(|()| file.sync_data()).map_err(|error| located_file(error, file))?;
+    let synced = sync_fault().and_then(|()| file.sync_data()).inspect_err(count_failure);
+    synced.map_err(|error| located_file(error, file))?;
     record(|| Ok(Effect::Sync(inode(file)?)))
 }
 
 /// A folder's names to the disk.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     let synced = sync_fault().and_then(|()| File::open(path)?.sync_all());
-    synced.map_err(|error| located(error, path))?;
+    synced.inspect_err(count_failure).map_err(|error| located(error, path))?;
     record(|| Ok(Effect::SyncFolder(path.to_path_buf())))
 }
 

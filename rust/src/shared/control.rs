@@ -583,6 +583,11 @@ impl Shared {
         map.publish32(at::POISON, 0);
     }
 
+    /// A sync has failed: every later put raises, in every process, until the queue is opened anew.
+    fn poison(&self) {
+        self.control.poison();
+    }
+
     /// Syncs a file of the queue, or the names in a folder of it; a failure poisons the queue.
     fn sync_file(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let synced = py.detach(|| {

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 
 /// One thing that happened to the disk, in program order.
 #[cfg_attr(not(feature = "recorder"), allow(dead_code, reason = "made and read by tests alone"))]
@@ -37,6 +37,9 @@ static RECORDING: AtomicBool = AtomicBool::new(false);
 static LOG: Mutex<Vec<Effect>> = Mutex::new(Vec::new());
 /// A test may let the next syncs fail with this error number.
 static SYNC_FAULT: AtomicI32 = AtomicI32::new(0);
+/// Which of them: every one, or the one that comes after so many others.
+static SYNC_NTH: AtomicI64 = AtomicI64::new(EVERY_SYNC);
+const EVERY_SYNC: i64 = i64::MAX;
 
 /// Whether effects are being recorded.
 #[inline(always)]
@@ -65,19 +68,29 @@ pub fn inode(file: &File) -> io::Result<u64> {
     Ok(file.metadata()?.ino())
 }
 
-/// The error that a test wants the next sync to fail with.
+/// The error that a test wants: of every sync, or of one of those to come.
 #[inline]
 pub fn sync_fault() -> io::Result<()> {
     match cfg!(feature = "recorder").then(|| SYNC_FAULT.load(Ordering::Relaxed)) {
         None | Some(0) => Ok(()),
-        Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+        Some(errno) => nth_fault(errno),
     }
+}
+
+#[cold]
+fn nth_fault(errno: i32) -> io::Result<()> {
+    match SYNC_NTH.fetch_sub(1, Ordering::SeqCst) {
+        EVERY_SYNC => SYNC_NTH.store(EVERY_SYNC, Ordering::SeqCst),
+        0 => {}
+        _ => return Ok(()),
+    }
+    Err(io::Error::from_raw_os_error(errno))
 }
 
 /// What tests do with it.
 #[cfg(feature = "recorder")]
 pub mod control {
-    use super::{Effect, LOG, Ordering, RECORDING, SYNC_FAULT};
+    use super::{EVERY_SYNC, Effect, LOG, Ordering, RECORDING, SYNC_FAULT, SYNC_NTH};
 
     /// Starts or stops the log.
     pub fn set_recording(on: bool) {
@@ -89,8 +102,10 @@ pub mod control {
         std::mem::take(&mut *LOG.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
-    /// Lets every later sync fail with `errno` (0: none).
-    pub fn set_sync_fault(errno: i32) {
+    /// Lets every later sync fail with `errno` (0: none), or only the `nth` of them. What is left of
+    /// the number that was named before; below 0: that sync has come.
+    pub fn set_sync_fault(errno: i32, nth: Option<i64>) -> i64 {
         SYNC_FAULT.store(errno, Ordering::SeqCst);
+        SYNC_NTH.swap(nth.unwrap_or(EVERY_SYNC), Ordering::SeqCst)
     }
 }

@@ -90,7 +90,7 @@ class Keeper:
             yield "sync", self._writer.sync
             yield "sync the groups", queue.sync_groups
             yield "sync for others", self._tend_orphans
-        yield "tend the files", queue.store.format.tend
+        yield "tend the files", queue.store.tend
         if time.monotonic() - self._swept_at > SWEEP_S:
             self._swept_at = time.monotonic()
             yield "look for dead consumers", lambda: exclusive.sweep(queue)

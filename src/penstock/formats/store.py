@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from penstock import _core
@@ -135,7 +136,8 @@ class Store:
         self.shared, self.was_first = shared, shared.is_first
         self._run = self._own_run() if self.was_first else shared.boot
         if self.was_first:
-            self._open_first(shared)
+            with self._poisoning(shared):
+                self._open_first(shared)
         segment = self._open_last(shared.segment_base)
         options = self.options
         self.publish = self.format.publisher()
@@ -227,9 +229,30 @@ class Store:
         if writer is not None:
             writer.sync()
         if shared.is_alone():
-            self.format.leave(shared)
+            with self._poisoning(shared):
+                self.format.leave(shared)
             shared.set_clean(True)
             shared.sync_file(self.sidecar / "control")
+
+    def tend(self) -> None:
+        """Does the format's own background work."""
+        if self.shared is not None:
+            with self._poisoning(self.shared):
+                self.format.tend()
+
+    @staticmethod
+    @contextmanager
+    def _poisoning(shared: _core.Shared) -> Iterator[None]:
+        """While a format does its own work: a sync that fails in it poisons the queue. Of what it
+        was for the kernel may hold pages for clean that never reached the disk, so that the next
+        sync would succeed in vain."""
+        before = _core.sync_failures()
+        try:
+            yield
+        except BaseException:
+            if _core.sync_failures() != before:
+                shared.poison()
+            raise
 
     def drop(self) -> None:
         """Lets go at once, as a kill would: the next opener recovers what is there."""
@@ -533,7 +556,8 @@ class Store:
                 base=new.base, first=new.first, closing=new.closing,
             )  # fmt: skip
             if done:
-                self.format.began(new, base, tail, number, needed)
+                with self._poisoning(shared):
+                    self.format.began(new, base, tail, number, needed)
                 known = self._known
                 is_known = known.as_of == known.last_base == base
                 end = tail if self.capabilities.gaps else new.base

@@ -240,3 +240,14 @@ def _left(format: BeatsFiles, past: Past, found: dict[str, object]) -> range | N
     if left is None or acked is None or _raw(format).hex() == before:
         return left
     return range(max(acked.segment, left.start), left.stop)
+
+
+def had_events(format: BeatsFiles, number: int) -> bool:
+    """Whether events were in this segment when we left the queue, by what we noted or by the words
+    of the control block: a close leaves no segment without any."""
+    last, words = known(format).get("segments"), control.peek(format.sidecar)
+    if isinstance(last, list) and number in last:
+        return True
+    if words is None or words.segment_base >> POSITION_BITS != number:
+        return False
+    return words.tail > words.segment_base

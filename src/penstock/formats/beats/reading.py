@@ -372,13 +372,23 @@ class BeatsFiles(Format, ABC):
         return End(last.end, 0, last.base, first.first, 0, last.end, tuple(dropped))
 
     def _unreadable(self) -> list[Damage]:
-        """Segments without a header that can be read."""
-        found = []
-        for path in segments.find(self.path).values():
+        """The oldest and the newest segment if their header can't be read, and empty ones.
+
+        Other segments are looked into when they are read: opening does not grow with the queue.
+        An empty newest one is a Beat's that ended before it had written anything, unless we know
+        that events were in it.
+        """
+        found, paths = [], segments.find(self.path)
+        ends = (min(paths, default=None), max(paths, default=None))
+        for number, path in paths.items():
             with suppress(FileNotFoundError):  # Read and freed meanwhile.
+                size = path.stat().st_size
+                if size and number not in ends:
+                    continue
                 header = self.header(path)
-                if isinstance(header, Unreadable):
-                    size, expected = path.stat().st_size, "a segment of version 0 to 3"
+                is_begun = not size and number == ends[1] and not following.had_events(self, number)
+                if isinstance(header, Unreadable) and not is_begun:
+                    expected = "a segment of version 0 to 3"
                     found.append(Damage(path, 0, size, header.found, expected))
         return found
 

@@ -67,8 +67,9 @@ class TestPersistQueue(theirs.TestPersist):  # type: ignore[misc]
         monkeypatch.setattr(theirs, "Queue", opened)
         for name in ("Empty", "Full"):  # Of the standard library, and ours.
             monkeypatch.setattr(theirs, name, getattr(penstock, name))
+        others = set(openings.OPEN)
         yield
-        for queue in list(openings.OPEN):  # Those that a test has dropped; then its folder goes.
+        for queue in set(openings.OPEN) - others:  # What the test has dropped; its folder goes.
             queue.close()
 
 

@@ -13,7 +13,7 @@ from benches._limits import Unfinished, within
 from benches._parties import CONTEXT
 from benches.against import peers
 from benches.harness import Row
-from tools import plot_peers
+from tools import performance_page, plot_peers
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,13 @@ def test_the_plot_of_peers_is_made_from_the_figures(tmp_path: Path) -> None:
     )
     plot_peers.plot({"rows": [row]}, tmp_path / "peers.svg")
     assert "78,125" in (tmp_path / "peers.svg").read_text()
+
+
+def test_the_page_of_figures_is_filled_from_results(tmp_path: Path) -> None:
+    row = Row(case="a", ours=2, peer="b", peer_value=1, floor="call", floor_value=1, floor_goal=3)
+    harness.save("foundation", [row], harness.machine(), tmp_path)
+    page = "x\n<!-- foundation -->\nold\n<!-- end -->\n<!-- other -->\nkept\n<!-- end -->\n"
+    found = performance_page.filled(page, tmp_path)
+    assert "| a | 2 ns | b 1 | 2 x | call 1 | 2 x | met |" in found
+    assert "old" not in found
+    assert "kept" in found

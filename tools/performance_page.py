@@ -1,0 +1,69 @@
+"""Writes the figures of `benches/results/` into docs/performance.md, between its markers.
+
+python -m benches foundation delivery && python -m tools.performance_page
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+RESULTS = ROOT / "benches" / "results"
+
+
+def shown(value: float | None) -> str:
+    """As many digits as mean something."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def table(found: dict[str, Any]) -> str:
+    """The rows of one benchmark, with the machine that they were measured on."""
+    machine = found["machine"]
+    lines = [
+        f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python "
+        f"{machine['python']}, load {machine['load_1min']}, {machine['when'][:10]}:",
+        "",
+        "| case | ours | beside | ratio | floor | x floor | goal |",
+        "| --- | ---: | --- | ---: | --- | ---: | --- |",
+    ]
+    lines += [line(row) for row in found["rows"]]
+    return "\n".join(lines) + "\n"
+
+
+def line(row: dict[str, Any]) -> str:
+    """One row."""
+    peer = f"{row['peer']} {shown(row['peer_value'])}" if row["peer"] else ""
+    floor = f"{row['floor']} {shown(row['floor_value'])}" if row["floor"] else ""
+    met = {None: "", True: "met", False: "missed"}[row["met"]]
+    ratio = shown(row["ratio"]) + " x" if row["ratio"] else ""
+    times = shown(row["floor_ratio"]) + " x" if row["floor_ratio"] else ""
+    ours = f"{shown(row['ours'])} {row['unit']}"
+    return f"| {row['case']} | {ours} | {peer} | {ratio} | {floor} | {times} | {met} |"
+
+
+def filled(page: str, results: Path = RESULTS) -> str:
+    """The page with the tables of all benchmarks that it has a place for."""
+
+    def replace(match: re.Match[str]) -> str:
+        path = results / f"{match[1]}.json"
+        if not path.exists():
+            return match[0]
+        return f"<!-- {match[1]} -->\n{table(json.loads(path.read_text()))}<!-- end -->"
+
+    return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", replace, page, flags=re.DOTALL)
+
+
+def main() -> int:
+    PAGE.write_text(filled(PAGE.read_text()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

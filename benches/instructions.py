@@ -76,9 +76,11 @@ def counted(program: str, folder: Path, count: int) -> int:
     found = subprocess.run(
         ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
          sys.executable, "-c", program, str(folder), str(count)],
-        capture_output=True, text=True, check=True,
+        capture_output=True, text=True, check=False,
         env=os.environ | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
+    if found.returncode:
+        raise SystemExit(f"{program}\nended with {found.returncode}: {found.stderr[-2000:]}")
     (text,) = re.findall(r"I\s+refs:\s+([\d,]+)", found.stderr)
     return int(text.replace(",", ""))
 

@@ -92,8 +92,8 @@ def try_out(wheel: Path) -> bool:
     folder = Path(tempfile.mkdtemp(prefix="penstock-dist-"))
     try:
         venv.create(folder, with_pip=True)
-        python = folder / "bin" / "python"
-        install = [python, "-m", "pip", "install", "--quiet", "--no-index", wheel]
+        python = str(folder / "bin" / "python")
+        install = [python, "-m", "pip", "install", "--quiet", "--no-index", str(wheel)]
         subprocess.run(install, check=True)
         return subprocess.run([python, "-I", "-c", TRIAL], cwd=folder).returncode == 0
     finally:

@@ -71,8 +71,9 @@ class Actor:
     def answer(self, patience_s: float = PATIENCE_S) -> Any:
         assert self.process.stdout is not None
         while b"\n" not in self.rest:
-            ready, _, _ = select.select([self.process.stdout], [], [], patience_s)
-            if not ready:
+            waiting = select.poll()  # Not `select`, which knows no descriptor above 1023.
+            waiting.register(self.process.stdout, select.POLLIN)
+            if not waiting.poll(patience_s * 1000):
                 raise Hangs(f"no answer within {patience_s:g} s")
             data = os.read(self.process.stdout.fileno(), 1 << 20)
             if not data:

@@ -94,8 +94,10 @@ impl Group {
             self.table.distrust();
             self.mend(Got::Clean)?;
         }
+        // Under the lock: others change the table as soon as it is given back.
+        let is_sound = self.table.is_sound();
         drop(held);
-        match self.table.is_sound() {
+        match is_sound {
             true => Ok(()),
             false => {
                 let text = "the group's table can't be made from its journal";

@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,11 +72,11 @@ def cases() -> Iterator[tuple[str, str]]:
 
 
 def counted(program: str, folder: Path, count: int) -> int:
-    """Instructions of a whole process that runs `program`."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Instructions of a whole process that runs `program` on a new queue in `folder`."""
+    queue = Path(tempfile.mkdtemp(dir=folder)) / "q"
     found = subprocess.run(
         ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
-         sys.executable, "-c", program, str(folder), str(count)],
+         sys.executable, "-c", program, str(queue), str(count)],
         capture_output=True, text=True, check=False,
         env=os.environ | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
@@ -95,7 +96,7 @@ def run(quick: bool) -> Iterator[Row]:
         for name, program in cases():
             if quick and ":" in name:
                 continue
-            few, many = (counted(program, folder / "q", count) for count in (FEW, MANY))
+            few, many = (counted(program, folder, count) for count in (FEW, MANY))
             ours = (many - few) / ((MANY - FEW) * PER.get(name, 1))
             yield Row(
                 case=name, ours=round(ours), unit="instructions", peer="before",

@@ -11,16 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benches.harness import shown
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 RESULTS = ROOT / "benches" / "results"
-
-
-def shown(value: float | None) -> str:
-    """As many digits as mean something."""
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def table(found: dict[str, Any]) -> str:

@@ -121,11 +121,11 @@ def status(
         _core.replace_file(page.absolute(), records.html(found).encode())
         show.line(str(page))
         return
-    rows = [records.row(one) for one in found[:limit]]
     if show.wants_json(json):
         for one in found[:limit]:
             show.emit(one)
         return
+    rows = [records.row(one) for one in found[:limit]]
     columns = ("started", "pipeline", "outcome", ">rows", ">seconds", ">lag", ">waited_s", "error")
     show.table(columns, [[one[name.strip(">")] for name in columns] for one in rows])
 

@@ -242,14 +242,16 @@ class Run:
                 is_over = query.awaitTermination(1)
                 if is_asked():
                     query.stop()
-                fresh = [one for one in query.recentProgress if one["batchId"] > seen]
-                for one in fresh:
+                told = (self.rows, self.lag)
+                for one in query.recentProgress:
+                    if one["batchId"] <= seen:
+                        continue
                     if one["numInputRows"]:
                         seen = one["batchId"]
                         self.count(one["numInputRows"])
                         self.bytes += sum(_bytes_of(s, starts) for s in one["sources"])
                     self.lag = {k: v for s in one["sources"] for k, v in lag_of(s).items()}
-                if fresh:
+                if told != (self.rows, self.lag):  # A query that only waits reports, too.
                     self._write()
                 if is_asked() and not self.request.follow:
                     raise KeyboardInterrupt
@@ -288,20 +290,23 @@ def lag_of(source: Any) -> dict[str, dict[str, float | None]]:
     Of any query that reads queues: `lag_of(query.lastProgress["sources"][0])`. Empty where Spark
     is older than 4.2, which asks for no such report.
     """
-    found = source["latestOffset"]
-    value = json.loads(found) if isinstance(found, str) else found
-    queues = (value or {}).get("q", {})
-    return {name: position["lag"] for name, position in queues.items() if "lag" in position}
+    found = _queues_of(source["latestOffset"])
+    return {name: position["lag"] for name, position in found.items() if "lag" in position}
+
+
+def _queues_of(offset: Any) -> dict[str, Any]:
+    """The queues of an offset as progress reports have it: as JSON, or as what that says."""
+    value = json.loads(offset) if isinstance(offset, str) else offset
+    found: dict[str, Any] = (value or {}).get("q", {})
+    return found
 
 
 def _bytes_of(source: Any, starts: Mapping[str, int]) -> int:
     """What a micro-batch moved on, in bytes of the queue; the first one came from `starts`."""
 
     def positions(name: str) -> dict[str, int]:
-        found = source[name]
-        value = json.loads(found) if isinstance(found, str) else found
-        queues = (value or {}).get("q", {})
-        return {queue: int(position["next"]) for queue, position in queues.items()}
+        found = _queues_of(source[name])
+        return {queue: int(position["next"]) for queue, position in found.items()}
 
     try:
         before, after = {**starts, **positions("startOffset")}, positions("endOffset")

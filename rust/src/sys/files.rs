@@ -22,12 +22,13 @@ pub fn allocate(file: &File, at: u64, len: u64) -> io::Result<()> {
 }
 
 /// The magic number of the file system that holds `file`.
+#[allow(clippy::unnecessary_cast)] // It is unsigned with musl.
 pub fn file_system(file: &File) -> io::Result<i64> {
     // SAFETY: `stat` is plain data that the call fills; the descriptor is open.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
     match unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } {
-        0 => Ok(stat.f_type),
+        0 => Ok(stat.f_type as i64),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -18,12 +18,10 @@ import time
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote, urlsplit
 
 from celery import states
-from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
-from celery.backends.base import BaseKeyValueStoreBackend
 from celery.canvas import maybe_signature
 from celery.exceptions import ChordError, ImproperlyConfigured
 from celery.result import GroupResult, allow_join_result
@@ -38,6 +36,26 @@ from penstock.engine.group import Group
 from penstock.engine.shelf import Shelf
 from penstock.errors import PenstockError
 
+if TYPE_CHECKING:  # Celery ships no types.
+    from penstock.hints import Untyped
+
+    class BaseResultConsumer(Untyped):
+        """Waits for results."""
+
+        def on_state_change(self, meta: Any, message: Any) -> None:
+            """A result came."""
+
+    class BaseKeyValueStoreBackend(Untyped):
+        """Keeps results by key."""
+
+        def __reduce__(self, args: Any = (), kwargs: Any = None) -> Any: ...
+
+    class AsyncBackendMixin(Untyped):
+        """Has results pushed to whoever waits."""
+else:
+    from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
+    from celery.backends.base import BaseKeyValueStoreBackend
+
 ROOT = "_results"
 """No queue's folder is called so: after `_` stand two hex digits, or what `safe_name` says."""
 NEWS = "news"
@@ -45,7 +63,7 @@ SWEEP_CHORDS_EVERY = 64
 NEWS_BYTES, NEWS_AGE_S = 64 * MIB, 300.0
 
 
-class News(BaseResultConsumer):  # type: ignore[misc]  # Celery has no types
+class News(BaseResultConsumer):
     """Results as they come, for a process that waits for some."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
@@ -202,10 +220,12 @@ class Chord:
                     shutil.rmtree(self._path.parent / name, ignore_errors=True)
 
 
-class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):  # type: ignore[misc]
+class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     """Results of tasks, groups and chords."""
 
     ResultConsumer = News
+    shelf: Shelf
+    result_consumer: News
     supports_autoexpire = True
     supports_native_join = True
     persistent = True

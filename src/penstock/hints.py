@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from typing import Unpack as Unpack
     from typing import final as final
     from typing import overload as overload
+
+    class Untyped:
+        """A class of a library that ships no types: it may have anything."""
+
+        def __init__(self, *args: Any, **options: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
 else:
 
     class _Hint:

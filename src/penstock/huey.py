@@ -14,11 +14,9 @@ import struct
 import threading
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from huey.api import Huey
 from huey.constants import EmptyData
-from huey.storage import BaseStorage
 
 from penstock import _core
 from penstock.disk import files
@@ -27,11 +25,23 @@ from penstock.engine.folder import Folder, safe_name
 from penstock.engine.shelf import Shelf
 from penstock.options import QueueKeywords
 
+if TYPE_CHECKING:  # Huey ships no types.
+    from penstock.hints import Untyped
+
+    class BaseStorage(Untyped):
+        """Keeps tasks and results."""
+
+    class Huey(Untyped):
+        """The task queue itself."""
+else:
+    from huey.api import Huey
+    from huey.storage import BaseStorage
+
 TASKS = "tasks"
 LENGTH = struct.Struct("<I")
 
 
-class PenstockStorage(BaseStorage):  # type: ignore[misc]  # Huey has no types
+class PenstockStorage(BaseStorage):
     """What Huey keeps, in a folder. `options` are those of `penstock.Queue`."""
 
     blocking = True
@@ -241,7 +251,7 @@ def value_of(raw: bytes | None) -> Any:
     return EmptyData if raw is None else unpacked(raw)[1]
 
 
-class PenstockHuey(Huey):  # type: ignore[misc]
+class PenstockHuey(Huey):
     """Huey on a folder: `PenstockHuey("name", path="/var/lib/jobs")`."""
 
     storage_class = PenstockStorage

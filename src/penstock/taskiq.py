@@ -82,7 +82,7 @@ class PenstockBroker(AsyncBroker):  # type: ignore[misc]  # taskiq's types are n
             yield AckableMessage(data=found.body, ack=partial(group.ack, found))
 
 
-class PenstockResults(AsyncResultBackend):  # type: ignore[misc]
+class PenstockResults(AsyncResultBackend[Any]):  # type: ignore[misc]
     """Results and progress, a small file each."""
 
     def __init__(

@@ -41,9 +41,22 @@ class Epoll:
     def __init__(self) -> None:
         """Watches nothing."""
         self._inner: Any = select.epoll()
-        self.register = lambda descriptor: self._inner.register(descriptor, select.EPOLLIN)
-        self.unregister, self.close = self._inner.unregister, self._inner.close
-        self.fileno = self._inner.fileno
+
+    def register(self, descriptor: int) -> None:
+        """Watches it."""
+        self._inner.register(descriptor, select.EPOLLIN)
+
+    def unregister(self, descriptor: int) -> None:
+        """Watches it no more."""
+        self._inner.unregister(descriptor)
+
+    def fileno(self) -> int:
+        """One descriptor for all of them."""
+        return int(self._inner.fileno())
+
+    def close(self) -> None:
+        """Lets go."""
+        self._inner.close()
 
     def poll(self, seconds: float | None) -> list[int]:
         """Those that are readable."""
@@ -56,8 +69,18 @@ class Green:
     def __init__(self) -> None:
         """Watches nothing."""
         self._watched: set[int] = set()
-        self.register, self.unregister = self._watched.add, self._watched.discard
-        self.close = self._watched.clear
+
+    def register(self, descriptor: int) -> None:
+        """Watches it."""
+        self._watched.add(descriptor)
+
+    def unregister(self, descriptor: int) -> None:
+        """Watches it no more."""
+        self._watched.discard(descriptor)
+
+    def close(self) -> None:
+        """Lets go."""
+        self._watched.clear()
 
     def poll(self, seconds: float | None) -> list[int]:
         """Those that are readable."""
@@ -72,6 +95,9 @@ class Green:
 
 class Inbox:
     """One queue (or a part of one) that a connection consumes from."""
+
+    name: str
+    part: str
 
     def __init__(self, folder: Folder, bell: Bell, name: str, part: str) -> None:
         """Nothing is opened yet."""
@@ -138,7 +164,7 @@ class Bell:
         """One descriptor for everything, for an event loop."""
         if not isinstance(self._poller, Epoll):
             raise RuntimeError("green threads have no event loop to give a descriptor to")
-        return int(self._poller.fileno())
+        return self._poller.fileno()
 
     def ring(self) -> None:
         """Ends a wait, from any thread."""

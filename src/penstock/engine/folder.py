@@ -62,15 +62,17 @@ def safe_name(name: str) -> str:
 class Jobs:
     """One queue of a folder, open, and the group that its workers share."""
 
+    queue: Queue
+    inode: int
+    group: Group
+
     __slots__ = ("group", "inode", "queue")
 
     def __init__(self, queue: Queue, max_receives: int) -> None:
         """Opens the group too: without one, retention would not know that anybody waits."""
         self.queue = queue
         self.inode = queue.path.stat().st_ino
-        self.group: Group = queue.group(
-            max_in_flight=MAX_IN_FLIGHT, max_receives=max_receives or None
-        )
+        self.group = queue.group(max_in_flight=MAX_IN_FLIGHT, max_receives=max_receives or None)
 
 
 class Folder:

@@ -26,6 +26,7 @@ class Ledger:
     """What one application has put into one queue, batch by batch."""
 
     store: Store
+    files: SinkFiles
 
     def __init__(self, store: Store, app: str) -> None:
         """For the application `app`; nothing is written yet."""

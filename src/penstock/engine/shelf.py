@@ -26,6 +26,9 @@ SWEEP_EVERY = 256
 class Shelf:
     """A folder of values."""
 
+    path: Path
+    expires_s: float | None
+
     def __init__(self, path: Path, *, expires_s: float | None = None, synced: bool = False) -> None:
         """Makes nothing yet. With `synced` a stored value survives the power too."""
         self.path, self.expires_s, self._is_synced = path, expires_s, synced

@@ -109,7 +109,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     """Tasks with an ETA or a countdown stay in the queue until they are due."""
     _tags = count(1)
     """Delivery tags: the same for no two channels of a process."""
-    from_transport_options = (
+    from_transport_options: tuple[str, ...] = (
         *virtual.Channel.from_transport_options, "visibility_timeout", "eta_as_delay",
     )  # fmt: skip
 
@@ -442,13 +442,15 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     can_parse_url = True
     default_port = None
     driver_type = driver_name = "penstock"
-    implements = virtual.Transport.implements.extend(
+    implements: Any = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"]), heartbeats=False
     )
-    connection_errors = (
+    connection_errors: tuple[type[Exception], ...] = (
         *virtual.Transport.connection_errors, ClosedError, PoisonedError, StorageError,
     )  # fmt: skip
-    channel_errors = (*virtual.Transport.channel_errors, PenstockError)
+    channel_errors: tuple[type[Exception], ...] = (
+        *virtual.Transport.channel_errors, PenstockError,
+    )  # fmt: skip
 
     def __init__(self, client: Any, **keywords: Any) -> None:
         """Opens the folder that the URL names."""

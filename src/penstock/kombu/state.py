@@ -28,6 +28,9 @@ ADVICE = "delete it: workers declare what they need when they start again"
 class State(BrokerState):  # type: ignore[misc]  # kombu has no types
     """What kombu's channels look at, kept in a folder."""
 
+    exchanges: dict[str, dict[str, Any]]
+    bindings: dict[Any, Any]
+    queue_index: defaultdict[str, set[Any]]
     queues: dict[str, dict[str, Any]]
     """What was declared: `arguments`, `auto_delete`, and which `parts` the queue has."""
 

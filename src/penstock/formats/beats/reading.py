@@ -24,6 +24,7 @@ from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verdict
+from penstock.options import QueueOptions
 from penstock.records import replace
 from penstock.sidecar import control, notes, plain_copies
 
@@ -43,6 +44,8 @@ class BeatsFiles(Format, ABC):
         tags=False, numbers=False, checksums=True, deletes_consumed=True, gaps=True
     )
 
+    layout: str
+    options: QueueOptions
     kind: Kind
     """What new segments are."""
 

@@ -22,7 +22,7 @@ SLACK = 64
 """Entries of segments that are gone, before the file is written anew."""
 NONE = 1 << 64
 """Above every base."""
-LOOK_BYTES = 64 * INDEX_ENTRY.size
+LOOK_BYTES: int = 64 * INDEX_ENTRY.size
 """What is read first, from the end: most who ask want to know about the newest."""
 
 

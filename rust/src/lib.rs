@@ -37,7 +37,7 @@ mod _core {
     #[pymodule_export]
     use super::faces::mfq_producer::MfqProducer;
     #[pymodule_export]
-    use super::faces::places::all_places;
+    use super::faces::word_offsets::all_word_offsets;
     #[pymodule_export]
     use super::files::effects::{
         create_file, file_system, make_folder, rename_file, replace_file, resize_file,
@@ -86,7 +86,7 @@ mod _core {
     #[pymodule_export]
     use super::shared::control::Shared;
     #[pymodule_export]
-    use super::shared::seat::Seat;
+    use super::shared::folder_lock::FolderLock;
     #[pymodule_export]
     use super::sys::view::View;
 }

@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 use crate::bytes::headers;
 use crate::errors;
 use crate::segment::frame::{Draft, FrameView, NO_NUMBER, NO_TIME, Span};
-use crate::segment::spot::Spot;
+use crate::segment::message_bytes::MessageBytes;
 use crate::sys::memory;
 
 /// One message. Bodies and texts are copies and yours for ever.
@@ -19,7 +19,7 @@ pub struct Message {
     /// Where it is in its queue; none when it was not stored yet.
     pub offset: Option<u64>,
     /// Where its bytes are.
-    pub spot: Spot,
+    pub content: MessageBytes,
     /// Set when it was handed out and must be acked.
     pub receipt: Option<Receipt>,
     /// What `value` decodes with.
@@ -29,8 +29,8 @@ pub struct Message {
 impl Message {
     /// A message that was found at `offset`.
     #[inline]
-    pub fn found(offset: u64, spot: Spot) -> Self {
-        Self { offset: Some(offset), spot, receipt: None, codec: OnceLock::new() }
+    pub fn found(offset: u64, content: MessageBytes) -> Self {
+        Self { offset: Some(offset), content, receipt: None, codec: OnceLock::new() }
     }
 
     /// One of its words: `span` takes it from the view.
@@ -40,7 +40,7 @@ impl Message {
         span: fn(&FrameView) -> Span,
     ) -> PyResult<Option<Bound<'py, PyString>>> {
         let span = span(&*self.view(py)?);
-        let bytes = self.spot.bytes(span);
+        let bytes = self.content.bytes(span);
         let word = PyString::new(py, &String::from_utf8_lossy(bytes));
         self.check(py, bytes)?;
         Ok(Some(word).filter(|_| span.len > 0))
@@ -49,29 +49,29 @@ impl Message {
     /// An error if its file was cut short, after `bytes` were read from there.
     #[inline]
     fn check(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
-        self.spot.cut(bytes).map_or(Ok(()), |path| Err(errors::vanished(py, path)))
+        self.content.cut(bytes).map_or(Ok(()), |path| Err(errors::vanished(py, path)))
     }
 
     /// An error if its file was cut short: it can't be put anywhere else.
     pub fn check_whole(&self, py: Python<'_>) -> PyResult<()> {
-        self.check(py, self.spot.bytes(self.spot.body()))
+        self.check(py, self.content.bytes(self.content.body()))
     }
 
     fn view(&self, py: Python<'_>) -> PyResult<Cow<'_, FrameView>> {
-        let view = self.spot.view();
+        let view = self.content.view();
         self.check(py, if view.size == 0 && self.offset.is_some() { &[0] } else { &[] })?;
         Ok(view)
     }
 
     /// The message as something to append.
     pub fn draft(&self) -> Draft<'_> {
-        let view = self.spot.view();
+        let view = self.content.view();
         Draft {
-            body: self.spot.bytes(view.body),
-            tag: self.spot.bytes(view.tag),
-            id: self.spot.bytes(view.id),
-            key: self.spot.bytes(view.key),
-            headers: self.spot.bytes(view.headers),
+            body: self.content.bytes(view.body),
+            tag: self.content.bytes(view.tag),
+            id: self.content.bytes(view.id),
+            key: self.content.bytes(view.key),
+            headers: self.content.bytes(view.headers),
             timestamp_ns: view.timestamp_ns,
             due_ns: view.due_ns,
         }
@@ -252,7 +252,12 @@ impl Message {
             owned: Some(owned.into()),
             ..FrameView::default()
         };
-        Ok(Self { offset: None, spot: Spot::new(view), receipt: None, codec: OnceLock::new() })
+        Ok(Self {
+            offset: None,
+            content: MessageBytes::new(view),
+            receipt: None,
+            codec: OnceLock::new(),
+        })
     }
 
     /// Where it is in its queue.
@@ -308,7 +313,7 @@ impl Message {
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        let bytes = self.spot.bytes(self.view(py)?.headers);
+        let bytes = self.content.bytes(self.view(py)?.headers);
         for (key, value) in headers::iterate(bytes) {
             dict.set_item(String::from_utf8_lossy(key), String::from_utf8_lossy(value))?;
         }
@@ -319,7 +324,7 @@ impl Message {
     /// The user's bytes.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = self.spot.bytes(self.spot.body());
+        let bytes = self.content.bytes(self.content.body());
         let body = memory::bytes_object(py, bytes)?;
         self.check(py, body.as_bytes())?;
         Ok(body)
@@ -363,7 +368,7 @@ impl Message {
     /// The bytes inside the frame, still encoded, compressed or encrypted.
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let payload = memory::bytes_object(py, &self.spot.payload())?;
+        let payload = memory::bytes_object(py, &self.content.payload())?;
         self.check(py, payload.as_bytes())?;
         Ok(payload)
     }
@@ -409,13 +414,13 @@ impl Message {
 
     fn __repr__(&self) -> String {
         let offset = self.offset.map_or_else(|| "new".to_owned(), |offset| offset.to_string());
-        let tag = String::from_utf8_lossy(self.spot.bytes(self.spot.view().tag)).into_owned();
+        let tag = String::from_utf8_lossy(self.content.bytes(self.content.view().tag)).into_owned();
         let tag = if tag.is_empty() { tag } else { format!(" tag={tag:?}") };
-        let body = self.spot.bytes(self.spot.body());
+        let body = self.content.bytes(self.content.body());
         format!("<Message {offset}{tag} {} bytes: {}>", body.len(), preview(body))
     }
 
     fn __len__(&self) -> usize {
-        self.spot.body().len as usize
+        self.content.body().len as usize
     }
 }

@@ -14,6 +14,7 @@ _T = TypeVar("_T")
 
 __all__ = [
     "Clock",
+    "FolderLock",
     "Frames",
     "Group",
     "Message",
@@ -22,7 +23,6 @@ __all__ = [
     "Mirror",
     "Publish",
     "Scan",
-    "Seat",
     "Segment",
     "Shared",
     "View",
@@ -63,7 +63,6 @@ __all__ = [
     "opens_frames",
     "penstock_frames",
     "penstock_key_check",
-    "places",
     "producer_offset",
     "publish_size_word",
     "record_effects",
@@ -83,6 +82,7 @@ __all__ = [
     "unseal_bytes",
     "vqs_frames",
     "walk",
+    "word_offsets",
     "write_file",
     "zbus_frames",
 ]
@@ -389,11 +389,11 @@ class Shared:
         """Stores a word of the format's own."""
 
 @final
-class Seat:
+class FolderLock:
     """A locked folder."""
 
     @staticmethod
-    def take(folder: Path) -> Seat | None:
+    def take(folder: Path) -> FolderLock | None:
         """Takes `folder`; none when someone else has it, or it is another one by now."""
 
     def close(self) -> None:
@@ -1116,7 +1116,7 @@ def sync_folder(path: Path) -> None:
 def file_system(path: Path) -> int:
     """The magic number of the file system that holds `path`."""
 
-def places() -> dict[str, dict[str, int]]:
+def word_offsets() -> dict[str, dict[str, int]]:
     """Where every word is that processes share, by the name of the layout that describes it.
 
     `group table parts` has where the parts of a group's table begin, `values` what some words hold.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.engine import openings
+from penstock.engine import open_queues
 
 theirs: Any = pytest.importorskip(
     "persistqueue.tests.test_queue", reason="persist-queue, msgpack and cbor2 are not installed"
@@ -67,9 +67,9 @@ class TestPersistQueue(theirs.TestPersist):  # type: ignore[misc]
         monkeypatch.setattr(theirs, "Queue", opened)
         for name in ("Empty", "Full"):  # Of the standard library, and ours.
             monkeypatch.setattr(theirs, name, getattr(penstock, name))
-        others = set(openings.OPEN)
+        others = set(open_queues.OPEN)
         yield
-        for queue in set(openings.OPEN) - others:  # What the test has dropped; its folder goes.
+        for queue in set(open_queues.OPEN) - others:  # What the test has dropped; its folder goes.
             queue.close()
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from penstock import ManualClock, Message, Queue, ReceiptError
-from penstock.engine import openings
+from penstock.engine import open_queues
 from penstock.options import AckMode
 from tests.model.held import Held
 
@@ -218,7 +218,7 @@ class Model(RuleBasedStateMachine):
     def die(self) -> None:
         """As if this process were killed: nothing is closed, its locks are gone."""
         self.queue.after_fork()
-        openings.discard(self.queue)
+        open_queues.discard(self.queue)
         self.forget_leases()
         self.queue = self.open()
 

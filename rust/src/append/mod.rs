@@ -5,16 +5,16 @@
 //! holder that dies anywhere leaves either the old tail and bytes that its successor clears, or
 //! the new tail with everything below it in place.
 
-mod ahead;
 pub mod arrow_in;
 pub mod atomic;
 mod limits;
 mod note;
 mod pace;
 mod pack;
-mod place;
+mod prefault;
 mod roll;
 mod sync;
+mod write;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,12 +22,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
-use crate::append::ahead::Ahead;
 use crate::append::limits::{batch_limit, mark_of, measure, refuse_large, rough_size};
 use crate::append::note::Note;
 use crate::append::pace::Pace;
 use crate::append::pack::{copy_packed, encode_all, pack};
-use crate::append::place::{Obstacle, Way};
+use crate::append::prefault::Ahead;
+use crate::append::write::{Obstacle, Way};
 use crate::clock::{Clock, seconds_to_ns};
 use crate::errors;
 use crate::message::{Body, Message, encode_headers};
@@ -36,9 +36,9 @@ use crate::segment::publish::PyPublish;
 use crate::segment::publish::{Batch, Publish};
 use crate::segment::{PySegment, Segment};
 use crate::shared::control::{Control, ROLLING, Shared, at};
-use crate::shared::gate;
 use crate::shared::lock::{Held, Hindrance, patiently};
-use crate::shared::vain::InVain;
+use crate::shared::mutex;
+use crate::shared::retry_limit::RetryLimit;
 use crate::sys::sigbus;
 
 pub(crate) struct State {
@@ -91,7 +91,7 @@ impl Writer {
         if self.control.life().is_over() {
             return Err(self.control.closed(py));
         }
-        Ok(gate::enter(py, &self.state))
+        Ok(mutex::lock(py, &self.state))
     }
 
     /// The state and the append lock, to be given back before the interpreter lock is let go.
@@ -174,7 +174,7 @@ impl Writer {
     /// Appends all of `drafts` or nothing; answers the first offset and the new tail.
     #[inline]
     pub fn append_unsynced(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<(u64, u64)> {
-        let mut in_vain = InVain::default();
+        let mut in_vain = RetryLimit::default();
         loop {
             let (mut state, held) = self.enter(py)?;
             let done = self.append_checked(&mut state, drafts, None);
@@ -198,7 +198,7 @@ impl Writer {
         drafts: &[Draft<'_>],
         note: &Note,
     ) -> PyResult<(u64, u64)> {
-        let mut in_vain = InVain::default();
+        let mut in_vain = RetryLimit::default();
         loop {
             let done = patiently(py, self.control.life(), || {
                 let (mut state, _held) = self.enter_detached()?;
@@ -219,7 +219,7 @@ impl Writer {
         &self,
         py: Python<'_>,
         obstacle: Obstacle,
-        in_vain: &mut InVain,
+        in_vain: &mut RetryLimit,
     ) -> PyResult<()> {
         if let Obstacle::Moved(base) | Obstacle::SegmentFull(base, _) = obstacle {
             in_vain.again(py, &self.control.file_path(), base)?;
@@ -702,7 +702,7 @@ impl Writer {
     fn close(&self, py: Python<'_>) {
         self.is_closed.store(true, Ordering::SeqCst);
         if !self.control.life().is_forked() {
-            drop(gate::enter(py, &self.state));
+            drop(mutex::lock(py, &self.state));
         }
         self.ahead.end();
     }

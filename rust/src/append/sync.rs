@@ -15,7 +15,7 @@ use crate::segment::publish::Batch;
 use crate::segment::{PySegment, Segment};
 use crate::shared::control::at;
 use crate::shared::lock::{Held, Hindrance, holder_of};
-use crate::shared::vain::InVain;
+use crate::shared::retry_limit::RetryLimit;
 use crate::sys::futex;
 
 /// Segments that a sync holds open.
@@ -129,7 +129,7 @@ impl Writer {
     /// who are waiting by then.
     pub fn sync_up_to(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
         let control = &*self.control;
-        let (mut reached, mut in_vain) = (0, InVain::default());
+        let (mut reached, mut in_vain) = (0, RetryLimit::default());
         loop {
             let seen = control.map().word32(at::DURABLE).load(Ordering::Acquire);
             control.check_file(py)?;

@@ -3,6 +3,6 @@
 pub mod checksum;
 pub mod cipher;
 pub mod headers;
-pub mod places;
 pub mod tags;
+pub mod word_offsets;
 pub mod words;

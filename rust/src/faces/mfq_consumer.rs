@@ -21,7 +21,7 @@ use crate::segment::publish::Publish;
 use crate::segment::publish::PyPublish;
 use crate::segment::{PySegment, Segment};
 use crate::shared::control::{Control, Shared};
-use crate::shared::gate;
+use crate::shared::mutex;
 use crate::sys::memory;
 use crate::sys::view::{self, View};
 
@@ -184,7 +184,7 @@ pub struct MfqConsumer {
 
 impl MfqConsumer {
     fn enter(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
-        let state = gate::enter(py, &self.state);
+        let state = mutex::lock(py, &self.state);
         if !state.opening.control.life().is_over() {
             return Ok(state);
         }
@@ -196,7 +196,7 @@ impl MfqConsumer {
     #[cold]
     fn renew(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
         let opening = Arc::new(open(self.host.bind(py))?);
-        let mut state = gate::enter(py, &self.state);
+        let mut state = mutex::lock(py, &self.state);
         state.reader = Reader::new(Filter::new("", MODERN));
         state.opening = opening;
         (state.pending, state.lender, state.lent) = (None, None, None);
@@ -233,7 +233,7 @@ impl MfqConsumer {
                 if segment.first() > offset {
                     opening.word.set(segment.first()); // What was there is gone: retention.
                 }
-                gate::enter(py, &self.state).reader.turn_to(&segment, offset);
+                mutex::lock(py, &self.state).reader.turn_to(&segment, offset);
                 Look::Again
             }
             Found::Hole { next } => {
@@ -248,7 +248,7 @@ impl MfqConsumer {
                 });
             }
         };
-        Ok((gate::enter(py, &self.state), look))
+        Ok((mutex::lock(py, &self.state), look))
     }
 
     /// Waits until the next message is there: then it is in the reader of the state, which is
@@ -492,6 +492,6 @@ impl MfqConsumer {
 
     /// Ends a view that was handed out.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        gate::enter(py, &self.state).end_view(py)
+        mutex::lock(py, &self.state).end_view(py)
     }
 }

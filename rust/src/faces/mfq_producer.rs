@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::append::Writer;
 use crate::message::Body;
-use crate::shared::gate;
+use crate::shared::mutex;
 
 /// The producer.
 #[pyclass(frozen, module = "penstock._core")]
@@ -18,11 +18,11 @@ pub struct MfqProducer {
 
 impl MfqProducer {
     fn writer(&self, py: Python<'_>) -> PyResult<Py<Writer>> {
-        let mut writer = gate::enter(py, &self.writer);
+        let mut writer = mutex::lock(py, &self.writer);
         if writer.get().is_over() {
             drop(writer);
             let anew = ask(self.host.bind(py))?;
-            writer = gate::enter(py, &self.writer);
+            writer = mutex::lock(py, &self.writer);
             *writer = anew;
         }
         Ok(writer.clone_ref(py))

@@ -4,4 +4,4 @@
 pub mod aio;
 pub mod mfq_consumer;
 pub mod mfq_producer;
-pub mod places;
+pub mod word_offsets;

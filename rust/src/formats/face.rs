@@ -12,7 +12,7 @@ use crate::formats::mirror::PyMirror;
 use crate::formats::vqs::VqsFrames;
 use crate::formats::zbus::ZbusFrames;
 use crate::segment::PyFrames;
-use crate::segment::own::PenstockFrames;
+use crate::segment::penstock_frame::PenstockFrames;
 use crate::segment::publish::PyPublish;
 use crate::segment::publish::SizeWord;
 

@@ -20,14 +20,14 @@ use crate::message::{Lease, Message, Receipt};
 use crate::read::reader::{Found, Reader};
 use crate::segment::Segment;
 use crate::segment::frame::{Fault, FrameView, NO_TIME};
-use crate::segment::spot::Spot;
-use crate::shared::vain::InVain;
+use crate::segment::message_bytes::MessageBytes;
+use crate::shared::retry_limit::RetryLimit;
 use crate::sys::sigbus;
 
 /// A message that was just given to this consumer.
 pub struct Claimed {
     offset: u64,
-    spot: Spot,
+    content: MessageBytes,
     /// The lease, and how often the message was handed out.
     lease: Option<(Lease, u32)>,
     /// It was handed out too often: it goes to the dead letters.
@@ -38,12 +38,12 @@ impl Claimed {
     /// As Python sees it.
     #[inline(always)]
     pub fn into_message(self, group: &Arc<Group>, codec: OnceLock<Py<PyAny>>) -> Message {
-        let Self { offset, spot, lease, .. } = self;
+        let Self { offset, content, lease, .. } = self;
         let receipt = lease.map(|(lease, receives)| {
             let group: Arc<Group> = Arc::clone(group);
             Receipt { group, lease, receives }
         });
-        Message { offset: Some(offset), spot, receipt, codec }
+        Message { offset: Some(offset), content, receipt, codec }
     }
 }
 
@@ -204,7 +204,7 @@ impl Group {
         mut stop: Stop,
         out: &mut B,
     ) -> PyResult<()> {
-        let mut in_vain = InVain::default();
+        let mut in_vain = RetryLimit::default();
         loop {
             self.check_files(py)?;
             let met = match stop {
@@ -482,8 +482,8 @@ impl Group {
         let lease = Lease { entry, token, offset: found.offset };
         let lease = is_leased.then_some((lease, receives));
         if let Some(segment) = &reader.segment {
-            let spot = Spot::found(segment, frame, &mut reader.view);
-            out.push(Claimed { offset: found.offset, spot, lease, is_dead });
+            let content = MessageBytes::found(segment, frame, &mut reader.view);
+            out.push(Claimed { offset: found.offset, content, lease, is_dead });
         }
         Ok(())
     }
@@ -690,8 +690,8 @@ fn put_into<B: Basket>(
     lease: Option<(Lease, u32)>,
 ) {
     if let Some(segment) = &reader.segment {
-        let spot = Spot::found(segment, frame, &mut reader.view);
-        out.push(Claimed { offset, spot, lease, is_dead: false });
+        let content = MessageBytes::found(segment, frame, &mut reader.view);
+        out.push(Claimed { offset, content, lease, is_dead: false });
     }
 }
 

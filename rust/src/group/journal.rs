@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::prelude::*;
 
 use crate::bytes::checksum::{crc32c_seeded, crc32c_words};
-use crate::bytes::places::places;
+use crate::bytes::word_offsets::word_offsets;
 use crate::bytes::words;
 use crate::errors::located_file;
 use crate::files::region;
@@ -32,7 +32,7 @@ pub const SMALL_BYTES: u64 = 8 << 20;
 const SHORT_BYTES: usize = 24;
 const USUAL_BYTES: usize = 64;
 const LONG_BYTES: usize = 80;
-places! {
+word_offsets! {
     /// Fields of a record. Shorter ones end after `NEXT` or `RECEIVES`.
     pub mod field {
         CHECK = 0,

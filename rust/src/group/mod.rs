@@ -28,8 +28,8 @@ use crate::formats::mirror::{Change, Mirror};
 use crate::read::reader::Reader;
 use crate::segment::publish::Publish;
 use crate::shared::control::{Control, Locks};
-use crate::shared::gate;
 use crate::shared::lock::Got;
+use crate::shared::mutex;
 use crate::sys::futex;
 use journal::{Journal, Kind, Record, Replay};
 use table::{Entry, NEVER, NONE, State, Table, at};
@@ -114,7 +114,7 @@ impl Group {
 
     #[inline(always)]
     fn reader<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, Reader> {
-        gate::enter(py, &self.reader)
+        mutex::lock(py, &self.reader)
     }
 
     /// The journal. Written to only under the group's lock, so nobody waits here for long.

@@ -10,11 +10,11 @@ use crate::errors;
 use crate::message::Message;
 use crate::read::reader::{Found, Reader};
 use crate::segment::frame::Fault;
-use crate::segment::spot::Spot;
+use crate::segment::message_bytes::MessageBytes;
 use crate::segment::{LIVE, PySegment, Segment};
 use crate::shared::control::{Control, Shared};
-use crate::shared::gate;
-use crate::shared::vain::InVain;
+use crate::shared::mutex;
+use crate::shared::retry_limit::RetryLimit;
 
 /// Where a scan is.
 pub struct Place {
@@ -23,7 +23,7 @@ pub struct Place {
     /// Has the last message and its segment.
     pub reader: Reader,
     is_tolerant: bool,
-    in_vain: InVain,
+    in_vain: RetryLimit,
     faults: Vec<(PathBuf, usize, String, String, u64)>,
 }
 
@@ -95,7 +95,7 @@ pub struct Scan {
 impl Scan {
     /// Where it is, locked.
     pub fn lock<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, Place> {
-        gate::enter(py, &self.place)
+        mutex::lock(py, &self.place)
     }
 
     /// Deals with a halt: true means "go on".
@@ -149,7 +149,7 @@ impl Scan {
             end,
             reader: Reader::new(filter),
             is_tolerant: tolerant,
-            in_vain: InVain::default(),
+            in_vain: RetryLimit::default(),
             faults: Vec::new(),
         };
         Ok(Self {
@@ -173,7 +173,10 @@ impl Scan {
             }
             let halt = match (found, segment) {
                 (Ok((offset, frame)), Some(segment)) => {
-                    return Ok(Some(Message::found(offset, Spot::found(segment, frame, view))));
+                    return Ok(Some(Message::found(
+                        offset,
+                        MessageBytes::found(segment, frame, view),
+                    )));
                 }
                 (Ok(_), None) => Halt::End,
                 (Err(halt), _) => halt,

@@ -10,17 +10,17 @@
 //! frame without it. A record at or above the tail belongs to an append that never happened: the
 //! next append takes it back, and one that survives anyway (the file was restored, a foreign
 //! program wrote on) does not apply, because number and time are compared with the frame's.
-//! `end` and `next` are hints: recovery reads the frames. See `penstock.disk.sides`.
+//! `end` and `next` are hints: recovery reads the frames. See `penstock.sidecar.side_files`.
 
 use std::path::Path;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::bytes::places::places;
+use crate::bytes::word_offsets::word_offsets;
 use crate::bytes::words;
 use crate::files::region;
 use crate::segment::frame::{Draft, FrameView, Frames, NO_NUMBER, NO_TIME, Place, Span, Step};
-use crate::segment::own::PenstockFrames;
+use crate::segment::penstock_frame::PenstockFrames;
 use crate::segment::side_file::{self, Opened};
 use crate::sys::mapping::Growing;
 use crate::sys::memory;
@@ -28,7 +28,7 @@ use crate::sys::memory;
 const FRAMES: PenstockFrames =
     PenstockFrames { cipher: None, is_encrypted: false, compress: false };
 const MAGIC: &[u8; 8] = b"PENSTEXT";
-places! {
+word_offsets! {
     /// Words of the header.
     pub mod header {
         MAGIC = 0,

@@ -12,7 +12,7 @@ use crate::bytes::words;
 use crate::errors;
 use crate::files::region;
 use crate::segment::ring::Watch;
-use crate::segment::sides::Sides;
+use crate::segment::side_files::SideFiles;
 use crate::segment::walk::{Care, Met, Walk};
 use crate::sys::mapping::Mapping;
 use crate::sys::memory;
@@ -55,7 +55,7 @@ impl PySegment {
     ) -> PyResult<Self> {
         let sides = match (&extras, &integrity) {
             (None, None) => None,
-            _ => Some(Sides::new(extras, integrity, base, side_span, writable, covers)?),
+            _ => Some(SideFiles::new(extras, integrity, base, side_span, writable, covers)?),
         };
         // First: a file that is replaced from here on is stale at once. The other way round one
         // that was replaced just now would pass for the new one for ever.
@@ -107,7 +107,7 @@ impl PySegment {
         extras: Option<PathBuf>,
     ) -> PyResult<Self> {
         let sides = extras
-            .map(|folder| Sides::new(Some(folder), None, base, 0, false, false))
+            .map(|folder| SideFiles::new(Some(folder), None, base, 0, false, false))
             .transpose()?;
         let range = first.unwrap_or(base)..end.unwrap_or(LIVE);
         let (place, frames) = ((path, base, shift), Arc::clone(&frames.0));

@@ -7,13 +7,13 @@
 //! ```
 //! Entries are stored under the append lock before the frame is published; `count` makes them
 //! valid. Entries at or above the tail belong to an append that never happened and are taken back
-//! by the next one. The same tables are declared in `penstock.disk.sides`.
+//! by the next one. The same tables are declared in `penstock.sidecar.side_files`.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::bytes::checksum::crc32c;
-use crate::bytes::places::places;
+use crate::bytes::word_offsets::word_offsets;
 use crate::bytes::words;
 use crate::files::region;
 use crate::segment::frame::Fault;
@@ -21,7 +21,7 @@ use crate::segment::side_file::{self, Opened};
 use crate::sys::mapping::Growing;
 
 const MAGIC: &[u8; 8] = b"PENSTCRC";
-places! {
+word_offsets! {
     /// Words of the header.
     pub mod header {
         MAGIC = 0,
@@ -30,7 +30,7 @@ places! {
         COUNT = 24,
     }
 }
-places! {
+word_offsets! {
     /// Words of an entry.
     pub mod field {
         OFFSET = 0,

@@ -4,12 +4,12 @@ mod copy;
 pub mod extras;
 pub mod frame;
 pub mod integrity;
-pub mod own;
+pub mod message_bytes;
+pub mod penstock_frame;
 pub mod publish;
 pub mod ring;
 mod side_file;
-pub mod sides;
-pub mod spot;
+pub mod side_files;
 pub mod walk;
 
 use std::borrow::Cow;
@@ -24,9 +24,9 @@ use crate::bytes::words;
 use crate::errors;
 use crate::files::region;
 use crate::segment::frame::{Fault, FrameView, Frames, Step};
-use crate::segment::own::PenstockFrames;
+use crate::segment::penstock_frame::PenstockFrames;
 use crate::segment::ring::Ring;
-use crate::segment::sides::Sides;
+use crate::segment::side_files::SideFiles;
 use crate::sys::mapping::Mapping;
 use crate::sys::view::Lender;
 
@@ -71,7 +71,7 @@ pub struct Segment {
     frames: Arc<dyn Frames>,
     alignment: u64,
     plain: Plain,
-    sides: Option<Arc<Sides>>,
+    sides: Option<Arc<SideFiles>>,
     holes: OnceLock<Vec<(u64, u64)>>,
 }
 
@@ -104,7 +104,7 @@ impl Segment {
         at: usize,
         range: Range<u64>,
         frames: Arc<dyn Frames>,
-        sides: Option<Arc<Sides>>,
+        sides: Option<Arc<SideFiles>>,
     ) -> Self {
         Self {
             path,
@@ -283,7 +283,7 @@ impl Segment {
 
     /// What lies beside the segment, where its format has no place for it.
     #[inline]
-    pub fn sides(&self) -> Option<&Sides> {
+    pub fn sides(&self) -> Option<&SideFiles> {
         self.sides.as_deref()
     }
 

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
-use crate::bytes::places::places;
+use crate::bytes::word_offsets::word_offsets;
 use crate::errors;
 use crate::files::region;
-use crate::shared::door::Door;
 use crate::shared::lock::{self, Held, Hindrance, Life, OWNERS_AT};
+use crate::shared::opening_lock::OpeningLock;
 use crate::shared::protocol;
 use crate::sys::mapping::Mapping;
 use crate::sys::{files, futex};
@@ -30,7 +30,7 @@ const END_NAP: Duration = Duration::from_millis(1);
 /// Reserved while a new segment is named: until that is done nothing may be appended to the old.
 pub const ROLLING: u64 = u64::MAX;
 
-places! {
+word_offsets! {
     /// Where each word is.
     pub mod at {
         MAGIC = 0,
@@ -407,7 +407,7 @@ impl Shared {
     ///
     /// Whoever else is alive is of this kernel, whatever its boot id says: then the words are of
     /// now, and nobody touches them. Only someone alone may set them anew.
-    fn found(folder: &Path, door: &Arc<Door>) -> PyResult<Self> {
+    fn found(folder: &Path, door: &Arc<OpeningLock>) -> PyResult<Self> {
         let os = |error| errors::os(error, folder);
         let is_alone = !lock::anyone_else(door.owned().file()).map_err(os)?;
         let path = folder.join("control");
@@ -431,7 +431,7 @@ impl Shared {
     /// Opens the block in `folder` and calls `work` with it, while nobody else opens or closes.
     #[staticmethod]
     fn open(py: Python<'_>, folder: PathBuf, work: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
-        let door = Door::open(&folder.join("lock"))?;
+        let door = OpeningLock::open(&folder.join("lock"))?;
         let _inside = door.enter(py)?;
         let shared = Py::new(py, Self::found(&folder, &door)?)?;
         if let Err(error) = work.call1((&shared,)) {
@@ -444,7 +444,7 @@ impl Shared {
     /// The same for someone who leaves at once; answers what `work` does.
     #[staticmethod]
     fn visit(py: Python<'_>, folder: PathBuf, work: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let door = Door::open(&folder.join("lock"))?;
+        let door = OpeningLock::open(&folder.join("lock"))?;
         let _inside = door.enter(py)?;
         let shared = Py::new(py, Self::found(&folder, &door)?)?;
         let answer = work.call1((&shared,));

@@ -19,7 +19,7 @@ use std::time::Duration;
 use pyo3::{PyResult, Python};
 
 use crate::errors;
-use crate::shared::door::Door;
+use crate::shared::opening_lock::OpeningLock;
 use crate::shared::protocol::{self, SLEEPERS, Seen, World};
 pub use crate::shared::protocol::{Got, holder_of};
 use crate::sys::fork::Owned;
@@ -90,7 +90,7 @@ pub fn patiently<T: Send>(
 
 /// An opener's life: one byte of the lock file.
 pub struct Life {
-    door: Arc<Door>,
+    door: Arc<OpeningLock>,
     owned: Arc<Owned>,
     slot: u32,
     name: u32,
@@ -99,7 +99,7 @@ pub struct Life {
 
 impl Life {
     /// Takes the first free slot and writes the opener's name there; `opening` counts openers.
-    pub fn new(door: &Arc<Door>, owners: Arc<Mapping>, opening: u32) -> io::Result<Self> {
+    pub fn new(door: &Arc<OpeningLock>, owners: Arc<Mapping>, opening: u32) -> io::Result<Self> {
         for slot in 0..SLOTS {
             if lockfile::try_lock(door.owned().file(), u64::from(slot) + FIRST_SLOT_BYTE)? {
                 let round = opening % (SLEEPERS >> SLOT_BITS).saturating_sub(1) + 1;
@@ -113,7 +113,7 @@ impl Life {
     }
 
     /// The lock file.
-    pub fn door(&self) -> &Arc<Door> {
+    pub fn door(&self) -> &Arc<OpeningLock> {
         &self.door
     }
 

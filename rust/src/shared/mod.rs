@@ -1,13 +1,13 @@
 //! What the processes that have one queue open share: the control block, its locks, waiting.
 
 pub mod control;
-pub mod door;
-pub mod gate;
+pub mod folder_lock;
 pub mod lock;
 #[cfg(all(test, feature = "models"))]
 mod models;
+pub mod mutex;
+pub mod opening_lock;
 pub mod protocol;
-pub mod seat;
-mod steady;
-pub mod vain;
+pub mod retry_limit;
+mod steady_clock;
 pub mod waiters;

@@ -11,7 +11,7 @@ import typer
 from penstock.cli import show
 from penstock.cli.opening import Json, QueueAt, Utc, command
 from penstock.engine import facts as facts_of
-from penstock.engine import glance
+from penstock.engine import overview
 from penstock.engine.queue import Queue
 from penstock.errors import PenstockError
 
@@ -95,7 +95,7 @@ def info(
 ) -> None:
     """Show format, ends, segments and groups of a queue; changes nothing."""
     with at.reading() as queue:
-        facts = glance.queue_facts(queue)
+        facts = overview.queue_facts(queue)
         if show.wants_json(json):
             show.emit(facts)
         else:

@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli import about, complete, opening, show
 from penstock.cli.opening import DryRun, GroupName, Json, QueueAt, command
-from penstock.engine import glance, positions
+from penstock.engine import overview, positions
 from penstock.engine.group import Group
 from penstock.errors import GroupError
 from penstock.options import AckMode
@@ -52,7 +52,7 @@ def list_groups(
 ) -> None:
     """Show every group with its cursor, lag and what is out; changes nothing."""
     with at.reading() as queue:
-        found = [glance.group_facts(queue, name) for name in queue.groups()]
+        found = [overview.group_facts(queue, name) for name in queue.groups()]
     if show.wants_json(json):
         for facts in found:
             show.emit(facts)
@@ -68,7 +68,7 @@ def lag(
     """Show how many messages each group has not read yet; changes nothing."""
     with at.reading() as queue:
         for one in [name] if name else queue.groups():
-            facts = glance.group_facts(queue, one)
+            facts = overview.group_facts(queue, one)
             if show.wants_json(json):
                 show.emit({key: facts[key] for key in ("name", "lag", "lag_bytes")})
             else:
@@ -113,7 +113,7 @@ def delete(
     """Delete a group and its progress; the messages stay."""
     if dry_run:
         with at.reading() as queue:
-            facts = glance.group_facts(queue, name)
+            facts = overview.group_facts(queue, name)
         show.line(f"would delete group {name!r}, which has {facts['lag']} messages to read")
         return
     with _open_group(at, name) as group:
@@ -153,7 +153,7 @@ def seek(
         with at.reading() as queue:
             offset = positions.resolve(queue.store, where, id)
             facts: dict[str, Any] = {"group": group, "offset": offset, "dry_run": True}
-            facts["before"] = glance.progress(queue, group).next
+            facts["before"] = overview.progress(queue, group).next
     else:
         with _open_group(at, group) as found:
             before = found.core.next

@@ -1,9 +1,9 @@
 """`inspect`: any file of a queue as named fields with their bytes.
 
-A format says which layout stands at which byte of its files by a module `places` with a function
-of that name: `places(path, data)` yields `(byte, Layout)` in rising order and stops where it can't
-go on. Our own shared files (control block, group tables, journals) are known here. Without
-`places`, or behind damage, `--as NAME` lays any known layout over any byte.
+A format says which layout stands at which byte of its files in a module `byte_map`: its function
+`byte_map(path, data)` yields `(byte, Layout)` in rising order and stops where it can't go on. Our
+own shared files (control block, group tables, journals) are known here. Where a format has no
+`byte_map`, or behind damage, `--as NAME` lays any known layout over any byte.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.errors import FormatError, NoQueueError, OptionError, PenstockErro
 from penstock.formats import registry
 from penstock.sidecar import control, groups
 
-Places = Callable[[Path, Buffer], Iterator[tuple[int, Layout]]]
+ByteMap = Callable[[Path, Buffer], Iterator[tuple[int, Layout]]]
 DUMP_BYTES = 64
 
 
@@ -78,12 +78,12 @@ def _find(
     file: Path, data: Buffer, format: str | None, at: int | None, count: int
 ) -> Iterator[tuple[int, Layout]]:
     """The first structures, or from the one that holds byte `at` on."""
-    places = places_of(file, data, format)(file, data)
+    layouts = byte_map_of(file, data, format)(file, data)
     if at is None:
-        yield from islice(places, count)
+        yield from islice(layouts, count)
         return
     last: tuple[int, Layout] | None = None
-    for found in places:
+    for found in layouts:
         if found[0] > at:
             break
         last = found
@@ -91,7 +91,7 @@ def _find(
         yield last
 
 
-def places_of(file: Path, data: Buffer, format: str | None) -> Places:
+def byte_map_of(file: Path, data: Buffer, format: str | None) -> ByteMap:
     """Who knows the file: we, by its first bytes or its name, or its queue's format."""
     magic = bytes(data[:8])
     if magic == b"PENSTCTL":
@@ -104,8 +104,8 @@ def places_of(file: Path, data: Buffer, format: str | None) -> Places:
         registry.format_class(format)  # An unknown one is an error that lists them.
     for name in [format] if format else _formats_of(file):
         with suppress(ModuleNotFoundError):
-            places: Places = import_module(f"penstock.formats.{name}.places").places
-            return places
+            found: ByteMap = import_module(f"penstock.formats.{name}.byte_map").byte_map
+            return found
     raise FormatError(file, f"begins with {magic.hex(' ')}", "say what it is with --format or --as")
 
 

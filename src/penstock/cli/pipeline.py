@@ -73,7 +73,7 @@ def run(
     """
     _need_spark()
     from penstock.spark import pipelines
-    from penstock.spark.pipelines import ending
+    from penstock.spark.pipelines import failures
     from penstock.spark.session import session
 
     reading = pairs("source-option", source_option) | ({"group": group} if group else {})
@@ -86,15 +86,15 @@ def run(
     # Spark's own bar tells how far a query is; in a log it would be noise.
     bar: dict[str, str | int | bool] = {"spark.ui.showConsoleProgress": sys.stderr.isatty()}
     spark = session(f"penstock {name}", **(bar | pairs("conf", conf)))
-    ending.be_brief(spark)
+    failures.be_brief(spark)
     record = pipelines.Run(name, request, runs)
     record.on_progress = lambda rows: show.note(f"{name}: {rows:,} rows")
     try:
         with record:
             record.facts.update(pipelines.pipeline(name)(spark, request, record))
-    except ending.FAILURES as error:
-        show.error(ending.sentence(error))
-        return 1 if ending.is_damage(error) else 2
+    except failures.FAILURES as error:
+        show.error(failures.sentence(error))
+        return 1 if failures.is_damage(error) else 2
     except KeyboardInterrupt:
         return 130
     finally:

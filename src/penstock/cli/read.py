@@ -15,7 +15,7 @@ from penstock import _core
 from penstock.cli import complete, opening, show
 from penstock.cli.opening import Json, OldCount, QueueAt, Tags, Utc, command
 from penstock.cli.take import print_message
-from penstock.engine import glance, positions
+from penstock.engine import overview, positions
 from penstock.engine.queue import Queue
 from penstock.engine.table import Scan
 from penstock.errors import OptionError
@@ -134,9 +134,9 @@ class _Reader:
         self.queue, self.group = queue, group
         store, dialect = queue.store, GroupOptions().dialect
         if group is not None:
-            options = glance.options_of(queue, group)
+            options = overview.options_of(queue, group)
             tags, dialect = tags or options.tags, options.dialect
-            self.at = glance.progress(queue, group)
+            self.at = overview.progress(queue, group)
         if group is not None and start == "earliest":
             first = max(self.at.cursor, store.end().head)
         else:

@@ -11,7 +11,7 @@ import typer
 from penstock.cli import about, show
 from penstock.cli.opening import Json, command
 from penstock.engine import facts as facts_of
-from penstock.engine import glance
+from penstock.engine import overview
 from penstock.engine.queue import Queue
 from penstock.errors import PenstockError
 
@@ -87,7 +87,7 @@ class _Watch:
         }
         rows = [first]
         for group in queue.groups():
-            facts = glance.group_facts(queue, group)
+            facts = overview.group_facts(queue, group)
             done = facts.get("acked") or facts.get("delivered") or 0
             rows.append(
                 {

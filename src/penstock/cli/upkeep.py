@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli import opening, show
 from penstock.cli.opening import DryRun, Json, QueueAt, command
-from penstock.engine import deadletter, glance, kept, positions, retention
+from penstock.engine import deadletter, kept_options, overview, positions, retention
 from penstock.engine import facts as facts_of
 from penstock.engine.queue import Queue
 from penstock.errors import GroupError, OptionError
@@ -77,7 +77,7 @@ def move(
 
 def _say_move(queue: Queue, to: Path | None, limit: int | None, json: bool | None) -> None:
     try:
-        at = glance.progress(queue, "redrive")
+        at = overview.progress(queue, "redrive")
         start = max(at.cursor, queue.offsets().head)
     except GroupError:
         start = queue.offsets().head
@@ -172,7 +172,7 @@ def set_values(
         if group is not None:
             queue.group(group, create=False).configure(**pairs)
             return
-        options = {k: None if v == "" else v for k, v in pairs.items() if k in kept.NAMES}
+        options = {k: None if v == "" else v for k, v in pairs.items() if k in kept_options.NAMES}
         queue.set_options(**options)
         if rest := {name: value for name, value in pairs.items() if name not in options}:
             queue.set_meta(**rest)
@@ -191,11 +191,11 @@ def show_values(
     """
     with at.reading() as queue:
         if group is not None:
-            glance.progress(queue, group)  # An error that lists the groups, if it is none.
-            facts = glance.options_of(queue, group).as_dict()
+            overview.progress(queue, group)  # An error that lists the groups, if it is none.
+            facts = overview.options_of(queue, group).as_dict()
         else:
-            options = {name: getattr(queue.options, name, None) for name in kept.NAMES}
-            facts = kept.plain(options) | {"codec": queue.kept_options.get("codec")}
+            options = {name: getattr(queue.options, name, None) for name in kept_options.NAMES}
+            facts = kept_options.plain(options) | {"codec": queue.kept_options.get("codec")}
         is_kept = set(queue.kept_options) | set(queue.store.format.own_options)
     if show.wants_json(json):
         show.emit(facts | ({} if group else {"kept": sorted(is_kept)}))

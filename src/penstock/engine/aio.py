@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from penstock import _core
 from penstock.clock import ManualClock
-from penstock.engine import paths, room
+from penstock.engine import paths, when_full
 from penstock.engine.aio_group import AsyncGroup, Messages
 from penstock.engine.codecs import Codec
 from penstock.engine.group import DEFAULT, Group
@@ -219,7 +219,7 @@ class AsyncQueue:
                 left = None if until is None else (until - clock.boot_now_ns()) / 1e9
                 if left is not None and left <= 0:
                     raise
-                nap = room.MANUAL_NAP_S if clock.manual else room.LONGEST_NAP_S
+                nap = when_full.MANUAL_NAP_S if clock.manual else when_full.LONGEST_NAP_S
                 await asyncio.wait([waiter], timeout=nap if left is None else min(left, nap))
             finally:
                 if waiter in self._putters:
@@ -231,7 +231,7 @@ class AsyncQueue:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._putters.append(waiter)
         self.listen()
-        queue.store.need_shared().want_room(room.wanted(queue))
+        queue.store.need_shared().want_room(when_full.wanted(queue))
         return waiter
 
     async def _synced(self, queue: Queue) -> None:

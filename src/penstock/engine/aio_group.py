@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock import _core
-from penstock.engine import room
+from penstock.engine import when_full
 from penstock.errors import ClosedError, Empty
 from penstock.options import Durability
 
@@ -171,7 +171,7 @@ class AsyncGroup:
         if not self._waiters:
             return
         store = self.inner.queue.store
-        seconds = room.MANUAL_NAP_S if store.clock.manual else self.inner.core.wake_in()
+        seconds = when_full.MANUAL_NAP_S if store.clock.manual else self.inner.core.wake_in()
         if store.publish is not None and store.publish.foreign_end is not None:
             # Programs that are not ours may append, and they wake nobody.
             seconds = FOREIGN_NAP_S if seconds is None else min(seconds, FOREIGN_NAP_S)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from penstock import _core
 from penstock.engine import paths, positions
-from penstock.engine.carry import Carried, Groups
+from penstock.engine.copied_groups import Carried, Groups
 from penstock.engine.queue import Queue
 from penstock.errors import OptionError, PenstockError, UnsupportedError
 from penstock.formats import registry

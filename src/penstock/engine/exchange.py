@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Unpack
 
 from penstock import _core
-from penstock.engine import extras, positions
+from penstock.engine import optional_packages, positions
 from penstock.engine.convert import (
     BATCH_MESSAGES,
     Losses,
@@ -84,7 +84,7 @@ def usable_kind(path: str | Path, kind: str | None = None) -> Kind:
     """The same, once the library that it needs is there."""
     found = kind_of(path, kind)
     if found != "jsonl":
-        extras.load("pyarrow", "arrow", f"a {found} file")
+        optional_packages.load("pyarrow", "arrow", f"a {found} file")
     return found
 
 

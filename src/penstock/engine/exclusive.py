@@ -25,7 +25,7 @@ def is_exclusive(folder: Path) -> bool:
 def remove_if_dead(folder: Path) -> bool:
     """Removes an exclusive group if nobody holds it; whether it is gone."""
     try:
-        seat = _core.Seat.take(folder)
+        seat = _core.FolderLock.take(folder)
     except FileNotFoundError:
         return True
     if seat is None:

@@ -119,7 +119,7 @@ class Group:
         self._start: positions.Where | Group = start
         self._wanted = {key: value for key, value in options.items() if value is not None}
         self._create, self._is_look = create, look
-        self._seat: _core.Seat | None = None
+        self._seat: _core.FolderLock | None = None
         self._version, self._is_new = -1, False
         self.options = GroupOptions()
         self._open()
@@ -225,7 +225,7 @@ class Group:
     def _sit_down(self) -> None:
         """Keeps everyone else out for as long as this process has the group open."""
         if self._seat is None:
-            self._seat = _core.Seat.take(self.folder)
+            self._seat = _core.FolderLock.take(self.folder)
         if self._seat is None:
             raise GroupError(
                 f"group {self.name!r} of {self.queue.path} is exclusive and another consumer has "

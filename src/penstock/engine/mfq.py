@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
 from penstock import _core
-from penstock.engine import codecs, patient, positions
+from penstock.engine import codecs, positions, retrying_writer
 from penstock.engine.queue import Queue
 from penstock.errors import CodecError, CommitError, FormatError, OptionError
 from penstock.options import MIB, Durability, DurabilityName
@@ -190,7 +190,7 @@ class Producer:
     def __init__(self, queue: Queue) -> None:
         """Of an open queue."""
         self._queue = queue
-        if isinstance(patient.writer(queue), _core.Writer):
+        if isinstance(retrying_writer.writer(queue), _core.Writer):
             # One call from Python to bytes.
             self.produce = _core.MfqProducer(_Opening(queue)).produce  # type: ignore[method-assign]
 

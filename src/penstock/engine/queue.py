@@ -21,7 +21,15 @@ from pathlib import Path
 
 from penstock import _core
 from penstock import clock as clocks
-from penstock.engine import exclusive, facts, kept, openings, paths, patient, positions
+from penstock.engine import (
+    exclusive,
+    facts,
+    kept_options,
+    open_queues,
+    paths,
+    positions,
+    retrying_writer,
+)
 from penstock.engine.group import DEFAULT, Group, names
 from penstock.engine.handles import Handles
 from penstock.engine.keeper import Keeper
@@ -90,15 +98,15 @@ class Queue:
         self._find_codec(codec)  # A name that there is not is refused before anything is made.
         self._is_closed, self._pid = False, os.getpid()
         self._open()
-        openings.add(self)
+        open_queues.add(self)
 
     def _open(self) -> None:
         if not self._create and not self.path.exists():
             raise NoQueueError(self.path)
         is_new = self._create and registry.is_empty(self.path)
         said = self._said | {"codec": self._codec_given}
-        held = {} if is_new else kept.load(opening.sidecar_of(self.path))
-        kept.tell(self.path, held, said)
+        held = {} if is_new else kept_options.load(opening.sidecar_of(self.path))
+        kept_options.tell(self.path, held, said)
         kept_codec = held.pop("codec", None)
         self.codec = self._find_codec(self._codec_given or kept_codec)
         self._given = QueueOptions.of(**held | self._said)
@@ -110,7 +118,7 @@ class Queue:
             return
         try:
             if is_new:
-                kept.first(self.store, said)
+                kept_options.first(self.store, said)
             self._open_live()
         except BaseException:
             # Nobody gets a handle to close: what is open would stay so, and keep others waiting.
@@ -121,7 +129,7 @@ class Queue:
         self.store.on_full = self._make_room
         exclusive.sweep(self)
         if self.codec is None and type(self).put is _OWN_PUT:
-            self.put = patient.writer(self).put  # type: ignore[method-assign]
+            self.put = retrying_writer.writer(self).put  # type: ignore[method-assign]
         if self.store.was_first:
             self._settle_sinks()
         self.store.need_shared().steady_wall_ns(self.store.clock)  # From here on no jump counts.
@@ -136,9 +144,9 @@ class Queue:
         return codecs.find(codec)
 
     def _make_room(self, needed: int) -> None:
-        from penstock.engine import room
+        from penstock.engine import when_full
 
-        room.make(self, needed)
+        when_full.make(self, needed)
 
     def _settle_sinks(self) -> None:
         if (self.store.sidecar / "sinks").is_dir():
@@ -176,7 +184,7 @@ class Queue:
         self.ensure_open()
         if self.codec is not None:
             body = self.codec.encode(body)
-        return patient.writer(self).put(
+        return retrying_writer.writer(self).put(
             body, tag=tag, id=id, key=key, headers=headers, delay=delay, timestamp_ns=timestamp_ns
         )
 
@@ -190,11 +198,11 @@ class Queue:
         """
         self.ensure_open()
         if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
-            return patient.writer(self).put_arrow(items, tag=tag, delay=delay)
+            return retrying_writer.writer(self).put_arrow(items, tag=tag, delay=delay)
         if self.codec is not None:
             encode = self.codec.encode
             items = [one if isinstance(one, _core.Message) else encode(one) for one in items]
-        return patient.writer(self).put_list(items, tag=tag, delay=delay)
+        return retrying_writer.writer(self).put_list(items, tag=tag, delay=delay)
 
     @contextmanager
     def put_timeout(self, seconds: float | None) -> Iterator[None]:
@@ -450,7 +458,7 @@ class Queue:
         self._is_closed = False
         self._handles = Handles(self)
         self._open()
-        openings.add(self)
+        open_queues.add(self)
 
     def holding_cursors(self) -> dict[str, int]:
         """The cursor of every group that retention waits for."""
@@ -527,7 +535,7 @@ class Queue:
     def kept_options(self) -> dict[str, Any]:
         """What the queue keeps for whoever opens it without saying otherwise."""
         self.ensure_open()
-        return kept.load(self.store.sidecar)
+        return kept_options.load(self.store.sidecar)
 
     def set_options(
         self, *, codec: CodecName | None = None, **options: Unpack[QueueKeywords]
@@ -540,7 +548,7 @@ class Queue:
         self.ensure_open()
         self._need_live()
         values: dict[str, Any] = dict(options)
-        kept.change(self, values if codec is None else values | {"codec": codec})
+        kept_options.change(self, values if codec is None else values | {"codec": codec})
 
     @property
     def is_poisoned(self) -> bool:
@@ -609,7 +617,7 @@ class Queue:
                 self._free_consumed()
         finally:
             self._is_closed = True
-            openings.discard(self)
+            open_queues.discard(self)
             for name in ("put", "get"):
                 self.__dict__.pop(name, None)
             if is_ours:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.engine import exclusive, glance
+from penstock.engine import exclusive, overview
 from penstock.engine.group import DEFAULT, folder_of, has_progress
 from penstock.errors import ClosedError, PenstockError, PoisonedError
 from penstock.formats.store import Store
@@ -118,7 +118,7 @@ def plan(queue: Queue, before: int | None = None) -> Plan:
     kept = "the newest segment always stays"
     if options.retain_unread:
         is_live = store.is_live
-        cursors = queue.holding_cursors() if is_live else glance.holding_cursors(queue)
+        cursors = queue.holding_cursors() if is_live else overview.holding_cursors(queue)
         for name, cursor in cursors.items():
             if cursor < wanted:
                 wanted, kept = cursor, f"group {name!r} has read up to {cursor}"

@@ -31,7 +31,7 @@ from penstock.clock import ManualClock
 from penstock.engine.codecs import Codec
 from penstock.engine.group import DEFAULT, Group
 from penstock.engine.queue import Queue
-from penstock.engine.room import MANUAL_NAP_S
+from penstock.engine.when_full import MANUAL_NAP_S
 from penstock.errors import Empty, Full, GroupError, PenstockError, ShutDown
 from penstock.options import MAX_IN_FLIGHT, AckMode, CodecName, QueueKeywords
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock import _core
-from penstock.engine import extras
+from penstock.engine import optional_packages
 from penstock.engine.codecs import Codec
 from penstock.errors import CodecError, typed
 from penstock.formats import known_damage
@@ -69,12 +69,12 @@ class Scan:
 
     def to_pandas(self) -> Any:
         """A pandas frame: times with their zone, headers as lists of pairs."""
-        extras.load("pandas", "", "to_pandas()")
-        return extras.load("pyarrow", "arrow", "to_pandas()").table(self).to_pandas()
+        optional_packages.load("pandas", "", "to_pandas()")
+        return optional_packages.load("pyarrow", "arrow", "to_pandas()").table(self).to_pandas()
 
     def to_polars(self) -> Any:
         """A Polars frame."""
-        return extras.load("polars", "", "to_polars()").DataFrame(self)
+        return optional_packages.load("polars", "", "to_polars()").DataFrame(self)
 
     @property
     def damage(self) -> list[Damage]:

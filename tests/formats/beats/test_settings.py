@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock import ManualClock, OptionError, Queue
-from penstock.engine import patient
+from penstock.engine import retrying_writer
 from penstock.formats.beats.settings import Settings
 
 
@@ -88,7 +88,8 @@ def test_a_put_outlasts_a_full_disk(layout: str, tmp_path: Path) -> None:
 
 
 def put_on_a_full_disk(path: Path, layout: str, key: bytes | None) -> None:
-    patient.PASSING.add(errno.EFBIG)  # What a limit on a file's length gives in place of ENOSPC.
+    # What a limit on a file's length gives in place of ENOSPC.
+    retrying_writer.PASSING.add(errno.EFBIG)
     clock = ManualClock()
     options = Settings.of(max_size="100MB").queue_options()
     with Queue(path, format="beats", layout=layout, key=key, clock=clock, **options) as queue:

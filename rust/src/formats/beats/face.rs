@@ -18,7 +18,7 @@ use crate::files::region;
 use crate::formats::mirror::PyMirror;
 use crate::segment::frame::Fault;
 use crate::segment::publish::PyPublish;
-use crate::segment::sides::Sides;
+use crate::segment::side_files::SideFiles;
 use crate::segment::walk::{Care, Met, Walk};
 use crate::segment::{PyFrames, PySegment, Segment};
 use crate::sys::memory;
@@ -124,8 +124,9 @@ pub fn beats_stream(
     let end = base + len + u64::from(frames.broken.is_some());
     let mut bytes = found.plain;
     bytes.splice(0..0, std::iter::repeat_n(0, first));
-    let sides =
-        extras.map(|folder| Sides::new(Some(folder), None, base, 0, false, false)).transpose()?;
+    let sides = extras
+        .map(|folder| SideFiles::new(Some(folder), None, base, 0, false, false))
+        .transpose()?;
     let (place, sides) = ((path, base, first), sides.map(Arc::new));
     let segment = Segment::owned(place, bytes, 0, base..end, Arc::new(frames), sides);
     let notes = found.notes.into_iter().map(|(at, len, a, b)| (data_at + at, len, a, b)).collect();

@@ -21,7 +21,7 @@ mod ready;
 
 use std::sync::atomic::Ordering;
 
-use crate::bytes::places::places;
+use crate::bytes::word_offsets::word_offsets;
 use crate::files::region;
 use crate::sys::mapping::Mapping;
 
@@ -48,7 +48,7 @@ const TABLE_BYTES: usize = KEYS_AT + MAX_ENTRIES as usize * 2 * SLOT_BYTES;
 pub const PARTS: [(usize, usize); 6] =
     [(0, 512), (HEADER_BYTES, 384), (ORDER_AT, 64), (HEAP_AT, 32), (READY_AT, 32), (KEYS_AT, 256)];
 
-places! {
+word_offsets! {
     /// Where the parts of the table begin, and how long it is.
     pub mod part {
         ENTRIES = crate::group::table::HEADER_BYTES,
@@ -60,7 +60,7 @@ places! {
     }
 }
 
-places! {
+word_offsets! {
     /// Words of the header.
     pub mod at {
         MAGIC = 0,
@@ -137,7 +137,7 @@ impl State {
     }
 }
 
-places! {
+word_offsets! {
     /// Words of an entry.
     pub mod field {
         OFFSET = 0,
@@ -157,7 +157,7 @@ places! {
     }
 }
 
-places! {
+word_offsets! {
     /// Words of a slot of `keys`.
     pub mod slot {
         KEY = 0,

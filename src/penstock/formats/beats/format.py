@@ -20,7 +20,7 @@ from typing import Any
 
 from penstock import _core
 from penstock.errors import OptionError, UnsupportedError
-from penstock.formats.beats import closing, doubt, following, rescue, segments, state
+from penstock.formats.beats import closing, following, power_cut, rescue, segments, state
 from penstock.formats.beats.layouts import (
     CREATED,
     IV_BYTES,
@@ -77,10 +77,10 @@ class BeatsFormat(BeatsFiles):
         """Closes what a crash left open, follows a Beat, and begins a new segment."""
         before = self._newest_used()
         if past.is_poisoned:
-            doubt.rewrite(self, past.durable)
-        if self._doubt is not None:
-            doubt.settle(self, self._doubt)
-            self._doubt = None
+            power_cut.rewrite(self, past.durable)
+        if self._cut_end is not None:
+            power_cut.settle(self, self._cut_end)
+            self._cut_end = None
         if past.is_stopped:
             # Names that the power cut took: nobody was promised what they were for.
             there = [number for number, _ in segments.listed(self.path)]

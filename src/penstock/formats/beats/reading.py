@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 from penstock import _core
 from penstock.errors import FormatError, NoQueueError, OptionError
 from penstock.formats import past
-from penstock.formats.beats import checks, closing, doubt, following, segments, state
+from penstock.formats.beats import checks, closing, following, power_cut, segments, state
 from penstock.formats.beats.layouts import GOES_ON_AS, KINDS, POSITION_BITS, POSITION_MASK, Kind
 from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.contract import Format
@@ -67,7 +67,7 @@ class BeatsFiles(Format, ABC):
         self._own: dict[int, int] = {}
         self._making_room: set[int] = set()
         self._is_recovering = False
-        self._doubt: doubt.Doubt | None = None
+        self._cut_end: power_cut.CutEnd | None = None
         self.past: Past | None = None
         """What had happened when we recovered the queue."""
         self.first_numbers: dict[int, int] = {}
@@ -85,7 +85,7 @@ class BeatsFiles(Format, ABC):
         if self.kind.is_encrypted:
             segments.need_key(self.options.key, self.path)
         if not self.is_live:
-            self._doubt = doubt.find(self, past.of(self))
+            self._cut_end = power_cut.find(self, past.of(self))
 
     def header(self, path: Path) -> Header | Unreadable:
         """What a segment's first bytes say; they never change once a frame is there."""
@@ -125,7 +125,7 @@ class BeatsFiles(Format, ABC):
             words = control.peek(self.sidecar)
             is_current = words is not None and words.boot == self.run
             if words is not None and (words.is_clean or is_current):
-                self._settle_doubt()
+                self._drop_cut_end()
             if words is None or words.is_clean or not is_current:
                 return None
             number = words.segment_base >> POSITION_BITS
@@ -143,10 +143,10 @@ class BeatsFiles(Format, ABC):
             return True
         return isinstance(header, Header) and segments.size_of(path) == header.kind.data_at
 
-    def _settle_doubt(self) -> None:
+    def _drop_cut_end(self) -> None:
         """A writer has made the files end where a power cut had left the queue."""
-        if self._doubt is not None:
-            self._doubt = None
+        if self._cut_end is not None:
+            self._cut_end = None
             self._ended.clear()
             self.store.forget_segments()
 
@@ -222,8 +222,8 @@ class BeatsFiles(Format, ABC):
 
     def _certain(self, info: SegmentInfo | None) -> SegmentInfo | None:
         """As far as it is there for good; none of what a power cut left behind the end."""
-        known = self._doubt
-        return info if info is None or known is None else doubt.cut_info(info, known)
+        known = self._cut_end
+        return info if info is None or known is None else power_cut.cut_info(info, known)
 
     def _info(self, number: int, inode: int, live: int | None) -> SegmentInfo | None:
         """None for a file without a header that can be read."""
@@ -258,15 +258,15 @@ class BeatsFiles(Format, ABC):
 
     def _goes_by_copy(self, number: int) -> bool:
         """Whether a stream is read from its plain copy."""
-        is_older = self._doubt is not None and number in self._doubt.older_copies
+        is_older = self._cut_end is not None and number in self._cut_end.older_copies
         return not is_older and plain_copies.path_of(self.sidecar, number).exists()
 
     def has_more_in_copy(self, number: int) -> bool:
         """Whether the plain copy of a stream has frames that count."""
         if not self._goes_by_copy(number):
             return False
-        if self._doubt is not None and number in self._doubt.ends:
-            return self._doubt.ends[number] > self.first_of(number)
+        if self._cut_end is not None and number in self._cut_end.ends:
+            return self._cut_end.ends[number] > self.first_of(number)
         return segments.size_of(plain_copies.path_of(self.sidecar, number)) > self.kind.header_bytes
 
     def secrets_of(self, header: Header) -> dict[str, Any]:
@@ -357,7 +357,7 @@ class BeatsFiles(Format, ABC):
         """Where the last file ends. What a crash cut short stands before that, and is reported."""
         if self.store.shared is not None:  # Who only reads has looked when it opened the queue.
             self._is_recovering, self.past = True, past
-            self._doubt = doubt.find(self, past)
+            self._cut_end = power_cut.find(self, past)
         return self._find_end()
 
     def _find_end(self) -> End:
@@ -371,7 +371,7 @@ class BeatsFiles(Format, ABC):
             return End(base, 0, base, base, 0, base)
         assert last.end is not None
         # After a power cut such files are no part of the queue, and are told of as that.
-        dropped = self._unreadable() if self._doubt is None else self._doubt.dropped
+        dropped = self._unreadable() if self._cut_end is None else self._cut_end.dropped
         return End(last.end, 0, last.base, first.first, 0, last.end, tuple(dropped))
 
     def _unreadable(self) -> list[Damage]:

@@ -21,7 +21,7 @@ from penstock.formats.values import (
     SegmentInfo,
     Verdict,
 )
-from penstock.formats.zbus import ending, index, layouts, readers, sniffing
+from penstock.formats.zbus import index, layouts, readers, recovery, sniffing
 from penstock.formats.zbus.index import NS_PER_MS, Block, Head, Index
 from penstock.formats.zbus.layouts import CREATED, MAX_SEGMENT_BYTES, TABLE, ZbusLayout
 from penstock.formats.zbus.sniffing import Found, segment_path
@@ -95,7 +95,7 @@ class ZbusFormat(Format):
             known = sniffing.examine(self.path, self.layout)
         self.found, self.table = known, TABLE[known.layout]
         stored = notes.read(self.sidecar, notes.ZBUS) or {}
-        self._identity = str(stored.get("identity") or ending.fingerprint(self.index()))
+        self._identity = str(stored.get("identity") or recovery.fingerprint(self.index()))
 
     @property
     def identity(self) -> str:
@@ -125,7 +125,7 @@ class ZbusFormat(Format):
 
     def list_segments(self) -> list[SegmentInfo]:
         """As the index has them; a block ends where the next one begins."""
-        blocks = ending.born(self.index())
+        blocks = recovery.born(self.index())
         ends: list[int | None] = [*(block.base for block in blocks[1:]), None]
         return [
             SegmentInfo(segment_path(self.path, block.base), block.base, block.base, end, None)
@@ -197,16 +197,16 @@ class ZbusFormat(Format):
 
     def is_foreign(self, words: control.Words) -> bool:
         """Whether the index's last block is another one than ours, or ends where we never did."""
-        return ending.is_foreign(self, words)
+        return recovery.is_foreign(self, words)
 
     def find_end(self, past: Past) -> End:
         """The last block's end as the index has it, checked frame by frame."""
-        return ending.find_end(self, past)
+        return recovery.find_end(self, past)
 
     def recover(self, end: End, past: Past) -> End:
         """Makes the index agree with `end`, before the first append."""
         _record(self.sidecar, self.found, self.identity)
-        return ending.recover(self, end, past)
+        return recovery.recover(self, end, past)
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """An empty file; its entry in the index is made when it gets its name."""
@@ -247,7 +247,7 @@ class ZbusFormat(Format):
 
     def verify_extra(self, verdict: Verdict) -> None:
         """The index: blocks that follow each other, files that are there, the count."""
-        verdict.corrupt.extend(ending.index_damage(self))
+        verdict.corrupt.extend(recovery.index_damage(self))
 
     # ── groups ─────────────────────────────────────────────────────────────────────────────
 
@@ -258,7 +258,7 @@ class ZbusFormat(Format):
 
     def _place(self, group: str) -> int | None:
         place = readers.read_place(readers.rdx_path(self.path, group), self.table)
-        return None if place is None else ending.offset_of(self, place)
+        return None if place is None else recovery.offset_of(self, place)
 
     def group_defaults(self, group: str) -> dict[str, Any]:
         """The filter of the reader file in the layout's dialect; window and timeout of the NAK.
@@ -315,7 +315,7 @@ class ZbusFormat(Format):
 
     def place_fault(self, group: str) -> Damage | None:
         """A reader file that names no block, or no message in it."""
-        return ending.place_fault(self, readers.rdx_path(self.path, group))
+        return recovery.place_fault(self, readers.rdx_path(self.path, group))
 
     def set_own_place(self, group: str, offset: int) -> None:
         """Its reader file's first two words."""

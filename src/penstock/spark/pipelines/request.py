@@ -21,7 +21,7 @@ from penstock.spark.batch import limits
 from penstock.spark.cursors import committed
 from penstock.spark.offsets import Offsets
 from penstock.spark.options import SourceOptions, plain
-from penstock.spark.pipelines import ending
+from penstock.spark.pipelines import failures
 from penstock.spark.pipelines.watch import Watch
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class Run:
 
     def _drain(self, query: StreamingQuery) -> int:
         seen, watch, starts = -1, Watch(query), self.request.starts()
-        with ending.asked() as is_asked:
+        with failures.asked() as is_asked:
             while True:
                 is_over = query.awaitTermination(1)
                 if is_asked():
@@ -271,7 +271,7 @@ class Run:
         self._took = time.monotonic() - self._began
         self.outcome = "dry run" if self.request.dry_run else "done"
         if error is not None:
-            self.outcome, self.error = "failed", ending.sentence(error)
+            self.outcome, self.error = "failed", failures.sentence(error)
         if isinstance(error, KeyboardInterrupt):
             self.outcome = "interrupted"
         if error is None and self.facts.get("ok") is False:

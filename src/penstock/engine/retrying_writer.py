@@ -24,22 +24,22 @@ PASSING = {
 }  # fmt: skip
 """What may be better in a while. A failed sync is not among them: nothing retries a sync."""
 
-KNOWN: WeakKeyDictionary[Queue, PatientWriter] = WeakKeyDictionary()
+KNOWN: WeakKeyDictionary[Queue, RetryingWriter] = WeakKeyDictionary()
 """One per open queue, so that all its threads count together."""
 
 
-def writer(queue: Queue) -> _core.Writer | PatientWriter:
+def writer(queue: Queue) -> _core.Writer | RetryingWriter:
     """What the queue puts with."""
     native = queue.store.need_writer()
     if not (queue.options.retry_interval_s or queue.options.max_unsynced):
         return native
     known = KNOWN.get(queue)
     if known is None or known.native is not native:
-        known = KNOWN[queue] = PatientWriter(queue, native)
+        known = KNOWN[queue] = RetryingWriter(queue, native)
     return known
 
 
-class PatientWriter:
+class RetryingWriter:
     """The writer of a queue that retries writes or counts what is not synced."""
 
     def __init__(self, queue: Queue, native: _core.Writer) -> None:
@@ -82,17 +82,17 @@ class PatientWriter:
 
     def _pause(self, seconds: float) -> None:
         """Sleeps; an ack that lets a segment go, or closing the queue, ends it early."""
-        from penstock.engine import retention, room
+        from penstock.engine import retention, when_full
 
         clock = self._queue.store.clock
         until = clock.boot_now_ns() + int(seconds * 1e9)
-        seen = self._shared.want_room(room.wanted(self._queue))
+        seen = self._shared.want_room(when_full.wanted(self._queue))
         while not retention.free_consumed(self._queue):
             self._queue.ensure_open()
             left = (until - clock.boot_now_ns()) / 1e9
             if left <= 0:
                 return
-            if self._shared.wait_room(seen, room.MANUAL_NAP_S if clock.manual else left):
+            if self._shared.wait_room(seen, when_full.MANUAL_NAP_S if clock.manual else left):
                 return
 
     def _done(self, offset: T) -> T:

@@ -22,7 +22,7 @@ from penstock.formats.beats.layouts import (
 )
 
 
-def places(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
     """By the file's name."""
     if path.name == "state.dat":
         yield 0, STATE_0 if bytes(data[:4]) == bytes(4) else STATE_1

@@ -10,7 +10,7 @@ from penstock.disk.layout import Buffer, Layout
 from penstock.formats.vqs.layouts import HEADER, HEADER_BYTES, LATER_HEADER, MAGIC, MARKER, RECORD
 
 
-def places(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
     """The header, where the file has one, then the records by their place in the file."""
     if path.name == "data.dat" and (path.parent / "meta.dat").exists():
         head = files.read_start(path.parent / "meta.dat", LATER_HEADER.size)

@@ -18,7 +18,7 @@ from penstock.formats.zbus.layouts import (
 )
 
 
-def places(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
     """By the file's suffix, with the layout of the queue that it belongs to."""
     folder = path.parent if path.suffix == ".idx" else path.parent.parent
     layout = TABLE[sniffing.sniff(folder) or "doc000"]

@@ -21,12 +21,12 @@ use std::sync::Arc;
 
 use crate::bytes::checksum::crc32c_seeded;
 use crate::bytes::cipher::{SegmentCipher, TAG_BYTES};
-use crate::bytes::places::places;
+use crate::bytes::word_offsets::word_offsets;
 use crate::bytes::words::{self, align8};
 use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
 use crate::sys::memory;
 
-places! {
+word_offsets! {
     /// Fields of a frame.
     pub mod field {
         SIZE = 0,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.engine import room
+from penstock.engine import when_full
 from tests.waiting import LONG_S, until_it_waits
 
 BODY = bytes(1000)
@@ -61,13 +61,13 @@ def test_a_blocked_put_counts_time_by_the_queue_s_clock(
     with penstock.Queue(path, clock=clock, max_bytes=LIMIT, put_timeout_s=3600) as queue:
         queue.group()
         fill(queue)
-        usual = room.has_room
+        usual = when_full.has_room
 
         def look_late(queue: penstock.Queue, needed: int) -> bool:
             clock.advance(3601)  # By now the put knows when it gives up.
             return usual(queue, needed)
 
-        monkeypatch.setattr(room, "has_room", look_late)
+        monkeypatch.setattr(when_full, "has_room", look_late)
         with pytest.raises(penstock.Full):
             queue.put(BODY)
 

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use pyo3::prelude::*;
 
 use crate::group::{self, journal, table};
-use crate::segment::{extras, integrity, own};
+use crate::segment::{extras, integrity, penstock_frame};
 use crate::shared::{control, lock, protocol};
 
-type Places = BTreeMap<String, u64>;
+type Offsets = BTreeMap<String, u64>;
 
-fn places(all: &[(&str, usize)]) -> Places {
+fn offsets(all: &[(&str, usize)]) -> Offsets {
     all.iter().map(|(word, at)| (word.to_lowercase(), *at as u64)).collect()
 }
 
 /// By the name of Python's layout: where each of its fields begins. `group table parts` has where
 /// the parts of a group's table begin, `values` what some words hold.
-#[pyfunction(name = "places")]
-pub fn all_places() -> BTreeMap<&'static str, Places> {
+#[pyfunction(name = "word_offsets")]
+pub fn all_word_offsets() -> BTreeMap<&'static str, Offsets> {
     let values = [
         ("sleepers", u64::from(protocol::SLEEPERS)),
         ("slot_bits", u64::from(lock::SLOT_BITS)),
@@ -30,16 +30,16 @@ pub fn all_places() -> BTreeMap<&'static str, Places> {
         ("most_entries", u64::from(table::MAX_ENTRIES)),
     ];
     BTreeMap::from([
-        ("control block", places(control::at::ALL)),
-        ("group table", places(table::at::ALL)),
-        ("group table parts", places(table::part::ALL)),
-        ("group table entry", places(table::field::ALL)),
-        ("group table key", places(table::slot::ALL)),
-        ("group journal record, long", places(journal::field::ALL)),
-        ("extras header", places(extras::header::ALL)),
-        ("integrity header", places(integrity::header::ALL)),
-        ("integrity entry", places(integrity::field::ALL)),
-        ("frame", places(own::field::ALL)),
+        ("control block", offsets(control::at::ALL)),
+        ("group table", offsets(table::at::ALL)),
+        ("group table parts", offsets(table::part::ALL)),
+        ("group table entry", offsets(table::field::ALL)),
+        ("group table key", offsets(table::slot::ALL)),
+        ("group journal record, long", offsets(journal::field::ALL)),
+        ("extras header", offsets(extras::header::ALL)),
+        ("integrity header", offsets(integrity::header::ALL)),
+        ("integrity entry", offsets(integrity::field::ALL)),
+        ("frame", offsets(penstock_frame::field::ALL)),
         ("values", values.map(|(name, value)| (name.to_owned(), value)).into()),
     ])
 }

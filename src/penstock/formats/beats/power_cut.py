@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Doubt:
+class CutEnd:
     """Where a queue ends after a power cut."""
 
     last: int
@@ -38,57 +38,57 @@ class Doubt:
     dropped: list[Damage] = field(default_factory=list)
 
 
-def find(format: BeatsFiles, past: Past) -> Doubt | None:
+def find(format: BeatsFiles, past: Past) -> CutEnd | None:
     """Where the queue ends; none when nothing is in doubt. Changes nothing."""
     if not past.is_stopped:
         return None
     paths = segments.find(format.path)
-    doubt = Doubt(max(paths))
+    cut = CutEnd(max(paths))
     for number, path in paths.items():
         if number < past.durable >> POSITION_BITS:
-            _judge_copy(format, number, path, doubt)
+            _judge_copy(format, number, path, cut)
             continue
-        if not _is_whole(format, number, path, past.durable, doubt):
+        if not _is_whole(format, number, path, past.durable, cut):
             break
-    later = {n: p for n, p in paths.items() if n > doubt.last}
-    doubt.dropped += [
+    later = {n: p for n, p in paths.items() if n > cut.last}
+    cut.dropped += [
         Damage(p, 0, p.stat().st_size, "a segment that was not whole yet", "nothing")
         for p in later.values()
     ]
-    return doubt
+    return cut
 
 
-def _judge_copy(format: BeatsFiles, number: int, path: Path, doubt: Doubt) -> None:
+def _judge_copy(format: BeatsFiles, number: int, path: Path, cut: CutEnd) -> None:
     """Of a segment that was synced one of the two is whole. A copy that was never synced, and was
     deleted when the stream was, may be back with zeros in it."""
     header = format.header(path)
     if isinstance(header, Header) and header.kind.is_stream:
-        _ends(format, number, path, header, header.kind.base(number), doubt)
+        _ends(format, number, path, header, header.kind.base(number), cut)
 
 
-def _is_whole(format: BeatsFiles, number: int, path: Path, durable: int, doubt: Doubt) -> bool:
+def _is_whole(format: BeatsFiles, number: int, path: Path, durable: int, cut: CutEnd) -> bool:
     """Notes where a segment ends; false when the queue ends in it, or before it."""
     header = format.header(path)
     before = max((n for n in segments.find(format.path) if n < number), default=number)
     if not isinstance(header, Header):
-        doubt.last = before
+        cut.last = before
         return False
     base = header.kind.base(number)
-    end, whole_end = _ends(format, number, path, header, max(durable, base), doubt)
-    doubt.ends[number] = whole_end
+    end, whole_end = _ends(format, number, path, header, max(durable, base), cut)
+    cut.ends[number] = whole_end
     if whole_end >= end:
         return True
     is_first = before == number
-    doubt.last = number if whole_end > base or is_first else before
-    if doubt.last == number:
+    cut.last = number if whole_end > base or is_first else before
+    if cut.last == number:
         at = header.kind.data_at + whole_end - base
         found = "bytes that are no whole frame, never synced"
-        doubt.dropped.append(Damage(path, at, end - whole_end, found, "nothing"))
+        cut.dropped.append(Damage(path, at, end - whole_end, found, "nothing"))
     return False
 
 
 def _ends(
-    format: BeatsFiles, number: int, path: Path, header: Header, start: int, doubt: Doubt
+    format: BeatsFiles, number: int, path: Path, header: Header, start: int, cut: CutEnd
 ) -> tuple[int, int]:
     """Where a segment ends by its length, and by its frames from `start` on."""
     base = header.kind.base(number)
@@ -100,7 +100,7 @@ def _ends(
     info = SegmentInfo(path, base, base, end, 0)
     copied = end, _whole_end(format.open_segment(info, writable=False), start, end)
     if own[1] > copied[1]:
-        doubt.older_copies.add(number)
+        cut.older_copies.add(number)
         return own
     return copied
 
@@ -124,17 +124,17 @@ def _whole_end(segment: _core.Segment, start: int, end: int) -> int:
 # ── setting it right ───────────────────────────────────────────────────────────────────────
 
 
-def settle(format: BeatsFiles, doubt: Doubt) -> None:
+def settle(format: BeatsFiles, cut: CutEnd) -> None:
     """Makes the files end where the queue does, and syncs what stays."""
     for number, path in segments.find(format.path).items():
         copy = plain_copies.path_of(format.sidecar, number)
-        if number > doubt.last:
+        if number > cut.last:
             for file in (path, copy, closing.seal_path(path)):
                 quarantine.move(format.sidecar, file, format.clock.wall_now_ns())
-        if number in doubt.older_copies:
+        if number in cut.older_copies:
             plain_copies.drop(format.sidecar, number)
-        if number in doubt.ends and number <= doubt.last:
-            _settle_segment(format, number, path, doubt.ends[number])
+        if number in cut.ends and number <= cut.last:
+            _settle_segment(format, number, path, cut.ends[number])
     _core.sync_folder(format.path)
 
 
@@ -175,10 +175,10 @@ def rewrite(format: BeatsFiles, durable: int) -> None:
                 plain_copies.write(format.sidecar, number, files.read_bytes(copy))
 
 
-def cut_info(info: SegmentInfo, doubt: Doubt) -> SegmentInfo | None:
+def cut_info(info: SegmentInfo, cut: CutEnd) -> SegmentInfo | None:
     """A segment as far as it is part of the queue; none when it is not."""
     number = info.base >> POSITION_BITS
-    if number > doubt.last:
+    if number > cut.last:
         return None
-    end = doubt.ends.get(number)
+    end = cut.ends.get(number)
     return info if end is None else replace(info, end=end)

@@ -14,10 +14,10 @@ use crate::sys::lockfile;
 
 /// A locked folder.
 #[pyclass(frozen, module = "penstock._core")]
-pub struct Seat(Mutex<Option<Arc<Owned>>>);
+pub struct FolderLock(Mutex<Option<Arc<Owned>>>);
 
 #[pymethods]
-impl Seat {
+impl FolderLock {
     /// Takes `folder`; none when someone else has it, or it is another one by now.
     #[staticmethod]
     fn take(folder: PathBuf) -> PyResult<Option<Self>> {

@@ -18,7 +18,7 @@ from penstock.formats.penstock.layouts import (
 )
 
 
-def places(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
     """Header, summary, then frame after frame; of the index, entry after entry."""
     if path.name == "index":
         yield from ((at, INDEX_ENTRY) for at in range(0, len(data), INDEX_ENTRY.size))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock import AsyncQueue, ManualClock, OptionError, PoisonedError, Queue, _core
-from penstock.engine import patient
+from penstock.engine import retrying_writer
 from tests.failing import failing_syncs
 
 
@@ -40,7 +40,7 @@ def failing(queue: Queue, clock: ManualClock, *errors: int) -> FailingWriter:
     """Lets the next puts of the queue fail."""
     fake = FailingWriter(queue.store.need_writer(), clock, *errors)
     queue.store.writer = fake  # type: ignore[assignment]
-    queue.put = patient.writer(queue).put  # type: ignore[method-assign]
+    queue.put = retrying_writer.writer(queue).put  # type: ignore[method-assign]
     return fake
 
 
@@ -155,7 +155,7 @@ def test_so_many_messages_are_unsynced_and_no_more(format: str, tmp_path: Path) 
 
 def test_a_queue_without_these_options_puts_by_the_native_writer(tmp_path: Path) -> None:
     with Queue(tmp_path / "q") as queue:
-        assert patient.writer(queue) is queue.store.need_writer()
+        assert retrying_writer.writer(queue) is queue.store.need_writer()
 
 
 @pytest.mark.parametrize(

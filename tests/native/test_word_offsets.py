@@ -16,8 +16,8 @@ TABLES = {
     layout.name: layout
     for layout in (*control.LAYOUTS, *groups.LAYOUTS, *side_files.LAYOUTS, *layouts.LAYOUTS)
 }
-PLACES = _core.places()
-COMPARED = sorted(PLACES.keys() - {"group table parts", "values"})
+OFFSETS = _core.word_offsets()
+COMPARED = sorted(OFFSETS.keys() - {"group table parts", "values"})
 
 
 def offsets(layout: Layout) -> dict[str, int]:
@@ -32,7 +32,7 @@ def offsets(layout: Layout) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_a_table_has_every_word_where_the_core_has_it(name: str) -> None:
-    assert offsets(TABLES[name]) == PLACES[name]
+    assert offsets(TABLES[name]) == OFFSETS[name]
 
 
 @pytest.mark.parametrize("name", COMPARED)
@@ -41,14 +41,14 @@ def test_the_docs_have_every_word_where_the_core_has_it(name: str) -> None:
     table = pages.split(f"<!-- generated: begin {name} -->")[1].split("<!-- generated: end")[0]
     rows = [line.split("|") for line in table.splitlines() if "`" in line]
     words = {row[3].strip(" `"): int(row[1]) for row in rows if row[4].strip() != "reserved"}
-    assert words == PLACES[name]
+    assert words == OFFSETS[name]
 
 
 def test_the_parts_of_a_groups_table_are_where_the_tables_say() -> None:
-    assert PLACES["group table parts"] == groups.PARTS
+    assert OFFSETS["group table parts"] == groups.PARTS
     page = (DOCS / "sidecar.md").read_text()
     assert all(f"| {part} | {at} |" in page for part, at in groups.PARTS.items())
-    most = PLACES["values"]["most_entries"]
+    most = OFFSETS["values"]["most_entries"]
     ends = {"entries": "order", "order": "heap", "heap": "ready", "ready": "keys", "keys": "end"}
     each = {"entries": groups.ENTRY.size, "order": 8, "heap": 4, "ready": 4}
     each["keys"] = groups.KEY.size * 2
@@ -57,7 +57,7 @@ def test_the_parts_of_a_groups_table_are_where_the_tables_say() -> None:
 
 
 def test_values_of_shared_words_mean_the_same_in_python() -> None:
-    values = PLACES["values"]
+    values = OFFSETS["values"]
     assert values["rolling"] == control.ROLLING
     assert (values["paused"], values["gone"]) == (groups.PAUSED, groups.GONE)
     assert (values["sleepers"], values["slot_bits"]) == (1 << 31, 12)

@@ -12,12 +12,12 @@ const MOST: u32 = 1000;
 
 /// How often one has asked for the same segment, and got no further.
 #[derive(Default)]
-pub struct InVain {
+pub struct RetryLimit {
     offset: u64,
     times: u32,
 }
 
-impl InVain {
+impl RetryLimit {
     /// Once more for the segment of `offset`; an error when that is of no use.
     #[cold]
     pub fn again(&mut self, py: Python<'_>, block: &Path, offset: u64) -> PyResult<()> {

@@ -9,7 +9,7 @@ use crate::segment::frame::{FrameView, Span};
 
 /// A message that was found. Of a plain frame only the body's place is kept, since most
 /// users ask for nothing else: the rest is read from the frame again when it is asked for.
-pub struct Spot {
+pub struct MessageBytes {
     segment: Option<Arc<Segment>>,
     frame: u64,
     size: u32,
@@ -17,7 +17,7 @@ pub struct Spot {
     full: Option<Box<FrameView>>,
 }
 
-impl Spot {
+impl MessageBytes {
     /// What was found in `frame` of `segment`. Takes from `view` what can't be found again.
     #[inline]
     pub fn found(segment: &Arc<Segment>, frame: u64, view: &mut FrameView) -> Self {

@@ -9,7 +9,7 @@ from penstock.disk.layout import Buffer, Layout
 from penstock.formats.mfq.layouts import FRAME, FRAME_END, MAX_PAYLOAD_BYTES, OFFSET
 
 
-def places(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
     """Frames of a segment, or the one word of an offset file."""
     if path.suffix == ".offset":
         yield 0, OFFSET

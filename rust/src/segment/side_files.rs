@@ -138,14 +138,14 @@ impl<F: Side> Laps<F> {
 }
 
 /// Extras and checksums of one segment.
-pub struct Sides {
+pub struct SideFiles {
     extras: Option<Laps<Extras>>,
     integrity: Option<Laps<Integrity>>,
     /// Whether frames that are appended get checksums.
     covers: bool,
 }
 
-impl Sides {
+impl SideFiles {
     /// The files in these folders for the segment that begins at `base`. `covers` says whether
     /// appended frames get checksums; those that have one are checked in any case.
     pub fn new(

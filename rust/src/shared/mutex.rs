@@ -6,7 +6,7 @@ use pyo3::Python;
 
 /// Locks `mutex`; while another thread has it, the interpreter lock is let go.
 #[inline]
-pub fn enter<'a, T: Send>(py: Python<'_>, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
+pub fn lock<'a, T: Send>(py: Python<'_>, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
     loop {
         match mutex.try_lock() {
             Ok(guard) => return guard,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.engine import glance
+from penstock.engine import overview
 from penstock.engine.queue import Queue
 from penstock.options import GroupOptions
 from penstock.records import dataclass, field
@@ -59,7 +59,7 @@ class Groups:
         self._standings = [s for s in (self._standing(source, n, wanted) for n in names) if s]
 
     def _standing(self, source: Queue, name: str, wanted: bool | None) -> Standing | None:
-        options = glance.options_of(source, name)
+        options = overview.options_of(source, name)
         can, why = self.target.store.capabilities, ""
         if options.exclusive:
             why = "it belongs to one consumer and goes with it"
@@ -74,7 +74,7 @@ class Groups:
         if why:
             self.carried.left[name] = why
             return None
-        at = glance.progress(source, name)
+        at = overview.progress(source, name)
         return Standing(name, options, at.cursor, at.next, frozenset(at.outstanding))
 
     def going(self, offset: int) -> None:

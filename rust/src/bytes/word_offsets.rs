@@ -1,10 +1,10 @@
 //! Where each word of a shared structure is, declared once and exported as data.
 //!
 //! Python's layout tables describe the same bytes to people; a test compares them with
-//! `_core.places()`, which is made from what is declared here.
+//! `_core.word_offsets()`, which is made from what is declared here.
 
-/// Declares a module of places: a constant for each word, and `ALL`, the table of them.
-macro_rules! places {
+/// Declares a module of offsets: a constant for each word, and `ALL`, the table of them.
+macro_rules! word_offsets {
     ($(#[$about:meta])* $visibility:vis mod $name:ident { $($word:ident = $at:expr,)* }) => {
         $(#[$about])*
         $visibility mod $name {
@@ -15,4 +15,4 @@ macro_rules! places {
     };
 }
 
-pub(crate) use places;
+pub(crate) use word_offsets;

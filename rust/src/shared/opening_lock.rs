@@ -23,14 +23,14 @@ const FIRST_NAP: Duration = Duration::from_micros(100);
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 
 /// The lock file, open.
-pub struct Door {
+pub struct OpeningLock {
     owned: Arc<Owned>,
     path: PathBuf,
     /// Which thread of this opening is inside, and how often.
     inside: Mutex<Option<(ThreadId, u32)>>,
 }
 
-impl Door {
+impl OpeningLock {
     /// Opens the lock file, or makes it.
     pub fn open(path: &Path) -> PyResult<Arc<Self>> {
         let owned = Owned::open(|| region::open_or_create(path));
@@ -86,7 +86,7 @@ impl Door {
 }
 
 /// The opening lock, held.
-pub struct Inside(Arc<Door>);
+pub struct Inside(Arc<OpeningLock>);
 
 impl Drop for Inside {
     fn drop(&mut self) {

@@ -123,7 +123,10 @@ def in_child(work: Callable[[], None]) -> int:
             work()
         os._exit(0)
     handle = os.pidfd_open(child)
-    has_ended, _, _ = select.select([handle], [], [], HANGS_S)
+    # `poll`: `select` refuses a number above 1023, and this process may have many files open.
+    ending = select.poll()
+    ending.register(handle, select.POLLIN)
+    has_ended = ending.poll(HANGS_S * 1000)
     os.close(handle)
     if not has_ended:
         os.kill(child, signal.SIGKILL)

@@ -104,6 +104,7 @@ class Handles:
         """Opens nothing any more; what must be closed."""
         with self._lock:
             self._is_closed = True
+            self._looked.clear()
             return list(self._groups.values()), list(self._graves.values())
 
     def reopen(self) -> None:

@@ -288,6 +288,9 @@ class Format(ABC):
     def refresh(self) -> None:
         """Takes over what other programs or processes have changed in the format's own files."""
 
+    def let_go(self) -> None:
+        """Closes the format's own files that are open; one that is needed again is opened again."""
+
     # ── appending ──────────────────────────────────────────────────────────────────────────
 
     @abstractmethod

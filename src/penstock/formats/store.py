@@ -207,18 +207,24 @@ class Store:
         """Syncs, and leaves the queue clean if nobody else has it open."""
         shared, writer = self.shared, self.writer
         self.writer = None
-        if shared is None:
-            return
         try:
             if writer is not None:
                 writer.close()
             with self._turn:
                 pass  # Or a thread that rolls would still close the old segment.
-            shared.close(lambda: self._close_alone(shared, writer))
+            if shared is not None:
+                shared.close(lambda: self._close_alone(shared, writer))
         finally:
             self.shared = None  # With it goes the life of an opener that was interrupted above.
             self._run = 0
-            self._opened.clear()
+            self._let_go_of_files()
+
+    def _let_go_of_files(self) -> None:
+        """No file stays open behind a closed queue, however long the queue object lives. Messages
+        that were handed out keep what they lie in."""
+        self.publish = None
+        self._opened.clear()
+        self.format.let_go()
 
     def _close_alone(self, shared: _core.Shared, writer: _core.Writer | None) -> None:
         """Under the opening lock."""
@@ -259,6 +265,7 @@ class Store:
         shared, self.shared, self.writer = self.shared, None, None
         if shared is not None:
             shared.close()
+        self._let_go_of_files()
 
     def abandon(self) -> None:
         """In a forked child: the parent's opening is not ours."""

@@ -198,6 +198,10 @@ class VqsFormat(Format):
         )  # fmt: skip
         return self.vqs.publish()
 
+    def let_go(self) -> None:
+        """Closes the header and the intent beside it."""
+        self.vqs = None
+
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """A ring is never followed by another."""
         raise StorageError(self.path, "a ring has one segment; resize it")

@@ -183,6 +183,10 @@ class ZbusFormat(Format):
         """The last block's end, in the index."""
         return self.native().publish()
 
+    def let_go(self) -> None:
+        """Unmaps the index."""
+        self._native = None
+
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
     def seen_end(self) -> int:

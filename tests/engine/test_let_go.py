@@ -1,0 +1,90 @@
+"""A queue that is closed has no file open any more, however long its object lives."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Message, Queue
+from penstock.formats import registry
+
+Use = Callable[[Queue], Any]
+
+USES: dict[str, Use] = {
+    "opening": lambda queue: None,
+    "putting": lambda queue: queue.put(b"one more"),
+    "getting": lambda queue: queue.group("jobs").ack_many(queue.group("jobs").get_many(2)),
+    "getting each": lambda queue: queue.group("quick", ack="auto").get(),
+    "waiting": lambda queue: queue.group("jobs").get_many(1, timeout=0),
+    "scanning": lambda queue: [message.body for message in queue.scan()],
+    "stats": lambda queue: queue.stats(),
+    "verifying": lambda queue: queue.verify(),
+}
+"""What a program may have done with the queue before it closes it."""
+
+
+def open_files(folder: Path) -> list[str]:
+    """The files below `folder` that this process has open."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        try:
+            name = str(descriptor.readlink())
+        except FileNotFoundError:
+            continue  # The one that listed the folder.
+        if name.startswith(str(folder)):
+            found.append(name)
+    return found
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Nothing is freed because the garbage collector happens to come by."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.fixture
+def path(tmp_path: Path, format: str) -> Path:
+    path = tmp_path / ("q.bin" if format == "vqs" else "q")
+    with Queue(path, format=format) as queue:
+        queue.put_many([b"first", b"second", b"third"])
+        queue.group("jobs").get()
+    return path
+
+
+@pytest.mark.parametrize("format", registry.MODULES)
+@pytest.mark.parametrize("name", USES)
+def test_a_closed_queue_has_no_file_open(path: Path, format: str, name: str) -> None:
+    with no_collection():
+        queue = Queue(path)
+        USES[name](queue)
+        queue.close()
+        assert open_files(path.parent) == []
+
+
+@pytest.mark.parametrize("format", registry.MODULES)
+@pytest.mark.parametrize("name", ["opening", "scanning", "stats", "verifying"])
+def test_a_closed_reader_has_no_file_open(path: Path, format: str, name: str) -> None:
+    with no_collection():
+        queue = Queue(path, read_only=True)
+        USES[name](queue)
+        queue.close()
+        assert open_files(path.parent) == []
+
+
+@pytest.mark.parametrize("format", registry.MODULES)
+def test_a_message_outlives_its_queue(path: Path, format: str) -> None:
+    with Queue(path, read_only=True) as queue:
+        messages: list[Message] = list(queue.scan())
+    assert [message.body for message in messages] == [b"first", b"second", b"third"]
+    with no_collection():
+        del messages
+        assert open_files(path.parent) == []

@@ -15,10 +15,16 @@ from penstock.formats import registry
 
 Use = Callable[[Queue], Any]
 
+
+def consume(queue: Queue) -> None:
+    for message in queue.group("jobs").get_many(2):
+        message.ack()
+
+
 USES: dict[str, Use] = {
     "opening": lambda queue: None,
     "putting": lambda queue: queue.put(b"one more"),
-    "getting": lambda queue: queue.group("jobs").ack_many(queue.group("jobs").get_many(2)),
+    "getting": lambda queue: consume(queue),
     "getting each": lambda queue: queue.group("quick", ack="auto").get(),
     "waiting": lambda queue: queue.group("jobs").get_many(1, timeout=0),
     "scanning": lambda queue: [message.body for message in queue.scan()],

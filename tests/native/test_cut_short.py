@@ -57,6 +57,24 @@ def test_an_ack_raises_when_the_journal_was_cut_and_comes_again(tmp_path: Path) 
         assert len(again.group("g").get_many(300)) == 200
 
 
+@pytest.mark.parametrize("format", ["penstock", "zbus", "mfq"])  # vqs copies what it finds
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_a_body_that_ends_in_zeros_is_not_made_up_of_what_lies_behind_a_cut(
+    tmp_path: Path, format: str, is_followed: bool
+) -> None:
+    marker = b"not zero" * 10
+    with Queue(tmp_path / "q", format=format, durability="process") as queue:
+        queue.put_many([marker + bytes(100)] * (2 if is_followed else 1))
+        queue.sync()  # Else the close has to, and can't.
+        group = queue.group("g", ack="auto")
+        whole, cut = group.get(timeout=0), queue.group("h", ack="auto").get(timeout=0)
+        assert whole.body == marker + bytes(100)
+        segment = queue.store.segments(fresh=True)[-1].path
+        os.truncate(segment, segment.read_bytes().index(marker) + 8)  # Its page stays.
+        with pytest.raises(StorageError, match="cut short"):
+            cut.body  # noqa: B018
+
+
 def test_scan_raises_when_the_segment_was_cut(tmp_path: Path) -> None:
     queue = filled(tmp_path / "q")
     scan = queue.scan()

@@ -59,11 +59,12 @@ impl MessageBytes {
     pub fn cut(&self, bytes: &[u8]) -> Option<&Path> {
         let segment = self.segment.as_ref()?;
         let is_owned = self.full.as_deref().is_some_and(|view| view.owned.is_some());
+        // What lies behind the end of a file in its last page is zeros, up to the body's end. The
+        // look for them comes first: it may meet the cut itself.
         let end = self.frame.saturating_add(u64::from(self.size));
-        let lacks = || segment.lacks(end).unwrap_or(true);
-        // What lies behind the end of a file in its last page is zeros, up to the body's end.
-        let is_cut = segment.is_cut() || (bytes.last() == Some(&0) && lacks());
-        (!is_owned && is_cut).then(|| segment.path())
+        let may_be_cut = bytes.last() == Some(&0) && !is_owned;
+        let lacks = may_be_cut && !segment.is_whole_up_to(self.frame, end);
+        (!is_owned && (lacks || segment.is_cut())).then(|| segment.path())
     }
 
     /// Where the body is.

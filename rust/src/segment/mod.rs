@@ -435,6 +435,32 @@ impl Segment {
         }
     }
 
+    /// Whether the file still has the frame from `offset` to `end`, which was found before. Bytes
+    /// tell, where they can: to ask the system takes five times as long as all the rest of a get.
+    #[inline]
+    pub fn is_whole_up_to(&self, offset: u64, end: u64) -> bool {
+        self.goes_on_at(end) || self.is_still_whole(offset, end)
+    }
+
+    /// Whether something stands at `end`: behind the end of a file there are zeros alone, those of
+    /// its last page and those that the guard puts there.
+    #[inline]
+    fn goes_on_at(&self, end: u64) -> bool {
+        let at = self.position(end);
+        let is_word = |map: &&Mapping| at % 4 == 0 && at.saturating_add(4) <= map.len();
+        let map = self.map().filter(|_| self.ring.is_none()).filter(is_word);
+        map.is_some_and(|map| map.word32(at).load(Ordering::Relaxed) != 0)
+    }
+
+    /// The same by the frame's checksum, or by a mark behind its body; else by the file.
+    #[inline(never)]
+    fn is_still_whole(&self, offset: u64, end: u64) -> bool {
+        let fits = |step| matches!(step, Step::Frame(_));
+        self.find_plain(offset, end, &mut FrameView::default())
+            || (self.is_checked(offset) && fits(self.step(offset, end, true)))
+            || self.lacks(end).is_ok_and(|lacks| !lacks)
+    }
+
     /// Whether a frame may begin at `offset`: inside the mapping, where frames begin.
     #[inline]
     pub fn may_begin(&self, offset: u64) -> bool {

@@ -3,6 +3,7 @@ and who runs what when."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import os
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from penstock.engine import open_queues
+from penstock.errors import PenstockError
 from tests import golden_data
 
 # How long an example takes says something about the machine, nothing about the code.
@@ -65,6 +68,17 @@ def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
         yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def _no_queue_stays_open() -> Iterator[None]:
+    """A queue that a test leaves open is open until the process ends: thousands of such tests have
+    thousands of files and threads."""
+    before = set(open_queues.OPEN)
+    yield
+    for queue in set(open_queues.OPEN) - before:
+        with contextlib.suppress(PenstockError, OSError):
+            queue.close()
 
 
 @pytest.hookimpl(tryfirst=True)

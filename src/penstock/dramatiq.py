@@ -20,7 +20,6 @@ from dramatiq.common import current_millis, dq_name, xq_name
 from dramatiq.errors import QueueJoinTimeout, QueueNotFound
 
 from penstock import _core
-from penstock.engine import deadletter
 from penstock.engine.folder import FOR_EVER_S, Folder, safe_name
 from penstock.errors import Empty, ReceiptError
 from penstock.options import QueueKeywords
@@ -167,7 +166,7 @@ class Consumer(dramatiq.Consumer):  # type: ignore[misc]
     def nack(self, message: Lease) -> None:
         """It goes to the dead letters."""
         try:
-            deadletter.bury(self._jobs.group, message.lease, "Dramatiq gave up on it")
+            self._jobs.group.dead_letter(message.lease, "Dramatiq gave up on it")
         finally:
             self._settled(message)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.engine import retention
 
 
 def test_every_broadcast_consumer_gets_every_message(tmp_path: Path) -> None:
@@ -75,10 +76,10 @@ def test_a_dead_consumer_s_group_does_not_hold_retention_up(tmp_path: Path) -> N
         consumer = context.Process(target=join_and_wait, args=(tmp_path / "q", theirs))
         consumer.start()
         name = ours.recv()
-        assert list(queue.holding_cursors()) == [name]
+        assert list(retention.holding_cursors(queue)) == [name]
         os.kill(consumer.pid or 0, signal.SIGKILL)
         consumer.join()
-        assert queue.holding_cursors() == {}
+        assert retention.holding_cursors(queue) == {}
 
 
 def test_a_forked_child_has_no_share_in_an_exclusive_group(tmp_path: Path) -> None:

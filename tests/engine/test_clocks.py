@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.engine import retention
 from penstock.formats import registry
 
 DAY_S = 86400.0
@@ -26,7 +27,7 @@ def open_queue(path: Path, format: str, clock: penstock.ManualClock, **options: 
 
 
 def hold(queue: penstock.Queue) -> set[str]:
-    return set(queue.holding_cursors())
+    return set(retention.holding_cursors(queue))
 
 
 @pytest.mark.parametrize("ack", ["lease", "auto"])

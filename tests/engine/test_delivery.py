@@ -143,7 +143,7 @@ def test_a_failed_burial_does_not_take_the_other_messages_with_it(
         def fail(*_: Any) -> None:
             raise penstock.StorageError(tmp_path, "no room for dead letters")
 
-        monkeypatch.setattr(deadletter, "bury", fail)
+        monkeypatch.setattr(deadletter, "letter", fail)
         assert [message.body for message in consumer.get_many(2)] == [b"fresh"]
         with pytest.raises(penstock.StorageError, match="no room"):
             consumer.get(0)

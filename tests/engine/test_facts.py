@@ -23,7 +23,7 @@ def test_an_open_queue_and_a_look_at_it_say_the_same(tmp_path: Path, format: str
         group.get(0)
         ours, size = group.stats(), queue.stats()["bytes"]
         with penstock.Queue(path, create=False, read_only=True) as seen:
-            theirs = overview.group_facts(seen, "g")
+            theirs = overview.group_facts(seen.store, "g")
         assert {name: ours[name] for name in theirs} == theirs
         assert (ours["lag"], 48_000 < ours["lag_bytes"] <= size) == (48, True)
 
@@ -37,5 +37,5 @@ def test_the_lag_of_a_filtered_group_is_what_it_will_get(tmp_path: Path) -> None
         group.get(0)
         assert group.lag == 3
         with penstock.Queue(tmp_path / "q", create=False, read_only=True) as seen:
-            assert overview.group_facts(seen, "g")["lag"] == 3
+            assert overview.group_facts(seen.store, "g")["lag"] == 3
         assert len(group.get_many(20)) == 3

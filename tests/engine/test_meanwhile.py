@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock import AsyncQueue, GroupError, ManualClock, Queue, _core
-from penstock.engine import deadletter, group
+from penstock.engine import group
 from penstock.engine.handles import Handles
 from penstock.formats.penstock import segments
 from penstock.options import AckMode, GroupOptions
@@ -292,7 +292,7 @@ def test_a_lease_that_runs_out_while_its_message_is_buried_is_no_error(
 
         monkeypatch.setattr(Queue, "dead_letters", slow)
         assert spent.get_many(1) == []
-        assert len(queue.dead_letters(deadletter.path_of(spent))) == 2
+        assert len(queue.dead_letters(spent.dead_letter_path)) == 2
         assert spent.cursor == queue.offsets().tail
 
 

@@ -95,7 +95,7 @@ def info(
 ) -> None:
     """Show format, ends, segments and groups of a queue; changes nothing."""
     with at.reading() as queue:
-        facts = overview.queue_facts(queue)
+        facts = overview.queue_facts(queue.store)
         if show.wants_json(json):
             show.emit(facts)
         else:

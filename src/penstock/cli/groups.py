@@ -52,7 +52,7 @@ def list_groups(
 ) -> None:
     """Show every group with its cursor, lag and what is out; changes nothing."""
     with at.reading() as queue:
-        found = [overview.group_facts(queue, name) for name in queue.groups()]
+        found = [overview.group_facts(queue.store, name) for name in queue.groups()]
     if show.wants_json(json):
         for facts in found:
             show.emit(facts)
@@ -68,7 +68,7 @@ def lag(
     """Show how many messages each group has not read yet; changes nothing."""
     with at.reading() as queue:
         for one in [name] if name else queue.groups():
-            facts = overview.group_facts(queue, one)
+            facts = overview.group_facts(queue.store, one)
             if show.wants_json(json):
                 show.emit({key: facts[key] for key in ("name", "lag", "lag_bytes")})
             else:
@@ -113,7 +113,7 @@ def delete(
     """Delete a group and its progress; the messages stay."""
     if dry_run:
         with at.reading() as queue:
-            facts = overview.group_facts(queue, name)
+            facts = overview.group_facts(queue.store, name)
         show.line(f"would delete group {name!r}, which has {facts['lag']} messages to read")
         return
     with _open_group(at, name) as group:
@@ -153,7 +153,7 @@ def seek(
         with at.reading() as queue:
             offset = positions.resolve(queue.store, where, id)
             facts: dict[str, Any] = {"group": group, "offset": offset, "dry_run": True}
-            facts["before"] = overview.progress(queue, group).next
+            facts["before"] = overview.progress(queue.store, group).next
     else:
         with _open_group(at, group) as found:
             before = found.core.next

@@ -134,9 +134,9 @@ class _Reader:
         self.queue, self.group = queue, group
         store, dialect = queue.store, GroupOptions().dialect
         if group is not None:
-            options = overview.options_of(queue, group)
+            options = overview.options_of(queue.store, group)
             tags, dialect = tags or options.tags, options.dialect
-            self.at = overview.progress(queue, group)
+            self.at = overview.progress(queue.store, group)
         if group is not None and start == "earliest":
             first = max(self.at.cursor, store.end().head)
         else:

@@ -87,7 +87,7 @@ class _Watch:
         }
         rows = [first]
         for group in queue.groups():
-            facts = overview.group_facts(queue, group)
+            facts = overview.group_facts(queue.store, group)
             done = facts.get("acked") or facts.get("delivered") or 0
             rows.append(
                 {

@@ -77,7 +77,7 @@ def move(
 
 def _say_move(queue: Queue, to: Path | None, limit: int | None, json: bool | None) -> None:
     try:
-        at = overview.progress(queue, "redrive")
+        at = overview.progress(queue.store, "redrive")
         start = max(at.cursor, queue.offsets().head)
     except GroupError:
         start = queue.offsets().head
@@ -191,8 +191,8 @@ def show_values(
     """
     with at.reading() as queue:
         if group is not None:
-            overview.progress(queue, group)  # An error that lists the groups, if it is none.
-            facts = overview.options_of(queue, group).as_dict()
+            overview.progress(queue.store, group)  # An error that lists the groups, if it is none.
+            facts = overview.options_of(queue.store, group).as_dict()
         else:
             options = {name: getattr(queue.options, name, None) for name in kept_options.NAMES}
             facts = kept_options.plain(options) | {"codec": queue.kept_options.get("codec")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock import _core
 from penstock.engine import when_full
@@ -12,20 +12,33 @@ from penstock.errors import ClosedError, Empty
 from penstock.options import Durability
 
 if TYPE_CHECKING:
-    from penstock.engine.aio import AsyncQueue
-    from penstock.engine.group import Group
+    from penstock.engine.group import Group, OpenQueue
     from penstock.engine.positions import Where
 
 FOREIGN_NAP_S = 0.02
 
 
+class Loop(Protocol):
+    """What a group asks of the `AsyncQueue` that it belongs to."""
+
+    @property
+    def queue(self) -> OpenQueue:
+        """The queue behind it; an error unless it is open."""
+
+    def listen(self) -> None:
+        """Someone waits: signals of the queue come to the event loop."""
+
+    def rest(self) -> None:
+        """Nobody waits: producers need not wake this process."""
+
+
 class AsyncGroup:
     """One group, for asyncio: any number of tasks may wait on it."""
 
-    queue: AsyncQueue
+    queue: Loop
     inner: Group
 
-    def __init__(self, queue: AsyncQueue, inner: Group) -> None:
+    def __init__(self, queue: Loop, inner: Group) -> None:
         """Made by `AsyncQueue.group`."""
         self.queue, self.inner = queue, inner
         self._waiters: deque[Waiter] = deque()

@@ -116,7 +116,7 @@ def convert(
     with ExitStack() as stack:
         source = stack.enter_context(opened(source, read_only=True))
         with asked(target, **how) as model:
-            paths.refuse_same(source, model, "convert")
+            paths.refuse_same(source.path, model.path, "convert")
             work = _Work(source, model, checked_drop(drop), on_progress)
             work.first = positions.resolve(source.store, start)
             work.last = (

@@ -59,7 +59,7 @@ class Groups:
         self._standings = [s for s in (self._standing(source, n, wanted) for n in names) if s]
 
     def _standing(self, source: Queue, name: str, wanted: bool | None) -> Standing | None:
-        options = overview.options_of(source, name)
+        options = overview.options_of(source.store, name)
         can, why = self.target.store.capabilities, ""
         if options.exclusive:
             why = "it belongs to one consumer and goes with it"
@@ -74,7 +74,7 @@ class Groups:
         if why:
             self.carried.left[name] = why
             return None
-        at = overview.progress(source, name)
+        at = overview.progress(source.store, name)
         return Standing(name, options, at.cursor, at.next, frozenset(at.outstanding))
 
     def going(self, offset: int) -> None:

@@ -10,11 +10,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.hints import TYPE_CHECKING
 from penstock.sidecar import groups
-
-if TYPE_CHECKING:
-    from penstock.engine.queue import Queue
 
 
 def is_exclusive(folder: Path) -> bool:
@@ -35,10 +31,10 @@ def remove_if_dead(folder: Path) -> bool:
     return True
 
 
-def sweep(queue: Queue) -> list[str]:
+def sweep(sidecar: Path) -> list[str]:
     """Removes exclusive groups whose consumer is gone; answers their names."""
     gone = []
-    folders = queue.store.sidecar / "groups"
+    folders = sidecar / "groups"
     for folder in map(folders.joinpath, files.names_in(folders)):
         if not files.is_name(folder.name) or not is_exclusive(folder):
             continue

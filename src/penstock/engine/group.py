@@ -17,34 +17,35 @@ from penstock import _core
 from penstock.disk import files
 from penstock.engine import deadletter, facts, positions
 from penstock.errors import ClosedError, Empty, GroupError, OptionError, PenstockError, typed
-from penstock.hints import TYPE_CHECKING, Any, Self, Unpack
+from penstock.hints import TYPE_CHECKING, Any, Protocol, Self, Unpack
 from penstock.logs import logger
 from penstock.options import OLD_GROUP, Durability, GroupKeywords, GroupOptions, of_today
 from penstock.records import fields
 from penstock.sidecar import groups as group_files
 
 if TYPE_CHECKING:
-    from penstock.engine.queue import Queue
+    from penstock.engine.codecs import Codec
+    from penstock.engine.table import Scan
+    from penstock.formats.store import Store
     from penstock.formats.values import End
+    from penstock.options import Dialect, QueueOptions
 
 DEFAULT = "default"
 
 
-def folder_of(queue: Queue, name: str) -> Path:
+def folder_of(store: Store, name: str) -> Path:
     """Where a group's files are."""
     if not files.is_name(name):
         allowed = "up to 80 letters, digits, _ . -, the first no dot"
-        raise GroupError(f"{queue.path}: {name!r} can't be a group's name; use {allowed}")
-    return queue.store.sidecar / "groups" / name
+        raise GroupError(f"{store.path}: {name!r} can't be a group's name; use {allowed}")
+    return store.sidecar / "groups" / name
 
 
-def names(queue: Queue) -> list[str]:
+def names(store: Store) -> list[str]:
     """All groups: ours, and those that the format's own files know."""
-    folder = queue.store.sidecar / "groups"
+    folder = store.sidecar / "groups"
     ours = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return sorted(
-        {*(name for name in ours if files.is_name(name)), *queue.store.format.own_groups()}
-    )
+    return sorted({*(name for name in ours if files.is_name(name)), *store.format.own_groups()})
 
 
 def has_progress(folder: Path) -> bool:
@@ -91,10 +92,78 @@ def _check_of(options: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(options, sort_keys=True).encode())
 
 
+class OpenQueue(Protocol):
+    """What the parts of a queue know of the queue: its groups, its keeper, retention, dead letters.
+
+    `Queue` is one. It stands above its parts, so they do not name it.
+    """
+
+    path: Path
+    store: Store
+    codec: Codec | None
+
+    @property
+    def options(self) -> QueueOptions:
+        """As the queue was opened, and as its format's own settings say."""
+
+    @property
+    def put_timeout_s(self) -> float | None:
+        """How long a put of this thread waits for room; none: for ever."""
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether a sync has failed."""
+
+    def ensure_open(self) -> None:
+        """Opens again after a fork; raises after `close`."""
+
+    def put_many(self, items: Any) -> int | None:
+        """Puts a list."""
+
+    def scan(self, *, start: positions.Where, tags: str, dialect: Dialect) -> Scan:
+        """The messages from `start` on; changes nothing."""
+
+    def groups(self) -> list[str]:
+        """The names of all groups."""
+
+    def group(self, name: str = DEFAULT, *, create: bool = True) -> Group:
+        """The group of this name, to consume through."""
+
+    def look(self, name: str) -> Group | None:
+        """A group to look at; none when there is none."""
+
+    def open_groups(self) -> list[Group]:
+        """The groups that this process consumes through."""
+
+    def known_groups(self) -> set[str]:
+        """The names of those, and of the groups that it looks at."""
+
+    def keep_group(self, group: Group) -> None:
+        """A group got this name."""
+
+    def forget_group(self, name: str) -> None:
+        """A group was closed, deleted or renamed."""
+
+    def is_news(self, name: str) -> bool:
+        """Whether nobody was told yet that this group can't be read."""
+
+    def sync_groups(self) -> None:
+        """Syncs what this process has acked."""
+
+    def retain(self) -> None:
+        """Deletes what retention allows."""
+
+    def dead_letters(self, path: Path) -> OpenQueue:
+        """The queue for dead letters at `path`, open as long as this one is."""
+
+    def close(self) -> None:
+        """Syncs and lets go."""
+
+
 class Group:
     """One group, open in this process."""
 
-    queue: Queue
+    queue: OpenQueue
     name: str
     folder: Path
     options: GroupOptions
@@ -102,7 +171,7 @@ class Group:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: OpenQueue,
         name: str,
         *,
         start: positions.Where | Group = "earliest",
@@ -115,7 +184,7 @@ class Group:
         With `look` nobody consumes through this handle, so it may be another one's own group.
         """
         self.queue, self.name = queue, name
-        self.folder = folder_of(queue, name)
+        self.folder = folder_of(queue.store, name)
         self._start: positions.Where | Group = start
         self._wanted = {key: value for key, value in options.items() if value is not None}
         self._create, self._is_look = create, look
@@ -141,11 +210,11 @@ class Group:
         has_native = self._wanted.get("native_cursor", stored is None or stored.native_cursor)
         own = self.queue.store.format.own_groups().get(self.name) if has_native else None
         if stored is None and own is None and not self._create:
-            known = ", ".join(names(self.queue)) or "none"
+            known = ", ".join(names(self.queue.store)) or "none"
             raise GroupError(f"{self.queue.path}: no group {self.name!r}; there are: {known}")
         base = stored or GroupOptions(**self.queue.store.format.group_defaults(self.name))
         self.options = base.changed(**self._wanted)
-        deadletter.refuse_own(self, self.options)
+        deadletter.refuse_own(self.queue.path, self.options)
         if stored is not None and stored.ack != self.options.ack:
             raise GroupError(
                 f"group {self.name!r} was made with ack={stored.ack!r}; delete it, or use another"
@@ -293,9 +362,17 @@ class Group:
         """Another program has appended."""
         self.queue.store.follow()
 
-    def dead_letter(self, message: _core.Message) -> None:
-        """Handed out too often: moves it to the dead letters and acks it here."""
-        deadletter.bury(self, message)
+    def dead_letter(self, message: _core.Message, reason: str | None = None) -> None:
+        """Moves a message to the dead letters and acks it here: it was handed out too often."""
+        # In this order: a crash in between leaves it in both queues, never in none.
+        dead = self.queue.dead_letters(self.dead_letter_path)
+        dead.put_many([deadletter.letter(message, self.queue.path, self.name, reason)])
+        message.settle(True)  # If its lease has run out meanwhile, another one moves it again.
+
+    @property
+    def dead_letter_path(self) -> Path:
+        """Where the group's dead letters go."""
+        return deadletter.path_of(self.queue.path, self.folder, self.options)
 
     # ── consuming ──────────────────────────────────────────────────────────────────────────
 
@@ -413,8 +490,8 @@ class Group:
         if said.get("ack", self.options.ack) != self.options.ack:
             raise GroupError(f"group {self.name!r}: ack can't change; delete the group first")
         options = self.options.changed(**said)
-        deadletter.refuse_own(self, options)
-        deadletter.tell(self.queue, said.get("dead_letter"))
+        deadletter.refuse_own(self.queue.path, options)
+        self.name_dead_letters(said.get("dead_letter"))
         if options.native_cursor:
             self.queue.store.format.note_group(self.name, options)
 
@@ -426,6 +503,14 @@ class Group:
 
         self._alone(change)
         self.refresh()
+
+    def name_dead_letters(self, named: str | None) -> None:
+        """This process itself says where dead letters go. The queue there is made now, so that
+        others find it who know of it from the group's file alone."""
+        if named is not None and not deadletter.is_beside(named):
+            place = self.queue.path.parent / named
+            deadletter.TOLD.add(place)
+            self.queue.dead_letters(place)
 
     def refresh(self) -> None:
         """Takes over what another process, or another thread, changed."""
@@ -479,14 +564,14 @@ class Group:
 
     def rename(self, name: str) -> None:
         """Gives the group another name. Leases end; other handles on it get `GroupError`."""
-        folder = folder_of(self.queue, name)
+        folder = folder_of(self.queue.store, name)
         if self.name in self.queue.store.format.own_groups():
             raise GroupError(
                 f"format {self.queue.store.format.name} itself keeps group {self.name!r}"
             )
 
         def move() -> None:
-            if name in names(self.queue):
+            if name in names(self.queue.store):
                 raise GroupError(f"{self.queue.path}: there is a group {name!r} already")
             self.core.checkpoint()  # What a group that acks by getting has read is in no record.
             self.core.retire()

@@ -8,26 +8,26 @@ under one lock. The keeper uses these too, so nobody waits for the keeper with t
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
-from penstock.engine.group import Group, folder_of, has_progress
+from penstock.engine.group import Group, OpenQueue, folder_of, has_progress
 from penstock.errors import ClosedError, GroupError
-from penstock.hints import TYPE_CHECKING, Any
+from penstock.hints import Any, TypeVar
 
-if TYPE_CHECKING:
-    from penstock.engine.queue import Queue
+Q = TypeVar("Q")
 
 
 class Handles:
     """The groups and dead-letter queues that one open queue has open."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: OpenQueue) -> None:
         """Nothing is open yet."""
         self._queue = queue
         self._lock = threading.RLock()
         self._groups: dict[str, Group] = {}
         self._looked: dict[str, Group] = {}
-        self._graves: dict[Path, Queue] = {}
+        self._graves: dict[Path, Any] = {}
         self._is_closed = False
         self._told: set[str] = set()
 
@@ -59,20 +59,19 @@ class Handles:
                 try:
                     found = self._looked[name] = Group(self._queue, name, create=False, look=True)
                 except (GroupError, FileNotFoundError):
-                    if has_progress(folder_of(self._queue, name)):
+                    if has_progress(folder_of(self._queue.store, name)):
                         raise  # It is there, and can't be read.
                     return None  # It went meanwhile.
             return found
 
-    def grave(self, path: Path) -> Queue:
+    def grave(self, path: Path, open_it: Callable[[], Q]) -> Q:
         """The queue for dead letters at `path`."""
         with self._lock:
             self._ensure_open()
             if path not in self._graves:
-                from penstock.engine import deadletter
-
-                self._graves[path] = deadletter.open_at(self._queue, path)
-            return self._graves[path]
+                self._graves[path] = open_it()
+            found: Q = self._graves[path]
+            return found
 
     def has(self, group: Group) -> bool:
         """Whether it is open still."""
@@ -100,7 +99,7 @@ class Handles:
         with self._lock:
             self._groups.pop(name, None)
 
-    def close(self) -> tuple[list[Group], list[Queue]]:
+    def close(self) -> tuple[list[Group], list[OpenQueue]]:
         """Opens nothing any more; what must be closed."""
         with self._lock:
             self._is_closed = True

@@ -12,15 +12,12 @@ import time
 from collections.abc import Callable, Iterator
 
 from penstock.engine import exclusive
+from penstock.engine.group import OpenQueue
 from penstock.engine.orphans import Orphans
 from penstock.engine.threads import Background
 from penstock.errors import ClosedError, PenstockError
-from penstock.hints import TYPE_CHECKING
 from penstock.logs import logger
 from penstock.options import Durability
-
-if TYPE_CHECKING:
-    from penstock.engine.queue import Queue
 
 SWEEP_S = 10.0
 """How often groups of dead consumers are looked for."""
@@ -29,7 +26,7 @@ SWEEP_S = 10.0
 class Keeper:
     """One thread per open queue and process."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: OpenQueue) -> None:
         """Starts at once."""
         self._queue = queue
         self._writer = queue.store.need_writer()
@@ -93,7 +90,7 @@ class Keeper:
         yield "tend the files", queue.store.tend
         if time.monotonic() - self._swept_at > SWEEP_S:
             self._swept_at = time.monotonic()
-            yield "look for dead consumers", lambda: exclusive.sweep(queue)
+            yield "look for dead consumers", lambda: exclusive.sweep(queue.store.sidecar)
         yield "delete what is old", queue.retain
 
     def _tend_orphans(self) -> None:

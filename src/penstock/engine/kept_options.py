@@ -17,7 +17,7 @@ from penstock.options import OLD_QUEUE, Durability, QueueOptions, of_today
 from penstock.sidecar import notes
 
 if TYPE_CHECKING:
-    from penstock.engine.queue import Queue
+    from penstock.engine.group import OpenQueue
     from penstock.formats.store import Store
 
 NAMES = (
@@ -75,7 +75,7 @@ def tell(path: Path, kept: Mapping[str, Any], said: Mapping[str, Any]) -> None:
             )  # fmt: skip
 
 
-def change(queue: Queue, values: Mapping[str, Any]) -> None:
+def change(queue: OpenQueue, values: Mapping[str, Any]) -> None:
     """Changes what the queue keeps; `None` takes an option back to its default."""
     store = queue.store
     for name, value in values.items():
@@ -91,7 +91,7 @@ def change(queue: Queue, values: Mapping[str, Any]) -> None:
         if name in store.format.own_options
     }
     if own:
-        queue.set_meta(**{name: value or 0 for name, value in own.items()})
+        change_meta(queue, {name: value or 0 for name, value in own.items()})
     mine = {name: value for name, value in values.items() if name not in store.format.own_options}
     if not mine:
         return
@@ -102,3 +102,23 @@ def change(queue: Queue, values: Mapping[str, Any]) -> None:
         notes.write(store.sidecar, notes.OPTIONS, after | plain(mine))
 
     store.need_shared().alone(write)
+
+
+def change_meta(queue: OpenQueue, values: Mapping[str, Any]) -> None:
+    """Changes the format's settings; a group that still has the old default gets the new one."""
+    names = queue.groups()
+    before = {name: queue.store.format.group_defaults(name) for name in names}
+    queue.store.format.set_meta(**values)
+    for name in names:
+        after = queue.store.format.group_defaults(name)
+        changed = {option: new for option, new in after.items() if new != before[name].get(option)}
+        group = queue.look(name) if changed else None
+        if group is None:
+            continue
+        taken = {
+            option: new
+            for option, new in changed.items()
+            if getattr(group.options, option) == before[name].get(option)
+        }
+        if taken:
+            queue.group(name, create=False).configure(**taken)

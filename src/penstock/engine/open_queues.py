@@ -9,22 +9,30 @@ import weakref
 from contextlib import suppress
 
 from penstock.errors import ClosedError, PenstockError
-from penstock.hints import TYPE_CHECKING
+from penstock.hints import Protocol
 
-if TYPE_CHECKING:
-    from penstock.engine.queue import Queue
 
-OPEN: weakref.WeakSet[Queue] = weakref.WeakSet()
+class Opened(Protocol):
+    """A queue that is open, as far as this module goes."""
+
+    def close(self) -> None:
+        """Syncs and lets go."""
+
+    def after_fork(self) -> None:
+        """In the child: the parent's opening is not ours."""
+
+
+OPEN: weakref.WeakSet[Opened] = weakref.WeakSet()
 _lock = threading.RLock()
 
 
-def add(queue: Queue) -> None:
+def add(queue: Opened) -> None:
     """Remembers a queue that was opened."""
     with _lock:
         OPEN.add(queue)
 
 
-def discard(queue: Queue) -> None:
+def discard(queue: Opened) -> None:
     """Forgets a queue that was closed."""
     with _lock:
         OPEN.discard(queue)

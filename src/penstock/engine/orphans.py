@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import contextlib
 
-from penstock.engine.group import Group
+from penstock.engine.group import Group, OpenQueue
 from penstock.errors import GroupError
-from penstock.hints import TYPE_CHECKING
 from penstock.sidecar import groups
-
-if TYPE_CHECKING:
-    from penstock.engine.queue import Queue
 
 
 class Orphans:
     """What was unsynced at the last look."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: OpenQueue) -> None:
         """Nothing was found yet."""
         self._queue = queue
         self._unsynced: dict[str, tuple[int, int, int]] = {}

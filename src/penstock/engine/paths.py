@@ -11,10 +11,6 @@ import re
 from pathlib import Path
 
 from penstock.errors import OptionError, UnsupportedError
-from penstock.hints import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from penstock.engine.queue import Queue
 
 SCHEME = r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/{1,3}(?P<rest>.*)\Z"
 
@@ -60,9 +56,7 @@ def is_same(one: Path, other: Path) -> bool:
         return one.resolve() == other.resolve()
 
 
-def refuse_same(source: Queue, target: Queue, verb: str) -> None:
+def refuse_same(source: Path, target: Path, verb: str) -> None:
     """An error when a queue would be read and written at a time: it would never end, or double."""
-    if source is target or is_same(source.path, target.path):
-        raise UnsupportedError(
-            f"{source.path}: can't {verb} a queue to itself; name another target"
-        )
+    if is_same(source, target):
+        raise UnsupportedError(f"{source}: can't {verb} a queue to itself; name another target")

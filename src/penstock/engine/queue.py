@@ -22,6 +22,7 @@ from pathlib import Path
 from penstock import _core
 from penstock import clock as clocks
 from penstock.engine import (
+    deadletter,
     exclusive,
     facts,
     kept_options,
@@ -127,7 +128,7 @@ class Queue:
 
     def _open_live(self) -> None:
         self.store.on_full = self._make_room
-        exclusive.sweep(self)
+        exclusive.sweep(self.store.sidecar)
         if self.codec is None and type(self).put is _OWN_PUT:
             self.put = retrying_writer.writer(self).put  # type: ignore[method-assign]
         if self.store.was_first:
@@ -246,10 +247,7 @@ class Queue:
         place = {"create": create} | ({} if start is None else {"start": start})
         said = GroupOptions.said(options)
         found, is_fresh = self._handles.group(name, {**place, **said})
-        if said.get("dead_letter") is not None:
-            from penstock.engine import deadletter
-
-            deadletter.tell(self, said["dead_letter"])
+        found.name_dead_letters(said.get("dead_letter"))
         if said and not is_fresh:
             found.refresh()
             wanted: dict[str, Any] = {k: v for k, v in said.items() if v is not None}
@@ -268,7 +266,7 @@ class Queue:
 
     def groups(self) -> list[str]:
         """The names of all groups."""
-        return names(self)
+        return names(self.store)
 
     def get(
         self, timeout: float | None = None, *, visibility: float | None = None
@@ -460,19 +458,6 @@ class Queue:
         self._open()
         open_queues.add(self)
 
-    def holding_cursors(self) -> dict[str, int]:
-        """The cursor of every group that retention waits for."""
-        from penstock.engine import retention
-
-        return retention.holding_cursors(self)
-
-    def unsettled(self) -> list[int]:
-        """Where batches begin of which nobody can say yet that they landed. Ask for the cursors
-        first: what a group has read was noted before it was visible."""
-        from penstock.engine import intents
-
-        return intents.unsettled(self.store)
-
     def look(self, name: str) -> Group | None:
         """A group to look at: also one that another consumer has for itself."""
         return self._handles.look(name)
@@ -501,17 +486,19 @@ class Queue:
 
     def dead_letters(self, path: Path) -> Queue:
         """The queue for dead letters at `path`, open as long as this one is."""
-        return self._handles.grave(path)
+        return self._handles.grave(path, lambda: deadletter.open_at(path, self.store, type(self)))
 
     def redrive(self, target: Queue | None = None, *, limit: int | None = None) -> int:
         """This queue holds dead letters: moves them back to their origin, or to `target`."""
-        from penstock.engine import deadletter
+        from penstock.engine.redrive import redrive
 
         if target is not None:
             if not isinstance(target, Queue):
                 raise OptionError("target", target, "an open Queue: redrive(Queue(path))")
-            paths.refuse_same(self, target, "move")
-        return deadletter.redrive(self, target, limit=limit)
+            paths.refuse_same(self.path, target.path, "move")
+        key, trust = self.options.key, self.options.trust_others
+        reopen = partial(type(self), create=False, key=key, trust_others=trust)
+        return redrive(self, target, reopen, limit=limit)
 
     # ── about the queue ────────────────────────────────────────────────────────────────────
 
@@ -522,9 +509,7 @@ class Queue:
 
     def set_meta(self, **values: Any) -> None:
         """Changes what the format keeps about the queue, and what groups took over from it."""
-        from penstock.engine import settings
-
-        settings.change(self, values)
+        kept_options.change_meta(self, values)
 
     @property
     def options(self) -> QueueOptions:

@@ -8,19 +8,15 @@ logged.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from penstock.engine import exclusive, overview
-from penstock.engine.group import DEFAULT, folder_of, has_progress
+from penstock.engine import exclusive, facts, intents, overview
+from penstock.engine.group import DEFAULT, OpenQueue, folder_of, has_progress
 from penstock.errors import ClosedError, PenstockError, PoisonedError
 from penstock.formats.store import Store
 from penstock.formats.values import Consumed, SegmentInfo
 from penstock.logs import logger
 from penstock.records import dataclass
 from penstock.sidecar import notes, sinks
-
-if TYPE_CHECKING:
-    from penstock.engine.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +36,13 @@ class Plan:
         return sum(info.size for info in self.segments)
 
 
-def holding_cursors(queue: Queue) -> dict[str, int]:
+def holding_cursors(queue: OpenQueue) -> dict[str, int]:
     """The cursor of every group that is waited for."""
     found = {name: _cursor(queue, name, _holding_cursor) for name in queue.groups()}
     return {name: cursor for name, cursor in found.items() if cursor is not None}
 
 
-def _holding_cursor(queue: Queue, name: str) -> int | None:
+def _holding_cursor(queue: OpenQueue, name: str) -> int | None:
     group = queue.look(name)
     if group is None or not group.options.retain_unread:
         return None
@@ -58,7 +54,7 @@ def _holding_cursor(queue: Queue, name: str) -> int | None:
     return group.cursor if own is None else own
 
 
-def _cursor(queue: Queue, name: str, of: Callable[[Queue, str], int | None]) -> int | None:
+def _cursor(queue: OpenQueue, name: str, of: Callable[[OpenQueue, str], int | None]) -> int | None:
     """A group's cursor; none when the group is gone or not waited for. One whose files can't be
     read holds everything: nobody knows what it has been given."""
     try:
@@ -66,7 +62,7 @@ def _cursor(queue: Queue, name: str, of: Callable[[Queue, str], int | None]) -> 
     except (ClosedError, PoisonedError):
         raise
     except (PenstockError, OSError) as error:
-        if not has_progress(folder_of(queue, name)):
+        if not has_progress(folder_of(queue.store, name)):
             return None  # Deleted meanwhile.
         head = queue.store.end().head
         if queue.is_news(name):
@@ -75,7 +71,7 @@ def _cursor(queue: Queue, name: str, of: Callable[[Queue, str], int | None]) -> 
         return head
 
 
-def free_consumed(queue: Queue) -> bool:
+def free_consumed(queue: OpenQueue) -> bool:
     """Deletes what every group has acked, in formats that do; whether anything went."""
     store = queue.store
     if not store.capabilities.deletes_consumed or store.shared is None:
@@ -86,20 +82,20 @@ def free_consumed(queue: Queue) -> bool:
     if not cursors and not is_ring:
         return False
     # After the cursors: what a group has read was noted before it was visible.
-    unsettled = queue.unsettled()
+    unsettled = intents.unsettled(store)
     lowest, needed_from = min(cursors, default=None), min(unsettled, default=None)
     return store.format.free_consumed(Consumed(lowest, needed_from, queue.sync_groups))
 
 
-def _cursors(queue: Queue) -> list[int]:
-    def cursor(queue: Queue, name: str) -> int:
+def _cursors(queue: OpenQueue) -> list[int]:
+    def cursor(queue: OpenQueue, name: str) -> int:
         return queue.group(name, create=False).cursor
 
     found = [_cursor(queue, name, cursor) for name in queue.groups()]
     return [cursor for cursor in found if cursor is not None]
 
 
-def plan(queue: Queue, before: int | None = None) -> Plan:
+def plan(queue: OpenQueue, before: int | None = None) -> Plan:
     """What would go now: everything before `before`, or what the options say."""
     store, options = queue.store, queue.options
     infos, head = store.segments(), store.end().head
@@ -118,7 +114,7 @@ def plan(queue: Queue, before: int | None = None) -> Plan:
     kept = "the newest segment always stays"
     if options.retain_unread:
         is_live = store.is_live
-        cursors = queue.holding_cursors() if is_live else overview.holding_cursors(queue)
+        cursors = holding_cursors(queue) if is_live else overview.holding_cursors(store)
         for name, cursor in cursors.items():
             if cursor < wanted:
                 wanted, kept = cursor, f"group {name!r} has read up to {cursor}"
@@ -136,7 +132,7 @@ def _is_old(store: Store, timestamp_ns: int) -> bool:
     return store.shared.is_older(store.clock, timestamp_ns, age_ns)
 
 
-def apply(queue: Queue, planned: Plan) -> list[SegmentInfo]:
+def apply(queue: OpenQueue, planned: Plan) -> list[SegmentInfo]:
     """Deletes what was planned; groups behind the new head move to it."""
     gone = queue.store.trim(planned.before)
     if gone:
@@ -148,14 +144,14 @@ def apply(queue: Queue, planned: Plan) -> list[SegmentInfo]:
     return gone
 
 
-def purge(queue: Queue) -> int:
+def purge(queue: OpenQueue) -> int:
     """Every group is done with everything; how many messages the default group had not read.
 
     Where there is no default group, nobody has read anything for it; none is made.
     """
     store = queue.store
     default = queue.look(DEFAULT)
-    unread = len(queue) if default is None else default.lag
+    unread = facts.messages_from(store, store.end().head) if default is None else default.lag
     if store.end().tail > store.segments()[-1].first:
         store.roll(store.need_shared().segment_base, 0)
     # Up to here and no further: what others put meanwhile is not what was asked to go.
@@ -165,7 +161,7 @@ def purge(queue: Queue) -> int:
     if store.capabilities.gaps:
         ends = [info.end for info in store.segments() if info.end is not None]
         notes.write(store.sidecar, notes.PURGED, {"end": max(ends, default=0)})
-    store.trim(min([before, *queue.unsettled()]))
+    store.trim(min([before, *intents.unsettled(store)]))
     free_consumed(queue)
     return unread
 

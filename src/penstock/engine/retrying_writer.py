@@ -13,10 +13,8 @@ from collections.abc import Callable
 from weakref import WeakKeyDictionary, proxy
 
 from penstock import _core
-from penstock.hints import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from penstock.engine.queue import Queue
+from penstock.engine.group import OpenQueue
+from penstock.hints import Any, TypeVar
 
 T = TypeVar("T")
 PASSING = {
@@ -24,11 +22,11 @@ PASSING = {
 }  # fmt: skip
 """What may be better in a while. A failed sync is not among them: nothing retries a sync."""
 
-KNOWN: WeakKeyDictionary[Queue, RetryingWriter] = WeakKeyDictionary()
+KNOWN: WeakKeyDictionary[OpenQueue, RetryingWriter] = WeakKeyDictionary()
 """One per open queue, so that all its threads count together."""
 
 
-def writer(queue: Queue) -> _core.Writer | RetryingWriter:
+def writer(queue: OpenQueue) -> _core.Writer | RetryingWriter:
     """What the queue puts with."""
     native = queue.store.need_writer()
     if not (queue.options.retry_interval_s or queue.options.max_unsynced):
@@ -42,9 +40,11 @@ def writer(queue: Queue) -> _core.Writer | RetryingWriter:
 class RetryingWriter:
     """The writer of a queue that retries writes or counts what is not synced."""
 
-    def __init__(self, queue: Queue, native: _core.Writer) -> None:
+    def __init__(self, queue: OpenQueue, native: _core.Writer) -> None:
         """For an open queue and its native writer."""
-        self._queue: Queue = proxy(queue)  # `KNOWN` lets go of a queue that nobody has any more.
+        self._queue: OpenQueue = proxy(
+            queue
+        )  # `KNOWN` lets go of a queue that nobody has any more.
         self.native = native
         self._shared = queue.store.need_shared()
         self._synced = self._shared.next_number

@@ -6,13 +6,9 @@ that gets a cursor there wakes it, in whatever process either is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.engine import retention
+from penstock.engine.group import OpenQueue
 from penstock.errors import Full, UnsupportedError
-
-if TYPE_CHECKING:
-    from penstock.engine.queue import Queue
 
 MANUAL_NAP_S = 0.002
 """With a clock that only a test moves, nobody may sleep until a deadline."""
@@ -20,12 +16,12 @@ LONGEST_NAP_S = 1.0
 """A signal that comes just before a sleep does not end it."""
 
 
-def has_room(queue: Queue, needed: int) -> bool:
+def has_room(queue: OpenQueue, needed: int) -> bool:
     """Whether `needed` bytes fit now."""
     return queue.store.used_bytes() + needed <= queue.options.max_bytes
 
 
-def make(queue: Queue, needed: int) -> None:
+def make(queue: OpenQueue, needed: int) -> None:
     """Called by the append that did not fit; returns when it is worth another try."""
     options = queue.options
     if needed > options.max_bytes:
@@ -43,12 +39,12 @@ def make(queue: Queue, needed: int) -> None:
         wait(queue, needed)
 
 
-def free(queue: Queue) -> bool:
+def free(queue: OpenQueue) -> bool:
     """Deletes what every group has read, or what retention allows; whether anything went."""
     store = queue.store
-    if retention.free_consumed(queue) or queue.trim():
+    if retention.free_consumed(queue) or retention.apply(queue, retention.plan(queue)):
         return True
-    cursors = queue.holding_cursors().values()
+    cursors = retention.holding_cursors(queue).values()
     if not cursors or store.capabilities.deletes_consumed:
         return False
     done, end = min(cursors), store.end()
@@ -59,7 +55,7 @@ def free(queue: Queue) -> bool:
     return bool(retention.apply(queue, retention.plan(queue, done)))
 
 
-def drop_oldest(queue: Queue, needed: int) -> None:
+def drop_oldest(queue: OpenQueue, needed: int) -> None:
     """Deletes the oldest segments, read or not, until there is room."""
     store = queue.store
     while not has_room(queue, needed):
@@ -72,7 +68,7 @@ def drop_oldest(queue: Queue, needed: int) -> None:
             raise Full(f"{queue.path}: nothing can be dropped to make room for {needed} bytes")
 
 
-def wanted(queue: Queue, needed: int = 0) -> int:
+def wanted(queue: OpenQueue, needed: int = 0) -> int:
     """How far the slowest group must get before enough can go."""
     if queue.store.capabilities.ring:
         end = queue.store.end()
@@ -82,7 +78,7 @@ def wanted(queue: Queue, needed: int = 0) -> int:
     return oldest.end if oldest.end is not None else end.tail
 
 
-def wait(queue: Queue, needed: int) -> None:
+def wait(queue: OpenQueue, needed: int) -> None:
     """Sleeps until groups have made room; `Full` when the put's patience is over."""
     clock, patience = queue.store.clock, queue.put_timeout_s
     until = None if patience is None else clock.boot_now_ns() + int(patience * 1e9)

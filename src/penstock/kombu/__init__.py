@@ -30,7 +30,6 @@ from kombu.utils.json import dumps, loads
 
 from penstock import __version__, _core
 from penstock import _kombu_name as _kombu_name
-from penstock.engine import deadletter
 from penstock.engine.bell import Bell, Inbox
 from penstock.engine.folder import FOR_EVER_S, Folder
 from penstock.errors import (
@@ -321,7 +320,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                     payload = self._payload(found)
                 except (ValueError, TypeError, AttributeError) as error:
                     # Whoever put it there was not kombu: it would fail for ever, here or elsewhere.
-                    deadletter.bury(inbox.jobs().group, found, f"no message of kombu's: {error!r}")
+                    inbox.jobs().group.dead_letter(found, f"no message of kombu's: {error!r}")
                     continue
                 if payload is not None:
                     return payload

@@ -38,7 +38,7 @@ class Follower:
         key = options.queue_options().key
         self.queue = Queue(path, format=options.queue_format, create=False, key=key)
         self._options = options
-        folder = folder_of(self.queue, options.group)
+        folder = folder_of(self.queue.store, options.group)
         groups.make(folder)
         self._folder = folder
         self._lock = self._take()

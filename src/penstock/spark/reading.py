@@ -17,7 +17,7 @@ from penstock import _core
 from penstock.errors import CorruptError, KeyNeededError
 from penstock.formats.store import Store
 from penstock.formats.values import Damage, SegmentInfo
-from penstock.spark import queues, shipped
+from penstock.spark import opening, shipped
 from penstock.spark.bounds import TagFilter
 from penstock.spark.loss import DataLoss, log
 from penstock.spark.options import SourceOptions
@@ -88,27 +88,27 @@ def _read_span(
             if faults and not rows and all(fault.found == WRONG_KEY for fault in faults):
                 at = f"{faults[0].path}:{faults[0].at}"
                 raise KeyNeededError(
-                    f"queue {span.queue}: {at}: found {WRONG_KEY}; {queues.KEY_ADVICE}"
+                    f"queue {span.queue}: {at}: found {WRONG_KEY}; {opening.KEY_ADVICE}"
                 )
         if faults:
             yield from _report(shape, span, info, segment, faults)
 
 
 def _open(options: SourceOptions, span: Span, stack: ExitStack) -> tuple[Store, SegmentInfo]:
-    path, opening = Path(span.where), options
+    path, how = Path(span.where), options
     end: int | None = None
     if span.is_shipped:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))
         path, manifest = shipped.fetch(
             span.queue, span.where, span.base, Path(folder), fails=options.fail_on_data_loss
         )
-        opening = options.for_shipped(manifest.format, manifest.layout)
+        how = options.for_shipped(manifest.format, manifest.layout)
         end = manifest.segment(span.where, span.base).end
     try:
-        store = queues.open_store(path, opening, format=span.format)
+        store = opening.open_store(path, how, format=span.format)
     except FileNotFoundError as error:
         raise DataLoss(f"queue {span.queue}: {span.where} is gone: {error}") from error
-    queues.need_key(store, span.queue)
+    opening.need_key(store, span.queue)
     if not span.is_shipped and store.identity != span.identity:
         raise DataLoss(
             f"queue {span.queue}: {span.where} is another queue now ({store.identity}) than when "
@@ -147,7 +147,7 @@ def _still_there(options: SourceOptions, store: Store, span: Span) -> None:
     """In a ring the bytes may have been overwritten while they were read."""
     if not store.capabilities.deletes_consumed or span.is_shipped:
         return
-    now = queues.open_store(span.where, options, format=span.format)
+    now = opening.open_store(span.where, options, format=span.format)
     if now.identity != span.identity or now.end().head > span.start:
         raise DataLoss(
             f"queue {span.queue}: offsets from {span.start} on were freed while they were read; "

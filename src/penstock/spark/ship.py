@@ -22,7 +22,7 @@ from penstock.formats import registry
 from penstock.formats.store import Store
 from penstock.formats.values import SegmentInfo
 from penstock.options import MIB
-from penstock.spark import queues, shipped
+from penstock.spark import opening, queues, shipped
 from penstock.spark.follow import Follower
 from penstock.spark.options import SourceOptions
 from penstock.spark.shipped import MANIFEST, Manifest, ShippedSegment
@@ -72,7 +72,7 @@ def _ship(
     dry_run: bool,
     on_progress: Callable[[str], None] | None,
 ) -> dict[str, Any]:
-    store = queues.open_store(Path(queue), parsed)
+    store = opening.open_store(Path(queue), parsed)
     if store.path.is_file() and not whole:
         raise UnsupportedError(
             f"{queue}: a {store.format.name} queue is one file that is always written to "

@@ -241,7 +241,7 @@ class ShippedQueue:
         The manifest tells in which segment it can be; that one is fetched and looked through.
         """
         from penstock import _core
-        from penstock.spark.queues import need_key, open_store
+        from penstock.spark.opening import need_key, open_store
 
         for one in self.manifest.segments:
             if timestamp_ns is not None and one.last_ns is not None and one.last_ns < timestamp_ns:

@@ -10,7 +10,7 @@ from penstock.engine import facts
 from penstock.engine.queue import Queue
 from penstock.errors import PenstockError
 from penstock.formats.values import SegmentInfo
-from penstock.spark import queues, shipped
+from penstock.spark import opening, queues, shipped
 from penstock.spark.options import SourceOptions
 from penstock.spark.versions import arrow_schema
 
@@ -87,7 +87,7 @@ def _groups(name: str, where: str, options: SourceOptions) -> list[dict[str, Any
                 found.append({"queue": name, "group": group, "tail": tail} | known)
             return found
     except (PenstockError, OSError):
-        store = queues.open_store(where, options)
+        store = opening.open_store(where, options)
         tail = store.end().tail
         return [
             {

@@ -16,12 +16,11 @@ from penstock.formats import past
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.values import Capabilities, Consumed, Damage, End, NewSegment, SegmentInfo
-from penstock.formats.vqs import header, intent, layouts, settings
+from penstock.formats.vqs import header, intent, layouts, resize, settings
 from penstock.formats.vqs.ages import Ages
 from penstock.formats.vqs.header import Header
 from penstock.formats.vqs.intent import Intent
 from penstock.formats.vqs.layouts import PAGE_BYTES, STAGES
-from penstock.formats.vqs.resize import resize
 from penstock.options import Durability, GroupOptions, QueueOptions
 from penstock.records import replace
 from penstock.sidecar import control, notes, opening, prepared, side_files
@@ -459,7 +458,21 @@ class VqsFormat(Format):
 
     def resize(self, size: int) -> None:
         """Gives the file another size, in whole pages, while it is in use."""
-        resize(self, size)
+        ring = resize.ring_bytes(self.stage, size)
+        self.alone(lambda segment: self._resize(segment, ring))
+
+    def _resize(self, segment: _core.Segment, ring: int) -> None:
+        end, stage = self.store.end(), self.stage
+        words = resize.words_after(stage, end, self.words(), self.ring_bytes, ring)
+        raw = header.read_bytes(self.path, stage)
+        raw = header.pack(stage, self.header.values | words) + raw[stage.header.size :]
+        head = None if stage.meta else raw
+        fresh = resize.copy_ring(self.sidecar, segment, stage, end, ring, head)
+        # Everyone looks again from here on: before the rename they find the old file and wait.
+        self.store.need_shared().bump_generation()
+        prepared.place(fresh, self.data_path)
+        if stage.meta:
+            _core.write_file(stage.header_path(self.path), 0, raw[: stage.header.size], synced=True)
 
     # ── settings ───────────────────────────────────────────────────────────────────────────
 
@@ -482,7 +495,7 @@ class VqsFormat(Format):
 
     def set_meta(self, **values: Any) -> None:
         """Changes settings and labels in the file, for every process."""
-        self.alone(lambda _: settings.change(self, values))
+        self.alone(lambda _: settings.change(self.path, self.sidecar, self.stage, values))
 
     def alone(self, action: Callable[[_core.Segment], None]) -> None:
         """Calls `action` with the ring, while nobody appends, frees, resizes or changes settings;

@@ -9,57 +9,55 @@ it is raised, whoever appends next sees that the file is another one (`VqsHeader
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.errors import OptionError
-from penstock.formats.vqs import header, layouts
+from penstock.formats.values import End
+from penstock.formats.vqs import layouts
+from penstock.formats.vqs.layouts import Stage
 from penstock.sidecar import prepared
-
-if TYPE_CHECKING:
-    from penstock.formats.vqs.format import VqsFormat
 
 COPY_BYTES = 1 << 20
 
 
-def resize(format: VqsFormat, file_bytes: int) -> None:
-    """Does it; the size is rounded up to whole pages."""
-    start, page = format.stage.start, layouts.PAGE_BYTES
+def ring_bytes(stage: Stage, file_bytes: int) -> int:
+    """The ring of a file of this size, rounded up to whole pages."""
+    start, page = stage.start, layouts.PAGE_BYTES
     ring = -(-(file_bytes - start) // page) * page
     if not page <= ring <= layouts.MAX_FILE_BYTES - start:
         expected = f"{start + page} to {layouts.MAX_FILE_BYTES} bytes"
         raise OptionError("file_bytes", file_bytes, expected)
-    format.alone(lambda segment: _replace(format, segment, ring))
+    return ring
 
 
-def _replace(format: VqsFormat, segment: _core.Segment, ring: int) -> None:
-    end, stage = format.store.end(), format.stage
+def words_after(
+    stage: Stage, end: End, words: dict[str, int], old: int, ring: int
+) -> dict[str, int]:
+    """The header's words when a ring of `old` bytes has become one of `ring` bytes."""
     if end.tail - end.head > ring:
         least = stage.start + end.tail - end.head
         expected = f"at least {least}: so much is in use (queue.sync() frees what is acked)"
         raise OptionError("file_bytes", stage.start + ring, expected)
-    words = format.words()
-    used = format.ring_bytes - words["capacity_left"]
-    words |= {
+    used = old - words["capacity_left"]
+    return words | {
         "capacity_left": ring - used,
         "read_offset": stage.start + (end.tail - used) % ring,
         "write_offset": stage.start + end.tail % ring,
     }
-    raw = header.read_bytes(format.path, stage)
-    raw = header.pack(stage, format.header.values | words) + raw[stage.header.size :]
-    head = None if stage.meta else raw
-    fresh = prepared.make(format.sidecar, stage.start + ring, head=head, suffix=".bin")
+
+
+def copy_ring(
+    sidecar: Path, segment: _core.Segment, stage: Stage, end: End, ring: int, head: bytes | None
+) -> Path:
+    """A file with a ring of this size and the same messages, synced; nobody sees it yet."""
+    fresh = prepared.make(sidecar, stage.start + ring, head=head, suffix=".bin")
     try:
         _copy(segment, fresh, stage.start, ring, end.head, end.tail)
         _core.sync_file(fresh)
     except BaseException:
         prepared.drop(fresh)
         raise
-    # Everyone looks again from here on: before the rename they find the old file and wait for us.
-    format.store.need_shared().bump_generation()
-    prepared.place(fresh, format.data_path)
-    if stage.meta:
-        _core.write_file(stage.header_path(format.path), 0, raw[: stage.header.size], synced=True)
+    return fresh
 
 
 def _copy(segment: _core.Segment, to: Path, start: int, ring: int, head: int, tail: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock import _core
 from penstock.errors import OptionError
@@ -18,9 +18,6 @@ from penstock.formats.vqs.layouts import DEFAULTS, FILE_BYTES, META_BYTES, PAGE_
 from penstock.options import QueueOptions
 from penstock.records import replace
 from penstock.sidecar import notes, prepared
-
-if TYPE_CHECKING:
-    from penstock.formats.vqs.format import VqsFormat
 
 FIXED_AT = layouts.WORDS_AT + 4 * len(layouts.WORDS)
 """From here on the header holds settings and labels."""
@@ -95,23 +92,22 @@ def remember(sidecar: Path, layout: str, identity: str) -> None:
         notes.write(sidecar, notes.IDENTITY, {"identity": identity, "layout": layout})
 
 
-def change(format: VqsFormat, values: dict[str, Any]) -> None:
+def change(path: Path, sidecar: Path, stage: Stage, values: dict[str, Any]) -> None:
     """Writes settings and labels: first beside the file, then into it. Alone."""
     unknown = set(values) - {*layouts.SETTINGS, *LABELS}
     if unknown:
         known = ", ".join([*layouts.SETTINGS, *LABELS])
         raise OptionError("meta", sorted(unknown)[0], f"one of {known} (format vqs)")
-    stage = format.stage
     given = {name: value for name, value in values.items() if name not in LABELS}
-    finish(format.path, format.sidecar, stage)  # What someone began who died.
-    raw = header.read_bytes(format.path, stage)
-    found = header.parse(format.path, stage, raw)
+    finish(path, sidecar, stage)  # What someone began who died.
+    raw = header.read_bytes(path, stage)
+    found = header.parse(path, stage, raw)
     fixed = header.pack(stage, found.values | header.check_settings(given))[FIXED_AT:]
     area = raw[stage.header.size :]
     if len(given) < len(values):
         area = header.pack_labels(_labels(found, values), stage, len(area))
-    notes.write_bytes(format.sidecar, notes.RING_HEADER, fixed + area)
-    finish(format.path, format.sidecar, stage)
+    notes.write_bytes(sidecar, notes.RING_HEADER, fixed + area)
+    finish(path, sidecar, stage)
 
 
 def _labels(found: Header, given: dict[str, Any]) -> dict[bytes, bytes]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import OptionError, Queue
-from penstock.spark.pipelines import Request, ending
+from penstock.spark.pipelines import Request, failures
 from penstock.spark.pipelines.request import Run
 
 FAILED = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_EXCEPTION] Traceback:
@@ -23,8 +23,8 @@ penstock.spark.reading.DataLoss: queue q: /q/log/0.seg:4096: found checksum 1, e
 
 def test_a_failure_is_our_own_sentence_wherever_spark_has_put_it() -> None:
     error = RuntimeError(FAILED)
-    assert ending.sentence(error) == "queue q: /q/log/0.seg:4096: found checksum 1, expected 2"
-    assert ending.is_damage(error)
+    assert failures.sentence(error) == "queue q: /q/log/0.seg:4096: found checksum 1, expected 2"
+    assert failures.is_damage(error)
 
 
 def test_a_failure_of_spark_is_its_first_sentence() -> None:
@@ -32,8 +32,8 @@ def test_a_failure_of_spark_is_its_first_sentence() -> None:
         "An error occurred while calling o1.start.\n: org.apache.spark.SparkNotFound: "
         "[DATA_SOURCE_NOT_FOUND] Failed to find delta.\n\tat org.apache.spark"
     )
-    assert ending.sentence(error) == "Spark: Failed to find delta. (DATA_SOURCE_NOT_FOUND)"
-    assert not ending.is_damage(error)
+    assert failures.sentence(error) == "Spark: Failed to find delta. (DATA_SOURCE_NOT_FOUND)"
+    assert not failures.is_damage(error)
 
 
 def test_a_failure_inside_a_failure_is_the_inner_one() -> None:
@@ -42,17 +42,17 @@ def test_a_failure_inside_a_failure_is_the_inner_one() -> None:
         "The CSV datasource doesn't support `headers`. SQLSTATE: 0A000 SQLSTATE: XXKST\n=== Q ==="
     )
     wanted = "Spark: The CSV datasource doesn't support `headers`. (UNSUPPORTED_TYPE)"
-    assert ending.sentence(error) == wanted
+    assert failures.sentence(error) == wanted
     error = RuntimeError(
         "[PYTHON_DATA_SOURCE_ERROR] Failed to read: Traceback (most recent call last):\n"
         '  File "x.py", line 1, in read\nbotocore.errors.NoCredentialsError: Unable to locate\n'
     )
-    assert ending.sentence(error) == "NoCredentialsError: Unable to locate"
+    assert failures.sentence(error) == "NoCredentialsError: Unable to locate"
 
 
 def test_other_failures_say_what_they_are() -> None:
-    assert ending.sentence(OptionError("to", "", "a folder")).startswith("OptionError: to=")
-    assert ending.sentence(KeyboardInterrupt()) == "KeyboardInterrupt"
+    assert failures.sentence(OptionError("to", "", "a folder")).startswith("OptionError: to=")
+    assert failures.sentence(KeyboardInterrupt()) == "KeyboardInterrupt"
 
 
 class Query:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Queue
+from penstock import Queue, UnsupportedError
 from tests.originals.beats.beat import NEWEST, RELEASES, Beat, Event
 from tests.originals.beats.parties import as_event, as_message, penstock_turn
 
@@ -95,3 +95,19 @@ def test_what_a_beat_read_while_penstock_lay_killed_is_read(layout: str, tmp_pat
     beat = Beat(NEWEST, path, layout)
     assert numbers(beat.rest()) == list(range(16, 20))
     beat.close()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_beat_that_runs_has_its_queue_for_itself(release: str, tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    layout = RELEASES[release][0]
+    beat = Beat(release, path, layout)
+    beat.put(*events(0, 10))
+    with pytest.raises(UnsupportedError, match="stop the Beat first"):
+        Queue(path, format="beats")
+    with Queue(path, read_only=True, format="beats") as looking:
+        assert looking.offsets() is not None
+    assert numbers(beat.get(10)) == list(range(10))
+    beat.ack(10)
+    beat.close()
+    penstock_turn(path, [], killed=False)

@@ -20,7 +20,7 @@ from typing import Any
 
 from penstock import _core
 from penstock.errors import OptionError, UnsupportedError
-from penstock.formats.beats import closing, following, power_cut, rescue, segments, state
+from penstock.formats.beats import closing, following, power_cut, rescue, running, segments, state
 from penstock.formats.beats.layouts import (
     CREATED,
     IV_BYTES,
@@ -75,6 +75,7 @@ class BeatsFormat(BeatsFiles):
 
     def recover(self, end: End, past: Past) -> End:
         """Closes what a crash left open, follows a Beat, and begins a new segment."""
+        running.refuse(self.state_path)
         before = self._newest_used()
         if past.is_poisoned:
             power_cut.rewrite(self, past.durable)

@@ -46,6 +46,10 @@ class Twin(Protocol):
 
     def points(self) -> tuple[str, ...]: ...
 
+    def can_go_on(self, path: Path) -> bool:
+        """Whether the original can open what a killed program left. Where it can't, it leaves the
+        same itself when it is killed there, or even closed."""
+
 
 def body_of(number: int, is_large: bool = True) -> bytes:
     """Never 238 bytes more than a multiple of 256, which the original of mfq can't read."""
@@ -214,7 +218,8 @@ class Alternation:
 
         ended = in_a_child(work, heard, kill_after, rng)
         self.facts.story[-1] += f" -> {ended}"
-        if ended == "killed" and who == "twin" and point in self.twin.alone_after:
+        is_alone = who == "twin" and point in self.twin.alone_after
+        if ended == "killed" and (is_alone or not self.twin.can_go_on(self.path)):
             self.must_put = True
             return "penstock"
         if self.must_put and not self.facts.put.issuperset(puts):

@@ -13,8 +13,10 @@ import pytest
 from penstock import Queue
 from penstock.sidecar.control import CONTROL
 from tests.copies import copy_as_killed
+from tests.originals import zbus_twin
 from tests.originals.alternation import body_of
-from tests.originals.test_twins import PARTIES
+from tests.originals.test_twins import PARTIES, SEGMENT
+from tests.originals.zbus_twin import HISTORIES
 
 FIRST, SECOND = b"000001:" + b"a" * 300, b"000002:" + b"b" * 900
 THEIRS = [body_of(number) for number in range(3, 40)]
@@ -98,3 +100,24 @@ def test_nothing_of_a_killed_producers_frame_is_left_behind_our_own(tmp_path: Pa
         queue.put(b"short")
     twin.put(path, [body_of(3)], nobody, nowhere)
     assert twin.everything(path) == [FIRST, b"short", body_of(3)]
+
+
+class Killed(Exception):
+    """The original ends here."""
+
+
+@pytest.mark.parametrize("layout", HISTORIES)
+def test_a_first_block_that_was_entered_and_never_made_is_empty(
+    tmp_path: Path, layout: str
+) -> None:
+    def die(point: str) -> None:
+        if point == "block-entry":
+            raise Killed
+
+    path = tmp_path / "queue"
+    with pytest.raises(Killed):
+        zbus_twin.Writer(path, HISTORIES[layout], SEGMENT, die)
+    assert not (path / "data").exists()
+    with Queue(path, format="zbus", layout=layout) as queue:
+        queue.put(b"first")
+    assert zbus_twin.everything(path, HISTORIES[layout]) == [b"first"]

@@ -64,6 +64,9 @@ class Zbus:
                 return
             yield body
 
+    def can_go_on(self, path: Path) -> bool:
+        return zbus_twin.can_step_on(path, self.history)
+
     def everything(self, path: Path) -> list[bytes]:
         return zbus_twin.everything(path, self.history)
 
@@ -90,6 +93,9 @@ class Vqs:
                 return
             yield body
 
+    def can_go_on(self, path: Path) -> bool:
+        return True
+
     def everything(self, path: Path) -> list[bytes]:
         return vqs_twin.Ring(path, self.layout).everything()
 
@@ -114,6 +120,9 @@ class Mfq:
             about(body)
             consumer.commit()
             yield body
+
+    def can_go_on(self, path: Path) -> bool:
+        return True
 
     def everything(self, path: Path) -> list[bytes]:
         return mfq_twin.everything(path, SEGMENT)

@@ -148,6 +148,15 @@ class Index:
         self.file.set(self.history.count_at, "q", count)
 
 
+def can_step_on(folder: Path, history: History) -> bool:
+    """Whether a reader of the original gets past every block: an empty one behind others, which the
+    original also leaves itself, makes it throw."""
+    if not (folder / f"{folder.name}.idx").exists():
+        return True
+    index = Index(folder, history)
+    return index.blocks < 2 or index.entry(index.last)["end"] > 0
+
+
 class Writer:
     """Appends to the last block; a full one is followed by a new one, also on opening."""
 

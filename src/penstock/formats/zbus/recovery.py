@@ -245,6 +245,7 @@ def recover(format: ZbusFormat, end: End, past: Past) -> End:
     format.forget_passed_sides(past)
     path = segment_path(format.path, end.segment_base)
     if not path.exists():
+        files.make_folder(path.parent)  # A zbus program makes it after the first entry.
         _core.create_file(path, 0, synced=True)
         _core.sync_folder(path.parent)
     if end.segment_base != last.base:

@@ -222,7 +222,7 @@ def test_a_queue_for_one_consumer_goes_with_it(connection: Any, tmp_path: Path) 
 def test_a_queue_whose_consumers_were_killed_goes_after_its_time(
     connection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(penstock.kombu, "SWEEP_S", 0.0)
+    monkeypatch.setattr(penstock.kombu.transport, "SWEEP_S", 0.0)
     Queue("left", Exchange("x", "fanout"), expires=0.0)(connection.channel()).declare()
     with (
         Consumer(connection.channel(), [JOBS], on_message=print),

@@ -31,6 +31,8 @@ class State(BrokerState):  # type: ignore[misc]  # kombu has no types
     exchanges: dict[str, dict[str, Any]]
     bindings: dict[Any, Any]
     queue_index: defaultdict[str, set[Any]]
+    is_fresh: bool
+    """Whether it was looked at a moment ago."""
     queues: dict[str, dict[str, Any]]
     """What was declared: `arguments`, `auto_delete`, and which `parts` the queue has."""
 
@@ -42,10 +44,13 @@ class State(BrokerState):  # type: ignore[misc]  # kombu has no types
         self._seen: tuple[int, int] | None = None
         self._turn = threading.RLock()
         self._depth = 0
+        self.is_fresh = False
         self.refresh()
 
     def refresh(self) -> None:
         """Takes over what others have changed."""
+        if self.is_fresh:
+            return
         try:
             found = os.stat(self._path)  # noqa: PTH116  (at each publish)
             seen = (found.st_ino, found.st_mtime_ns)
@@ -55,6 +60,10 @@ class State(BrokerState):  # type: ignore[misc]  # kombu has no types
             with self._turn:
                 self._load()
                 self._seen = seen
+
+    def looked_up(self) -> Looked:
+        """`with` it: what others change is seen when it begins, and not before it ends."""
+        return Looked(self)
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -122,3 +131,22 @@ class State(BrokerState):  # type: ignore[misc]  # kombu has no types
                 kind = STANDARD_EXCHANGE_TYPES[self.exchanges[exchange]["type"]](None)
                 meta = kind.prepare_bind(queue, exchange, routing_key, arguments)
                 self.exchanges[exchange]["table"].append(meta)
+
+
+class Looked:
+    """See `State.looked_up`. By hand: this is done for every message."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: State) -> None:
+        """Nothing yet."""
+        self._state = state
+
+    def __enter__(self) -> None:
+        """Looks."""
+        self._state.refresh()
+        self._state.is_fresh = True
+
+    def __exit__(self, *_: object) -> None:
+        """Others are heard again."""
+        self._state.is_fresh = False

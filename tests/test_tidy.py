@@ -439,9 +439,9 @@ def in_rings(graph: dict[str, set[str]]) -> set[str]:
     return {name for name, uses in reach.items() if name in uses}
 
 
-def long_rust_functions(text: str) -> list[str]:
-    """Functions with a longer body; rustfmt closes each at its own indentation."""
-    lines, found = rust_without_tests(text).splitlines(), []
+def rust_functions(text: str) -> Iterator[tuple[int, str, list[str]]]:
+    """Line, name and body of each; rustfmt closes each at its own indentation."""
+    lines = rust_without_tests(text).splitlines()
     for start, line in enumerate(lines):
         head = re.match(r"(\s*)(?:pub(?:\([^)]*\))? )?(?:const |unsafe )*fn (\w+)", line)
         if not head or line.rstrip().endswith((";", "}")):
@@ -450,8 +450,28 @@ def long_rust_functions(text: str) -> list[str]:
             at for at in range(start, len(lines)) if lines[at] in (head[1] + "}", head[1] + ";")
         )
         opened = next(at for at in range(start, end + 1) if lines[at].endswith(("{", ";")))
-        if end - opened - 1 > RUST_FUNCTION_LINES_MAX:
-            found.append(f"line {start + 1}: {head[2]} has {end - opened - 1} lines")
+        yield start + 1, head[2], lines[opened + 1 : end]
+
+
+def long_rust_functions(text: str) -> list[str]:
+    return [
+        f"line {start}: {name} has {len(body)} lines"
+        for start, name, body in rust_functions(text)
+        if len(body) > RUST_FUNCTION_LINES_MAX
+    ]
+
+
+def python_under_the_append_lock(text: str) -> list[str]:
+    """Calls of Python between taking the append lock and giving it back, in one function."""
+    takes, calls = re.compile(r"let (\w+) = .*\bhold\(py\)"), re.compile(r"\.call(?:0|1|_method)")
+    found, held = [], ""
+    for start, name, body in rust_functions(text):
+        held = ""
+        for line in body:
+            taken = takes.search(line)
+            held = taken[1] if taken else "" if held and f"drop({held})" in line else held
+            if held and calls.search(line):
+                found.append(f"line {start}: {name}: {line.strip()}")
     return found
 
 
@@ -490,6 +510,16 @@ def test_a_long_rust_function_is_noticed() -> None:
     body = "    one();\n" * (RUST_FUNCTION_LINES_MAX + 1)
     text = f"fn long(\n    a: u8,\n) {{\n{body}}}\n\nfn short() {{\n    two();\n}}\n"
     assert long_rust_functions(text) == [f"line 1: long has {RUST_FUNCTION_LINES_MAX + 1} lines"]
+
+
+def test_no_python_runs_under_the_append_lock() -> None:
+    assert wrong_in(files("*.rs", under=RUST), python_under_the_append_lock) == []
+
+
+def test_python_under_the_append_lock_is_noticed() -> None:
+    body = "    let held = self.control.hold(py)?;\n{}    work.call0()?;\n    Ok(())\n"
+    texts = [f"fn f() {{\n{body.format(between)}}}\n" for between in ("", "    drop(held);\n")]
+    assert [len(python_under_the_append_lock(text)) for text in texts] == [1, 0]
 
 
 def test_most_of_the_product_is_python() -> None:

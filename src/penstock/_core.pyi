@@ -942,8 +942,11 @@ class VqsHeader:
         head is not `since` any more, if that is given.
         """
 
-    def exclusively(self, segment: Segment, action: Callable[[], object]) -> object:
-        """Calls `action` while nobody appends, frees or syncs."""
+    def replace(self, segment: Segment, fresh: Path, ring: int, copied: int) -> tuple[bool, int]:
+        """Puts the ring in the file `fresh`, of `ring` bytes and with everything up to `copied` in
+        it, synced, in the place of this one. Answers whether it did, and how many bytes are in use:
+        it does not when these are more, or when the file was replaced meanwhile.
+        """
 
 def mfq_frames(segment_bytes: int) -> Frames:
     """The codec of an mfq segment."""

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from penstock import CorruptError, ManualClock, OptionError, Queue, _core
-from penstock.formats.vqs import intent
+from penstock.formats.vqs import intent, resize, settings
+from penstock.sidecar.control import CONTROL
+from tests import lockwords
 from tests.formats.checks import Checks
 from tests.formats.vqs import files, gob
 from tests.formats.vqs.files import START, bodies, header, make
@@ -216,16 +218,68 @@ def test_another_process_puts_and_gets_while_the_size_changes(path: Path) -> Non
         assert queue.verify().is_ok
 
 
-def die_after_the_rename(checks: Checks, channel: Any, path: Path) -> None:
-    queue = open_queue(path)
-    rename = _core.rename_file
+def test_puts_and_acks_go_on_while_a_ring_is_copied(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_queue(path) as queue:
+        group = queue.group("g")
+        queue.put_many(numbered(0, 5))
+        usual = resize.copy_ring
 
-    def rename_and_die(source: Path, target: Path) -> None:
-        rename(source, target)
-        channel.send(True)
+        def copy_meanwhile(*parts: Any) -> Path:
+            fresh = usual(*parts)
+            group.get(0).ack()
+            queue.put_many(numbered(5, 8))
+            queue.sync()
+            return fresh
+
+        monkeypatch.setattr(resize, "copy_ring", copy_meanwhile)
+        queue.store.resize(START + 16 * PAGE)
+        queue.put_many(numbered(8, 9))
+        assert [message.body for message in queue.scan()] == numbered(1, 9)
+        assert [message.body for message in group.get_many(9)] == numbered(1, 9)
+        assert queue.verify().is_ok
+    assert bodies(path) == numbered(1, 9)
+
+
+def test_a_put_goes_on_while_settings_are_changed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_queue(path) as queue:
+        usual = settings.change
+
+        def change_meanwhile(*parts: Any) -> None:
+            queue.put(b"before")
+            usual(*parts)
+            queue.put(b"after")
+
+        monkeypatch.setattr(settings, "change", change_meanwhile)
+        queue.set_meta(delay_seconds=3)
+        assert queue.meta["delay_seconds"] == 3
+        assert [message.body for message in queue.scan()] == [b"before", b"after"]
+    assert bodies(path) == [b"before", b"after"]
+
+
+class DiesAfterTheRename:
+    """`VqsHeader.replace` up to the rename, by somebody who then dies with the append lock."""
+
+    def __init__(self, queue: Queue, channel: Any) -> None:
+        self.queue, self.channel = queue, channel
+
+    def replace(self, segment: _core.Segment, fresh: Path, ring: int, copied: int) -> None:
+        lockwords.hold_append_lock(self.queue)
+        with (self.queue.store.sidecar / "control").open("r+b", buffering=0) as block:
+            block.seek(CONTROL.offset_of("reserved_end"))
+            block.write((copied + 1).to_bytes(8, "little"))
+        fresh.rename(segment.path)
+        self.channel.send(True)
         os._exit(1)
 
-    _core.rename_file = rename_and_die
+
+def die_after_the_rename(checks: Checks, channel: Any, path: Path) -> None:
+    queue = open_queue(path)
+    format: Any = queue.store.format
+    format.vqs = DiesAfterTheRename(queue, channel)
     queue.store.resize(START + 16 * PAGE)
 
 

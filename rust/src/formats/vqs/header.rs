@@ -11,8 +11,9 @@
 //! header shows is then ahead of the head. Both slots of it stand in the control block, so that
 //! whoever finds the header after a kill knows what we may have stored there.
 
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -38,6 +39,8 @@ const SLOT_BYTES: usize = 4096;
 const RECORD_BYTES: usize = 80;
 const CRC_AT: usize = 76;
 const MAGIC: &[u8; 8] = b"VQSINTNT";
+/// So much of a ring is copied by one write.
+const COPY_BYTES: u64 = 1 << 20;
 /// How far ahead of the tail pages are made ready at a time.
 const READY_BYTES: usize = 2 << 20;
 /// Words of the format's own in the control block: a head that is being moved.
@@ -65,10 +68,15 @@ impl Extent {
     /// The four words of the header.
     fn words(&self, segment: &Segment) -> Option<[u8; 16]> {
         let ring = segment.ring()?;
+        self.words_in(ring.len(), ring.start() as u64)
+    }
+
+    /// The same for a ring of `len` bytes that begins at byte `start` of its file.
+    fn words_in(&self, len: u64, start: u64) -> Option<[u8; 16]> {
         let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-        let position = |offset: u64| words::small(segment.position(offset));
+        let position = |offset: u64| small(start + offset.checked_rem(len).unwrap_or_default());
         let mut out = [0; 16];
-        words::put_u32_le(&mut out, 0, small(ring.len().saturating_sub(self.tail - self.head)))?;
+        words::put_u32_le(&mut out, 0, small(len.saturating_sub(self.tail - self.head)))?;
         words::put_u32_le(&mut out, 4, small(self.next_number.saturating_sub(self.head_number)))?;
         words::put_u32_le(&mut out, 8, position(self.head))?;
         words::put_u32_le(&mut out, 12, position(self.tail))?;
@@ -87,6 +95,10 @@ pub struct RingHeader {
     ring: Mutex<Option<Arc<Segment>>>,
     /// Pages before this offset were made ready for the tail to come; of this process alone.
     ready: AtomicU64,
+}
+
+fn folder_of(segment: &Segment) -> &Path {
+    segment.path().parent().unwrap_or(Path::new("."))
 }
 
 fn missing() -> io::Error {
@@ -136,7 +148,9 @@ impl RingHeader {
     fn put_right(&self, segment: &Segment, tail: u64, number: u64) -> io::Result<bool> {
         let file = segment.map().ok_or_else(missing)?.file();
         if region::inode(file)? != region::inode(&region::open(segment.path(), false)?)? {
-            // It died between the rename of a resized file and telling the others.
+            // It died between the rename of a resized file and telling the others. Nobody may rely
+            // on what comes next before the name is on the disk.
+            self.control.sync(|| region::sync_folder(folder_of(segment)))?;
             self.control.map().word64(at::GENERATION).fetch_add(1, Ordering::AcqRel);
             return Ok(false);
         }
@@ -309,6 +323,60 @@ impl RingHeader {
         control.signal();
         Ok(freed)
     }
+
+    /// With both locks held: what came since `copied`, the words, and the new file's name.
+    fn replace(
+        &self,
+        segment: &Segment,
+        fresh: &Path,
+        file: &File,
+        ring: u64,
+        copied: u64,
+    ) -> io::Result<(bool, u64)> {
+        let control = &*self.control;
+        self.settle_all(segment)?;
+        let (tail, number) = control.settled();
+        let mut extent = self.extent(tail, number);
+        let used = tail - extent.head;
+        if segment.is_stale() || used > ring {
+            return Ok((false, used));
+        }
+        copy(segment, file, ring, copied, tail)?;
+        let (head, head_number) = self.shown();
+        if (extent.head..=tail).contains(&head) {
+            (extent.head, extent.head_number) = (head, head_number);
+        }
+        let start = segment.ring().ok_or_else(missing)?.start() as u64;
+        let raw = extent.words_in(ring, start).ok_or_else(missing)?;
+        if self.meta.is_none() {
+            region::write_at(file, WORDS_AT as u64, &raw)?;
+        }
+        // Should we die: whoever appends next looks whether the file is still the same.
+        control.reserve(tail + 1, number);
+        // Whoever looks again before the rename finds the old file, and looks again after it.
+        let generation = control.map().word64(at::GENERATION);
+        generation.fetch_add(1, Ordering::AcqRel);
+        let renamed = region::rename(fresh, segment.path());
+        if renamed.is_ok() && self.meta.is_some() {
+            self.store_words(segment, &raw)?;
+        }
+        generation.fetch_add(1, Ordering::AcqRel);
+        control.reserve(tail, number);
+        renamed.map(|()| (true, used))
+    }
+}
+
+/// Copies `[first, last)` to where it belongs in a ring of `len` bytes in `file`.
+fn copy(segment: &Segment, file: &File, len: u64, mut first: u64, last: u64) -> io::Result<()> {
+    let start = segment.ring().ok_or_else(missing)?.start() as u64;
+    while first < last {
+        let at = first.checked_rem(len).ok_or_else(missing)?;
+        let piece = (last - first).min(len - at).min(COPY_BYTES);
+        let bytes = segment.frame_bytes(first, words::size(piece));
+        region::write_at(file, start + at, bytes)?;
+        first += piece;
+    }
+    Ok(())
 }
 
 /// Messages in `[first, last)`; damage that every group has passed over counts for none.
@@ -445,23 +513,39 @@ impl PyRingHeader {
         freed.map_err(|error| errors::os(error, segment.path()))
     }
 
-    /// Calls `action` while nobody appends, frees or syncs.
-    fn exclusively(
+    /// Puts the ring in the file `fresh` in the place of this one: `ring` bytes long, with
+    /// everything up to `copied` in it, synced. Answers whether it did, and how many bytes are in
+    /// use: it does not when these are more, or when the file was replaced meanwhile.
+    ///
+    /// Nobody relies on the disk before the new name is there: the sync lock is held until then.
+    /// The append lock is held for what came since `copied`, and for the rename; no sync is in it.
+    fn replace(
         &self,
         py: Python<'_>,
         segment: &PySegment,
-        action: &Bound<'_, PyAny>,
-    ) -> PyResult<Py<PyAny>> {
-        let _syncing = self.0.control.hold_sync(py)?;
-        let held = self.0.control.hold(py)?;
-        self.0.settle_all(&segment.0).map_err(|error| errors::os(error, segment.0.path()))?;
-        let (tail, number) = self.0.control.settled();
-        // Should we die: whoever appends next looks whether the file is still the same.
-        self.0.control.reserve(tail + 1, number);
-        let answer = action.call0();
-        self.0.control.reserve(tail, number);
+        fresh: PathBuf,
+        ring: u64,
+        copied: u64,
+    ) -> PyResult<(bool, u64)> {
+        let (header, segment) = (&self.0, &segment.0);
+        let os = |error| errors::os(error, segment.path());
+        let file = region::open(&fresh, true).map_err(os)?;
+        let _syncing = header.control.hold_sync(py)?;
+        let soon = header.control.tail();
+        py.detach(|| copy(segment, &file, ring, copied, soon)).map_err(os)?;
+        let held = header.control.hold(py)?;
+        let answer =
+            py.detach(|| header.replace(segment, &fresh, &file, ring, soon)).map_err(os)?;
         drop(held);
-        self.0.control.signal();
-        answer.map(Bound::unbind)
+        header.control.signal();
+        if answer.0 {
+            let sync = || {
+                region::sync(&file)?;
+                header.meta.as_ref().map_or(Ok(()), |meta| region::sync(meta.file()))?;
+                region::sync_folder(folder_of(segment))
+            };
+            py.detach(|| header.control.sync(sync)).map_err(os)?;
+        }
+        Ok(answer)
     }
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -458,21 +459,31 @@ class VqsFormat(Format):
 
     def resize(self, size: int) -> None:
         """Gives the file another size, in whole pages, while it is in use."""
-        ring = resize.ring_bytes(self.stage, size)
-        self.alone(lambda segment: self._resize(segment, ring))
+        ring, shared = resize.ring_bytes(self.stage, size), self.store.need_shared()
+        while not shared.alone(lambda: self._resize(ring)):
+            continue
+        self.refresh()
+        shared.signal()
 
-    def _resize(self, segment: _core.Segment, ring: int) -> None:
+    def _resize(self, ring: int) -> bool:
+        """Makes the new file and puts it in the place of this one. False: that was replaced."""
+        settings.finish(self.path, self.sidecar, self.stage)  # What someone began who died.
+        self.refresh()
         end, stage = self.store.end(), self.stage
-        words = resize.words_after(stage, end, self.words(), self.ring_bytes, ring)
-        raw = header.read_bytes(self.path, stage)
-        raw = header.pack(stage, self.header.values | words) + raw[stage.header.size :]
-        head = None if stage.meta else raw
+        resize.check(stage, end.tail - end.head, ring)
+        segment = self.store.segment_at(self.store.need_shared().head)
+        head = None if stage.meta else header.read_bytes(self.path, stage)
         fresh = resize.copy_ring(self.sidecar, segment, stage, end, ring, head)
-        # Everyone looks again from here on: before the rename they find the old file and wait.
-        self.store.need_shared().bump_generation()
-        prepared.place(fresh, self.data_path)
-        if stage.meta:
-            _core.write_file(stage.header_path(self.path), 0, raw[: stage.header.size], synced=True)
+        assert self.vqs is not None
+        try:
+            is_done, used = self.vqs.replace(segment, fresh, ring, end.tail)
+        except BaseException:
+            prepared.drop(fresh)
+            raise
+        if not is_done:
+            prepared.drop(fresh)
+            resize.check(stage, used, ring)
+        return is_done
 
     # ── settings ───────────────────────────────────────────────────────────────────────────
 
@@ -495,26 +506,10 @@ class VqsFormat(Format):
 
     def set_meta(self, **values: Any) -> None:
         """Changes settings and labels in the file, for every process."""
-        self.alone(lambda _: settings.change(self.path, self.sidecar, self.stage, values))
-
-    def alone(self, action: Callable[[_core.Segment], None]) -> None:
-        """Calls `action` with the ring, while nobody appends, frees, resizes or changes settings;
-        then everyone looks at the file again."""
-        shared, is_done = self.store.need_shared(), False
-
-        def act() -> None:
-            nonlocal is_done
-            if shared.generation == seen:  # Else what we know of the file is what it was.
-                action(segment)
-                shared.bump_generation()
-                is_done = True
-
-        while not is_done:
-            self.refresh()
-            seen = self.generation
-            segment = self.store.segment_at(shared.head)
-            assert self.vqs is not None
-            self.vqs.exclusively(segment, act)
+        shared = self.store.need_shared()
+        change = partial(settings.change, self.path, self.sidecar, self.stage, values)
+        shared.alone(change)
+        shared.bump_generation()
         self.refresh()
         shared.signal()
 

@@ -1,9 +1,10 @@
 """Another size for the ring, while it is in use.
 
-The messages are copied to where they belong in a ring of the new size, in a file of their own;
-that is synced and renamed over the old one while nobody appends. Offsets stay what they are. The
-others notice by the generation in the control block and open the file again; should we die before
-it is raised, whoever appends next sees that the file is another one (`VqsHeader`).
+The messages are copied to where they belong in a ring of the new size, in a file of their own,
+while others append and free. The native core then copies what came meanwhile and renames the file
+over the old one (`VqsHeader.replace`). Offsets stay what they are. The others notice by the
+generation in the control block and open the file again; should we die before it is raised, whoever
+appends next sees that the file is another one.
 """
 
 from __future__ import annotations
@@ -30,20 +31,13 @@ def ring_bytes(stage: Stage, file_bytes: int) -> int:
     return ring
 
 
-def words_after(
-    stage: Stage, end: End, words: dict[str, int], old: int, ring: int
-) -> dict[str, int]:
-    """The header's words when a ring of `old` bytes has become one of `ring` bytes."""
-    if end.tail - end.head > ring:
-        least = stage.start + end.tail - end.head
-        expected = f"at least {least}: so much is in use (queue.sync() frees what is acked)"
+def check(stage: Stage, used: int, ring: int) -> None:
+    """An error when more than `ring` bytes are in use."""
+    if used > ring:
+        expected = (
+            f"at least {stage.start + used}: so much is in use (queue.sync() frees what is acked)"
+        )
         raise OptionError("file_bytes", stage.start + ring, expected)
-    used = old - words["capacity_left"]
-    return words | {
-        "capacity_left": ring - used,
-        "read_offset": stage.start + (end.tail - used) % ring,
-        "write_offset": stage.start + end.tail % ring,
-    }
 
 
 def copy_ring(

@@ -16,21 +16,30 @@ use crate::sys::memory;
 /// One message. Bodies and texts are copies and yours for ever.
 #[pyclass(frozen, module = "penstock")]
 pub struct Message {
-    /// Where it is in its queue; none when it was not stored yet.
-    pub offset: Option<u64>,
     /// Where its bytes are.
     pub content: MessageBytes,
-    /// Set when it was handed out and must be acked.
-    pub receipt: Option<Receipt>,
+    /// Where it is in its queue, and how it was handed out.
+    pub lease: Lease,
+    /// Who handed it out; none where there is nothing to ack.
+    pub leases: Option<Arc<dyn Leases>>,
     /// What `value` decodes with.
     pub codec: OnceLock<Py<PyAny>>,
 }
+
+/// The offset of a message that is in no queue yet.
+const NOWHERE: u64 = u64::MAX;
 
 impl Message {
     /// A message that was found at `offset`.
     #[inline]
     pub fn found(offset: u64, content: MessageBytes) -> Self {
-        Self { offset: Some(offset), content, receipt: None, codec: OnceLock::new() }
+        Self::claimed(Lease::none(offset), content)
+    }
+
+    /// One that a consumer gets. Its group is to follow, if it has a lease.
+    #[inline(always)]
+    pub fn claimed(lease: Lease, content: MessageBytes) -> Self {
+        Self { content, lease, leases: None, codec: OnceLock::new() }
     }
 
     /// One of its words: `span` takes it from the view.
@@ -59,7 +68,7 @@ impl Message {
 
     fn view(&self, py: Python<'_>) -> PyResult<Cow<'_, FrameView>> {
         let view = self.content.view();
-        self.check(py, if view.size == 0 && self.offset.is_some() { &[0] } else { &[] })?;
+        self.check(py, if view.size == 0 && self.offset().is_some() { &[0] } else { &[] })?;
         Ok(view)
     }
 
@@ -77,9 +86,23 @@ impl Message {
         }
     }
 
-    fn lease(&self, py: Python<'_>) -> PyResult<&Receipt> {
+    fn leases(&self, py: Python<'_>) -> PyResult<&dyn Leases> {
         let why = "this message was not handed out by a group: there is nothing to ack";
-        self.receipt.as_ref().ok_or_else(|| errors::error(py, "ReceiptError", (why,)))
+        self.leases.as_deref().ok_or_else(|| errors::error(py, "ReceiptError", (why,)))
+    }
+
+    /// Acks or gives back, if the lease still runs.
+    fn end(&self, py: Python<'_>, leases: &dyn Leases, is_done: bool) -> PyResult<()> {
+        let runs = || leases.is_leased(py, self.lease);
+        if !runs()? {
+            return Ok(());
+        }
+        let ended = match is_done {
+            true => leases.ack(py, self.lease),
+            false => leases.nack(py, self.lease, 0.0),
+        };
+        // It may have ended between the two.
+        ended.or_else(|error| if runs()? { Err(error) } else { Ok(()) })
     }
 }
 
@@ -88,10 +111,35 @@ impl Message {
 pub struct Lease {
     /// Its place in the group's table.
     pub entry: u32,
-    /// Which handing-out.
+    /// How often the message was handed out, this time included.
+    pub receives: u32,
+    /// Which handing-out; 0: none, the message was read.
     pub token: u64,
     /// The message.
     pub offset: u64,
+}
+
+impl Lease {
+    /// Of a message that nobody has to ack.
+    #[inline(always)]
+    pub const fn none(offset: u64) -> Self {
+        Self { entry: 0, receives: 0, token: 0, offset }
+    }
+
+    /// As text, to be given back later, also in another process.
+    fn text(&self) -> String {
+        let Self { entry, token, offset, .. } = self;
+        format!("{entry:x}-{token:x}-{offset:x}")
+    }
+
+    /// The lease that a text names.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('-');
+        let entry = u32::from_str_radix(parts.next()?, 16).ok()?;
+        let token = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let offset = u64::from_str_radix(parts.next()?, 16).ok()?;
+        parts.next().is_none().then_some(Self { entry, receives: 0, token, offset })
+    }
 }
 
 /// Who hands messages out on leases, and takes them back.
@@ -108,47 +156,6 @@ pub trait Leases: Send + Sync {
     /// Whether the lease still runs. Without the lock a yes may be out of date, and a no may come
     /// from a table that is being made anew.
     fn is_leased(&self, py: Python<'_>, lease: Lease) -> PyResult<bool>;
-}
-
-/// Proof of a lease.
-pub struct Receipt {
-    /// The group that handed it out.
-    pub group: Arc<dyn Leases>,
-    /// The lease.
-    pub lease: Lease,
-    /// How often the message was handed out, this time included.
-    pub receives: u32,
-}
-
-impl Receipt {
-    /// As text, to be given back later, also in another process.
-    fn text(&self) -> String {
-        let Lease { entry, token, offset } = self.lease;
-        format!("{entry:x}-{token:x}-{offset:x}")
-    }
-
-    /// The lease that a text names.
-    pub fn parse(text: &str) -> Option<Lease> {
-        let mut parts = text.split('-');
-        let entry = u32::from_str_radix(parts.next()?, 16).ok()?;
-        let token = u64::from_str_radix(parts.next()?, 16).ok()?;
-        let offset = u64::from_str_radix(parts.next()?, 16).ok()?;
-        parts.next().is_none().then_some(Lease { entry, token, offset })
-    }
-
-    /// Acks or gives back, if the lease still runs.
-    fn end(&self, py: Python<'_>, is_done: bool) -> PyResult<()> {
-        let runs = || self.group.is_leased(py, self.lease);
-        if !runs()? {
-            return Ok(());
-        }
-        let ended = match is_done {
-            true => self.group.ack(py, self.lease),
-            false => self.group.nack(py, self.lease, 0.0),
-        };
-        // It may have ended between the two.
-        ended.or_else(|error| if runs()? { Err(error) } else { Ok(()) })
-    }
 }
 
 /// A body: bytes, or anything with a buffer.
@@ -252,18 +259,13 @@ impl Message {
             owned: Some(owned.into()),
             ..FrameView::default()
         };
-        Ok(Self {
-            offset: None,
-            content: MessageBytes::new(view),
-            receipt: None,
-            codec: OnceLock::new(),
-        })
+        Ok(Self::found(NOWHERE, MessageBytes::new(view)))
     }
 
     /// Where it is in its queue.
     #[getter]
     fn offset(&self) -> Option<u64> {
-        self.offset
+        Some(self.lease.offset).filter(|offset| *offset != NOWHERE)
     }
 
     /// Its count as its format stores it.
@@ -376,44 +378,38 @@ impl Message {
     /// How often it was handed out in its group, this time included.
     #[getter]
     fn receives(&self) -> u32 {
-        self.receipt.as_ref().map_or(0, |receipt| receipt.receives)
+        self.lease.receives
     }
 
     /// Proof of the lease, as text; none without one.
     #[getter]
     fn receipt(&self) -> Option<String> {
-        self.receipt.as_ref().map(Receipt::text)
+        self.leases.as_ref().map(|_| self.lease.text())
     }
 
     /// It is done and never comes back. Without a lease (`ack="auto"`) there is nothing to do.
     fn ack(&self, py: Python<'_>) -> PyResult<()> {
-        let receipt = self.lease(py)?;
-        receipt.group.ack(py, receipt.lease)
+        self.leases(py)?.ack(py, self.lease)
     }
 
     /// It could not be handled: hand it out again, after `delay` seconds.
     #[pyo3(signature = (delay = 0.0))]
     fn nack(&self, py: Python<'_>, delay: f64) -> PyResult<()> {
-        let receipt = self.lease(py)?;
-        receipt.group.nack(py, receipt.lease, delay)
+        self.leases(py)?.nack(py, self.lease, delay)
     }
 
     /// Keep it for another `seconds` from now.
     fn extend(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
-        let receipt = self.lease(py)?;
-        receipt.group.extend(py, receipt.lease, seconds)
+        self.leases(py)?.extend(py, self.lease, seconds)
     }
 
     /// At the end of a loop's body: acks what is still leased (`done`), or gives it back.
     fn settle(&self, py: Python<'_>, done: bool) -> PyResult<()> {
-        match &self.receipt {
-            None => Ok(()),
-            Some(receipt) => receipt.end(py, done),
-        }
+        self.leases.as_deref().map_or(Ok(()), |leases| self.end(py, leases, done))
     }
 
     fn __repr__(&self) -> String {
-        let offset = self.offset.map_or_else(|| "new".to_owned(), |offset| offset.to_string());
+        let offset = self.offset().map_or_else(|| "new".to_owned(), |offset| offset.to_string());
         let tag = String::from_utf8_lossy(self.content.bytes(self.content.view().tag)).into_owned();
         let tag = if tag.is_empty() { tag } else { format!(" tag={tag:?}") };
         let body = self.content.bytes(self.content.body());

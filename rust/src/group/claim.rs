@@ -5,8 +5,8 @@
 //! Every other claim takes the lock (`claim_locked`). Both serve one message or many.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 
@@ -16,36 +16,13 @@ use super::table::{Entry, NEVER, State, at};
 use crate::bytes::checksum::key_hash;
 use crate::clock::Clock;
 use crate::errors;
-use crate::message::{Lease, Message, Receipt};
+use crate::message::{Lease, Message};
 use crate::read::reader::{Found, Reader};
 use crate::segment::Segment;
 use crate::segment::frame::{Fault, FrameView, NO_TIME};
 use crate::segment::message_bytes::MessageBytes;
 use crate::shared::retry_limit::RetryLimit;
 use crate::sys::sigbus;
-
-/// A message that was just given to this consumer.
-pub struct Claimed {
-    offset: u64,
-    content: MessageBytes,
-    /// The lease, and how often the message was handed out.
-    lease: Option<(Lease, u32)>,
-    /// It was handed out too often: it goes to the dead letters.
-    pub is_dead: bool,
-}
-
-impl Claimed {
-    /// As Python sees it.
-    #[inline(always)]
-    pub fn into_message(self, group: &Arc<Group>, codec: OnceLock<Py<PyAny>>) -> Message {
-        let Self { offset, content, lease, .. } = self;
-        let receipt = lease.map(|(lease, receives)| {
-            let group: Arc<Group> = Arc::clone(group);
-            Receipt { group, lease, receives }
-        });
-        Message { offset: Some(offset), content, receipt, codec }
-    }
-}
 
 /// Where what is claimed goes: a `get` has room for one message, a `get_many` for a list of them.
 pub trait Basket {
@@ -55,8 +32,8 @@ pub trait Basket {
     /// Whether nothing more goes in.
     fn is_full(&self) -> bool;
 
-    /// Takes one more.
-    fn push(&mut self, claimed: Claimed);
+    /// Takes one more; with `is_dead`, it was handed out too often and goes to the dead letters.
+    fn push(&mut self, message: Message, is_dead: bool);
 
     /// Forgets all but the first `len`.
     fn truncate(&mut self, len: usize);
@@ -65,7 +42,7 @@ pub trait Basket {
     fn has_dead(&self) -> bool;
 
     /// Takes those out that go to the dead letters.
-    fn take_dead(&mut self) -> Vec<Claimed>;
+    fn take_dead(&mut self) -> Vec<Message>;
 
     /// Whether nothing is in it.
     fn is_empty(&self) -> bool {
@@ -73,74 +50,94 @@ pub trait Basket {
     }
 }
 
-impl Basket for Option<Claimed> {
+/// At most one message.
+#[derive(Default)]
+pub struct One {
+    /// The one that is in it.
+    pub message: Option<Message>,
+    is_dead: bool,
+}
+
+impl Basket for One {
     #[inline(always)]
     fn len(&self) -> usize {
-        usize::from(self.is_some())
+        usize::from(self.message.is_some())
     }
 
     #[inline(always)]
     fn is_full(&self) -> bool {
-        self.is_some()
+        self.message.is_some()
     }
 
     #[inline(always)]
-    fn push(&mut self, claimed: Claimed) {
-        if self.is_none() {
-            *self = Some(claimed);
-        }
+    fn push(&mut self, message: Message, is_dead: bool) {
+        self.message = Some(message); // Whoever claims asks `is_full` before.
+        self.is_dead = is_dead;
     }
 
     #[cold]
     fn truncate(&mut self, len: usize) {
-        self.take_if(|_| len == 0);
+        self.message.take_if(|_| len == 0);
     }
 
     #[inline(always)]
     fn has_dead(&self) -> bool {
-        self.as_ref().is_some_and(|one| one.is_dead)
+        self.is_dead
     }
 
-    fn take_dead(&mut self) -> Vec<Claimed> {
-        self.take_if(|one| one.is_dead).map_or_else(Vec::new, |one| vec![one])
+    fn take_dead(&mut self) -> Vec<Message> {
+        let is_dead = std::mem::take(&mut self.is_dead);
+        self.message.take_if(|_| is_dead).into_iter().collect()
     }
 }
 
 /// At most `most` messages.
 pub struct Several {
-    /// Those that are in it.
-    pub claimed: Vec<Claimed>,
-    /// Its room.
-    pub most: usize,
+    /// Those of them that are to be handed out.
+    pub messages: Vec<Message>,
+    dead: Vec<Message>,
+    most: usize,
+}
+
+impl Several {
+    /// Room for more is made when more come.
+    const LIKELY: usize = 1000;
+
+    /// Room for `most`.
+    pub fn new(most: usize) -> Self {
+        let messages = Vec::with_capacity(most.min(Self::LIKELY));
+        Self { messages, dead: Vec::new(), most }
+    }
 }
 
 impl Basket for Several {
     fn len(&self) -> usize {
-        self.claimed.len()
+        self.messages.len() + self.dead.len()
     }
 
     fn is_full(&self) -> bool {
-        self.claimed.len() >= self.most
+        self.len() >= self.most
     }
 
-    fn push(&mut self, claimed: Claimed) {
-        self.claimed.push(claimed);
+    #[inline(always)]
+    fn push(&mut self, message: Message, is_dead: bool) {
+        if is_dead { self.dead.push(message) } else { self.messages.push(message) }
     }
 
     fn truncate(&mut self, len: usize) {
-        self.claimed.truncate(len);
+        self.messages.truncate(len.saturating_sub(self.dead.len()));
     }
 
     fn has_dead(&self) -> bool {
-        self.claimed.iter().any(|one| one.is_dead)
+        !self.dead.is_empty()
     }
 
-    fn take_dead(&mut self) -> Vec<Claimed> {
-        self.claimed.extract_if(.., |one| one.is_dead).collect()
+    fn take_dead(&mut self) -> Vec<Message> {
+        std::mem::take(&mut self.dead)
     }
 }
 
-/// Why no more was claimed.
+/// Why no more was claimed. Two words: it comes back from every claim.
 pub enum Stop {
     /// As many as asked for, or nothing more is there.
     Enough,
@@ -149,9 +146,16 @@ pub enum Stop {
     /// The segment of this offset must be opened.
     NeedSegment(u64),
     /// Damage was met; reading goes on behind it.
-    Damaged(Arc<Segment>, Box<Fault>),
+    Damaged(Box<(Arc<Segment>, Fault)>),
     /// The table or the journal could not be written.
     Io(std::io::Error),
+}
+
+impl Stop {
+    #[cold]
+    fn damaged(segment: &Arc<Segment>, fault: Box<Fault>) -> Self {
+        Self::Damaged(Box::new((Arc::clone(segment), *fault)))
+    }
 }
 
 impl From<std::io::Error> for Stop {
@@ -220,7 +224,7 @@ impl Group {
                     Err(error) if !out.is_empty() => return self.owe(error),
                     Err(error) => error,
                 },
-                Stop::Damaged(segment, fault) => segment.corrupt(py, &fault),
+                Stop::Damaged(damage) => damage.0.corrupt(py, &damage.1),
                 Stop::Io(error) => errors::os(error, &self.folder),
             };
             return if out.is_empty() { Err(met) } else { Ok(()) };
@@ -348,7 +352,7 @@ impl Group {
                         return (next, Stop::NeedTable);
                     }
                     if reader.wants(frame) {
-                        put_into(out, reader, next, frame, None);
+                        put_into(out, reader, frame, Lease::none(next));
                     }
                     next = after;
                 }
@@ -360,7 +364,7 @@ impl Group {
                 },
                 Found::Damaged { fault, next: after } => match &reader.segment {
                     Some(segment) if out.is_empty() => {
-                        return (after, Stop::Damaged(Arc::clone(segment), fault));
+                        return (after, Stop::damaged(segment, fault));
                     }
                     _ => break,
                 },
@@ -453,7 +457,7 @@ impl Group {
             Found::Damaged { .. } if !out.is_empty() => return Err(Stop::Enough),
             Found::Damaged { fault, .. } if fault.is_ours => {
                 let segment = reader.segment.as_ref().ok_or(Stop::Enough)?;
-                return Err(Stop::Damaged(Arc::clone(segment), fault));
+                return Err(Stop::damaged(segment, fault));
             }
             other => {
                 // Retention took it, or its bytes are damaged: it can't be handed out any more.
@@ -463,7 +467,7 @@ impl Group {
                 self.table.count(at::SKIPPED, 1);
                 return match (other, &reader.segment) {
                     (Found::Damaged { fault, .. }, Some(segment)) => {
-                        Err(Stop::Damaged(Arc::clone(segment), fault))
+                        Err(Stop::damaged(segment, fault))
                     }
                     _ => Ok(()),
                 };
@@ -479,11 +483,13 @@ impl Group {
             self.table.finish(entry, times.now);
         }
         let receives = if is_dead { found.receives - 1 } else { found.receives };
-        let lease = Lease { entry, token, offset: found.offset };
-        let lease = is_leased.then_some((lease, receives));
+        let lease = match is_leased {
+            true => Lease { entry, receives, token, offset: found.offset },
+            false => Lease::none(found.offset),
+        };
         if let Some(segment) = &reader.segment {
             let content = MessageBytes::found(segment, frame, &mut reader.view);
-            out.push(Claimed { offset: found.offset, content, lease, is_dead });
+            out.push(Message::claimed(lease, content), is_dead);
         }
         Ok(())
     }
@@ -542,9 +548,9 @@ impl Group {
             let key = if is_usual { 0 } else { key_of(reader, frame) };
             let mut entry = Entry { key, ..Entry::read(offset, frame, self.owner) };
             let lease = self.lease_new(&mut entry, times, next)?;
-            put_into(out, reader, offset, frame, Some(lease));
+            put_into(out, reader, frame, lease);
         } else if self.move_on(offset, next) {
-            put_into(out, reader, offset, frame, None);
+            put_into(out, reader, frame, Lease::none(offset));
         }
         Ok(true)
     }
@@ -586,7 +592,7 @@ impl Group {
                     self.move_on(offset, next);
                 }
                 let Some(segment) = &reader.segment else { return Ok(false) };
-                Err(Stop::Damaged(Arc::clone(segment), fault))
+                Err(Stop::damaged(segment, fault))
             }
         }
     }
@@ -628,12 +634,7 @@ impl Group {
     /// Leases what was just read; reading goes on at `next`. The word moves last: whoever looks at
     /// it without the lock finds everything below it in the journal and in the table.
     #[inline(always)]
-    fn lease_new(
-        &self,
-        entry: &mut Entry,
-        times: Times,
-        next: u64,
-    ) -> std::io::Result<(Lease, u32)> {
+    fn lease_new(&self, entry: &mut Entry, times: Times, next: u64) -> std::io::Result<Lease> {
         entry.state = State::Leased;
         entry.token = self.next_token();
         entry.receives = 1;
@@ -641,7 +642,7 @@ impl Group {
         self.write_next(Kind::Enter, entry, next, times.now)?;
         let place = self.table.enter(entry)?;
         self.table.set_wide(at::NEXT, next);
-        Ok((Lease { entry: place, token: entry.token, offset: entry.offset }, 1))
+        Ok(Lease { entry: place, receives: 1, token: entry.token, offset: entry.offset })
     }
 
     /// What time it is and how long a lease lasts. Reading the clock would take longer than all
@@ -682,16 +683,10 @@ impl Group {
 
 /// Gives out what the reader has just found.
 #[inline(always)]
-fn put_into<B: Basket>(
-    out: &mut B,
-    reader: &mut Reader,
-    offset: u64,
-    frame: u64,
-    lease: Option<(Lease, u32)>,
-) {
+fn put_into<B: Basket>(out: &mut B, reader: &mut Reader, frame: u64, lease: Lease) {
     if let Some(segment) = &reader.segment {
         let content = MessageBytes::found(segment, frame, &mut reader.view);
-        out.push(Claimed { offset, content, lease, is_dead: false });
+        out.push(Message::claimed(lease, content), false);
     }
 }
 

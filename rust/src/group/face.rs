@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use super::claim::{Basket, Claimed, Several};
+use super::claim::{Basket, One, Several};
 use super::journal::{Journal, Kind};
 use super::table::{Entry, MAX_ENTRIES, NEVER, NONE, State, Table, at};
 use super::{GONE, Group, MAGIC, PAUSED, Settings, opening};
@@ -16,7 +16,7 @@ use crate::bytes::tags::{self, Filter};
 use crate::clock::{Clock, seconds_to_ns};
 use crate::errors;
 use crate::formats::mirror::PyMirror;
-use crate::message::{Lease, Leases, Message, Receipt};
+use crate::message::{Lease, Leases, Message};
 use crate::read::reader::Reader;
 use crate::segment::publish::PyPublish;
 use crate::shared::control::Shared;
@@ -35,13 +35,16 @@ fn parse_filter(text: &str, dialect: &str) -> PyResult<Filter> {
 }
 
 impl PyGroup {
+    /// What the claim left open.
     #[inline(always)]
-    fn message(&self, py: Python<'_>, one: Claimed) -> Message {
-        let codec = match self.0.codec.get() {
-            None => OnceLock::new(),
-            Some(codec) => OnceLock::from(codec.clone_ref(py)),
-        };
-        one.into_message(&self.0, codec)
+    fn complete(&self, py: Python<'_>, message: &mut Message) {
+        if message.lease.token != 0 {
+            let group: Arc<Group> = Arc::clone(&self.0);
+            message.leases = Some(group);
+        }
+        if let Some(codec) = self.0.codec.get() {
+            message.codec = OnceLock::from(codec.clone_ref(py));
+        }
     }
 
     /// Gives dead letters away; the rest stays in `claimed`, also when that fails. Where nothing
@@ -54,8 +57,9 @@ impl PyGroup {
         claimed: &mut B,
     ) -> PyResult<()> {
         loop {
-            for one in claimed.take_dead() {
-                let buried = self.0.host.call_method1(py, "dead_letter", (self.message(py, one),));
+            for mut one in claimed.take_dead() {
+                self.complete(py, &mut one);
+                let buried = self.0.host.call_method1(py, "dead_letter", (one,));
                 match buried {
                     Ok(_) => self.0.table.count_among_others(at::DEAD, 1),
                     Err(error) if claimed.is_empty() => return Err(error),
@@ -150,6 +154,23 @@ impl PyGroup {
             py.detach(|| group.sleep(seen, limit, until.min(soon), polls));
             py.check_signals()?;
         }
+    }
+
+    /// Up to `count` messages.
+    fn claim_many(
+        &self,
+        py: Python<'_>,
+        count: isize,
+        timeout: Option<f64>,
+        visibility: Option<f64>,
+    ) -> PyResult<Vec<Message>> {
+        let wrong = |_| errors::error(py, "OptionError", ("count", count, "0 or more"));
+        let mut several = Several::new(usize::try_from(count).map_err(wrong)?);
+        if count > 0 {
+            let visibility_ns = visibility.map(seconds_to_ns).transpose()?;
+            self.claim_until(py, timeout, visibility_ns, &mut several)?;
+        }
+        Ok(several.messages)
     }
 
     /// Another process changed the group's settings, or removed it; or a call before this one has
@@ -265,15 +286,16 @@ impl PyGroup {
         visibility: Option<f64>,
     ) -> PyResult<Bound<'py, Message>> {
         let visibility_ns = visibility.map(seconds_to_ns).transpose()?;
-        let mut claimed = None;
-        self.claim_now(py, visibility_ns, &mut claimed)?;
-        if claimed.is_none() {
+        let mut one = One::default();
+        self.claim_now(py, visibility_ns, &mut one)?;
+        if one.is_empty() {
             // Only who waits needs it as a number.
             let timeout = timeout.map(|seconds| seconds.extract::<f64>()).transpose()?;
-            self.claim_until(py, timeout, visibility_ns, &mut claimed)?;
+            self.claim_until(py, timeout, visibility_ns, &mut one)?;
         }
-        let claimed = claimed.ok_or_else(|| errors::plain(py, "Empty"))?;
-        Bound::new(py, self.message(py, claimed))
+        let mut message = one.message.ok_or_else(|| errors::plain(py, "Empty"))?;
+        self.complete(py, &mut message);
+        Bound::new(py, message)
     }
 
     /// Up to `count` messages: what is there after at most `timeout` seconds, `[]` if nothing.
@@ -285,15 +307,11 @@ impl PyGroup {
         timeout: Option<f64>,
         visibility: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let wrong = |_| errors::error(py, "OptionError", ("count", count, "0 or more"));
-        let most = usize::try_from(count).map_err(wrong)?;
-        let mut several = Several { claimed: Vec::new(), most };
-        if count > 0 {
-            let visibility_ns = visibility.map(seconds_to_ns).transpose()?;
-            self.claim_until(py, timeout, visibility_ns, &mut several)?;
+        let mut messages = self.claim_many(py, count, timeout, visibility)?;
+        for message in &mut messages {
+            self.complete(py, message);
         }
-        let messages = several.claimed.into_iter().map(|one| Bound::new(py, self.message(py, one)));
-        PyList::new(py, messages.collect::<PyResult<Vec<_>>>()?)
+        PyList::new(py, messages)
     }
 
     /// Acks by receipt text.
@@ -605,7 +623,7 @@ impl PyGroup {
 
 impl PyGroup {
     fn parse(&self, py: Python<'_>, text: &str) -> PyResult<Lease> {
-        Receipt::parse(text)
+        Lease::parse(text)
             .ok_or_else(|| errors::error(py, "ReceiptError", ("this is no receipt of penstock's",)))
     }
 }

@@ -26,7 +26,7 @@ impl Group {
     /// journal has its entries elsewhere: the place in the receipt is only a guess.
     #[inline(always)]
     fn leased(&self, lease: Lease) -> Result<u32, Refusal> {
-        let Lease { entry, token, offset } = lease;
+        let Lease { entry, token, offset, .. } = lease;
         let is_it = |place: &u32| self.table.is_lease(*place, token, offset);
         let found = Some(entry).filter(is_it).or_else(|| self.table.find(offset).filter(is_it));
         found.filter(|_| !self.is_gone()).ok_or(Refusal::Stale)

@@ -19,12 +19,11 @@ pub struct MessageBytes {
 
 impl MessageBytes {
     /// What was found in `frame` of `segment`. Takes from `view` what can't be found again.
-    #[inline]
+    #[inline(always)]
     pub fn found(segment: &Arc<Segment>, frame: u64, view: &mut FrameView) -> Self {
+        let (size, body) = (crate::bytes::words::small(view.size), view.body);
         let is_plain = segment.has_plain() && view.owned.is_none() && view.due_ns == 0;
-        let full = (!is_plain).then(|| Box::new(std::mem::take(view)));
-        let seen = full.as_deref().unwrap_or(view);
-        let (size, body) = (crate::bytes::words::small(seen.size), seen.body);
+        let full = if is_plain { None } else { Some(kept(view)) };
         Self { segment: Some(Arc::clone(segment)), frame, size, body, full }
     }
 
@@ -80,4 +79,9 @@ impl MessageBytes {
             None => Cow::Borrowed(self.bytes(self.body)),
         }
     }
+}
+
+#[cold]
+fn kept(view: &mut FrameView) -> Box<FrameView> {
+    Box::new(std::mem::take(view))
 }

@@ -98,11 +98,16 @@ def by_the_thousand(folder: Path, batches: int) -> Iterator[Row]:
             call_each(queue.put_many, bodies, batches)
             put = put_ns(queue.put_many, bodies, 10, 1000, batches // 10)
             read = get_many_ns(queue.group(ack="auto"), batches)
+            alone = queue.group("bodies", ack="auto")
+            bare = best_cpu_ns(lambda: alone.get_bodies(1000), 1000, batches)  # noqa: B023
         floor = floors(folder, bytes(size), 20_000)
         yield Row(case=f"4 put_many 1000 x {size} B", ours=put, peer="py-lmdb",
                   peer_value=their_put, goal=put_goal, floor="copy to fresh pages",
                   floor_value=floor.fresh, floor_goal=3)  # fmt: skip
         yield Row(case=f"5 get_many 1000 x {size} B", ours=read, peer="py-lmdb",
+                  peer_value=their_get, goal=get_goal, floor="object",
+                  floor_value=floor.made, floor_goal=3)  # fmt: skip
+        yield Row(case=f"5 get_bodies 1000 x {size} B", ours=bare, peer="py-lmdb",
                   peer_value=their_get, goal=get_goal, floor="object",
                   floor_value=floor.made, floor_goal=3)  # fmt: skip
 

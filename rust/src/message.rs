@@ -325,7 +325,7 @@ impl Message {
 
     /// The user's bytes.
     #[getter]
-    fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+    pub fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.content.bytes(self.content.body());
         let body = memory::bytes_object(py, bytes)?;
         self.check(py, body.as_bytes())?;

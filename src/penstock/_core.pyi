@@ -656,6 +656,11 @@ class Group:
         nothing.
         """
 
+    def get_bodies(self, count: int, timeout: float | None = ...) -> list[bytes]:
+        """The bodies alone of up to `count` messages, which are done by this: for groups with
+        `ack="auto"`.
+        """
+
     def ack(self, receipt: str) -> None:
         """Acks by receipt text."""
 

@@ -314,6 +314,24 @@ impl PyGroup {
         PyList::new(py, messages)
     }
 
+    /// The bodies alone of up to `count` messages, which are done by this: for groups with
+    /// `ack="auto"`.
+    #[pyo3(signature = (count, timeout=Some(0.0)))]
+    fn get_bodies<'py>(
+        &self,
+        py: Python<'py>,
+        count: isize,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        if self.0.is_lease {
+            let why = "get_bodies needs a group with ack=\"auto\": a body alone can't be acked";
+            return Err(errors::error(py, "GroupError", (why,)));
+        }
+        let messages = self.claim_many(py, count, timeout, None)?;
+        let bodies: PyResult<Vec<_>> = messages.iter().map(|message| message.body(py)).collect();
+        PyList::new(py, bodies?)
+    }
+
     /// Acks by receipt text.
     fn ack(&self, py: Python<'_>, receipt: &str) -> PyResult<()> {
         self.0.ack(py, self.parse(py, receipt)?)

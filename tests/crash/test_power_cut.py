@@ -28,6 +28,8 @@ SEED = int(os.environ.get("PENSTOCK_SEED", "20261115"))
 STATES = int(os.environ.get("PENSTOCK_STATES", "600"))
 """Sampled of each case. The slow run examines every subset of the dirty pages beside them: more
 than 200,000 states in all."""
+FEWEST = 2
+"""States that one effect is examined in at least."""
 REOPEN_EVERY, VERIFY_EVERY, SNIFF_EVERY = 16, 16, 8
 SECOND_CUT_EVERY, SECOND_CUT_EVERY_OF_FEW = 100, 3
 
@@ -189,8 +191,8 @@ def cut_everywhere(
     *,
     every_subset: bool = False,
 ) -> int:
-    """Examines about `budget` states, or on top of them every subset of up to 12 dirty pages;
-    answers how many."""
+    """Examines about `budget` states, at every effect if they suffice, or on top of them every
+    subset of up to 12 dirty pages; answers how many."""
     rng = random.Random(seed)
     folder = MEMORY / f"penstock-cut-{os.getpid()}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -199,6 +201,9 @@ def cut_everywhere(
     examiner = kind(recording, folder, rng)
     examiner.second_cut_every = SECOND_CUT_EVERY if every_subset else SECOND_CUT_EVERY_OF_FEW
     points = list(crash_points(recording))
+    if len(points) * FEWEST > budget and not every_subset:
+        chosen = {0, len(points) - 1, *rng.sample(range(len(points)), budget // FEWEST)}
+        points = [points[index] for index in sorted(chosen)]
     try:
         for index, (point, lower, upper) in enumerate(points):
             while applied < point:
@@ -206,7 +211,7 @@ def cut_everywhere(
                 applied += 1
             if not disk.files:
                 continue
-            share = max(2, (budget - examiner.checked) // (len(points) - index))
+            share = max(FEWEST, (budget - examiner.checked) // (len(points) - index))
             # The same files twice at one point are one state.
             most = None if every_subset else share
             states = {hash(state): state for state in disk.states(rng, share, most)}

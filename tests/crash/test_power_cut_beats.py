@@ -16,7 +16,7 @@ from tests.crash.test_power_cut import MEMORY, SEED, Examiner, Outcome, cut_ever
 from tests.crash.workloads import Facts, record
 
 pytestmark = pytest.mark.crash
-STATES = int(os.environ.get("PENSTOCK_STATES", "200"))
+STATES = int(os.environ.get("PENSTOCK_STATES", "300"))
 KEY = bytes(range(16))
 KINDS: dict[str, dict[str, Any]] = {
     "1": {"layout": "1"},

@@ -83,7 +83,7 @@ interop: setup ## run the own tests of kombu, Celery, Dramatiq, taskiq and Huey 
 site: setup ## build the documentation as a website, in build/site
 	$(PYTHON) -m venv build/site-env
 	build/site-env/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
-	build/site-env/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 build/site-env/bin/mkdocs build --strict --quiet
 	@echo "open file://$(CURDIR)/build/site/index.html"
 
 wheels: setup ## build the wheels, in build/wheels

@@ -525,7 +525,7 @@ class Writer:
 
 @final
 class Message:
-    """One message. Bodies and texts are copies and yours for ever."""
+    """One message of a queue. What its fields give are copies: you may keep them when the queue is closed."""
 
     def __new__(
         cls,

@@ -14,6 +14,7 @@ pub enum Woken {
     Interrupted,
 }
 
+#[allow(deprecated)] // The `time_t` of musl, which will change its size, as a warning says.
 /// Sleeps while `word` is `expected`, at most `timeout`.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Woken {
     let time = timeout.map(|t| libc::timespec {

@@ -416,7 +416,7 @@ class Queue:
         self._free_consumed()
 
     def purge(self) -> int:
-        """Every group is done with everything; what that frees is deleted.
+        """Marks every message as read, for every group, and deletes the segments that this frees.
 
         Answers how many messages the default group had not read.
         """

@@ -145,7 +145,7 @@ def apply(queue: OpenQueue, planned: Plan) -> list[SegmentInfo]:
 
 
 def purge(queue: OpenQueue) -> int:
-    """Every group is done with everything; how many messages the default group had not read.
+    """Marks every message as read, for every group; how many the default group had not read.
 
     Where there is no default group, nobody has read anything for it; none is made.
     """

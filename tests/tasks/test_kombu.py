@@ -72,6 +72,31 @@ def test_bodies_that_are_no_text_come_back_as_they_were(connection: Any) -> None
     assert take(connection.channel(), no_ack=True).body == b"\xff\x00"
 
 
+def test_remote_control_comes_before_tasks(url: str) -> None:
+    """A task that was revoked before it was sent must not run."""
+    control = Queue("control", Exchange("control", "fanout"), auto_delete=True)
+    seen: list[str] = []
+
+    def note(body: str, message: Any) -> None:
+        seen.append(body)
+        if not message.acknowledged:
+            message.ack()
+
+    with Connection(url) as sender, Connection(url) as worker:
+        tasks, orders = worker.channel(), worker.channel()
+        with (
+            Consumer(tasks, [JOBS], callbacks=[note]),
+            Consumer(orders, [control], callbacks=[note], no_ack=True),
+        ):
+            for _ in range(4):  # Queues take turns: it must not depend on whose turn it is.
+                put(sender, "task")
+                put(sender, "task")
+                put(sender, "revoke", control)
+                for _ in range(3):
+                    worker.drain_events(timeout=SOON_S)
+    assert seen == ["revoke", "task", "task"] * 4
+
+
 def test_a_rejected_message_is_gone_and_a_requeued_one_comes_again(connection: Any) -> None:
     put(connection, 1)
     channel = connection.channel()

@@ -197,7 +197,7 @@ class _Demo:
         say(f"verify: {verdict.frames} frames, {'clean' if verdict.is_ok else 'DAMAGED'}")
         self.start("consumer 3", consume, self.stop)
         self.course.mark("consumer 3 joins")
-        say("consumer 3 joins; it is handed what the dead one had")
+        say("consumer 3 joins; what the dead one had is handed out again")
         producers[1].process.join(max(0.0, self.until - time.monotonic()))
         put_s = time.monotonic() - begun
         self.wait(lambda: group.lag == 0 and not group.core.outstanding())

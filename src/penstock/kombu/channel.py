@@ -93,6 +93,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         super().__init__(connection, **keywords)
         self.events: dict[str, set[Any]] = {"basic_return": set()}
         """What kombu's producers may ask to hear of. Nothing is ever returned."""
+        self.urgent: set[str] = set()
+        """Queues that are consumed without acks: remote control, which comes before tasks. So a
+        task that is revoked before it is sent does not run."""
         self._seats: dict[str, int] = {}
         self._pid = os.getpid()
 
@@ -366,6 +369,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self._tag_to_queue[consumer_tag] = queue
         self._active_queues.append(queue)
         self._consumers.add(consumer_tag)
+        if no_ack:
+            self.urgent.add(queue)
         self.connection._callbacks[queue] = lambda payload: callback(
             self._received(payload, no_ack)
         )
@@ -378,6 +383,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         super().basic_cancel(consumer_tag)
         if queue is None or queue in self._active_queues:
             return
+        self.urgent.discard(queue)
         seat = self._seats.pop(queue, None)
         if seat is not None:
             os.close(seat)

@@ -151,7 +151,8 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     # ── delivering ─────────────────────────────────────────────────────────────────────────
 
     def _consumed(self) -> Iterator[tuple[Channel, str]]:
-        """Every queue that is consumed here, each in turn the first; `_is_full` is set aside."""
+        """Every queue that is consumed here: first what is urgent, then each in turn the first.
+        Sets `_is_full` for a channel that may not have more."""
         pairs = [
             (channel, queue)
             for channel in self.channels
@@ -160,7 +161,10 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         ]
         if pairs:
             self._turn = (self._turn + 1) % len(pairs)
-            yield from pairs[self._turn :] + pairs[: self._turn]
+            turned = pairs[self._turn :] + pairs[: self._turn]
+            if len(turned) > 1:
+                turned.sort(key=is_later)
+            yield from turned
 
     def _may_consume(self, channel: Channel) -> bool:
         if not channel._active_queues or channel.qos.can_consume():
@@ -294,6 +298,12 @@ class Transport(virtual.Transport):  # type: ignore[misc]
 
 
 Transport.Channel = Channel
+
+
+def is_later(consumed: tuple[Channel, str]) -> bool:
+    """Whether a queue comes after those that are urgent."""
+    channel, queue = consumed
+    return queue not in channel.urgent
 
 
 def parse(url: str) -> tuple[str, dict[str, str]]:

@@ -127,7 +127,7 @@ impl Lease {
     }
 
     /// As text, to be given back later, also in another process.
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let Self { entry, token, offset, .. } = self;
         format!("{entry:x}-{token:x}-{offset:x}")
     }

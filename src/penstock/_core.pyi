@@ -670,6 +670,16 @@ class Group:
     def extend(self, receipt: str, seconds: float) -> None:
         """Extends by receipt text."""
 
+    def standing(self, offset: int) -> tuple[str, str] | None:
+        """How the message at `offset` stands (`leased`, `delayed`, `ready`, `blocked`) and the receipt
+        of its lease, if it is out; none: it is done, or was not read yet.
+        """
+
+    def ack_at(self, offset: int) -> bool:
+        """Acks the message at `offset` whether it is out or not, and whoever has it. False: there is
+        nothing to ack, it is done or was not read yet.
+        """
+
     def seek(self, offset: int) -> None:
         """Forgets what is out and reads on at `offset`, which must be a message's or the tail."""
 
@@ -737,6 +747,7 @@ class Group:
         max_receives: int | None = None,
         expire_s: float | None = None,
         spin_s: float | None = None,
+        together: bool | None = None,
     ) -> None:
         """New settings, from now on."""
 

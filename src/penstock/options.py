@@ -287,6 +287,10 @@ class GroupOptions(_Renamed):
     native_cursor: bool = True
     """Progress also goes where the format's own programs look for it, if it has such a place."""
 
+    key_batches: bool = False
+    """One `get_many` may take several messages of a key, in order; nobody gets later ones until
+    these are acked or back. What is there of a key comes before the next key."""
+
     retain_unread: bool = True
     """Retention waits until this group has read a segment."""
 
@@ -336,6 +340,7 @@ class GroupKeywords(TypedDict, total=False):
     dead_letter: str | None
     release_on_exit: bool | None
     native_cursor: bool | None
+    key_batches: bool | None
     retain_unread: bool | None
     exclusive: bool | None
 

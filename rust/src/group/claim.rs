@@ -409,11 +409,45 @@ impl Group {
         if self.table.attention() <= times.now.saturating_add(Clock::LATE_NS) {
             self.expire(self.clock().boot())?;
         }
+        if self.hands_out_together() {
+            return self.hand_out_together(reader, times, out);
+        }
         while !out.is_full() {
-            if self.table.small(at::READY_LEN) != 0 {
-                self.lease_again(reader, times, out)?;
+            if let Some(entry) = self.table.first_ready() {
+                self.lease_again(reader, times, out, entry)?;
             } else if self.is_window_full() || !self.read_on(reader, times, out)? {
                 break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether messages of one key go out together.
+    #[inline(always)]
+    fn hands_out_together(&self) -> bool {
+        self.is_lease && self.settings.together.load(Ordering::Relaxed)
+    }
+
+    /// Hands out one key after the other, as much of each as is there: so everything new is read
+    /// first, as far as the window reaches.
+    #[cold]
+    fn hand_out_together<B: Basket>(
+        &self,
+        reader: &mut Reader,
+        times: Times,
+        out: &mut B,
+    ) -> Result<(), Stop> {
+        while !self.is_window_full() && self.read_on(reader, times, out)? {}
+        while !out.is_full() {
+            let Some(mut entry) = self.table.first_ready() else { break };
+            self.lease_again(reader, times, out, entry)?;
+            while !out.is_full() {
+                entry = self.table.next_of_key(entry);
+                let Some(found) = self.table.entry(entry) else { break };
+                if found.state != State::Blocked || found.deadline > times.now {
+                    break; // Out already, or not due.
+                }
+                self.lease_again(reader, times, out, entry)?;
             }
         }
         Ok(())
@@ -426,7 +460,7 @@ impl Group {
     }
 
     /// What was leased too long or is due now may be handed out.
-    fn expire(&self, now: i64) -> std::io::Result<()> {
+    pub(super) fn expire(&self, now: i64) -> std::io::Result<()> {
         while let Some(entry) = self.table.due(now) {
             let Some(mut found) = self.table.entry(entry) else { break };
             if found.state == State::Leased {
@@ -439,14 +473,14 @@ impl Group {
         Ok(())
     }
 
-    /// Hands the first of those out that came back.
+    /// Hands out the first of those that came back, or one that waits behind it.
     fn lease_again<B: Basket>(
         &self,
         reader: &mut Reader,
         times: Times,
         out: &mut B,
+        entry: u32,
     ) -> Result<(), Stop> {
-        let Some(entry) = self.table.first_ready() else { return Ok(()) };
         let Some(mut found) = self.table.entry(entry) else { return Ok(()) };
         let frame = match self.find(reader, found.offset) {
             Found::Message { frame, .. } => frame,
@@ -547,6 +581,12 @@ impl Group {
         if self.is_lease {
             let key = if is_usual { 0 } else { key_of(reader, frame) };
             let mut entry = Entry { key, ..Entry::read(offset, frame, self.owner) };
+            if self.hands_out_together() {
+                self.write_next(Kind::Enter, &entry, next, times.now)?;
+                self.table.enter(&entry)?;
+                self.table.set_wide(at::NEXT, next);
+                return Ok(true);
+            }
             let lease = self.lease_new(&mut entry, times, next)?;
             put_into(out, reader, frame, lease);
         } else if self.move_on(offset, next) {

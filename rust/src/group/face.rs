@@ -233,6 +233,7 @@ impl PyGroup {
             expire_ns: 0.into(),
             spin_ns: 2_000.into(),
             noticed_version: table.small(at::VERSION).into(),
+            together: false.into(),
         };
         // Who was told may be gone: the next progress is said again.
         table.set_small(at::SYNC_ASKED, 0);
@@ -348,6 +349,18 @@ impl PyGroup {
         self.0.extend(py, self.parse(py, receipt)?, seconds)
     }
 
+    /// How the message at `offset` stands (`leased`, `delayed`, `ready`, `blocked`) and the receipt
+    /// of its lease, if it is out; none: it is done, or was not read yet.
+    fn standing(&self, py: Python<'_>, offset: u64) -> PyResult<Option<(&'static str, String)>> {
+        self.0.standing(py, offset)
+    }
+
+    /// Acks the message at `offset` whether it is out or not, and whoever has it. False: there is
+    /// nothing to ack, it is done or was not read yet.
+    fn ack_at(&self, py: Python<'_>, offset: u64) -> PyResult<bool> {
+        self.0.ack_at(py, offset)
+    }
+
     /// Forgets what is out and reads on at `offset`, which must be a message's or the tail.
     fn seek(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
         self.0.seek(py, offset)
@@ -436,6 +449,7 @@ impl PyGroup {
     /// Counts since the group was made, and what is out now.
     fn counts(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, u64>> {
         let _held = self.0.take(py)?; // Or what changes its state meanwhile counts twice, or never.
+        self.0.expire(self.0.clock().boot())?;
         let table = &self.0.table;
         let wide = [
             ("delivered", at::DELIVERED),
@@ -460,14 +474,8 @@ impl PyGroup {
     fn outstanding(&self, py: Python<'_>) -> PyResult<Vec<(u64, &'static str, u32, i64)>> {
         let held = self.0.take(py)?;
         let entries = self.0.table.outstanding().filter_map(|entry| self.0.table.entry(entry));
-        let name = |state| match state {
-            State::Leased => "leased",
-            State::Delayed => "delayed",
-            State::Blocked => "blocked",
-            _ => "ready",
-        };
         let rows = entries
-            .map(|entry| (entry.offset, name(entry.state), entry.receives, entry.deadline))
+            .map(|entry| (entry.offset, entry.state.name(), entry.receives, entry.deadline))
             .collect();
         drop(held);
         Ok(rows)
@@ -481,7 +489,7 @@ impl PyGroup {
     }
 
     /// New settings, from now on.
-    #[pyo3(signature = (*, visibility_s=None, window=None, max_receives=None, expire_s=None, spin_s=None))]
+    #[pyo3(signature = (*, visibility_s=None, window=None, max_receives=None, expire_s=None, spin_s=None, together=None))]
     fn configure(
         &self,
         visibility_s: Option<f64>,
@@ -489,6 +497,7 @@ impl PyGroup {
         max_receives: Option<u32>,
         expire_s: Option<f64>,
         spin_s: Option<f64>,
+        together: Option<bool>,
     ) -> PyResult<()> {
         let settings = &self.0.settings;
         if let Some(seconds) = visibility_s {
@@ -505,6 +514,9 @@ impl PyGroup {
         }
         if let Some(seconds) = spin_s {
             settings.spin_ns.store(seconds_to_ns(seconds)?, Ordering::Relaxed);
+        }
+        if let Some(together) = together {
+            settings.together.store(together, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -56,6 +56,8 @@ pub struct Settings {
     expire_ns: AtomicI64,
     spin_ns: AtomicI64,
     noticed_version: AtomicU32,
+    /// Messages of one key may be out together, with one consumer.
+    together: AtomicBool,
 }
 
 /// One open group.

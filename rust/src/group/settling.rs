@@ -51,7 +51,13 @@ impl Group {
     /// True: another consumer may wait for this, for the key or for room in the window.
     #[inline(always)]
     fn ack_locked(&self, lease: Lease) -> Result<bool, Refusal> {
-        let (entry, offset) = (self.leased(lease)?, lease.offset);
+        let entry = self.leased(lease)?;
+        Ok(self.finish(entry, lease.offset)?)
+    }
+
+    /// The message is done. True: another consumer may wait for this.
+    #[inline(always)]
+    fn finish(&self, entry: u32, offset: u64) -> std::io::Result<bool> {
         let was_full = self.is_window_full();
         // Only a waiting message with the same key needs the time.
         let now = if self.table.key(entry) == 0 { 0 } else { self.clock().boot() };
@@ -62,6 +68,41 @@ impl Group {
         self.mirror()?;
         self.checkpoint_if_long()?;
         Ok(freed || was_full)
+    }
+
+    /// How the message at `offset` stands, and the receipt of its lease.
+    pub(super) fn standing(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+    ) -> PyResult<Option<(&'static str, String)>> {
+        let _held = self.take(py)?;
+        self.expire(self.clock().boot())?;
+        let Some(place) = self.table.find(offset) else { return Ok(None) };
+        Ok(self.table.entry(place).map(|entry| {
+            let lease = Lease { entry: place, offset, token: entry.token, receives: entry.receives };
+            let is_out = entry.state == State::Leased;
+            (entry.state.name(), if is_out { lease.text() } else { String::new() })
+        }))
+    }
+
+    /// Acks whatever stands at `offset`; false where nothing does.
+    pub(super) fn ack_at(&self, py: Python<'_>, offset: u64) -> PyResult<bool> {
+        let held = self.take(py)?;
+        let Some(entry) = self.table.find(offset).filter(|_| !self.is_gone()) else {
+            return Ok(false);
+        };
+        self.table.withdraw(entry);
+        let outcome = self.finish(entry, offset).inspect_err(|_| self.table.distrust());
+        let end = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
+        drop(held);
+        outcome.map_err(|error| errors::os(error, &self.folder))?;
+        self.control.progressed(self.cursor());
+        self.control.signal();
+        if self.is_always {
+            self.sync_journal(py, end)?;
+        }
+        Ok(true)
     }
 
     /// Ends a lease: ready now, or later. Under the lock.

@@ -264,7 +264,7 @@ class Group:
         options = self.options
         # By a weak reference: the collector does not see into native objects, and a closed group
         # would keep its files open for ever.
-        return _core.Group(
+        core = _core.Group(
             self.queue.store.need_shared(), self.folder, self.queue.store.clock,
             weakref.proxy(self),
             start=start, lease=options.ack == "lease",
@@ -275,6 +275,8 @@ class Group:
             mirror=self.queue.store.format.mirror(self.name) if options.native_cursor else None,
             publish=self.queue.store.publish, entered=entered,
         )  # fmt: skip
+        core.configure(together=options.key_batches)
+        return core
 
     @property
     def is_native(self) -> bool:
@@ -447,6 +449,17 @@ class Group:
         """Extends a lease by receipt text."""
         self.core.extend(receipt, seconds)
 
+    def standing(self, offset: int) -> tuple[str, str] | None:
+        """How the message at `offset` stands, and the receipt of its lease if it is out.
+
+        `leased`, `delayed`, `ready` or `blocked`; none: it is done, or was not read yet.
+        """
+        return self.core.standing(offset)
+
+    def ack_at(self, offset: int) -> bool:
+        """Acks the message at `offset`, out or not, whoever has it; false: nothing is to ack."""
+        return self.core.ack_at(offset)
+
     # ── position and settings ──────────────────────────────────────────────────────────────
 
     @property
@@ -529,7 +542,7 @@ class Group:
             self.core.set_tags(options.tags, options.dialect)
             self.core.configure(
                 visibility_s=options.visibility_s, window=options.max_in_flight,
-                max_receives=options.max_receives,
+                max_receives=options.max_receives, together=options.key_batches,
             )  # fmt: skip
             self._version = version
 

@@ -63,27 +63,52 @@ impl Model {
         all.get(usize::try_from(index).expect("small")).copied()
     }
 
-    fn finish(&mut self, random: &mut Random, now: i64) {
-        let Some(offset) = self.pick(random, State::Leased) else { return };
+    fn finish(&mut self, random: &mut Random, state: State, now: i64) {
+        let Some(offset) = self.pick(random, state) else { return };
         let (place, _, _, key) = self.known.remove(&offset).expect("known");
+        self.table.withdraw(place);
         self.table.finish(place, now);
         let heir = self.known.values_mut().find(|known| key != 0 && known.3 == key);
-        if let Some(heir) = heir {
+        if let Some(heir) = heir.filter(|heir| heir.1 == State::Blocked) {
             heir.1 = if heir.2 > now { State::Delayed } else { State::Ready };
         }
     }
 
+    /// Hands out the one behind a message that is out, if it waits for that one alone.
+    fn lease_behind(&mut self, random: &mut Random, now: i64) {
+        let Some(offset) = self.pick(random, State::Leased) else { return };
+        let (place, _, _, key) = self.known[&offset];
+        let next = self.table.next_of_key(place);
+        let behind = self.known.range_mut(offset + 1..).map(|(_, known)| known);
+        let behind = behind.into_iter().find(|known| key != 0 && known.3 == key);
+        assert_eq!(behind.as_ref().map_or(NONE, |known| known.0), next);
+        if let Some(known) = behind.filter(|known| known.1 == State::Blocked) {
+            (known.1, known.2) = (State::Leased, now + 40);
+            self.table.lease_ready(known.0, 1, NONE, now + 40, 40);
+        }
+    }
+
+    fn give_back(&mut self, random: &mut Random) {
+        let Some(offset) = self.pick(random, State::Leased) else { return };
+        let is_first = self.is_first_of_key(offset, self.known[&offset].3);
+        let known = self.known.get_mut(&offset).expect("known");
+        self.table.make_ready(known.0);
+        known.1 = if is_first { State::Ready } else { State::Blocked };
+        known.2 = if is_first { known.2 } else { 0 };
+    }
+
     fn step(&mut self, random: &mut Random, now: i64) {
-        match random.below(6) {
-            0 | 1 => self.enter(random),
-            2 => self.finish(random, now),
-            3 => {
-                let Some(offset) = self.pick(random, State::Leased) else { return };
-                let known = self.known.get_mut(&offset).expect("known");
-                self.table.make_ready(known.0);
-                known.1 = State::Ready;
+        match random.below(9) {
+            0..=2 => self.enter(random),
+            3 => self.finish(random, State::Leased, now),
+            4 => self.give_back(random),
+            5 => self.lease_behind(random, now),
+            6 => {
+                let states = [State::Ready, State::Blocked, State::Delayed];
+                let state = states[usize::try_from(random.below(3)).expect("small")];
+                self.finish(random, state, now);
             }
-            4 => {
+            7 => {
                 let lowest = self.known.iter().find(|(_, known)| known.1 == State::Ready);
                 let lowest = lowest.map(|(offset, _)| *offset);
                 let first = self.table.first_ready();

@@ -1,4 +1,5 @@
-//! Keys: a hash table of chains, only the first of each may be out.
+//! Keys: a hash table of chains. Only the first of each may be ready; those behind it are blocked, or
+//! out together with it.
 
 use std::sync::atomic::Ordering;
 
@@ -98,12 +99,45 @@ impl Table {
         }
     }
 
-    /// The next message with this key may go out.
+    /// The message behind this one with the same key; `NONE` when it is the last.
+    pub fn next_of_key(&self, entry: u32) -> u32 {
+        if self.key(entry) == 0 { NONE } else { self.load32(entry, field::KEY_NEXT) }
+    }
+
+    /// Whether an earlier message with the same key is not done.
+    pub(super) fn is_behind_another(&self, entry: u32) -> bool {
+        let key = self.key(entry);
+        if key == 0 {
+            return false;
+        }
+        let (slot, found) = self.key_slot(key);
+        found && self.chain(slot).0 != entry
+    }
+
+    /// Takes an entry out that is not the first. Those before it are out, so there are few.
+    fn leave_middle(&self, slot: usize, key: u64, entry: u32) {
+        let (first, last) = self.chain(slot);
+        let (mut before, mut steps) = (first, self.small(at::USED));
+        while before != NONE && steps > 0 && self.load32(before, field::KEY_NEXT) != entry {
+            (before, steps) = (self.load32(before, field::KEY_NEXT), steps - 1);
+        }
+        if before == NONE || steps == 0 {
+            return self.distrust(); // It is in no chain, or the chain has no end.
+        }
+        self.store32(before, field::KEY_NEXT, self.load32(entry, field::KEY_NEXT));
+        self.set_chain(slot, key, first, if last == entry { before } else { last });
+    }
+
+    /// The message is done. If it was the first with this key and the next waits, that one may go
+    /// out.
     pub(super) fn leave_key(&self, key: u64, entry: u32, now: i64) {
         let (slot, found) = self.key_slot(key);
-        let (first, last) = self.chain(slot);
-        if !found || first != entry {
+        if !found {
             return;
+        }
+        let (first, last) = self.chain(slot);
+        if first != entry {
+            return self.leave_middle(slot, key, entry);
         }
         let next = self.load32(entry, field::KEY_NEXT);
         if next == NONE {
@@ -111,6 +145,9 @@ impl Table {
             return;
         }
         self.set_chain(slot, key, next, last);
+        if self.state(next) != super::State::Blocked {
+            return; // It is out itself, or held back.
+        }
         self.set_small(at::BLOCKED, self.small(at::BLOCKED).saturating_sub(1));
         let deadline = self.deadline(next);
         if deadline > now {

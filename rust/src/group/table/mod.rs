@@ -10,7 +10,8 @@
 //! * `lane`, a list linked through the entries, holds deadlines that come in rising order, which
 //!   is what equal timeouts give; the others go to `heap`.
 //! * `ready` is a heap by offset of what may be handed out again.
-//! * `keys` maps a key to the chain of entries that carry it; only the first may be out.
+//! * `keys` maps a key to the chain of entries that carry it; only the first may be ready, and one
+//!   behind it is out only if it was handed out together with those before it.
 
 #[cfg(test)]
 mod against_a_model;
@@ -133,6 +134,16 @@ impl State {
             3 => Self::Ready,
             4 => Self::Blocked,
             _ => Self::Free,
+        }
+    }
+
+    /// What Python calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Leased => "leased",
+            Self::Delayed => "delayed",
+            Self::Blocked => "blocked",
+            _ => "ready",
         }
     }
 }
@@ -536,9 +547,12 @@ impl Table {
 
     // ── what happens to a message ──────────────────────────────────────────────────────────
 
-    /// Enters a message that was just read, as `state` (leased, delayed or blocked).
+    /// Enters a message that was just read, in its state. One that is ready waits while an earlier
+    /// one with its key is not done.
     #[inline(always)]
     pub fn enter(&self, entry: &Entry) -> std::io::Result<u32> {
+        let waits = entry.state == State::Ready && self.is_key_busy(entry.key);
+        let state = if waits { State::Blocked } else { entry.state };
         if self.span() >= u64::from(self.small(at::CAPACITY)) {
             self.widen_order().inspect_err(|_| self.distrust())?;
         }
@@ -550,14 +564,14 @@ impl Table {
         self.store32(index, field::RECEIVES, entry.receives);
         self.store32(index, field::OWNER, entry.owner);
         self.store32(index, field::PLACE, NONE);
-        self.store32(index, field::STATE, entry.state as u32);
+        self.store32(index, field::STATE, state as u32);
         let len = self.wide(at::ORDER_LEN);
         let order = self.wide(at::ORDER_FIRST) + len;
         self.store64(index, field::ORDER, order);
         self.set_order(order, index);
         self.set_wide(at::ORDER_LEN, len + 1);
         self.join_key(entry.key, index);
-        match entry.state {
+        match state {
             State::Leased => {
                 self.watch(index, entry.deadline, entry.timeout);
                 self.set_small(at::LEASED, self.small(at::LEASED) + 1);
@@ -588,9 +602,14 @@ impl Table {
         self.set_small(counter, self.small(counter).saturating_sub(1));
     }
 
-    /// Hands the first ready message out (again).
+    /// Hands the first ready message out (again), or one that waits behind it.
     pub fn lease_ready(&self, entry: u32, token: u64, owner: u32, deadline: i64, timeout: i64) {
-        self.pop_ready();
+        match self.state(entry) {
+            State::Blocked => {
+                self.set_small(at::BLOCKED, self.small(at::BLOCKED).saturating_sub(1));
+            }
+            _ => self.pop_ready(),
+        }
         self.store32(entry, field::STATE, State::Leased as u32);
         self.store64(entry, field::TOKEN, token);
         self.store32(entry, field::OWNER, owner);
@@ -599,12 +618,30 @@ impl Table {
         self.watch(entry, deadline, timeout);
     }
 
-    /// May be handed out.
+    /// May be handed out, if no earlier message with its key is not done.
     pub fn make_ready(&self, entry: u32) {
         self.leave_state(entry);
-        self.store32(entry, field::STATE, State::Ready as u32);
         self.store64(entry, field::TOKEN, 0);
+        if self.is_behind_another(entry) {
+            self.store32(entry, field::STATE, State::Blocked as u32);
+            self.store64(entry, field::DEADLINE, 0);
+            self.store64(entry, field::TIMEOUT, 0);
+            self.set_small(at::BLOCKED, self.small(at::BLOCKED) + 1);
+            return;
+        }
+        self.store32(entry, field::STATE, State::Ready as u32);
         self.push_ready(entry);
+    }
+
+    /// Takes a message that is not out from those that wait: it is about to be done.
+    pub fn withdraw(&self, entry: u32) {
+        match self.state(entry) {
+            State::Ready => self.drop_ready(entry),
+            State::Blocked => {
+                self.set_small(at::BLOCKED, self.small(at::BLOCKED).saturating_sub(1));
+            }
+            _ => {}
+        }
     }
 
     /// May be handed out from `deadline` on.

@@ -36,6 +36,15 @@ impl Table {
         (self.small(at::READY_LEN) > 0).then(|| self.ready(0))
     }
 
+    /// Takes one out wherever it is. Seldom asked for: nothing says where that is.
+    pub(super) fn drop_ready(&self, entry: u32) {
+        let len = self.small(at::READY_LEN);
+        let rest: Vec<u32> =
+            (0..len).map(|at| self.ready(at)).filter(|other| *other != entry).collect();
+        self.set_small(at::READY_LEN, 0);
+        rest.into_iter().for_each(|other| self.push_ready(other));
+    }
+
     pub(super) fn pop_ready(&self) {
         let len = self.small(at::READY_LEN) - 1;
         self.set_small(at::READY_LEN, len);

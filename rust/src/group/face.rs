@@ -221,11 +221,8 @@ impl PyGroup {
         let is_alone = opening::is_alone(shared, &table).map_err(|e| errors::os(e, &folder))?;
         let found = Journal::open_newest(&folder).map_err(|e| errors::os(e, &folder))?;
         let is_new = found.is_none();
-        let opened = match found {
-            Some(journal) => Ok(journal),
-            None => opening::first_journal(&folder, start, &entered, clock.get().wall()),
-        };
-        let opened = opened.map_err(|e| errors::os(e, &folder))?;
+        let first = || opening::first_journal(&folder, start, &entered, clock.get().wall());
+        let opened = found.map_or_else(first, Ok).map_err(|e| errors::os(e, &folder))?;
         let settings = Settings {
             visibility_ns: seconds_to_ns(visibility_s)?.into(),
             window: window.min(u64::from(MAX_ENTRIES)).into(),

@@ -80,7 +80,8 @@ impl Group {
         self.expire(self.clock().boot())?;
         let Some(place) = self.table.find(offset) else { return Ok(None) };
         Ok(self.table.entry(place).map(|entry| {
-            let lease = Lease { entry: place, offset, token: entry.token, receives: entry.receives };
+            let lease =
+                Lease { entry: place, offset, token: entry.token, receives: entry.receives };
             let is_out = entry.state == State::Leased;
             (entry.state.name(), if is_out { lease.text() } else { String::new() })
         }))

@@ -15,7 +15,7 @@ from penstock.errors import CorruptError, Empty, Full, KeyNeededError, PenstockE
 
 FAMILIES = (
     "put", "take", "read", "about", "top", "groups", "labels", "upkeep", "health", "inspect",
-    "files", "doctor", "bench", "demo", "pipeline", "work",
+    "files", "doctor", "bench", "demo", "pipeline", "work", "serve",
 )  # fmt: skip
 
 INTERRUPTED = 130

@@ -14,6 +14,7 @@ PANELS: dict[str, dict[str, str]] = {
         "put": "Put messages from arguments, files or stdin.",
         "get": "Take messages for a group, print them and ack them.",
         "work": "Call a Python function for every message.",
+        "serve": "Serve the queues in a folder over Amazon's SQS protocol.",
         "peek": "Print the next messages without taking them.",
         "tail": "Print the last messages; --follow waits for more.",
         "cat": "Print any range of messages without taking them.",

@@ -1,0 +1,62 @@
+"""`serve`: the queues in a folder, over Amazon's SQS protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.opening import command
+from penstock.errors import PenstockError
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    command(
+        app,
+        "serve",
+        "penstock serve queues/",
+        "penstock serve queues/ --no-auth --relaxed --port 9324",
+        "penstock serve queues/ --host 0.0.0.0 --log-requests --json-logs",
+    )(serve)
+
+
+def serve(
+    root: Annotated[Path, typer.Argument(help="The folder of the queues; made when missing.")],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0: any that is free.")] = 9324,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Take requests without signatures, on loopback only.")
+    ] = False,
+    relaxed: Annotated[
+        bool, typer.Option("--relaxed", help="A deleted queue's name is free again at once.")
+    ] = False,
+    account: Annotated[str, typer.Option(help="The account of the queues in ROOT.")] = (
+        "123456789012"
+    ),
+    region: Annotated[str, typer.Option(help="The region of the queues in ROOT.")] = "us-east-1",
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A Host header to serve without signatures.")
+    ] = None,
+    log_requests: Annotated[
+        bool, typer.Option("--log-requests", help="Log every request to stderr.")
+    ] = False,
+    json_logs: Annotated[
+        bool, typer.Option("--json-logs", help="Log as JSON, one object a line.")
+    ] = False,
+) -> int:
+    """Serves the queues in a folder to any client of Amazon SQS.
+
+    Prints the address and the key pair to sign with. Ends, with everything synced, on SIGTERM or
+    Ctrl-C. Needs penstock[sqs].
+    """
+    try:
+        from penstock.sqs import ServerOptions, running
+    except ImportError as error:
+        raise PenstockError(f"{error}; install penstock[sqs]") from error
+    options = ServerOptions(
+        root=root, host=host, port=port, auth=not no_auth, relaxed=relaxed, account=account,
+        region=region, allow_hosts=tuple(allow_host or ()), log_requests=log_requests,
+    )  # fmt: skip
+    return running.run(options, json_logs=json_logs)

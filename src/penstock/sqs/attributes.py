@@ -1,0 +1,238 @@
+"""Attributes of a queue: which there are, what each may be, and which can be set.
+
+The table is the contract; the functions check a request against it and keep what was said. Values
+are text, as they travel; a queue keeps only those that were said, so that a default that changes
+one day changes for every queue that left it open.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.records import dataclass
+from penstock.sqs import errors
+
+MESSAGE_BYTES_MAX = 1_048_576
+IN_FLIGHT_MAX = 120_000
+ARN = re.compile(r"arn:aws[\w-]*:sqs:(?P<region>[\w-]+):(?P<account>\d{12}):(?P<name>[\w.-]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A whole number in a range."""
+
+    low: int
+    high: int
+    default: int | None = None
+
+
+NUMBERS = {
+    "DelaySeconds": Number(0, 900, 0),
+    "MaximumMessageSize": Number(1024, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX),
+    "MessageRetentionPeriod": Number(60, 1_209_600, 345_600),
+    "ReceiveMessageWaitTimeSeconds": Number(0, 20, 0),
+    "VisibilityTimeout": Number(0, 43_200, 30),
+    "KmsDataKeyReusePeriodSeconds": Number(60, 86_400),
+}
+FLAGS = {"FifoQueue", "ContentBasedDeduplication", "SqsManagedSseEnabled"}
+CHOICES = {
+    "DeduplicationScope": ("queue", "messageGroup"),
+    "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
+}
+POLICIES = {"Policy", "RedrivePolicy", "RedriveAllowPolicy"}
+"""An empty one takes it away."""
+TEXTS = {"KmsMasterKeyId"}
+FIFO_ONLY = {"ContentBasedDeduplication", *CHOICES}
+SETTABLE = {*NUMBERS, *FLAGS, *CHOICES, *POLICIES, *TEXTS}
+COUNTS = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+READ_ONLY = {*COUNTS, "CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"}
+EVERY = SETTABLE | READ_ONLY
+FIFO_DEFAULTS = {
+    "FifoQueue": "true",
+    "ContentBasedDeduplication": "false",
+    "DeduplicationScope": "queue",
+    "FifoThroughputLimit": "perQueue",
+}
+KMS_DEFAULTS = {"KmsDataKeyReusePeriodSeconds": "300"}
+
+
+def checked(given: Mapping[str, Any], *, is_fifo: bool) -> dict[str, str]:
+    """What a request sets, or a refusal. `FifoQueue` is the caller's business."""
+    found = {}
+    for name, value in given.items():
+        if name not in SETTABLE:
+            raise errors.attribute_name(name)
+        if not isinstance(value, str):
+            value = json.dumps(value) if isinstance(value, bool | int | dict | list) else ""
+        if not is_fifo and name in FIFO_ONLY:
+            if name in CHOICES:
+                text = f"You can specify the {name} only when FifoQueue is set to true."
+                raise errors.Refusal("InvalidAttributeName", text)
+            raise errors.attribute_name(name)
+        found[name] = value if name in POLICIES and not value else _checked(name, value)
+    limit, scope = found.get("FifoThroughputLimit"), found.get("DeduplicationScope")
+    if limit == "perMessageGroupId" and scope == "queue":
+        text = (
+            "The perMessageGroupId value is allowed only when the value for DeduplicationScope "
+            "is messageGroup."
+        )
+        raise errors.Refusal("InvalidAttributeValue", text)
+    return found
+
+
+def _checked(name: str, value: str) -> str:
+    if name in NUMBERS:
+        return _number(name, value)
+    if name in FLAGS:
+        if value.lower() not in ("true", "false"):
+            raise errors.attribute_value(name)
+        return value.lower()
+    if name in CHOICES:
+        if value not in CHOICES[name]:
+            raise errors.attribute_value(name)
+        return value
+    if name in POLICIES:
+        return POLICY_CHECKS[name](value)
+    return value
+
+
+def _number(name: str, value: str) -> str:
+    limits = NUMBERS[name]
+    if not re.fullmatch(r"[+-]?\d{1,18}", value, re.ASCII):
+        raise errors.attribute_value(name)
+    if not limits.low <= int(value) <= limits.high:
+        raise errors.attribute_value(name)
+    return str(int(value))
+
+
+def _json_object(name: str, value: str) -> dict[str, Any]:
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        raise _wrong(name, value, "Redrive policy is not a valid JSON map.") from None
+    if not isinstance(found, dict):
+        raise _wrong(name, value, "Redrive policy is not a valid JSON map.")
+    return found
+
+
+def _wrong(name: str, value: str, reason: str) -> errors.Refusal:
+    return errors.invalid(f"Value {value} for parameter {name} is invalid. Reason: {reason}")
+
+
+def _policy(value: str) -> str:
+    try:
+        is_object = isinstance(json.loads(value), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    if not is_object:
+        raise errors.attribute_value("Policy")
+    return value
+
+
+def _redrive_policy(value: str) -> str:
+    found = _json_object("RedrivePolicy", value)
+    if "maxReceiveCount" not in found:
+        raise _wrong(
+            "RedrivePolicy", value, "Redrive policy does not contain mandatory attribute: "
+            "maxReceiveCount.",
+        )  # fmt: skip
+    if not found.get("deadLetterTargetArn"):
+        raise _wrong(
+            "RedrivePolicy", value, "Redrive policy does not contain mandatory attribute: "
+            "deadLetterTargetArn.",
+        )  # fmt: skip
+    count = str(found["maxReceiveCount"])
+    if not re.fullmatch(r"\d{1,9}", count, re.ASCII) or not 1 <= int(count) <= 1000:
+        text = (
+            "Invalid value for maxReceiveCount: "
+            f"{count}, valid values are from 1 to 1000 both inclusive."
+        )
+        raise _wrong("RedrivePolicy", value, text)
+    arn = found["deadLetterTargetArn"]
+    if not isinstance(arn, str) or not ARN.fullmatch(arn):
+        raise _wrong("RedrivePolicy", value, "Invalid value for deadLetterTargetArn.")
+    return json.dumps({**found, "maxReceiveCount": int(count)})
+
+
+def _redrive_allow_policy(value: str) -> str:
+    found = _json_object("RedriveAllowPolicy", value)
+    permission, arns = found.get("redrivePermission"), found.get("sourceQueueArns")
+    if permission not in ("allowAll", "denyAll", "byQueue"):
+        raise _wrong(
+            "RedriveAllowPolicy", value, "Amazon SQS can't create the redrive allow policy."
+        )
+    is_list = isinstance(arns, list) and 1 <= len(arns) <= 10
+    if (permission == "byQueue") != is_list or (permission != "byQueue" and arns):
+        raise _wrong(
+            "RedriveAllowPolicy", value, "Amazon SQS can't create the redrive allow policy."
+        )
+    return value
+
+
+POLICY_CHECKS = {
+    "Policy": _policy,
+    "RedrivePolicy": _redrive_policy,
+    "RedriveAllowPolicy": _redrive_allow_policy,
+}
+
+
+def whole(said: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
+    """What a queue is, the defaults of what was left open included."""
+    found = {
+        name: str(limits.default) for name, limits in NUMBERS.items() if limits.default is not None
+    }
+    if is_fifo:
+        found |= FIFO_DEFAULTS
+    if said.get("KmsMasterKeyId"):
+        found |= KMS_DEFAULTS
+    found["SqsManagedSseEnabled"] = "false" if said.get("KmsMasterKeyId") else "true"
+    found |= {name: value for name, value in said.items() if value != ""}
+    return found
+
+
+def changed(said: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """What was said, and then changed; an empty policy takes it away."""
+    found = {**said, **changes}
+    if changes.get("KmsMasterKeyId"):
+        found.pop("SqsManagedSseEnabled", None)  # One of the two encrypts.
+    elif changes.get("SqsManagedSseEnabled") == "true":
+        found.pop("KmsMasterKeyId", None)
+        found.pop("KmsDataKeyReusePeriodSeconds", None)
+    return {name: value for name, value in found.items() if value != ""}
+
+
+def difference(known: Mapping[str, str], given: Mapping[str, str]) -> str | None:
+    """The first attribute that a second CreateQueue gives another value."""
+    for name in given:
+        if _normal(name, known.get(name, "")) != _normal(name, given[name]):
+            return name
+    return None
+
+
+def _normal(name: str, value: str) -> Any:
+    """Policies say the same in whatever order they do."""
+    if name not in POLICIES or not value:
+        return value
+    found = json.loads(value)
+    if name == "RedrivePolicy":
+        found["maxReceiveCount"] = str(found.get("maxReceiveCount"))
+    return found
+
+
+def wanted(names: Iterable[Any]) -> set[str]:
+    """The attributes that a request asks for."""
+    found: set[str] = set()
+    for name in names:
+        if name == "All":
+            return set(EVERY)
+        if name not in EVERY:
+            raise errors.attribute_name(str(name))
+        found.add(name)
+    return found

@@ -1,0 +1,140 @@
+"""A request as an action sees it: who calls, about which queue, with which parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from penstock.records import dataclass
+from penstock.sqs import errors
+from penstock.sqs.catalog import Catalog, Place
+from penstock.sqs.commits import Commits
+from penstock.sqs.queues import SqsQueue
+from penstock.sqs.waiters import Waiters
+
+QUEUE_PATH = re.compile(r"/(?P<account>\d{12})/(?P<name>[^/]+)", re.ASCII)
+
+
+class Mover(Protocol):
+    """Who runs message move tasks."""
+
+    def begin(self, source: SqsQueue, task: dict[str, Any]) -> None:
+        """Runs a task."""
+
+
+class Service(Protocol):
+    """What an action may use of the endpoint."""
+
+    catalog: Catalog
+    commits: Commits
+    waiters: Waiters
+
+    @property
+    def moves(self) -> Mover:
+        """Who runs message move tasks."""
+
+    def drop(self, queue: SqsQueue) -> None:
+        """Deletes a queue; whoever waits for it is told."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of an action."""
+
+    endpoint: Service
+    action: str
+    parameters: dict[str, Any]
+    place: Place
+    base_url: str
+    """Queue URLs begin with it: scheme and host as the client wrote them."""
+    sender: str
+    gone: Callable[[], Awaitable[None]]
+    """Ends when the client has hung up."""
+
+    # ── parameters ─────────────────────────────────────────────────────────────────────────
+
+    def required(self, name: str) -> Any:
+        """A parameter that has to be there."""
+        found = self.parameters.get(name)
+        if found is None or found == "":
+            raise errors.missing(name)
+        return found
+
+    def text(self, name: str) -> str | None:
+        """A parameter that is text, if it is there."""
+        return as_text(name, self.parameters.get(name))
+
+    def strings(self, *names: str) -> list[str]:
+        """Parameters that are lists of text, one after the other."""
+        found: list[str] = []
+        for name in names:
+            given = self.parameters.get(name) or []
+            if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+                raise errors.Refusal("SerializationException", f"{name} must be a list of strings.")
+            found += given
+        return found
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """A parameter that is a map; empty when it is not there."""
+        found = self.parameters.get(name)
+        if found is None:
+            return {}
+        if not isinstance(found, dict):
+            raise errors.Refusal("SerializationException", f"{name} must be a map.")
+        return found
+
+    def integer(self, name: str) -> int | None:
+        """A parameter that is a whole number, if it is there."""
+        return as_integer(name, self.parameters.get(name))
+
+    def integer_in(self, name: str, low: int, high: int, reason: str) -> int | None:
+        """The same, and within limits."""
+        found = self.integer(name)
+        if found is not None and not low <= found <= high:
+            raise errors.value(name, found, reason)
+        return found
+
+    # ── the queue ──────────────────────────────────────────────────────────────────────────
+
+    def queue(self) -> SqsQueue:
+        """The queue that `QueueUrl` names."""
+        place, name = self.queue_name()
+        return self.endpoint.catalog.find(place, name)
+
+    def queue_name(self) -> tuple[Place, str]:
+        """Account, region and name of it. A bare name is a queue of the caller's."""
+        url = self.required("QueueUrl")
+        if not isinstance(url, str):
+            raise errors.Refusal("SerializationException", "QueueUrl must be a string.")
+        if "/" not in url:
+            return self.place, url
+        match = QUEUE_PATH.fullmatch(unquote(urlsplit(url).path))
+        if match is None:
+            raise errors.no_queue()
+        return Place(match["account"], self.place.region), match["name"]
+
+    def url_of(self, place: Place, name: str) -> str:
+        """A queue's URL for this client."""
+        return f"{self.base_url}/{place.account}/{name}"
+
+    async def committed(self, queue: SqsQueue) -> None:
+        """Waits until what was done to `queue` is on the disk."""
+        await self.endpoint.commits.wait(queue)
+
+
+def as_text(name: str, found: Any) -> str | None:
+    """Text, or a refusal."""
+    if found is not None and not isinstance(found, str):
+        raise errors.Refusal("SerializationException", f"{name} must be a string.")
+    return found
+
+
+def as_integer(name: str, found: Any) -> int | None:
+    """A whole number, or a refusal. JSON clients may write it as text."""
+    if found is None or (isinstance(found, int) and not isinstance(found, bool)):
+        return found
+    if isinstance(found, str) and re.fullmatch(r"[+-]?\d{1,18}", found, re.ASCII):
+        return int(found)
+    raise errors.Refusal("SerializationException", f"{name} must be an integer.")

@@ -1,0 +1,423 @@
+"""One SQS queue on top of a penstock queue and one group of it.
+
+A message is a message of penstock: its id is the MessageId, its key the MessageGroupId of a FIFO
+queue, its timestamp the SentTimestamp; the rest stands in headers whose names begin with `sqs.`.
+Leases, delays, order inside a group and receive counts are the engine's. What is kept here is what
+SQS alone has: deduplication, attempts to receive, and receipt handles that nobody can forge.
+
+Nothing here waits for the disk: whoever answers a client first waits for `Commits`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import struct
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from pathlib import Path
+from typing import Any
+
+from penstock import _core
+from penstock.clock import moment
+from penstock.engine.queue import Queue
+from penstock.errors import ReceiptError
+from penstock.records import dataclass, field
+from penstock.sqs import attributes, errors
+from penstock.sqs.digests import Attributes
+
+DEDUPLICATION_S = 300
+ATTEMPT_S = 300
+DELAY_MAX_S = 900
+SEQUENCE_BASE = 18_000_000_000_000_000_000
+RECEIPT = struct.Struct(">IQQ")
+PROOF_BYTES = 16
+
+ATTRIBUTES, SYSTEM, SENDER = "sqs.attributes", "sqs.system", "sqs.sender"
+GROUP, DEDUPLICATION = "sqs.group", "sqs.deduplication"
+RECEIVES, SOURCE, SENT = "sqs.receives", "sqs.source", "sqs.sent"
+SEQUENCE = "sqs.sequence"
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A message that a client sends."""
+
+    body: bytes
+    attributes: Attributes
+    system: Attributes
+    delay_s: int | None
+    group: str | None
+    deduplication: str | None
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the sender is told."""
+
+    id: str
+    sequence: str | None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What a receive with an attempt id got."""
+
+    until_ns: int
+    offsets: list[int]
+    receipts: list[str]
+    answers: list[_core.Message]
+
+
+@dataclass(slots=True)
+class Record:
+    """What is kept about a queue besides its messages."""
+
+    attributes: dict[str, str]
+    created_s: int
+    modified_s: int
+    tags: dict[str, str] = field(default_factory=dict)
+    scope: str = "queue"
+    """Where deduplication ids must be new. It stays as it was when the queue was made."""
+    purged_s: float = 0.0
+    deleted_s: float = 0.0
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+
+
+class SqsQueue:
+    """A queue, open."""
+
+    def __init__(
+        self, arn: str, name: str, path: Path, record: Record, secret: bytes, clock: _core.Clock,
+        format: str | None = None,
+    ) -> None:  # fmt: skip
+        """Opens the messages at `path`, or makes room for them."""
+        self.arn, self.name, self.path, self.record = arn, name, path, record
+        self.is_fifo = name.endswith(".fifo")
+        self._secret = hmac.digest(secret, arn.encode() + b"%d" % record.created_s, "sha256")
+        self.clock = clock
+        self.store = Queue(path, format=format, clock=clock, durability="process")
+        self.group = self.store.group(
+            release_on_exit=False, key_batches=self.is_fifo, visibility_s=30,
+            max_in_flight=attributes.IN_FLIGHT_MAX if self.is_fifo else 1 << 20,
+        )  # fmt: skip
+        self.group.dead_letter = self._bury  # type: ignore[method-assign]
+        self.dead_letters: SqsQueue | None = None
+        self._seen: OrderedDict[tuple[str, str], tuple[int, Sent]] = OrderedDict()
+        """By scope and deduplication id: until when, and what its sender was told."""
+        self._due_ns: list[int] = []
+        """When messages that are held back come, the next one first."""
+        self._first_received_ms: dict[int, int] = {}
+        self._attempts: OrderedDict[str, Attempt] = OrderedDict()
+        self.waiting: deque[Any] = deque()
+        """Receives that wait for a message: the longest waiting first."""
+        self.watch: _core.Watch | None = None
+        self._remember()
+        self.refresh()
+
+    # ── what the queue is ──────────────────────────────────────────────────────────────────
+
+    def refresh(self) -> None:
+        """The record's attributes were changed."""
+        self.attributes = attributes.whole(self.record.attributes, is_fifo=self.is_fifo)
+        numbers = attributes.NUMBERS.keys() & self.attributes.keys()
+        self.numbers = {name: int(self.attributes[name]) for name in numbers}
+        policy = self.attributes.get("RedrivePolicy")
+        most = int(json.loads(policy)["maxReceiveCount"]) if policy else 0
+        if self.group.options.max_receives != most:
+            self.group.configure(max_receives=most)
+        self.group.core.configure(expire_s=self.numbers["MessageRetentionPeriod"])
+
+    @property
+    def dead_letter_arn(self) -> str | None:
+        """Where messages go that were received too often."""
+        policy = self.attributes.get("RedrivePolicy")
+        return json.loads(policy)["deadLetterTargetArn"] if policy else None
+
+    def _remember(self) -> None:
+        """What a server before this one knew: recent messages are still in the log."""
+        now_ns = self.clock.wall_now_ns()
+        since_ns = now_ns - max(DEDUPLICATION_S, DELAY_MAX_S) * 1_000_000_000
+        for message in self.store.scan(start=moment(since_ns)) if len(self.store) else ():
+            sent_ns = message.timestamp_ns or 0
+            headers = message.headers
+            until_ns = sent_ns + DEDUPLICATION_S * 1_000_000_000
+            if DEDUPLICATION in headers and SOURCE not in headers and until_ns > now_ns:
+                key = self._scope(message.key), headers[DEDUPLICATION]
+                self._seen.setdefault(key, (until_ns, self._sent(message)))
+            if message.due_ns and message.due_ns > now_ns:
+                self._due_ns.append(message.due_ns)
+        heapify(self._due_ns)
+
+    # ── sending ────────────────────────────────────────────────────────────────────────────
+
+    def send(self, outgoing: Outgoing) -> Sent:
+        """Appends one message, unless its deduplication id was there in the last five minutes."""
+        now_ns = self.clock.wall_now_ns()
+        key = None
+        if self.is_fifo:
+            key = self._scope(outgoing.group), self.deduplication_of(outgoing)
+            if known := self._duplicate(key, now_ns):
+                return known
+        message_id = str(uuid.uuid4())
+        offset = self._put(outgoing, message_id, key[1] if key else None)
+        sent = Sent(message_id, self._sequence(offset) if self.is_fifo else None)
+        if key:
+            self._seen[key] = (now_ns + DEDUPLICATION_S * 1_000_000_000, sent)
+        return sent
+
+    def _put(self, outgoing: Outgoing, message_id: str, deduplication: str | None) -> int:
+        headers = {SENDER: outgoing.sender}
+        if outgoing.attributes:
+            headers[ATTRIBUTES] = _json(outgoing.attributes)
+        if outgoing.system:
+            headers[SYSTEM] = _json(outgoing.system)
+        if deduplication or outgoing.deduplication:
+            headers[DEDUPLICATION] = deduplication or outgoing.deduplication or ""
+        if outgoing.group and not self.is_fifo:
+            headers[GROUP] = outgoing.group
+        delay_s = self.numbers["DelaySeconds"] if outgoing.delay_s is None else outgoing.delay_s
+        if self.is_fifo:
+            delay_s = self.numbers["DelaySeconds"]
+        if delay_s:
+            heappush(self._due_ns, self.clock.wall_now_ns() + delay_s * 1_000_000_000)
+        return self.store.put(
+            outgoing.body, id=message_id, key=outgoing.group if self.is_fifo else None,
+            headers=headers, delay=delay_s or None,
+        )  # fmt: skip
+
+    def _scope(self, group: str | None) -> str:
+        """Where a deduplication id must be new: in the queue, or in the message group."""
+        return (group or "") if self.record.scope == "messageGroup" else ""
+
+    def deduplication_of(self, outgoing: Outgoing) -> str:
+        """The id it was sent with, or one made from its body."""
+        if outgoing.deduplication:
+            return outgoing.deduplication
+        self.check_deduplicates()
+        return hashlib.sha256(outgoing.body).hexdigest()
+
+    def check_deduplicates(self) -> None:
+        """A refusal unless the body of a message may stand for its deduplication id."""
+        if self.attributes.get("ContentBasedDeduplication") != "true":
+            raise errors.invalid(
+                "The queue should either have ContentBasedDeduplication enabled or "
+                "MessageDeduplicationId provided explicitly"
+            )
+
+    def _duplicate(self, key: tuple[str, str], now_ns: int) -> Sent | None:
+        while self._seen and (oldest := next(iter(self._seen.values())))[0] <= now_ns:
+            del oldest
+            self._seen.popitem(last=False)
+        known = self._seen.get(key)
+        return known[1] if known and known[0] > now_ns else None
+
+    @staticmethod
+    def _sequence(offset: int) -> str:
+        return str(SEQUENCE_BASE + offset)
+
+    def _sent(self, message: _core.Message) -> Sent:
+        return Sent(self.id_of(message), self._sequence(message.offset or 0))
+
+    def id_of(self, message: _core.Message) -> str:
+        """The MessageId: of what others put here without one, made from where it is."""
+        return message.id or str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.arn}/{message.offset}"))
+
+    # ── receiving ──────────────────────────────────────────────────────────────────────────
+
+    def receive(self, count: int, visibility_s: int | None) -> list[_core.Message]:
+        """Up to `count` messages, leased."""
+        if visibility_s is None:
+            visibility_s = self.numbers["VisibilityTimeout"]
+        if self.group.core.is_gone:
+            return []
+        found = self.group.get_many(count, 0, visibility=visibility_s)
+        if visibility_s == 0:
+            for message in found:
+                message.settle(False)
+        return found
+
+    def is_over_limit(self) -> bool:
+        """Whether as many messages are out as may be."""
+        return not self.is_fifo and self.leased_count() >= attributes.IN_FLIGHT_MAX
+
+    def leased_count(self) -> int:
+        """Messages that are out."""
+        return self.group.core.counts()["leased"]
+
+    def receives_of(self, message: _core.Message) -> int:
+        """How often it was received, here and in the queue that it died in."""
+        return message.receives + int(message.headers.get(RECEIVES, 0))
+
+    def first_received_ms(self, message: _core.Message) -> int:
+        """When it was received for the first time, as far as this process knows."""
+        now_ms = self.clock.wall_now_ns() // 1_000_000
+        return self._first_received_ms.setdefault(message.offset or 0, now_ms)
+
+    def attempt(self, attempt_id: str, visibility_s: int | None) -> list[_core.Message] | None:
+        """What the same attempt got before, if none of it was deleted or changed meanwhile."""
+        now_ns = self.clock.boot_now_ns()
+        while self._attempts and next(iter(self._attempts.values())).until_ns <= now_ns:
+            self._attempts.popitem(last=False)
+        known = self._attempts.get(attempt_id)
+        if known is None:
+            return None
+        seconds = self.numbers["VisibilityTimeout"] if visibility_s is None else visibility_s
+        stands = [self.group.standing(offset) for offset in known.offsets]
+        if [one[1] if one else "" for one in stands] != known.receipts:
+            del self._attempts[attempt_id]
+            return None
+        for receipt in known.receipts:
+            self.group.extend(receipt, seconds)
+        return known.answers
+
+    def note_attempt(self, attempt_id: str, found: list[_core.Message]) -> None:
+        """Remembers what an attempt got. Nothing is no answer to repeat."""
+        if found:
+            until_ns = self.clock.boot_now_ns() + ATTEMPT_S * 1_000_000_000
+            offsets = [message.offset or 0 for message in found]
+            receipts = [message.receipt or "" for message in found]
+            self._attempts[attempt_id] = Attempt(until_ns, offsets, receipts, found)
+
+    def forget_attempts(self, offset: int) -> None:
+        """A message was deleted or changed: attempts that got it are not repeated."""
+        gone = [name for name, one in self._attempts.items() if offset in one.offsets]
+        for name in gone:
+            del self._attempts[name]
+
+    # ── receipt handles ────────────────────────────────────────────────────────────────────
+
+    def handle(self, message: _core.Message) -> str:
+        """The receipt handle of a message that is out. A new one each time: it has the lease."""
+        entry, token, offset = (message.receipt or "0-0-0").split("-")
+        raw = RECEIPT.pack(int(entry, 16), int(token, 16), int(offset, 16))
+        proof = hmac.digest(self._secret, raw, "sha256")[:PROOF_BYTES]
+        return base64.b64encode(raw + proof).decode()
+
+    def lease_of(self, handle: str) -> tuple[str, int]:
+        """The engine's receipt and the offset in a handle, or a refusal."""
+        try:
+            both = base64.b64decode(handle, validate=True)
+        except (binascii.Error, ValueError):
+            raise errors.no_receipt(handle) from None
+        raw, proof = both[: RECEIPT.size], both[RECEIPT.size :]
+        expected = hmac.digest(self._secret, raw, "sha256")[:PROOF_BYTES]
+        if len(raw) != RECEIPT.size or not hmac.compare_digest(proof, expected):
+            raise errors.no_receipt(handle)
+        entry, token, offset = RECEIPT.unpack(raw)
+        return f"{entry:x}-{token:x}-{offset:x}", offset
+
+    def delete(self, handle: str) -> None:
+        """The message is done; so it is the second time, and by an old handle if not FIFO."""
+        receipt, offset = self.lease_of(handle)
+        self.forget_attempts(offset)
+        if self.is_fifo and (stands := self.group.standing(offset)) and stands[1] != receipt:
+            raise errors.ended_receipt(handle)
+        try:
+            self.group.ack(receipt)
+        except ReceiptError:
+            self.group.ack_at(offset)
+        self._first_received_ms.pop(offset, None)
+
+    def change_visibility(self, handle: str, seconds: int) -> None:
+        """The message comes back after `seconds`, counted from now."""
+        receipt, offset = self.lease_of(handle)
+        stands = self.group.standing(offset)
+        if stands is None:
+            raise errors.gone_message(handle)
+        state, current = stands
+        if self.is_fifo and current != receipt:
+            raise errors.ended_receipt(handle)
+        if state != "leased":
+            raise errors.Refusal("MessageNotInflight", "The message referred to isn't in flight.")
+        self.forget_attempts(offset)
+        if seconds == 0:
+            self.group.nack(current)
+        else:
+            self.group.extend(current, seconds)
+
+    # ── dead letters ───────────────────────────────────────────────────────────────────────
+
+    def _bury(self, message: _core.Message, reason: str | None = None) -> None:
+        """Received too often: it goes to the dead letters, and counts on there.
+
+        On the disk there before it is acked here: a crash in between leaves it in both.
+        """
+        if self.dead_letters is None or message.offset is None:
+            return  # The policy names a queue that is gone: it stays, and comes again.
+        headers = message.headers | {
+            RECEIVES: str(self.receives_of(message)),
+            SOURCE: self.arn,
+            SENT: str(self.sent_ms(message)),
+        }
+        if self.is_fifo:
+            headers.setdefault(SEQUENCE, self.sequence_of(message))
+        self.dead_letters.adopt(message, headers, id=self.id_of(message))
+        self.dead_letters.store.sync()
+        message.settle(True)
+        self._first_received_ms.pop(message.offset, None)
+
+    def adopt(self, message: _core.Message, headers: dict[str, str], *, id: str) -> None:
+        """Takes a message over that was in another queue."""
+        copy = _core.Message(message.body, id=id, key=message.key, headers=headers)
+        self.store.put_many([copy])
+
+    def sequence_of(self, message: _core.Message) -> str:
+        """The sequence number of a message in a FIFO queue."""
+        return message.headers.get(SEQUENCE) or self._sequence(message.offset or 0)
+
+    def sent_ms(self, message: _core.Message) -> int:
+        """When it was sent."""
+        known = message.headers.get(SENT)
+        return int(known) if known else (message.timestamp_ns or 0) // 1_000_000
+
+    # ── all of it ──────────────────────────────────────────────────────────────────────────
+
+    def counts(self) -> dict[str, int]:
+        """The three counts of messages that every queue tells."""
+        now_ns = self.clock.wall_now_ns()
+        while self._due_ns and self._due_ns[0] <= now_ns:
+            heappop(self._due_ns)
+        counts, unread = self.group.core.counts(), self.group.lag
+        waiting = unread + counts["delayed"] + counts["ready"] + counts["blocked"]
+        delayed = min(len(self._due_ns), waiting)
+        found = waiting - delayed, counts["leased"], delayed
+        return dict(zip(attributes.COUNTS, found, strict=True))
+
+    def purge(self) -> None:
+        """Everything that is there now is done."""
+        self.group.seek("latest")
+        self._due_ns.clear()
+        self._first_received_ms.clear()
+        self._attempts.clear()
+
+    def trim(self) -> None:
+        """Frees what everyone is done with; what deduplication still needs stays."""
+        before = self.group.cursor
+        if self.is_fifo:
+            since_ns = self.clock.wall_now_ns() - DEDUPLICATION_S * 1_000_000_000
+            recent = next(iter(self.store.scan(start=moment(since_ns))), None)
+            if recent is not None and recent.offset is not None:
+                before = min(before, recent.offset)
+        self.store.trim(before)
+
+    def __iter__(self) -> Iterator[_core.Message]:
+        """Every message in the log, also those that are done."""
+        return iter(self.store.scan())
+
+    def close(self) -> None:
+        """Lets go."""
+        if self.watch is not None:
+            self.watch.close()
+            self.watch = None
+        self.store.close()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

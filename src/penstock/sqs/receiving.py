@@ -1,0 +1,196 @@
+"""ReceiveMessage, and what is done about a message that was received."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from penstock import _core
+from penstock.sqs import digests, errors
+from penstock.sqs.batches import batch, entries_of
+from penstock.sqs.calls import Call, as_integer, as_text
+from penstock.sqs.queues import ATTRIBUTES, DEDUPLICATION, GROUP, SENDER, SOURCE, SYSTEM, SqsQueue
+
+WAIT_MAX_S = 20
+VISIBILITY_MAX_S = 43_200
+SYSTEM_NAMES = {
+    "All", "SenderId", "SentTimestamp", "ApproximateReceiveCount",
+    "ApproximateFirstReceiveTimestamp", "SequenceNumber", "MessageDeduplicationId",
+    "MessageGroupId", "AWSTraceHeader", "DeadLetterQueueSourceArn",
+}  # fmt: skip
+
+
+async def receive_message(call: Call) -> dict[str, Any]:
+    """Up to ten messages; waits for the first one if asked to."""
+    queue = call.queue()
+    count = call.integer_in("MaxNumberOfMessages", 1, 10, "Must be between 1 and 10, if provided.")
+    wait_s = call.integer_in(
+        "WaitTimeSeconds", 0, WAIT_MAX_S, f"Must be >= 0 and <= {WAIT_MAX_S}, if provided."
+    )
+    visibility_s = _visibility(call.parameters)
+    attempt_id = call.text("ReceiveRequestAttemptId")
+    system = _system_names(call)
+    if attempt_id is not None and not queue.is_fifo:
+        text = "The request include parameter that is not valid for this queue type."
+        raise errors.value("ReceiveRequestAttemptId", attempt_id, text)
+    if queue.is_over_limit():
+        raise errors.Refusal("OverLimit", "Too many messages are in flight.")
+    if wait_s is None:
+        wait_s = queue.numbers["ReceiveMessageWaitTimeSeconds"]
+    found = queue.attempt(attempt_id, visibility_s) if attempt_id else None
+    if found is None:
+        found = await _received(call, queue, count or 1, visibility_s, wait_s)
+        if attempt_id:
+            queue.note_attempt(attempt_id, found)
+    if not found:
+        return {}
+    if max(message.offset or 0 for message in found) >= queue.store.offsets().durable:
+        # Nobody sees what a power cut could still take back.
+        await call.committed(queue)
+    names = call.strings("MessageAttributeNames")
+    return {"Messages": [_shown(queue, message, system, names) for message in found]}
+
+
+async def _received(
+    call: Call, queue: SqsQueue, count: int, visibility_s: int | None, wait_s: int
+) -> list[_core.Message]:
+    if not queue.waiting:
+        found = queue.receive(count, visibility_s)
+        if found or wait_s == 0:
+            return found
+    waiter = call.endpoint.waiters.wait(queue, count, visibility_s, wait_s)
+    hung_up = asyncio.ensure_future(call.gone())
+    try:
+        either: set[asyncio.Future[Any]] = {waiter.future, hung_up}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return waiter.future.result() if waiter.future.done() else []
+    finally:
+        hung_up.cancel()
+        call.endpoint.waiters.leave(waiter)
+
+
+def _visibility(given: dict[str, Any]) -> int | None:
+    found = as_integer("VisibilityTimeout", given.get("VisibilityTimeout"))
+    if found is not None and not 0 <= found <= VISIBILITY_MAX_S:
+        reason = f"VisibilityTimeout must be an integer between 0 and {VISIBILITY_MAX_S}."
+        raise errors.value("VisibilityTimeout", found, reason)
+    return found
+
+
+def _system_names(call: Call) -> set[str]:
+    names = set(call.strings("AttributeNames", "MessageSystemAttributeNames"))
+    for name in names - SYSTEM_NAMES:
+        raise errors.attribute_name(name)
+    return names
+
+
+def _shown(
+    queue: SqsQueue, message: _core.Message, system: set[str], names: list[str]
+) -> dict[str, Any]:
+    """A message as its receiver sees it."""
+    headers = message.headers
+    shown: dict[str, Any] = {
+        "MessageId": queue.id_of(message),
+        "ReceiptHandle": queue.handle(message),
+        "MD5OfBody": digests.body_digest(message.body),
+        "Body": message.body.decode("utf-8", "backslashreplace"),
+    }
+    if system:
+        about = _about(queue, message, headers)
+        is_all = "All" in system
+        shown["Attributes"] = {
+            name: value for name, value in about.items() if is_all or name in system
+        }
+    else:
+        queue.first_received_ms(message)
+    if names and ATTRIBUTES in headers:
+        chosen = digests.chosen(json.loads(headers[ATTRIBUTES]), names)
+        if chosen:
+            shown["MessageAttributes"] = chosen
+            shown["MD5OfMessageAttributes"] = digests.digest(chosen)
+    return shown
+
+
+def _about(queue: SqsQueue, message: _core.Message, headers: dict[str, str]) -> dict[str, str]:
+    about = {
+        "SenderId": headers.get(SENDER, "AIDAPENSTOCK"),
+        "SentTimestamp": str(queue.sent_ms(message)),
+        "ApproximateReceiveCount": str(queue.receives_of(message)),
+        "ApproximateFirstReceiveTimestamp": str(queue.first_received_ms(message)),
+    }
+    if queue.is_fifo:
+        about["SequenceNumber"] = queue.sequence_of(message)
+        about["MessageGroupId"] = message.key or ""
+    if GROUP in headers:
+        about["MessageGroupId"] = headers[GROUP]
+    if DEDUPLICATION in headers:
+        about["MessageDeduplicationId"] = headers[DEDUPLICATION]
+    if SYSTEM in headers:
+        trace = json.loads(headers[SYSTEM]).get(digests.TRACE)
+        about["AWSTraceHeader"] = trace["StringValue"]
+    if SOURCE in headers:
+        about["DeadLetterQueueSourceArn"] = headers[SOURCE]
+    return about
+
+
+async def delete_message(call: Call) -> dict[str, Any]:
+    """The message is done."""
+    queue = call.queue()
+    queue.delete(_handle(call.parameters))
+    await call.committed(queue)
+    return {}
+
+
+async def delete_message_batch(call: Call) -> dict[str, Any]:
+    """Up to ten are done."""
+    queue = call.queue()
+    entries = entries_of(call, "DeleteMessageBatchRequestEntry")
+
+    def one(entry: dict[str, Any]) -> dict[str, Any]:
+        queue.delete(_handle(entry))
+        return {}
+
+    answer = batch(entries, one)
+    await call.committed(queue)
+    return answer
+
+
+async def change_message_visibility(call: Call) -> dict[str, Any]:
+    """A message comes back later, or sooner."""
+    queue = call.queue()
+    _change(queue, call.parameters)
+    call.endpoint.waiters.look(queue)
+    return {}
+
+
+async def change_message_visibility_batch(call: Call) -> dict[str, Any]:
+    """Up to ten do."""
+    queue = call.queue()
+    entries = entries_of(call, "ChangeMessageVisibilityBatchRequestEntry")
+
+    def one(entry: dict[str, Any]) -> dict[str, Any]:
+        _change(queue, entry)
+        return {}
+
+    answer = batch(entries, one)
+    call.endpoint.waiters.look(queue)
+    return answer
+
+
+def _change(queue: SqsQueue, given: dict[str, Any]) -> None:
+    handle = _handle(given)
+    seconds = as_integer("VisibilityTimeout", given.get("VisibilityTimeout"))
+    if seconds is None:
+        raise errors.missing("VisibilityTimeout")
+    if not 0 <= seconds <= VISIBILITY_MAX_S:
+        reason = "VisibilityTimeout must be an integer between 0 and 43200."
+        raise errors.value("VisibilityTimeout", seconds, reason)
+    queue.change_visibility(handle, seconds)
+
+
+def _handle(given: dict[str, Any]) -> str:
+    found = as_text("ReceiptHandle", given.get("ReceiptHandle"))
+    if not found:
+        raise errors.missing("ReceiptHandle")
+    return found

@@ -1,0 +1,318 @@
+"""The server: an event loop in a thread of its own, with granian's HTTP in front of it.
+
+with penstock.sqs.server() as endpoint:
+    boto3.client("sqs", **endpoint.client_options)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock import _core
+from penstock import clock as clocks
+from penstock.disk import files
+from penstock.errors import OptionError, PenstockError
+from penstock.records import dataclass
+from penstock.sqs.auth import LOCAL, Credentials, Verifier
+from penstock.sqs.catalog import ACCOUNT, COOL_DOWN_S, REGION, Catalog, Place
+
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+CONNECTIONS_MAX = 4096
+HEADER_TIMEOUT_MS = 10_000
+HEADER_BYTES_MAX = 64 << 10
+HOME_ACCOUNT, HOME_REGION = "123456789012", "us-east-1"
+DEFAULT_PORT = 9324
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerOptions:
+    """How an endpoint is served."""
+
+    root: Path
+    """The folder of the queues."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on; without signatures a loopback one."""
+
+    port: int = DEFAULT_PORT
+    """The port; 0: any that is free."""
+
+    auth: bool = True
+    """Requests must be signed."""
+
+    credentials: Credentials | None = None
+    """Who may sign; none: a key pair that is kept in the root, made when there is none."""
+
+    account: str = HOME_ACCOUNT
+    """The account whose queues stand in the root itself."""
+
+    region: str = HOME_REGION
+    """Their region."""
+
+    relaxed: bool = False
+    """No waiting after a purge or a delete."""
+
+    allow_hosts: tuple[str, ...] = ()
+    """Names in the Host header that are served without signatures, besides the loopback ones."""
+
+    format: str | None = None
+    """The format of new queues; none: `penstock`."""
+
+    log_requests: bool = False
+    """Every request is logged, under `penstock.sqs.access`."""
+
+    def __post_init__(self) -> None:
+        """Refuses what can't be."""
+        if not ACCOUNT.fullmatch(self.account):
+            raise OptionError("account", self.account, "twelve digits")
+        if not REGION.fullmatch(self.region):
+            raise OptionError("region", self.region, "a region's name, such as us-east-1")
+        if not self.auth and self.host not in LOOPBACK:
+            raise OptionError("host", self.host, "a loopback address where nobody signs (no auth)")
+        if not 0 <= self.port <= 65535:
+            raise OptionError("port", self.port, "0 to 65535")
+
+
+class Server:
+    """A running endpoint."""
+
+    def __init__(
+        self, options: ServerOptions, clock: clocks.ManualClock | _core.Clock | None = None
+    ) -> None:
+        """Nothing runs yet."""
+        self.options = options
+        self._clock = clocks.native(clock)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._is_up = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._lock: Any = None
+        self.port = options.port
+        self.credentials = options.credentials
+
+    # ── what clients need ──────────────────────────────────────────────────────────────────
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def client_options(self) -> dict[str, str]:
+        """What `boto3.client("sqs", **…)` takes."""
+        pair = self.credentials or Credentials("test", "test")
+        return {
+            "endpoint_url": self.url,
+            "region_name": self.options.region,
+            "aws_access_key_id": pair.access_key,
+            "aws_secret_access_key": pair.secret_key,
+        }
+
+    # ── life ───────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        """Returns when it answers; raises what kept it from doing so."""
+        self._thread = threading.Thread(target=self._run, name="penstock-sqs", daemon=True)
+        self._thread.start()
+        self._is_up.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+
+    def ask_to_stop(self) -> None:
+        """Ends soon; `wait` tells when. A signal handler may ask."""
+        if self._loop is not None and self._stopping is not None:
+            with contextlib.suppress(RuntimeError):  # It ended by itself.
+                self._loop.call_soon_threadsafe(self._stopping.set)
+
+    def stop(self) -> None:
+        """Ends: requests that are under way are answered, everything is synced."""
+        self.ask_to_stop()
+        if self._thread is not None:
+            self._thread.join()
+
+    def wait(self) -> None:
+        """Until it ends."""
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(1.0)  # In pieces: a signal ends none of them, but is heard between.
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._is_up.set()
+
+    async def _serve(self) -> None:
+        _need_extra(self.options)
+        from penstock.sqs.endpoint import Access, Endpoint
+
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        options = self.options
+        root = Path(options.root)
+        files.make_folder(root)
+        files.make_folder(root / ".sqs")
+        self._lock = _core.FolderLock.take(root / ".sqs")
+        if self._lock is None:
+            raise PenstockError(f"{root}: another server has it; stop that one first")
+        try:
+            home = Place(options.account, options.region)
+            catalog = Catalog(
+                root, home, self._clock, format=options.format,
+                cool_down_s=0 if options.relaxed else COOL_DOWN_S,
+            )  # fmt: skip
+            verifier = self._verifier(root)
+            hosts = frozenset({*LOCAL, options.host, *options.allow_hosts})
+            endpoint = Endpoint(catalog, Access(verifier, hosts), log_requests=options.log_requests)
+            try:
+                await self._listen(endpoint)
+            finally:
+                await endpoint.close()
+        finally:
+            self._lock.close()
+
+    def _verifier(self, root: Path) -> Verifier | None:
+        if not self.options.auth:
+            return None
+        if self.credentials is None:
+            self.credentials = _kept_credentials(root / ".sqs" / "credentials.json")
+        return Verifier({self.credentials.access_key: self.credentials.secret_key})
+
+    async def _listen(self, endpoint: Any) -> None:
+        from granian.constants import HTTPModes, Interfaces
+        from granian.http import HTTP1Settings
+
+        server = _granian()(
+            endpoint, address=self.options.host, port=self.options.port,
+            interface=Interfaces.RSGI, http=HTTPModes.http1, websockets=False,
+            backlog=1024, backpressure=CONNECTIONS_MAX, log_enabled=False,
+            http1_settings=HTTP1Settings(
+                header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=HEADER_BYTES_MAX
+            ),
+        )  # fmt: skip
+        serving = asyncio.ensure_future(server.serve())
+        stopping = asyncio.ensure_future(self._stopping.wait())  # type: ignore[union-attr]
+        await asyncio.sleep(0)
+        while not server.is_listening and not serving.done():
+            await asyncio.sleep(0.001)
+        if not serving.done():
+            self.port = server.listening_port
+            self._is_up.set()
+            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            server.stop()
+        await serving
+        stopping.cancel()
+
+
+def _need_extra(options: ServerOptions) -> None:
+    """An error that names the extra, before anything is made."""
+    from importlib.util import find_spec
+
+    needed = ["granian", *(["botocore"] if options.auth else [])]
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise PenstockError(f"{' and '.join(missing)} not installed: pip install 'penstock[sqs]'")
+
+
+def _granian() -> Any:
+    """The embedded server of granian, on one socket that nobody else may listen on.
+
+    By default it lets every process of the same user listen on the same port, and a second server
+    would take half of the requests of the first.
+    """
+    from granian.net import SocketSpec
+    from granian.server.embed import Server as Embedded
+
+    class OneSocket(Embedded):  # type: ignore[misc]  # granian's classes have no types
+        listening_port = 0
+
+        def _init_shared_socket(self) -> None:
+            _refuse_taken(self.bind_addr, self.bind_port)
+            self._shd = SocketSpec(self.bind_addr, self.bind_port, self.backlog).build()
+            self._sfd = self._shd.get_fd()
+            with socket.socket(fileno=os.dup(self._sfd)) as copy:
+                # From here on clients may connect: they wait for the worker, which starts now.
+                copy.listen(self.backlog)
+                self.listening_port = copy.getsockname()[1]
+
+        @property
+        def is_listening(self) -> bool:
+            return bool(self.wrks)
+
+    return OneSocket
+
+
+def _refuse_taken(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+
+
+def _kept_credentials(path: Path) -> Credentials:
+    found = files.read_json(path)
+    if found is None:
+        made = Credentials.generated()
+        files.write_json(path, {"access_key": made.access_key, "secret_key": made.secret_key})
+        return made
+    try:
+        return Credentials(str(found["access_key"]), str(found["secret_key"]))
+    except KeyError as error:
+        raise PenstockError(f"{path}: lacks {error}; delete the file for a new key pair") from None
+
+
+@contextlib.contextmanager
+def server(
+    root: str | os.PathLike[str] | None = None, *,
+    clock: clocks.ManualClock | _core.Clock | None = None, **options: Any,
+) -> Iterator[Server]:  # fmt: skip
+    """An endpoint for a test, or inside a program: any free port, no waiting after a delete.
+
+    Without `root` its queues are in a temporary folder and go with it. The options are those of
+    `ServerOptions`.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="penstock-sqs-")) if root is None else Path(root)
+    usual: dict[str, Any] = {"root": folder, "port": 0, "auth": False, "relaxed": True}
+    running = Server(ServerOptions(**usual | options), clock)
+    try:
+        running.start()
+        try:
+            yield running
+        finally:
+            running.stop()
+    finally:
+        if root is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class JsonLines(logging.Formatter):
+    """Log records as JSON, one a line."""
+
+    FIELDS = ("client", "action", "status", "request_id", "seconds")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        shown = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        shown |= {name: getattr(record, name) for name in self.FIELDS if hasattr(record, name)}
+        if record.exc_info:
+            shown["error"] = self.formatException(record.exc_info)
+        return json.dumps(shown)

@@ -1,0 +1,310 @@
+"""The server itself: starting, stopping, who it listens to, what it says."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+import penstock.sqs
+from penstock import Queue
+from penstock.errors import OptionError, PenstockError
+from penstock.sqs.auth import Credentials
+from tests.sqs.speaking import Json, Query, Refused
+
+PAIR = Credentials("AKIAEXAMPLE", "secret")
+
+
+def test_a_program_gets_an_endpoint_without_choosing_a_port() -> None:
+    with penstock.sqs.server() as endpoint:
+        sqs = boto3.client("sqs", **endpoint.client_options)
+        url = sqs.create_queue(QueueName="orders", tags={"team": "a"})["QueueUrl"]
+        sqs.send_message(QueueUrl=url, MessageBody="hello")
+        found = sqs.receive_message(QueueUrl=url)["Messages"]
+        assert [message["Body"] for message in found] == ["hello"]
+        with pytest.raises(sqs.exceptions.QueueDoesNotExist) as refused:
+            sqs.get_queue_url(QueueName="none")
+        code = refused.value.response["Error"]["Code"]
+        assert code == "AWS.SimpleQueueService.NonExistentQueue"
+        sqs.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", endpoint.port))
+
+
+def test_queues_and_messages_are_there_after_a_restart(root: Path) -> None:
+    with penstock.sqs.server(root) as endpoint, Json(endpoint.port) as client:
+        attributes = {"FifoQueue": "true", "VisibilityTimeout": "3600"}
+        url = client("CreateQueue", QueueName="a.fifo", Attributes=attributes)["QueueUrl"]
+        client("TagQueue", QueueUrl=url, Tags={"k": "v"})
+        given = {"QueueUrl": url, "MessageGroupId": "g"}
+        for name in ("1", "2", "3"):
+            sent = client("SendMessage", MessageBody=name, MessageDeduplicationId=name, **given)
+        (held,) = client("ReceiveMessage", QueueUrl=url)["Messages"]
+    with penstock.sqs.server(root) as endpoint, Json(endpoint.port) as client:
+        url = client("GetQueueUrl", QueueName="a.fifo")["QueueUrl"]
+        assert client("ListQueueTags", QueueUrl=url) == {"Tags": {"k": "v"}}
+        given["QueueUrl"] = url
+        again = client("SendMessage", MessageBody="3", MessageDeduplicationId="3", **given)
+        assert again == sent  # The window of deduplication is kept.
+        assert client("ReceiveMessage", QueueUrl=url) == {}  # So is the lease.
+        client("DeleteMessage", QueueUrl=url, ReceiptHandle=held["ReceiptHandle"])
+        found = client("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+        assert [message["Body"] for message in found] == ["2", "3"]
+
+
+def test_programs_of_this_host_use_the_same_queue(root: Path) -> None:
+    with Queue(root / "orders", durability="always") as queue:
+        queue.put(b"from a program", id="o-1")
+        with penstock.sqs.server(root) as endpoint, Json(endpoint.port) as client:
+            (url,) = client("ListQueues")["QueueUrls"]
+            (found,) = client("ReceiveMessage", QueueUrl=url)["Messages"]
+            assert (found["Body"], found["MessageId"]) == ("from a program", "o-1")
+            client("SendMessage", QueueUrl=url, MessageBody="from a client")
+            assert queue.get(timeout=0).body == b"from a client"
+
+
+def test_regions_and_accounts_have_queues_of_their_own(root: Path) -> None:
+    with penstock.sqs.server(root) as endpoint:
+        port = endpoint.port
+        with (
+            Json(port) as home, Json(port, region="eu-west-1") as far,
+            Query(port, key="111111111111") as other,
+        ):  # fmt: skip
+            urls = [one("CreateQueue", QueueName="q")["QueueUrl"] for one in (home, far, other)]
+            home("SendMessage", QueueUrl=urls[0], MessageBody="x")
+            assert far("ReceiveMessage", QueueUrl=urls[1]) == {}
+            assert urls[2].endswith("/111111111111/q")
+            assert other("ListQueues") == {"QueueUrls": [urls[2]]}
+    assert sorted(path.name for path in root.iterdir()) == [".sqs", "q"]
+
+
+def test_queues_are_listed_in_pages() -> None:
+    with penstock.sqs.server() as endpoint, Json(endpoint.port) as client:
+        for name in ("a1", "a2", "a3", "b"):
+            client("CreateQueue", QueueName=name)
+        first = client("ListQueues", QueueNamePrefix="a", MaxResults=2)
+        rest = client("ListQueues", QueueNamePrefix="a", MaxResults=2, NextToken=first["NextToken"])
+        names = [url[-2:] for url in first["QueueUrls"] + rest["QueueUrls"]]
+        assert (names, "NextToken" in rest) == (["a1", "a2", "a3"], False)
+
+
+def test_a_deleted_name_is_blocked_for_a_minute(root: Path) -> None:
+    clock = penstock.ManualClock()
+    running = penstock.sqs.server(root, relaxed=False, clock=clock)
+    with running as endpoint, Json(endpoint.port) as client:
+        url = client("CreateQueue", QueueName="q")["QueueUrl"]
+        client("SendMessage", QueueUrl=url, MessageBody="x")
+        client("DeleteQueue", QueueUrl=url)
+        with pytest.raises(Refused) as refused:
+            client("CreateQueue", QueueName="q")
+        assert refused.value.code == "AWS.SimpleQueueService.QueueDeletedRecently"
+        clock.advance(61)
+        client("CreateQueue", QueueName="q")
+        assert client("ReceiveMessage", QueueUrl=url) == {}
+
+
+def test_a_second_server_on_the_same_folder_is_refused(root: Path) -> None:
+    with penstock.sqs.server(root), pytest.raises(PenstockError, match="another server has it"):
+        penstock.sqs.server(root).__enter__()
+
+
+def test_a_port_that_is_taken_is_an_error(root: Path, tmp_path: Path) -> None:
+    with penstock.sqs.server(root) as endpoint, pytest.raises(OSError, match="in use"):
+        penstock.sqs.server(tmp_path / "other", port=endpoint.port).__enter__()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"host": "0.0.0.0"}, {"account": "12"}, {"region": "../x"}, {"port": 70000},
+    ],
+)  # fmt: skip
+def test_options_that_can_not_be_are_refused(root: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        penstock.sqs.server(root, **options).__enter__()
+
+
+def test_health_is_told_without_a_signature(root: Path) -> None:
+    with penstock.sqs.server(root, auth=True) as endpoint:
+        connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=60)
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())) == (200, {"status": "ok"})
+        connection.close()
+
+
+def test_every_request_is_logged_if_asked_for(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "penstock.sqs.access")
+    with penstock.sqs.server(root, log_requests=True) as endpoint, Json(endpoint.port) as client:
+        client("ListQueues")
+    (record,) = (one for one in caplog.records if one.name == "penstock.sqs.access")
+    assert (vars(record)["action"], vars(record)["status"]) == ("ListQueues", 200)
+
+
+# ── signatures ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_clients_that_sign_are_served_and_others_are_not(root: Path) -> None:
+    with penstock.sqs.server(root, auth=True) as endpoint:
+        sqs = boto3.client("sqs", **endpoint.client_options)
+        url = sqs.create_queue(QueueName="q")["QueueUrl"]
+        sqs.send_message(QueueUrl=url, MessageBody="grüße" * 100)
+        sqs.close()
+        wrong = endpoint.client_options | {"aws_secret_access_key": "other"}
+        unknown = endpoint.client_options | {"aws_access_key_id": "AKIAOTHER"}
+        for options, code in ((wrong, "SignatureDoesNotMatch"), (unknown, "InvalidClientTokenId")):
+            sqs = boto3.client("sqs", **options)
+            with pytest.raises(sqs.exceptions.ClientError) as refused:
+                sqs.list_queues()
+            assert refused.value.response["Error"]["Code"] == code
+            assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+            sqs.close()
+        with Json(endpoint.port) as client:
+            client.authorization = ""
+            with pytest.raises(Refused) as found:
+                client("ListQueues")
+        assert found.value.code == "MissingAuthenticationToken"
+
+
+def test_a_key_pair_is_made_once_and_kept_for_its_owner(root: Path) -> None:
+    with penstock.sqs.server(root, auth=True) as endpoint:
+        first = endpoint.credentials
+    with penstock.sqs.server(root, auth=True) as endpoint:
+        assert endpoint.credentials == first
+    path = root / ".sqs" / "credentials.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert first is not None
+    assert first.secret_key not in repr(first)
+
+
+def signed(body: bytes, *, at: str = "20231114T221320Z", url: str = "http://h/") -> dict[str, str]:
+    from botocore.auth import SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials as Pair
+
+    request: Any = AWSRequest("POST", url, data=body, headers={"Host": "h", "X-Amz-Date": at})
+    request.context["timestamp"] = at
+    signer: Any = SigV4Auth(Pair(PAIR.access_key, PAIR.secret_key), "sqs", "us-east-1")
+    canonical = signer.canonical_request(request)
+    signature = signer.signature(signer.string_to_sign(request, canonical), request)
+    signer._inject_signature_to_request(request, signature)
+    return {name.lower(): value for name, value in request.headers.items()}
+
+
+def verify(headers: dict[str, str], body: bytes, late_s: float = 0.0) -> str:
+    from datetime import UTC, datetime
+
+    from penstock.sqs.auth import Signed, Verifier
+    from penstock.sqs.errors import Refusal
+
+    now = datetime.fromtimestamp(1_700_000_000 + late_s, UTC)
+    verifier = Verifier({PAIR.access_key: PAIR.secret_key})
+    try:
+        return verifier.verify(Signed("POST", "http://h/", headers, body), now).access_key
+    except Refusal as refusal:
+        return f"{refusal.code}: {refusal.message}"
+
+
+def test_a_signature_covers_the_body_and_the_time() -> None:
+    headers = signed(b"body")
+    assert verify(headers, b"body") == PAIR.access_key
+    assert verify(headers, b"bodY").startswith("SignatureDoesNotMatch")
+    assert verify(headers, b"body", 899) == PAIR.access_key
+    assert "Signature expired" in verify(headers, b"body", 901)
+    assert "not yet current" in verify(headers, b"body", -901)
+    later = headers | {"x-amz-date": "20231114T221321Z"}
+    assert verify(later, b"body").startswith("SignatureDoesNotMatch")
+    claimed = headers | {"x-amz-content-sha256": "UNSIGNED-PAYLOAD"}
+    assert verify(claimed, b"other").startswith("SignatureDoesNotMatch")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("authorization", "AWS4-HMAC-SHA256 nonsense"),
+        ("authorization", "Basic eDp5"),
+        ("x-amz-date", "yesterday"),
+        ("host", "evil"),
+    ],
+)
+def test_a_signature_that_is_none_is_refused(name: str, value: str) -> None:
+    assert ": " in verify(signed(b"") | {name: value}, b"")
+
+
+def test_a_signature_must_cover_the_host() -> None:
+    headers = signed(b"")
+    headers["authorization"] = headers["authorization"].replace("host;", "")
+    assert "'Host'" in verify(headers, b"")
+
+
+# ── the command ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def served(root: Path) -> Any:
+    """`python -m penstock.sqs` as a process; answers it and the lines that it printed."""
+    running: list[subprocess.Popen[str]] = []
+
+    def serve(*options: str) -> tuple[subprocess.Popen[str], dict[str, str]]:
+        line = [sys.executable, "-m", "penstock.sqs", str(root), "--port", "0", *options]
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+        running.append(process)
+        assert process.stdout is not None
+        shown: dict[str, str] = {}
+        for text in process.stdout:
+            if text.strip().startswith("export "):
+                name, _, value = text.strip().removeprefix("export ").partition("=")
+                shown[name] = value
+            if "AWS_SECRET_ACCESS_KEY" in shown:
+                return process, shown
+        raise AssertionError("it ended")
+
+    yield serve
+    for process in running:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def test_what_the_command_prints_is_all_that_a_client_needs(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, shown = served()
+    for name, value in shown.items():
+        monkeypatch.setenv(name, value)
+    sqs = boto3.session.Session().client("sqs")
+    url = sqs.create_queue(QueueName="q")["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody="x")
+    sqs.close()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+
+
+def test_what_was_acknowledged_survives_kill_9(served: Any, root: Path) -> None:
+    expected: list[str] = []
+    for cycle in range(3):
+        process, shown = served("--no-auth")
+        with Json(int(shown["AWS_ENDPOINT_URL_SQS"].rpartition(":")[2])) as client:
+            url = client("CreateQueue", QueueName="q")["QueueUrl"]
+            for number in range(5):
+                body = f"{cycle}-{number}"
+                client("SendMessage", QueueUrl=url, MessageBody=body)
+                expected.append(body)
+            (found,) = client("ReceiveMessage", QueueUrl=url, VisibilityTimeout=3600)["Messages"]
+            client("DeleteMessage", QueueUrl=url, ReceiptHandle=found["ReceiptHandle"])
+            expected.remove(found["Body"])
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+    with Queue(root / "q") as queue:
+        assert [message.body.decode() for message in queue.get_many(100)] == expected

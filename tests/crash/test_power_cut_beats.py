@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from penstock import Queue
+from penstock.formats.beats import layouts
 from penstock.sidecar.control import CONTROL
 from tests.crash.test_power_cut import MEMORY, SEED, Examiner, Outcome, cut_everywhere, read
 from tests.crash.workloads import Facts, record
@@ -103,3 +105,25 @@ def test_a_plain_copy_that_came_back_without_its_bytes_hides_nothing(tmp_path: P
     for is_reader in (True, False):
         with Queue(path, read_only=is_reader, create=False) as queue:
             assert [message.json()["n"] for message in queue.scan()] == list(range(20))
+
+
+@pytest.mark.parametrize("layout", ["0", "1", "2-released"])
+@pytest.mark.parametrize("sector", [0, 512, 4096])
+def test_what_a_power_cut_took_of_a_segment_that_was_never_synced_is_no_damage(
+    tmp_path: Path, layout: str, sector: int
+) -> None:
+    """Of the first one as much came to the disk as is kept, of its events perhaps none; the second
+    one is set aside. The new one begins behind both."""
+    source, path = tmp_path / "source", tmp_path / "q"
+    options: dict[str, Any] = {"format": "beats", "layout": layout, "durability": "process"}
+    with Queue(source, segment_bytes=16384, **options) as queue:
+        for number in range(20):
+            queue.put(b'{"n": %d, "text": "%s"}' % (number, b"x" * 1000))
+        shutil.copytree(source, path)  # As a power cut leaves it: what was not synced may be gone.
+    first = path / "0.seg"
+    kept = max(sector, layouts.KINDS[layout].data_at)
+    first.write_bytes(first.read_bytes()[:kept] + bytes(first.stat().st_size - kept))
+    for _ in range(2):
+        with Queue(path, create=False) as queue:
+            assert queue.verify().corrupt == []
+            assert len(queue) == (3 if sector == 4096 else 0)

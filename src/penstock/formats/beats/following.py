@@ -178,7 +178,8 @@ def remember(format: BeatsFiles) -> None:
         _core.sync_file(format.state_path)
         raw = _raw(format)
     there = format.segment_numbers()
-    gaps = [number for number in _gaps_of(found) if there and there[0] < number < there[-1]]
+    listed = [number for number, _ in segments.listed(format.path)]
+    gaps = [number for number in _gaps_of(found) if listed and listed[0] < number < listed[-1]]
     found |= {"state": raw.hex(), "segments": there[:1] + there[-1:], "gaps": gaps}
     notes.write(format.sidecar, notes.BEATS, found)
 

@@ -116,13 +116,14 @@ class BeatsFormat(BeatsFiles):
     def _next_number(self, before: int) -> int:
         """The id after all that were ever used, also of segments that were set aside: no offset is
         given twice. Beats number so, too."""
-        left = self._newest_used()
-        number = max(before, left) + 1
+        number = max(before, self._newest_used()) + 1
         found = state.read(self.state_path)
         if found is not None and found.segment >= number and following.fault(self) is None:
             number = found.segment + (0 if found.is_start else 1)
-        if number > left + 1 > 0:
-            following.note_gaps(self, list(range(left + 1, number)))
+        # Also behind one without events: nobody looks for the ids between it and the new one.
+        newest = max((there for there, _ in segments.listed(self.path)), default=number)
+        if newest + 1 < number:
+            following.note_gaps(self, list(range(newest + 1, number)))
         return number
 
     def publisher(self) -> _core.Publish:

@@ -161,6 +161,8 @@ def _settle_segment(format: BeatsFiles, number: int, path: Path, end: int) -> No
         else:
             _core.resize_file(file, length)
     if not kind.is_stream:
+        if end == base and kind.is_counted:
+            _core.write_file(file, closing.COUNT_AT, bytes(4))  # It came, its frames did not.
         _core.sync_file(file)
     closing.close_one(format, number)
 

@@ -522,6 +522,26 @@ def test_python_under_the_append_lock_is_noticed() -> None:
     assert [len(python_under_the_append_lock(text)) for text in texts] == [1, 0]
 
 
+def other_formats_named(text: str, own: str) -> list[str]:
+    """Texts of a codec that name another format: which one holds a message is Python's to say."""
+    others = "|".join(sorted(FORMATS - {own}))
+    code = re.sub(r"//[^\n]*", "", rust_without_tests(text))
+    return lines_matching(code, re.compile(rf'"[^"]*\bformats? (?:{others})\b'))
+
+
+def test_no_codec_speaks_of_another_format() -> None:
+    named = {
+        where(path): other_formats_named(path.read_text(), path.relative_to(RUST).parts[1])
+        for path in files("*.rs", under=RUST / "formats")
+    }
+    assert {path: lines for path, lines in named.items() if lines} == {}
+
+
+def test_another_format_in_a_codec_is_noticed() -> None:
+    text = 'return Err("no tags; format penstock has".into());\nErr("format mfq: no".into())\n'
+    assert len(other_formats_named(text, "mfq")) == 1
+
+
 def test_most_of_the_product_is_python() -> None:
     paths = [path for path in files("*.rs", under=RUST) if rust_module(path) not in RUST_TESTS]
     rust = sum(len(rust_without_tests(path.read_text()).splitlines()) for path in paths)

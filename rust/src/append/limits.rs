@@ -1,5 +1,6 @@
 //! How much: what fits into a queue, and into one append.
 
+use crate::append::write::Obstacle;
 use crate::segment::Segment;
 use crate::segment::frame::Draft;
 
@@ -19,18 +20,18 @@ pub fn rough_size(draft: &Draft<'_>) -> usize {
 }
 
 /// Bytes of the drafts' frames, each one's in `sizes`; or why one can't be held.
-pub fn measure(
+pub(crate) fn measure(
     segment: &Segment,
     drafts: &[Draft<'_>],
     sizes: &mut Vec<usize>,
     most: usize,
-) -> Result<usize, String> {
+) -> Result<usize, Obstacle> {
     sizes.clear();
     segment.frames().begin();
     let mut total = 0usize;
     for draft in drafts {
-        refuse_large(draft, most)?;
-        let size = segment.frames().measure(draft)?;
+        refuse_large(draft, most).map_err(Obstacle::Refused)?;
+        let size = segment.frames().measure(draft).map_err(Obstacle::Unfit)?;
         sizes.push(size);
         total = total.saturating_add(size);
     }

@@ -272,6 +272,7 @@ impl Writer {
             Obstacle::QueueFull(needed) => {
                 self.host.call_method1(py, "make_room", (needed,)).map(drop)
             }
+            Obstacle::Unfit(why) => self.host.call_method1(py, "unfit", (why,)).map(drop),
             Obstacle::Refused(why) => Err(errors::refused(py, &why)),
             Obstacle::Poisoned => Err(errors::plain(py, "PoisonedError")),
             Obstacle::Vanished(path) => Err(errors::vanished(py, &path)),
@@ -295,7 +296,7 @@ impl Writer {
         let tail = self.tail_in(state)?;
         let most = self.max_message_bytes.load(Ordering::Relaxed);
         let total =
-            measure(&state.segment, drafts, &mut state.sizes, most).map_err(Obstacle::Refused)?;
+            measure(&state.segment, drafts, &mut state.sizes, most)?;
         let tail = match self.control.is_unfinished() {
             true => self.settle_tail(&state.segment, total)?,
             false => tail,

@@ -25,6 +25,8 @@ pub(crate) enum Obstacle {
     SegmentFull(u64, usize),
     /// The queue has as many bytes as it may.
     QueueFull(usize),
+    /// The format has no place for it; Python knows which one has.
+    Unfit(String),
     Refused(String),
     Poisoned,
     /// The control block has this tail, which can't be; it was this, or more.

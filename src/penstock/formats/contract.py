@@ -127,6 +127,8 @@ class Format(ABC):
     """Folders of the format itself inside the queue's folder."""
     hands_over: ClassVar[bool] = False
     """Whether one process alone appends to a segment, and others begin the next one."""
+    instead: ClassVar[str] = "format penstock holds it: `penstock convert`"
+    """Advice for a message that has no place in the format's files."""
     own_options: ClassVar[Mapping[str, str]] = {}
     """Options that the format's own files keep, by their name there; none: the file's size."""
 

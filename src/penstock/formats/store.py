@@ -585,6 +585,10 @@ class Store:
             raise UnsupportedError(f"the queue is full: {needed} bytes do not fit into max_bytes")
         self.on_full(needed)
 
+    def unfit(self, why: str) -> None:
+        """A message has no place in the format's files: says so, and what holds it."""
+        raise UnsupportedError(f"{why}; {self.format.instead}")
+
     def trim(self, before: int) -> list[SegmentInfo]:
         """Deletes segments that end at or before `before`; never the last one."""
         # What others unlinked, or died before they did, only a listing tells: one per opening.

@@ -352,7 +352,7 @@ fn object(sink: &mut Sink<'_>, text: &[u8]) -> Result<(), Refusal> {
     outcome.map_err(|error| {
         let keys = sink.trail.iter().rev().map(String::as_str);
         let path: Vec<&str> = std::iter::once("fields").chain(keys).collect();
-        let text = format!("{}: {error}; formats penstock and zbus hold any bytes", path.join("."));
+        let text = format!("{}: {error}", path.join("."));
         if error.is_data() { Refusal::Other(text) } else { Refusal::NoJson(text) }
     })
 }
@@ -405,7 +405,7 @@ fn extra(draft: &Draft<'_>, max_flags: u64, holds_key: bool) -> Result<Extra, St
     }
     for (name, text) in named {
         if name.as_bytes() == ID || name == MARK || name == KEY {
-            return Err(format!("a header can't be called {name} here; formats penstock can"));
+            return Err(format!("format beats has no place for a header called {name}"));
         }
         found.meta.insert(name, Value::String(text));
     }
@@ -446,7 +446,7 @@ fn event(
         written.and_then(|()| value.deserialize_any(Any(sink))).map_err(|error| {
             sink.trail.push(name.clone());
             let path: Vec<&str> = sink.trail.iter().rev().map(String::as_str).collect();
-            Refusal::Other(format!("meta.{}: {error}; format penstock can", path.join(".")))
+            Refusal::Other(format!("meta.{}: {error}", path.join(".")))
         })?;
         count += 1;
     }
@@ -474,7 +474,7 @@ pub fn encode(
     out: &mut Vec<u8>,
 ) -> Result<(), String> {
     if !draft.tag.is_empty() {
-        return Err("format beats has no place for a tag; formats penstock and zbus have".into());
+        return Err("format beats has no place for a tag".into());
     }
     let before = out.len();
     let mut sink = Sink { out, encoding, trail: Vec::new() };

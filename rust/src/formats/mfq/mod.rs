@@ -32,7 +32,7 @@ pub struct MfqFrames {
 }
 
 fn refuse(what: &str) -> String {
-    format!("format mfq has no place for {what}; formats penstock and zbus have")
+    format!("format mfq has no place for {what}")
 }
 
 impl Frames for MfqFrames {
@@ -44,17 +44,15 @@ impl Frames for MfqFrames {
             return Err(refuse("an id"));
         }
         if !draft.headers.is_empty() {
-            return Err("format mfq has no place for headers; formats penstock and vqs have".into());
+            return Err(refuse("headers"));
         }
         let len = draft.body.len();
         if len == 0 {
-            let why = "format mfq can't hold an empty body (length 0 means \"not yet\")";
-            return Err(format!("{why}; format penstock can"));
+            return Err(refuse("an empty body: length 0 means \"not yet\""));
         }
         let most = MAX_PAYLOAD_BYTES.min(self.segment_bytes.saturating_sub(OVERHEAD_BYTES));
         if len > most {
-            let why = format!("the body has {len} bytes, this mfq queue holds at most {most}");
-            return Err(format!("{why}; use larger segments (up to 16777215) or format penstock"));
+            return Err(format!("the body has {len} bytes, this mfq queue holds at most {most}"));
         }
         Ok(len + OVERHEAD_BYTES)
     }

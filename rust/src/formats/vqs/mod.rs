@@ -100,7 +100,7 @@ fn attribute<'a>(
 
 fn parts<'a>(draft: &Draft<'a>) -> Result<Parts<'a>, String> {
     if !draft.tag.is_empty() {
-        return Err("format vqs keeps no tags; use an attribute, or format penstock".into());
+        return Err("format vqs has no place for a tag".into());
     }
     let mut delay_s = None;
     let mut attributes = Vec::new();
@@ -218,7 +218,7 @@ impl VqsFrames {
 impl Frames for VqsFrames {
     fn measure(&self, draft: &Draft<'_>) -> Result<usize, String> {
         if self.is_gzip {
-            return Err("this stage of vqs is only read; convert the queue first".into());
+            return Err("queues of this stage of vqs are only read".into());
         }
         let len = gob::measure(&parts(draft)?);
         u32::try_from(len).map_err(|_| format!("a record of {len} bytes is too long for vqs"))?;

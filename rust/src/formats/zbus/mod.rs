@@ -136,7 +136,7 @@ impl Frames for ZbusFrames {
         for (what, part, most) in [("id", draft.id, ID_MAX), ("tag", draft.tag, TAG_MAX)] {
             if part.len() > most {
                 return Err(format!(
-                    "the {what} has {} bytes, format zbus holds {most}; format penstock holds 65535",
+                    "the {what} has {} bytes, format zbus holds {most}",
                     part.len()
                 ));
             }

@@ -42,6 +42,10 @@ class MfqFormat(Format):
     """The MappedFileQueues.Stream format."""
 
     name: ClassVar[str] = "mfq"
+    instead: ClassVar[str] = (
+        "format penstock holds it (`penstock convert`); a larger body fits into larger segments, of "
+        "up to 16777215 bytes"
+    )
     layouts: ClassVar[tuple[str, ...]] = ("1",)
     own_options: ClassVar[Mapping[str, str]] = {"segment_bytes": ""}
     capabilities: ClassVar[Capabilities] = Capabilities(

@@ -37,6 +37,7 @@ class PenstockFormat(Format):
     """Describes our own format."""
 
     name: ClassVar[str] = "penstock"
+    instead: ClassVar[str] = "put a reference to what is large"
     layouts: ClassVar[tuple[str, ...]] = ("1",)
     capabilities: ClassVar[Capabilities] = Capabilities(keys=True, delays=True, checksums=True)
     inner_folders: ClassVar[tuple[str, ...]] = ("log",)

@@ -43,8 +43,8 @@ class MfqFormat(Format):
 
     name: ClassVar[str] = "mfq"
     instead: ClassVar[str] = (
-        "format penstock holds it (`penstock convert`); a larger body fits into larger segments, of "
-        "up to 16777215 bytes"
+        "format penstock holds it (`penstock convert`); a larger body fits into larger segments, "
+        "of up to 16777215 bytes"
     )
     layouts: ClassVar[tuple[str, ...]] = ("1",)
     own_options: ClassVar[Mapping[str, str]] = {"segment_bytes": ""}

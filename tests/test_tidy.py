@@ -156,16 +156,6 @@ def test_every_module_has_a_layer() -> None:
     assert not strangers, f"give them a layer at the top of this file: {sorted(strangers)}"
 
 
-# Those of a format whose parts still name the format itself: the set only shrinks.
-RINGS_LEFT = {
-    f"penstock.formats.{name}"
-    for name in (
-        "beats.checks", "beats.closing", "beats.following", "beats.power_cut", "beats.reading",
-        "penstock.format", "penstock.recovery", "zbus.format", "zbus.recovery",
-    )
-}  # fmt: skip
-
-
 def python_graph() -> dict[str, set[str]]:
     """Which module uses which, also for types alone and where a function imports it."""
     paths = {module_name(path): path for path in files("*.py", under=SOURCE)}
@@ -181,7 +171,7 @@ def python_graph() -> dict[str, set[str]]:
 
 
 def test_no_module_uses_itself_through_others_not_even_for_types() -> None:
-    assert in_rings(python_graph()) == RINGS_LEFT
+    assert in_rings(python_graph()) == set()
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import KeyNeededError
 from penstock.formats import known_damage
 from penstock.formats.beats import closing, segments
+from penstock.formats.beats.reading import BeatsFiles
 from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.values import Damage, SegmentInfo, Verdict
 from penstock.sidecar import notes
-
-if TYPE_CHECKING:
-    from penstock.formats.beats.reading import BeatsFiles
 
 
 def check_key(format: BeatsFiles) -> None:
@@ -117,7 +114,7 @@ def _verify_seal(
     format: BeatsFiles, info: SegmentInfo, header: Header, last: int, verdict: Verdict
 ) -> None:
     """Whether the frames are those that were sealed, all of them and no others."""
-    path, key = closing.seal_path(info.path), format.options.key
+    path, key = segments.seal_path(info.path), format.options.key
     if not header.kind.is_encrypted or key is None:
         return
     tags = files.read_bytes(path) if path.exists() else None

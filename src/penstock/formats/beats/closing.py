@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.beats import segments
 from penstock.formats.beats.layouts import POSITION_BITS, SEAL, Kind
+from penstock.formats.beats.reading import BeatsFiles
 from penstock.formats.values import Damage, SegmentInfo
 from penstock.sidecar import groups, plain_copies, quarantine
-
-if TYPE_CHECKING:
-    from penstock.formats.beats.reading import BeatsFiles
 
 COUNT_AT = 4
 TAG_BYTES = 32
 """Of each frame of a sealed segment."""
-
-
-def seal_path(path: Path) -> Path:
-    """The tags of a sealed segment."""
-    return path.with_name(path.name + ".mac")
 
 
 def open_seal(tags: bytes, count: int) -> bytes:
@@ -59,7 +51,7 @@ def close_segment(format: BeatsFiles, base: int, tail: int, next_number: int) ->
             raise
     if format.store.shared is not None and format.store.shared.head > tail:
         _core.unlink_file(path)  # Or what was written anew would bring it back.
-        _core.unlink_file(seal_path(path))
+        _core.unlink_file(segments.seal_path(path))
 
 
 def _close(format: BeatsFiles, path: Path, base: int, tail: int, next_number: int) -> None:
@@ -78,7 +70,7 @@ def _close(format: BeatsFiles, path: Path, base: int, tail: int, next_number: in
         info = SegmentInfo(path, base, base, tail, path.stat().st_size)
         segment = format.open_segment(info, writable=False)
         key = segments.need_key(format.options.key, path)
-        _core.beats_close_seal(segment, seal_path(path), key, header.iv, tail)
+        _core.beats_close_seal(segment, segments.seal_path(path), key, header.iv, tail)
     if kind.is_counted and tail > base:
         count = next_number - first if first is not None else _count(format, base, path, tail)
         _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
@@ -210,32 +202,19 @@ def mend_streams(format: BeatsFiles) -> None:
             _core.resize_file(path, end - base + kind.header_bytes)
 
 
-def is_empty(format: BeatsFiles, number: int) -> bool:
-    """Whether a segment never had a frame: it is a header, and neither the header nor a seal says
-    that there was more."""
-    path = segments.path_of(format.path, number)
-    header = format.header(path)
-    if not isinstance(header, segments.Header) or path.stat().st_size > header.kind.data_at:
-        return False
-    if header.kind.is_stream and format.has_more_in_copy(number):
-        return False  # Its stream comes to the disk when it is closed.
-    words = header.kind.header.unpack(files.read_start(path, header.kind.header_bytes))
-    return not words.get("frames") and segments.size_of(seal_path(path)) <= SEAL.size
-
-
 def drop_empty(format: BeatsFiles) -> None:
     """Deletes the newest segments as far as they never had a frame, if there is one that has: Beats
     pass over them. Nobody has them open."""
     listed = [number for number, _ in segments.listed(format.path)]
     empty = []
     for number in reversed(listed):
-        if not is_empty(format, number):
+        if not format.is_empty(number):
             break
         empty.append(number)
     for number in empty if len(empty) < len(listed) else []:
         path = segments.path_of(format.path, number)
         plain_copies.drop(format.sidecar, number)
-        for file in (seal_path(path), path):
+        for file in (segments.seal_path(path), path):
             _core.unlink_file(file)
 
 

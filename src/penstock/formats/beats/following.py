@@ -12,18 +12,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import chain, islice
-from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.beats import segments, state
 from penstock.formats.beats.layouts import POSITION_BITS
+from penstock.formats.beats.reading import BeatsFiles
 from penstock.formats.past import Past
 from penstock.formats.values import Damage
 from penstock.sidecar import control, groups, notes, quarantine
-
-if TYPE_CHECKING:
-    from penstock.formats.beats.reading import BeatsFiles
 
 RAW_MAX = 4096
 """Of a file in the place of `state.dat` so much is looked at, and kept aside."""

@@ -15,14 +15,26 @@ import base64
 import json
 import secrets
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from penstock import _core
-from penstock.errors import OptionError, UnsupportedError
-from penstock.formats.beats import closing, following, power_cut, rescue, running, segments, state
+from penstock.errors import FormatError, NoQueueError, OptionError, UnsupportedError
+from penstock.formats import past
+from penstock.formats.beats import (
+    checks,
+    closing,
+    following,
+    power_cut,
+    rescue,
+    running,
+    segments,
+    state,
+)
 from penstock.formats.beats.layouts import (
     CREATED,
+    GOES_ON_AS,
     IV_BYTES,
     KEY_BYTES,
     KINDS,
@@ -30,9 +42,10 @@ from penstock.formats.beats.layouts import (
     Kind,
 )
 from penstock.formats.beats.reading import MAX_SEGMENT_BYTES, BeatsFiles
+from penstock.formats.beats.segments import Unreadable
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
-from penstock.formats.values import Consumed, Damage, End, NewSegment, SegmentInfo
+from penstock.formats.values import Consumed, Damage, End, NewSegment, SegmentInfo, Verdict
 from penstock.options import QueueOptions
 from penstock.records import replace
 from penstock.sidecar import notes, opening, plain_copies, prepared, quarantine
@@ -72,6 +85,89 @@ class BeatsFormat(BeatsFiles):
                 _core.sync_folder(path.parent)
 
         opening.make(path, sidecar, make)
+
+    def load(self) -> None:
+        """Reads the newest header, and every one if nothing else tells that the key fits."""
+        self._start()
+        while (newest := next(self.readable(newest_first=True), None)) is None:
+            if segments.is_bare(self.path):
+                break  # A Beat was here and has queued nothing.
+            if segments.sniff(self.path) is None:  # Else others have deleted what was listed.
+                raise FormatError(self.path, "no readable segment", "is no beats queue")
+        checks.check_key(self)
+        if newest is not None and self.layout == segments.sniff(self.path):
+            self.layout = newest[2].kind.name
+        if self.layout not in KINDS:
+            raise OptionError("layout", self.layout, " or ".join(KINDS))
+        self.kind = KINDS[GOES_ON_AS.get(self.layout, self.layout)]
+        if self.kind.is_encrypted:
+            segments.need_key(self.options.key, self.path)
+        if not self.is_live:
+            self._cut_end = power_cut.find(self, past.of(self))
+
+    def verify(self) -> Verdict:
+        """Every frame, header and stream of every file. Changes nothing."""
+        return checks.verify(self)
+
+    def describe(self, info: SegmentInfo) -> SegmentInfo:
+        """With the number of frames, where the header has it."""
+        try:
+            count = checks.count_of(self, info)
+        except FileNotFoundError:
+            return info  # Another process has just deleted it; whoever reads it will say so.
+        return replace(info, messages=count) if count else info
+
+    # ── the end ────────────────────────────────────────────────────────────────────────────
+
+    def end_now(self) -> End | None:
+        """Where the files end, while they are set right."""
+        return self._find_end() if self._is_recovering else None
+
+    def find_end(self, past: Past) -> End:
+        """Where the last file ends. What a crash cut short stands before that, and is reported."""
+        if self.store.shared is not None:  # Who only reads has looked when it opened the queue.
+            self._is_recovering, self.past = True, past
+            self._cut_end = power_cut.find(self, past)
+        return self._find_end()
+
+    def _find_end(self) -> End:
+        first = next(self._infos(None), None)
+        last = next(self._infos(None, newest_first=True), None)
+        if first is None or last is None:
+            if not segments.is_bare(self.path):
+                raise NoQueueError(self.path)
+            found = state.read(self.state_path)
+            base = self.kind.base(found.segment if found is not None else 0)
+            return End(base, 0, base, base, 0, base)
+        assert last.end is not None
+        # After a power cut such files are no part of the queue, and are told of as that.
+        dropped = self._unreadable() if self._cut_end is None else self._cut_end.dropped
+        return End(last.end, 0, last.base, first.first, 0, last.end, tuple(dropped))
+
+    def _unreadable(self) -> list[Damage]:
+        """The oldest and the newest segment if their header can't be read, and empty ones.
+
+        Other segments are looked into when they are read: opening does not grow with the queue.
+        An empty newest one is a Beat's that ended before it had written anything, unless we know
+        that events were in it.
+        """
+        found, paths = [], segments.find(self.path)
+        ends = (min(paths, default=None), max(paths, default=None))
+        for number, path in paths.items():
+            with suppress(FileNotFoundError):  # Read and freed meanwhile.
+                size = path.stat().st_size
+                if size and number not in ends:
+                    continue
+                header = self.header(path)
+                is_begun = not size and number == ends[1] and not following.had_events(self, number)
+                if isinstance(header, Unreadable) and not is_begun:
+                    expected = "a segment of version 0 to 3"
+                    found.append(Damage(path, 0, size, header.found, expected))
+        return found
+
+    def missing_segments(self, head: int | None) -> list[Damage]:
+        """By their ids, and by what we noted when we closed the queue."""
+        return following.missing(self, past.of(self))
 
     def recover(self, end: End, past: Past) -> End:
         """Closes what a crash left open, follows a Beat, and begins a new segment."""
@@ -232,7 +328,7 @@ class BeatsFormat(BeatsFiles):
 
     def trimmed(self, info: SegmentInfo) -> None:
         """The tags that seal a segment go with it."""
-        _core.unlink_file(closing.seal_path(info.path))
+        _core.unlink_file(segments.seal_path(info.path))
         self.forget(info)
 
     def as_stored(
@@ -276,6 +372,22 @@ class BeatsFormat(BeatsFiles):
         following.remember(self)
 
     # ── groups ─────────────────────────────────────────────────────────────────────────────
+
+    def own_groups(self) -> dict[str, int]:
+        """The default group, as far as Beats (or we) have acked."""
+        found = state.read(self.state_path)
+        if found is not None:
+            return {"default": self.place(found)}
+        # Nothing acked yet. For a reader that is Beats at the beginning; whoever opens the queue
+        # for writing has this group from its first use on, and not before.
+        is_beats = not self.is_live and self.state_path.exists()
+        return {"default": self.store.end().head} if is_beats else {}
+
+    def place(self, found: state.State) -> int:
+        """The state as an offset where a message begins, or the end of its segment."""
+        place = following.place_of(self, found)
+        # Where no event begins: rather again than not at all.
+        return place if place is not None else self.start_of(found)
 
     def own_place(self, group: str, progress: Progress) -> int | None:
         """The place of the default group as `state.dat` has it."""

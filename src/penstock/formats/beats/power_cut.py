@@ -9,33 +9,16 @@ giving it out would leave a hole. Readers compute this end, the next writer make
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.beats import closing, segments
 from penstock.formats.beats.layouts import POSITION_BITS
+from penstock.formats.beats.reading import BeatsFiles, CutEnd
 from penstock.formats.beats.segments import Header
 from penstock.formats.past import Past
 from penstock.formats.values import Damage, SegmentInfo
-from penstock.records import dataclass, field, replace
 from penstock.sidecar import plain_copies, quarantine
-
-if TYPE_CHECKING:
-    from penstock.formats.beats.reading import BeatsFiles
-
-
-@dataclass(slots=True)
-class CutEnd:
-    """Where a queue ends after a power cut."""
-
-    last: int
-    """The segment that it ends in."""
-    ends: dict[int, int] = field(default_factory=dict)
-    """The end of each segment that was not synced as a whole."""
-    older_copies: set[int] = field(default_factory=set)
-    """Segments whose plain copy has less than they have themselves."""
-    dropped: list[Damage] = field(default_factory=list)
 
 
 def find(format: BeatsFiles, past: Past) -> CutEnd | None:
@@ -129,7 +112,7 @@ def settle(format: BeatsFiles, cut: CutEnd) -> None:
     for number, path in segments.find(format.path).items():
         copy = plain_copies.path_of(format.sidecar, number)
         if number > cut.last:
-            for file in (path, copy, closing.seal_path(path)):
+            for file in (path, copy, segments.seal_path(path)):
                 quarantine.move(format.sidecar, file, format.clock.wall_now_ns())
         if number in cut.older_copies:
             plain_copies.drop(format.sidecar, number)
@@ -147,7 +130,7 @@ def _settle_segment(format: BeatsFiles, number: int, path: Path, end: int) -> No
         plain_copies.path_of(format.sidecar, number),
     )
     if end == base:
-        _core.unlink_file(closing.seal_path(path))  # Tags came to the disk, and their frames not.
+        _core.unlink_file(segments.seal_path(path))  # Tags came to the disk, and their frames not.
     if kind.is_stream and not copy.exists():
         segment = format.open_stream(base, path, header)[0]
         plain = segment.read(kind.header_bytes, end - base)
@@ -175,12 +158,3 @@ def rewrite(format: BeatsFiles, durable: int) -> None:
             copy = plain_copies.path_of(format.sidecar, number)
             if copy.exists():
                 plain_copies.write(format.sidecar, number, files.read_bytes(copy))
-
-
-def cut_info(info: SegmentInfo, cut: CutEnd) -> SegmentInfo | None:
-    """A segment as far as it is part of the queue; none when it is not."""
-    number = info.base >> POSITION_BITS
-    if number > cut.last:
-        return None
-    end = cut.ends.get(number)
-    return info if end is None else replace(info, end=end)

@@ -16,22 +16,43 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from penstock import _core
-from penstock.errors import FormatError, NoQueueError, OptionError
-from penstock.formats import past
-from penstock.formats.beats import checks, closing, following, power_cut, segments, state
-from penstock.formats.beats.layouts import GOES_ON_AS, KINDS, POSITION_BITS, POSITION_MASK, Kind
+from penstock.disk import files
+from penstock.errors import FormatError
+from penstock.formats.beats import segments, state
+from penstock.formats.beats.layouts import KINDS, POSITION_BITS, POSITION_MASK, SEAL, Kind
 from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
-from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verdict
+from penstock.formats.values import Capabilities, Damage, End, SegmentInfo
 from penstock.options import QueueOptions
-from penstock.records import replace
+from penstock.records import dataclass, field, replace
 from penstock.sidecar import control, notes, plain_copies
 
 Found = TypeVar("Found")
 MAX_SEGMENT_BYTES = 2 << 30
 OPEN_AT_MOST = 2
 """The newest segments: they may still change."""
+
+
+@dataclass(slots=True)
+class CutEnd:
+    """Where a queue ends after a power cut."""
+
+    last: int
+    """The segment that it ends in."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """The end of each segment that was not synced as a whole."""
+    older_copies: set[int] = field(default_factory=set)
+    """Segments whose plain copy has less than they have themselves."""
+    dropped: list[Damage] = field(default_factory=list)
+
+    def cut(self, info: SegmentInfo) -> SegmentInfo | None:
+        """A segment as far as it is part of the queue; none when it is not."""
+        number = info.base >> POSITION_BITS
+        if number > self.last:
+            return None
+        end = self.ends.get(number)
+        return info if end is None else replace(info, end=end)
 
 
 class BeatsFiles(Format, ABC):
@@ -56,8 +77,8 @@ class BeatsFiles(Format, ABC):
 
     # ── segments ───────────────────────────────────────────────────────────────────────────
 
-    def load(self) -> None:
-        """Reads the newest header, and every one if nothing else tells that the key fits."""
+    def _start(self) -> None:
+        """Nothing is known of the files yet."""
         self.options = replace(self.options, key=segments.plain_key(self.options.key))
         self._headers: dict[int, tuple[int, Header | Unreadable]] = {}
         """By segment id, each with the inode that it was read from."""
@@ -67,25 +88,10 @@ class BeatsFiles(Format, ABC):
         self._own: dict[int, int] = {}
         self._making_room: set[int] = set()
         self._is_recovering = False
-        self._cut_end: power_cut.CutEnd | None = None
+        self._cut_end: CutEnd | None = None
         self.past: Past | None = None
         """What had happened when we recovered the queue."""
         self.first_numbers: dict[int, int] = {}
-        while (newest := next(self.readable(newest_first=True), None)) is None:
-            if segments.is_bare(self.path):
-                break  # A Beat was here and has queued nothing.
-            if segments.sniff(self.path) is None:  # Else others have deleted what was listed.
-                raise FormatError(self.path, "no readable segment", "is no beats queue")
-        checks.check_key(self)
-        if newest is not None and self.layout == segments.sniff(self.path):
-            self.layout = newest[2].kind.name
-        if self.layout not in KINDS:
-            raise OptionError("layout", self.layout, " or ".join(KINDS))
-        self.kind = KINDS[GOES_ON_AS.get(self.layout, self.layout)]
-        if self.kind.is_encrypted:
-            segments.need_key(self.options.key, self.path)
-        if not self.is_live:
-            self._cut_end = power_cut.find(self, past.of(self))
 
     def header(self, path: Path) -> Header | Unreadable:
         """What a segment's first bytes say; they never change once a frame is there."""
@@ -223,7 +229,7 @@ class BeatsFiles(Format, ABC):
     def _certain(self, info: SegmentInfo | None) -> SegmentInfo | None:
         """As far as it is there for good; none of what a power cut left behind the end."""
         known = self._cut_end
-        return info if info is None or known is None else power_cut.cut_info(info, known)
+        return info if info is None or known is None else known.cut(info)
 
     def _info(self, number: int, inode: int, live: int | None) -> SegmentInfo | None:
         """None for a file without a header that can be read."""
@@ -234,14 +240,6 @@ class BeatsFiles(Format, ABC):
         if base == live:
             return SegmentInfo(path, base, base, None, None)
         return SegmentInfo(path, base, base, self._end_of(number, path, header, size), size)
-
-    def describe(self, info: SegmentInfo) -> SegmentInfo:
-        """With the number of frames, where the header has it."""
-        try:
-            count = checks.count_of(self, info)
-        except FileNotFoundError:
-            return info  # Another process has just deleted it; whoever reads it will say so.
-        return replace(info, messages=count) if count else info
 
     def _end_of(self, number: int, path: Path, header: Header, size: int) -> int:
         kind = header.kind
@@ -341,10 +339,6 @@ class BeatsFiles(Format, ABC):
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
-    def end_now(self) -> End | None:
-        """Where the files end, while they are set right."""
-        return self._find_end() if self._is_recovering else None
-
     def seen_end(self) -> int:
         """When a segment was last made or deleted."""
         return self.path.stat().st_mtime_ns
@@ -352,48 +346,6 @@ class BeatsFiles(Format, ABC):
     def believed(self, seen: object) -> control.Words | None:
         """The shared words of a queue that someone has open; else it ends where its files do."""
         return self._live_words()
-
-    def find_end(self, past: Past) -> End:
-        """Where the last file ends. What a crash cut short stands before that, and is reported."""
-        if self.store.shared is not None:  # Who only reads has looked when it opened the queue.
-            self._is_recovering, self.past = True, past
-            self._cut_end = power_cut.find(self, past)
-        return self._find_end()
-
-    def _find_end(self) -> End:
-        first = next(self._infos(None), None)
-        last = next(self._infos(None, newest_first=True), None)
-        if first is None or last is None:
-            if not segments.is_bare(self.path):
-                raise NoQueueError(self.path)
-            found = state.read(self.state_path)
-            base = self.kind.base(found.segment if found is not None else 0)
-            return End(base, 0, base, base, 0, base)
-        assert last.end is not None
-        # After a power cut such files are no part of the queue, and are told of as that.
-        dropped = self._unreadable() if self._cut_end is None else self._cut_end.dropped
-        return End(last.end, 0, last.base, first.first, 0, last.end, tuple(dropped))
-
-    def _unreadable(self) -> list[Damage]:
-        """The oldest and the newest segment if their header can't be read, and empty ones.
-
-        Other segments are looked into when they are read: opening does not grow with the queue.
-        An empty newest one is a Beat's that ended before it had written anything, unless we know
-        that events were in it.
-        """
-        found, paths = [], segments.find(self.path)
-        ends = (min(paths, default=None), max(paths, default=None))
-        for number, path in paths.items():
-            with suppress(FileNotFoundError):  # Read and freed meanwhile.
-                size = path.stat().st_size
-                if size and number not in ends:
-                    continue
-                header = self.header(path)
-                is_begun = not size and number == ends[1] and not following.had_events(self, number)
-                if isinstance(header, Unreadable) and not is_begun:
-                    expected = "a segment of version 0 to 3"
-                    found.append(Damage(path, 0, size, header.found, expected))
-        return found
 
     def readable(self, *, newest_first: bool = False) -> Iterator[tuple[int, Path, Header]]:
         """Segments with a header that can be read; one may be deleted while we look."""
@@ -439,13 +391,21 @@ class BeatsFiles(Format, ABC):
         """The ids of segments up to the newest one that has events, in order: of a hundred files
         only the last ones are looked into."""
         found = [number for number, _ in segments.listed(self.path)]
-        while found and closing.is_empty(self, found[-1]):
+        while found and self.is_empty(found[-1]):
             found.pop()
         return found
 
-    def missing_segments(self, head: int | None) -> list[Damage]:
-        """By their ids, and by what we noted when we closed the queue."""
-        return following.missing(self, past.of(self))
+    def is_empty(self, number: int) -> bool:
+        """Whether a segment never had a frame: it is a header alone, and neither that nor a seal
+        says that there was more."""
+        path = segments.path_of(self.path, number)
+        header = self.header(path)
+        if not isinstance(header, Header) or path.stat().st_size > header.kind.data_at:
+            return False
+        if header.kind.is_stream and self.has_more_in_copy(number):
+            return False  # Its stream comes to the disk when it is closed.
+        words = header.kind.header.unpack(files.read_start(path, header.kind.header_bytes))
+        return not words.get("frames") and segments.size_of(segments.seal_path(path)) <= SEAL.size
 
     def first_of(self, number: int) -> int:
         """The offset of the first event of a segment."""
@@ -469,26 +429,6 @@ class BeatsFiles(Format, ABC):
         """The beginning of the segment that a state names, if it is there; else of the queue."""
         is_there = found.segment in self.segment_numbers()
         return self.first_of(found.segment) if is_there else self.store.end().head
-
-    def own_groups(self) -> dict[str, int]:
-        """The default group, as far as Beats (or we) have acked."""
-        found = state.read(self.state_path)
-        if found is not None:
-            return {"default": self.place(found)}
-        # Nothing acked yet. For a reader that is Beats at the beginning; whoever opens the queue
-        # for writing has this group from its first use on, and not before.
-        is_beats = not self.is_live and self.state_path.exists()
-        return {"default": self.store.end().head} if is_beats else {}
-
-    def place(self, found: state.State) -> int:
-        """The state as an offset where a message begins, or the end of its segment."""
-        place = following.place_of(self, found)
-        # Where no event begins: rather again than not at all.
-        return place if place is not None else self.start_of(found)
-
-    def verify(self) -> Verdict:
-        """Every frame, header and stream of every file. Changes nothing."""
-        return checks.verify(self)
 
     def meta(self) -> dict[str, Any]:
         """What the files say about themselves."""

@@ -238,3 +238,8 @@ def _encrypted_name(path: Path) -> str:
         return "3"
     options = int.from_bytes(head[8:12], "little")
     return {1: "2-released-aes", 3: "2-released-aes-lz4"}.get(options, "2")
+
+
+def seal_path(path: Path) -> Path:
+    """The tags of a sealed segment."""
+    return path.with_name(path.name + ".mac")

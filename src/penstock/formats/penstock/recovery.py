@@ -9,21 +9,63 @@ have reached the disk before it, and a queue has no holes. They are set aside, n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from penstock import _core
 from penstock.errors import CorruptError, NoQueueError
 from penstock.formats import known_damage
+from penstock.formats.contract import Host
 from penstock.formats.past import Past, frames_end
 from penstock.formats.penstock import layouts, segments
-from penstock.formats.values import Damage, End, SegmentInfo
-from penstock.hints import TYPE_CHECKING
+from penstock.formats.penstock.index import Index
+from penstock.formats.penstock.segments import Header
+from penstock.formats.values import Damage, End, NewSegment, SegmentInfo
+from penstock.hints import Protocol
 from penstock.records import dataclass, replace
 from penstock.sidecar import control, prepared, quarantine
 
-if TYPE_CHECKING:
-    from penstock.formats.penstock.format import PenstockFormat
-
 HEADER_BYTES = layouts.HEADER_BYTES
+
+
+class Files(Protocol):
+    """What recovery asks of a `penstock` queue: its place, its headers, its next segment."""
+
+    store: Host
+    path: Path
+    sidecar: Path
+    clock: _core.Clock
+    is_live: bool
+
+    @property
+    def index(self) -> Index:
+        """What is known of full segments."""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether every frame is sealed with the queue's key."""
+
+    def path_of(self, base: int) -> Path:
+        """The file of the segment that begins at `base`."""
+
+    def header_of(self, info: SegmentInfo) -> Header:
+        """The header of a segment."""
+
+    def header_of_base(self, base: int) -> Header:
+        """The header of the segment that begins at `base`."""
+
+    def guess_header(self, info: SegmentInfo) -> Header:
+        """What the header must have said, from the name and the first whole frame."""
+
+    def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None:
+        """A segment whose header can't be read, opened without it."""
+
+    def prepare_segment(
+        self, tail: int, number: int, needed: int, *, body: bytes | None = None
+    ) -> tuple[Path, NewSegment]:
+        """The next file, with `body` in it."""
+
+    def seal_quietly(self, infos: Sequence[SegmentInfo]) -> None:
+        """Writes the summaries of full segments, as far as that goes well."""
 
 
 @dataclass(slots=True)
@@ -37,7 +79,7 @@ class Walk:
     has_frames: bool = False
 
 
-def find_end(format: PenstockFormat, past: Past) -> End:
+def find_end(format: Files, past: Past) -> End:
     """From the words as far as the frames bear them out; after a power cut from the frames above
     `durable`."""
     # After an orderly close they are as they were when we looked, unless someone has rolled since.
@@ -67,7 +109,7 @@ def find_end(format: PenstockFormat, past: Past) -> End:
     )  # fmt: skip
 
 
-def without_last(format: PenstockFormat, last: SegmentInfo, said: End) -> End:
+def without_last(format: Files, last: SegmentInfo, said: End) -> End:
     """The last segment's file is gone from a queue that was closed in order. Its offsets are used
     up all the same: what is put next comes behind them."""
     base, lost = said.segment_base, said.tail - said.segment_base
@@ -75,9 +117,7 @@ def without_last(format: PenstockFormat, last: SegmentInfo, said: End) -> End:
     return replace(said, segment_base=max(said.tail, last.base), dropped=(gone,) if lost else ())
 
 
-def end_by_frames(
-    format: PenstockFormat, infos: Sequence[SegmentInfo], said: End, reserved: int
-) -> End:
+def end_by_frames(format: Files, infos: Sequence[SegmentInfo], said: End, reserved: int) -> End:
     """Where the queue ends after a kill, by the frames of the last segment that the words name and
     of those behind it: words that are older, or damaged, never cost a frame. A put that was whole
     at `reserved`, and not counted yet, stays."""
@@ -105,7 +145,7 @@ def end_by_frames(
 
 
 def walk_up(
-    format: PenstockFormat, infos: Sequence[SegmentInfo], durable: int, *, past_damage: bool
+    format: Files, infos: Sequence[SegmentInfo], durable: int, *, past_damage: bool
 ) -> tuple[Walk, list[Damage]]:
     """From the segment that holds `durable` to the first one whose frames do not reach its end."""
     first = max((i for i, info in enumerate(infos) if info.base < durable), default=0)
@@ -134,9 +174,7 @@ def is_unborn(info: SegmentInfo, durable: int) -> bool:
     return info.base >= durable and not segments.read_page(info.path).strip(b"\0")
 
 
-def walk(
-    format: PenstockFormat, info: SegmentInfo, durable: int, *, past_damage: bool = False
-) -> Walk:
+def walk(format: Files, info: SegmentInfo, durable: int, *, past_damage: bool = False) -> Walk:
     """The frames of one segment that count."""
     segment, number = last_segment(format, replace(info, end=None))
     limit = segments.last_possible(info)
@@ -160,7 +198,7 @@ def walk(
     return Walk(info, seen.put_end, number, fault, seen.frames > 0)
 
 
-def last_segment(format: PenstockFormat, info: SegmentInfo) -> tuple[_core.Segment, int]:
+def last_segment(format: Files, info: SegmentInfo) -> tuple[_core.Segment, int]:
     """To look for the end: a reader can do without the header, a writer can't."""
     try:
         return format.store.open_whole(info, writable=False), format.header_of(info).base_number
@@ -172,7 +210,7 @@ def last_segment(format: PenstockFormat, info: SegmentInfo) -> tuple[_core.Segme
         return segment, base_number(format, info)
 
 
-def base_number(format: PenstockFormat, info: SegmentInfo) -> int:
+def base_number(format: Files, info: SegmentInfo) -> int:
     """From the header, or guessed."""
     try:
         return format.header_of(info).base_number
@@ -183,7 +221,7 @@ def base_number(format: PenstockFormat, info: SegmentInfo) -> int:
 # ── making it so ───────────────────────────────────────────────────────────────────────────────
 
 
-def recover(format: PenstockFormat, end: End, past: Past) -> End:
+def recover(format: Files, end: End, past: Past) -> End:
     """Clears what was dropped and begins a new segment where the old must not go on."""
     later = [info for info in format.store.segments() if info.base > end.segment_base]
     for info in later:
@@ -214,7 +252,7 @@ def recover(format: PenstockFormat, end: End, past: Past) -> End:
     return replace(end, durable=end.tail)
 
 
-def go_on(format: PenstockFormat, end: End, words: control.Words) -> End:
+def go_on(format: Files, end: End, words: control.Words) -> End:
     """After the death of a process: no page is lost, and only what an appender had announced can
     be half written. What was not synced is synced as ever, by the next sync."""
     is_roll = words.reserved_end == control.ROLLING
@@ -226,7 +264,7 @@ def go_on(format: PenstockFormat, end: End, words: control.Words) -> End:
     return end
 
 
-def make_durable(format: PenstockFormat, end: End, *, poisoned: bool) -> None:
+def make_durable(format: Files, end: End, *, poisoned: bool) -> None:
     """Full segments above `durable`, and all names: nobody may have synced them yet."""
     for info in format.store.segments():
         if info.end is None or info.end <= end.durable:
@@ -238,12 +276,12 @@ def make_durable(format: PenstockFormat, end: End, *, poisoned: bool) -> None:
     _core.sync_folder(format.path / "log")
 
 
-def live_segment(format: PenstockFormat, end: End) -> _core.Segment:
+def live_segment(format: Files, end: End) -> _core.Segment:
     """The segment that holds the tail, to write to."""
     return format.store.open_whole(format.store.live_segment(end.segment_base), writable=True)
 
 
-def move_on(format: PenstockFormat, end: End, *, poisoned: bool) -> End:
+def move_on(format: Files, end: End, *, poisoned: bool) -> End:
     """A new segment: at the tail, or (after a failed sync) from the last synced offset on.
 
     Sealed frames are bound to their segment, so those of an encrypted queue stay where they are

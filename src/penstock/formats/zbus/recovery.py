@@ -10,24 +10,51 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from penstock import _core
 from penstock.disk import files
+from penstock.formats.contract import Host
 from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Damage, End, SegmentInfo
 from penstock.formats.zbus import readers
 from penstock.formats.zbus.index import NS_PER_MS, Block, Index, slot_at
+from penstock.formats.zbus.layouts import ZbusLayout
 from penstock.formats.zbus.readers import Place
-from penstock.formats.zbus.sniffing import segment_path
+from penstock.formats.zbus.sniffing import Found, segment_path
+from penstock.options import QueueOptions
 from penstock.records import replace
 from penstock.sidecar import control, prepared, quarantine
 
-if TYPE_CHECKING:
-    from penstock.formats.zbus.format import ZbusFormat
-
 CHUNK = 1 << 20
 ANY_NUMBER = -(2**62)
+
+
+class Files(Protocol):
+    """What recovery asks of a zbus queue: its place, its layout, its index and its blocks."""
+
+    store: Host
+    path: Path
+    sidecar: Path
+    options: QueueOptions
+    clock: _core.Clock
+    found: Found
+    table: ZbusLayout
+    index_path: Path
+
+    def index(self) -> Index:
+        """The index as it is now."""
+
+    def number_of(self, block: Block) -> int | None:
+        """The number of a block's first message, if it has one."""
+
+    def open_segment(
+        self, info: SegmentInfo, *, writable: bool, sided: bool = True
+    ) -> _core.Segment:
+        """Maps a block."""
+
+    def forget_passed_sides(self, past: Past) -> None:
+        """Drops what we noted beside frames that another program has written over."""
 
 
 def born(found: Index) -> tuple[Block, ...]:
@@ -45,7 +72,7 @@ def fingerprint(found: Index) -> str:
     return f"zbus-{found.layout.name}-{created:x}"
 
 
-def open_last(format: ZbusFormat, block: Block, *, writable: bool) -> _core.Segment:
+def open_last(format: Files, block: Block, *, writable: bool) -> _core.Segment:
     """The block that is appended to."""
     path = segment_path(format.path, block.base)
     info = SegmentInfo(path, block.base, block.base, None, 0)
@@ -55,7 +82,7 @@ def open_last(format: ZbusFormat, block: Block, *, writable: bool) -> _core.Segm
 # ── finding the end ────────────────────────────────────────────────────────────────────────
 
 
-def is_foreign(format: ZbusFormat, words: control.Words) -> bool:
+def is_foreign(format: Files, words: control.Words) -> bool:
     """Whether a zbus program has written since we stored `words`. Beginning a block we may have got
     as far as its entry."""
     blocks = born(format.index())
@@ -67,7 +94,7 @@ def is_foreign(format: ZbusFormat, words: control.Words) -> bool:
     return end not in words.published
 
 
-def find_end(format: ZbusFormat, past: Past) -> End:
+def find_end(format: Files, past: Past) -> End:
     """What the index says, as far as frames bear it out. Changes nothing."""
     found, known = format.index(), past.words
     blocks = born(found)
@@ -117,7 +144,7 @@ def find_end(format: ZbusFormat, past: Past) -> End:
 
 
 def _walk(
-    format: ZbusFormat, last: Block, size: int, past: Past
+    format: Files, last: Block, size: int, past: Past
 ) -> tuple[int, int | None, Damage | None]:
     """Tail, next number and the fault that ended it before the index said."""
     info = SegmentInfo(segment_path(format.path, last.base), last.base, last.base, None, 0)
@@ -152,13 +179,13 @@ def _is_shown(past: Past, last: Block) -> bool:
     return words.segment_base == last.base and words.tail > last.base + last.end
 
 
-def _has_checksums(format: ZbusFormat, block: Block) -> bool:
+def _has_checksums(format: Files, block: Block) -> bool:
     """Whether every frame that we put into a block was noted before it was published."""
     folder = format.sidecar / "integrity"
     return format.options.checksums and (folder / f"{block.base:020d}.crc").exists()
 
 
-def _whole_blocks(format: ZbusFormat, blocks: tuple[Block, ...], durable: int) -> tuple[Block, ...]:
+def _whole_blocks(format: Files, blocks: tuple[Block, ...], durable: int) -> tuple[Block, ...]:
     """The blocks up to the first that is not whole above `durable`: the queue ends there."""
     ends = [*(block.base for block in blocks[1:]), blocks[-1].base + blocks[-1].end]
     for at, (block, end) in enumerate(zip(blocks, ends, strict=True)):
@@ -178,12 +205,12 @@ def _whole_blocks(format: ZbusFormat, blocks: tuple[Block, ...], durable: int) -
     return blocks
 
 
-def _lost_block(format: ZbusFormat, block: Block) -> Damage:
+def _lost_block(format: Files, block: Block) -> Damage:
     text = "a block behind one that is not whole"
     return Damage(segment_path(format.path, block.base), 0, block.end, text, "nothing")
 
 
-def _number_before(format: ZbusFormat, blocks: tuple[Block, ...], fallback: int) -> int:
+def _number_before(format: Files, blocks: tuple[Block, ...], fallback: int) -> int:
     """The number after the last frame of `blocks`."""
     for block in reversed(blocks):
         end = block.base + block.end
@@ -197,7 +224,7 @@ def _number_before(format: ZbusFormat, blocks: tuple[Block, ...], fallback: int)
     return fallback
 
 
-def _head_number(format: ZbusFormat, blocks: tuple[Block, ...], fallback: int) -> int:
+def _head_number(format: Files, blocks: tuple[Block, ...], fallback: int) -> int:
     for block in blocks:
         number = format.number_of(block)
         if number is not None:
@@ -205,7 +232,7 @@ def _head_number(format: ZbusFormat, blocks: tuple[Block, ...], fallback: int) -
     return fallback
 
 
-def _end_of(format: ZbusFormat, blocks: tuple[Block, ...], tail: int, number: int) -> End:
+def _end_of(format: Files, blocks: tuple[Block, ...], tail: int, number: int) -> End:
     head_number = _head_number(format, blocks, number)
     return End(tail, number, blocks[-1].base, blocks[0].base, head_number, tail)
 
@@ -228,7 +255,7 @@ def _stray(path: Path, end: int, size: int) -> int:
 # ── setting it right ───────────────────────────────────────────────────────────────────────
 
 
-def recover(format: ZbusFormat, end: End, past: Past) -> End:
+def recover(format: Files, end: End, past: Past) -> End:
     """Makes index and files agree with `end`; writes only what differs."""
     found = format.index()
     blocks = tuple(block for block in born(found) if block.base <= end.segment_base)
@@ -282,7 +309,7 @@ def recover(format: ZbusFormat, end: End, past: Past) -> End:
     return replace(end, durable=end.tail)
 
 
-def _begin_block(format: ZbusFormat, found: Index, number: int, base: int, end: int) -> Block:
+def _begin_block(format: Files, found: Index, number: int, base: int, end: int) -> Block:
     now_ms = format.clock.wall_now_ns() // NS_PER_MS
     block = Block(number, now_ms, base, end, now_ms)
     found.write_block(block)
@@ -290,7 +317,7 @@ def _begin_block(format: ZbusFormat, found: Index, number: int, base: int, end: 
     return block
 
 
-def _move_on(format: ZbusFormat, found: Index, last: Block, end: End) -> End:
+def _move_on(format: Files, found: Index, last: Block, end: End) -> End:
     """After a failed sync: what was not known to be on the disk is written anew, elsewhere."""
     start = max(end.durable, last.base)
     segment = open_last(format, last, writable=False)
@@ -307,7 +334,7 @@ def _move_on(format: ZbusFormat, found: Index, last: Block, end: End) -> End:
     return replace(end, segment_base=start, durable=end.tail)
 
 
-def _rebase(format: ZbusFormat, frames: bytearray) -> None:
+def _rebase(format: Files, frames: bytearray) -> None:
     """Frames that name their place in a block get the one in their new block."""
     table, at = format.table.frame, 0
     while at + table.size <= len(frames):
@@ -318,7 +345,7 @@ def _rebase(format: ZbusFormat, frames: bytearray) -> None:
 # ── judging ────────────────────────────────────────────────────────────────────────────────
 
 
-def index_damage(format: ZbusFormat) -> list[Damage]:
+def index_damage(format: Files) -> list[Damage]:
     """Blocks that do not follow each other."""
     found = format.index()
     return [
@@ -332,7 +359,7 @@ def index_damage(format: ZbusFormat) -> list[Damage]:
     ]  # fmt: skip
 
 
-def offset_of(format: ZbusFormat, place: Place) -> int:
+def offset_of(format: Files, place: Place) -> int:
     """The offset that a reader's place names.
 
     Behind the oldest block it is the head, beyond the last one the tail; a place inside a frame is
@@ -357,7 +384,7 @@ def offset_of(format: ZbusFormat, place: Place) -> int:
     return max(_core.walk(segment, block.base, offset, past_damage=True).end, end.head)
 
 
-def place_fault(format: ZbusFormat, path: Path) -> Damage | None:
+def place_fault(format: Files, path: Path) -> Damage | None:
     """What is wrong with the place in a reader file; none when a message begins or may begin there.
 
     A block that was trimmed is none of its faults, nor is the block after the last.

@@ -295,8 +295,7 @@ impl Writer {
     ) -> Result<(u64, u64), Obstacle> {
         let tail = self.tail_in(state)?;
         let most = self.max_message_bytes.load(Ordering::Relaxed);
-        let total =
-            measure(&state.segment, drafts, &mut state.sizes, most)?;
+        let total = measure(&state.segment, drafts, &mut state.sizes, most)?;
         let tail = match self.control.is_unfinished() {
             true => self.settle_tail(&state.segment, total)?,
             false => tail,

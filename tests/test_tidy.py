@@ -366,7 +366,7 @@ RUST_ROOMS = (
 RUST_DOORS = {"lib"}
 RUST_TESTS = {"fuzzing", "properties", "group::table::against_a_model", "shared::models"}
 RUST_FUNCTION_LINES_MAX = 60
-RUST_SHARE_MAX = 0.42  # Of the product's lines, without tests: it only goes down.
+RUST_SHARE_MAX = 0.40  # Of the product's lines, without tests: it only goes down.
 
 
 def rust_code(text: str) -> str:

@@ -219,7 +219,7 @@ class Segment:
         """Zeroes the offsets `[first, last)`."""
 
     def scrub(self, offset: int) -> int:
-        """Zeroes every page from `offset` to the end of the file that is not zero yet; answers how
+        """Zeroes every page from `offset` to the end of the file that is not zero yet; returns how
         many bytes that were.
         """
 
@@ -244,10 +244,10 @@ class Shared:
 
     @staticmethod
     def visit(folder: Path, work: Callable[[Shared], _T]) -> _T:
-        """The same for someone who leaves at once; answers what `work` does."""
+        """The same for someone who leaves at once; returns what `work` does."""
 
     def alone(self, work: Callable[[], _T]) -> _T:
-        """Calls `work` while nobody else opens, closes, or changes groups; answers what it does. It
+        """Calls `work` while nobody else opens, closes, or changes groups; returns what it does. It
         may come here again.
         """
 
@@ -450,7 +450,7 @@ class Writer:
     def append_atomic(self, data: object, *, note: Path, text: str) -> tuple[int, int, int] | None:
         """Appends a whole Arrow table (as `put_arrow` takes it) with one publication, however large
         it is, and syncs it. The file `note` is written before: `text`, which is one line, and a
-        line with `first`, `end` and `check`. Answers `(first offset, offset behind, rows)`, none
+        line with `first`, `end` and `check`. Returns `(first offset, offset behind, rows)`, none
         for an empty table.
         """
 
@@ -502,7 +502,7 @@ class Writer:
         """Syncs everything put so far."""
 
     def wait_dirty(self, seen: int, seconds: float) -> int:
-        """Sleeps until something is unsynced that was not before, or `seconds` are over. Answers a
+        """Sleeps until something is unsynced that was not before, or `seconds` are over. Returns a
         count to be given back as `seen`.
         """
 
@@ -511,7 +511,7 @@ class Writer:
 
     def put_unsynced(self, message: Message, delay: float | None = None) -> int:
         """Appends without waiting for the sync that `always` asks for: the caller must `sync()`
-        before it tells anyone. Answers the message's offset.
+        before it tells anyone. Returns the message's offset.
         """
 
     @property
@@ -952,7 +952,7 @@ class VqsHeader:
         """The ring as it is now: acks are shown in its header if `shows`, else none is."""
 
     def free(self, segment: Segment, head: int, synced: bool, since: int | None = None) -> int:
-        """Gives everything before `head` back; answers how many messages that were.
+        """Gives everything before `head` back; returns how many messages that were.
 
         With `synced` this survives a power loss before the space is used again. Nothing when the
         head is not `since` any more, if that is given.
@@ -960,7 +960,7 @@ class VqsHeader:
 
     def replace(self, segment: Segment, fresh: Path, ring: int, copied: int) -> tuple[bool, int]:
         """Puts the ring in the file `fresh`, of `ring` bytes and with everything up to `copied` in
-        it, synced, in the place of this one. Answers whether it did, and how many bytes are in use:
+        it, synced, in the place of this one. Returns whether it did, and how many bytes are in use:
         it does not when these are more, or when the file was replaced meanwhile.
         """
 
@@ -1106,7 +1106,7 @@ def create_file(
     path: Path, size: int, *, head: bytes | None = None, zeroed: bool = False, synced: bool = False
 ) -> None:
     """Creates a file of `size` bytes that really exist; with `zeroed` they are written, so that the
-    first store to a page later costs no allocation. Answers nothing; the file is synced.
+    first store to a page later costs no allocation. Returns nothing; the file is synced.
     """
 
 def make_folder(path: Path, like: Path | None = None) -> None:
@@ -1236,7 +1236,7 @@ def beats_stream(
 ) -> tuple[Segment, list[tuple[int, int, str, str]]]:
     """Opens a segment that is one compressed stream, with its first frame at position `first`.
 
-    Also answers damage that did not stop the unpacking.
+    Also returns damage that did not stop the unpacking.
     """
 
 def beats_stream_rest(

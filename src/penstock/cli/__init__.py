@@ -13,7 +13,7 @@ NEEDS = ("typer", "rich")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; answers the exit code."""
+    """Runs the command line; returns the exit code."""
     try:
         from penstock.cli.app import run
     except ModuleNotFoundError as error:

@@ -63,7 +63,7 @@ def command() -> Any:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; answers its exit code."""
+    """Runs one command; returns its exit code."""
     try:
         command().main(None if arguments is None else list(arguments), prog_name="penstock")
     except SystemExit as end:

@@ -83,7 +83,7 @@ class AsyncQueue:
     # ── life ───────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> Queue:
-        """Opens it, in a thread: recovery may read much. Answers the queue behind it."""
+        """Opens it, in a thread: recovery may read much. Returns the queue behind it."""
         async with self._opening:
             if self._is_closed:
                 raise ClosedError()
@@ -133,7 +133,7 @@ class AsyncQueue:
         return self._queue
 
     def need_open(self) -> Queue:
-        """The name of before of `queue`; it goes with the next release."""
+        """The former name of `queue`; the next release removes it."""
         renamed("AsyncQueue.need_open()", "AsyncQueue.queue")
         return self.queue
 

@@ -32,7 +32,7 @@ def remove_if_dead(folder: Path) -> bool:
 
 
 def sweep(sidecar: Path) -> list[str]:
-    """Removes exclusive groups whose consumer is gone; answers their names."""
+    """Removes exclusive groups whose consumer is gone; returns their names."""
     gone = []
     folders = sidecar / "groups"
     for folder in map(folders.joinpath, files.names_in(folders)):

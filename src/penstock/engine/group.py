@@ -1,8 +1,8 @@
 """Groups: consumers that share progress.
 
 Unicast: consumers of one group share it. Multicast: every group gets every message. Broadcast: a
-consumer with a group of its own, named by us and gone when it leaves. Consumers may be threads,
-asyncio tasks or processes.
+consumer with a group of its own, which we name, and delete when the consumer leaves. Consumers may
+be threads, asyncio tasks or processes.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ def names(store: Store) -> list[str]:
 
 
 def has_progress(folder: Path) -> bool:
-    """Whether a group is there that has read: also where nothing else of it can be told."""
+    """Whether the folder holds a group that has read messages, whatever its options say."""
     return any(name.startswith("journal-") for name in files.names_in(folder))
 
 
 def load_options(folder: Path) -> GroupOptions | None:
-    """What the group's file says; none for a new group.
+    """The options in the group's file; `None` for a new group.
 
-    It is only ever replaced as a whole: whatever else is found there, nobody of ours has written,
-    and to go on with other options than were asked for would deliver in another way.
+    The file is only ever replaced as a whole, so anything unreadable in it was not written by us.
+    That is an error: going on with default options would deliver messages in another way.
     """
     import json
 
@@ -93,9 +93,9 @@ def _check_of(options: dict[str, Any]) -> int:
 
 
 class OpenQueue(Protocol):
-    """What the parts of a queue know of the queue: its groups, its keeper, retention, dead letters.
+    """What a queue's parts (groups, keeper, retention, dead letters) may ask of the queue.
 
-    `Queue` is one. It stands above its parts, so they do not name it.
+    `Queue` fulfils it. The parts name this instead of `Queue`, which is built from them.
     """
 
     path: Path
@@ -104,11 +104,11 @@ class OpenQueue(Protocol):
 
     @property
     def options(self) -> QueueOptions:
-        """As the queue was opened, and as its format's own settings say."""
+        """The options of the open queue."""
 
     @property
     def put_timeout_s(self) -> float | None:
-        """How long a put of this thread waits for room; none: for ever."""
+        """How long a put of this thread waits for room; `None` waits for ever."""
 
     @property
     def is_poisoned(self) -> bool:
@@ -127,25 +127,25 @@ class OpenQueue(Protocol):
         """The names of all groups."""
 
     def group(self, name: str = DEFAULT, *, create: bool = True) -> Group:
-        """The group of this name, to consume through."""
+        """Opens the group of this name."""
 
     def look(self, name: str) -> Group | None:
-        """A group to look at; none when there is none."""
+        """A group to look at, without consuming; `None` if there is no such group."""
 
     def open_groups(self) -> list[Group]:
         """The groups that this process consumes through."""
 
     def known_groups(self) -> set[str]:
-        """The names of those, and of the groups that it looks at."""
+        """The names of the groups that this process has open or looks at."""
 
     def keep_group(self, group: Group) -> None:
-        """A group got this name."""
+        """Remembers a group under its new name."""
 
     def forget_group(self, name: str) -> None:
-        """A group was closed, deleted or renamed."""
+        """Forgets a group that was closed, deleted or renamed."""
 
     def is_news(self, name: str) -> bool:
-        """Whether nobody was told yet that this group can't be read."""
+        """Whether this is the first time that the group is reported as unreadable."""
 
     def sync_groups(self) -> None:
         """Syncs what this process has acked."""
@@ -179,9 +179,9 @@ class Group:
         look: bool = False,
         **options: Any,
     ) -> None:
-        """Opens the group, or makes it: it then reads from `start` on.
+        """Opens the group, or creates it to read from `start` on.
 
-        With `look` nobody consumes through this handle, so it may be another one's own group.
+        With `look`, the handle only looks: it may then be another consumer's exclusive group.
         """
         self.queue, self.name = queue, name
         self.folder = folder_of(queue.store, name)
@@ -280,7 +280,7 @@ class Group:
 
     @property
     def is_native(self) -> bool:
-        """Whether `get` and `get_many` are the native ones: nobody has others in their place."""
+        """Whether `get` and `get_many` are the native methods: neither is replaced."""
         return (type(self).get, type(self).get_many) == _OWN
 
     def _alone(self, work: Callable[[], None]) -> None:
@@ -365,7 +365,7 @@ class Group:
         self.queue.store.follow()
 
     def dead_letter(self, message: _core.Message, reason: str | None = None) -> None:
-        """Moves a message to the dead letters and acks it here: it was handed out too often."""
+        """Moves a message to the dead letters, with the reason, and acks it here."""
         # In this order: a crash in between leaves it in both queues, never in none.
         dead = self.queue.dead_letters(self.dead_letter_path)
         dead.put_many([deadletter.letter(message, self.queue.path, self.name, reason)])
@@ -381,14 +381,14 @@ class Group:
     def get(
         self, timeout: float | None = None, *, visibility: float | None = None
     ) -> _core.Message:
-        """The next message; `Empty` when none comes within `timeout` seconds."""
+        """The next message; raises `Empty` if none comes within `timeout` seconds."""
         self.queue.ensure_open()
         return self.core.get(timeout, visibility=visibility)
 
     def get_many(
         self, count: int, timeout: float | None = 0.0, *, visibility: float | None = None
     ) -> list[_core.Message]:
-        """Up to `count` messages, what is there; `[]` if nothing comes in time."""
+        """Up to `count` messages; waits for the first one only. `[]` if none comes in time."""
         self.queue.ensure_open()
         return self.core.get_many(count, timeout, visibility=visibility)
 
@@ -401,7 +401,7 @@ class Group:
         return self.core.get_bodies(count, timeout)
 
     def __iter__(self) -> Iterator[_core.Message]:
-        """Blocks for each message and ends on close.
+        """Waits for each message; ends when the queue is closed.
 
         Leaving the loop's body normally acks a message that was not acked or nacked there;
         leaving it with an error nacks it.
@@ -438,15 +438,15 @@ class Group:
         return list(islice(scan, count))
 
     def ack(self, receipt: str) -> None:
-        """Acks by receipt text."""
+        """Acks the message that the receipt names."""
         self.core.ack(receipt)
 
     def nack(self, receipt: str, delay: float = 0.0) -> None:
-        """Gives back by receipt text."""
+        """Gives the message back that the receipt names; it is delivered again after `delay`."""
         self.core.nack(receipt, delay)
 
     def extend(self, receipt: str, seconds: float) -> None:
-        """Extends a lease by receipt text."""
+        """Extends the lease that the receipt names."""
         self.core.extend(receipt, seconds)
 
     def standing(self, offset: int) -> tuple[str, str] | None:
@@ -469,44 +469,44 @@ class Group:
 
     @property
     def lag(self) -> int:
-        """Messages between the next unread one and the tail that the group wants."""
+        """How many messages that pass the group's filter are unread."""
         return facts.lag(self.queue.store, self.options, self.core.next)
 
     @property
     def lag_bytes(self) -> int:
-        """Bytes between the cursor and the tail."""
+        """How many bytes of messages lie between the cursor and the tail."""
         return facts.lag_bytes(self.queue.store, self.core.cursor)
 
     @property
     def idle_ns(self) -> int:
-        """How long the group has made no progress though there was something to read, as far as
-        those who asked could see."""
+        """How long the group has made no progress although there was something to read. Time counts
+        from one call of this to the next."""
         return self.core.idle_ns(self.queue.store.end().tail)
 
     def seek(self, where: positions.Where, *, id: str | None = None) -> int:
-        """Reads on at `where`; what was leased is forgotten. Returns the offset.
+        """Moves the group to `where`, and returns that offset. Its leases are forgotten.
 
-        With `id` the message there must have it, else `OffsetError` and nothing changes.
+        With `id`, raises `OffsetError` and changes nothing if the message there has another id.
         """
         offset = positions.resolve(self.queue.store, where, id)
         self.core.seek(offset)
         return offset
 
     def pause(self) -> None:
-        """Hands nothing out, in any process, until `resume`."""
+        """Stops deliveries, in every process, until `resume`."""
         self.core.pause(True)
 
     def resume(self) -> None:
-        """Goes on."""
+        """Starts deliveries again."""
         self.core.pause(False)
 
     @property
     def is_paused(self) -> bool:
-        """Whether it is paused."""
+        """Whether the group is paused."""
         return self.core.is_paused
 
     def configure(self, **changes: Unpack[GroupKeywords]) -> None:
-        """Changes options at run time, also in the group's file. `ack` can't change."""
+        """Changes options of the open group, and stores them. `ack` can't be changed."""
         said = GroupOptions.said(changes)
         if said.get("ack", self.options.ack) != self.options.ack:
             raise GroupError(f"group {self.name!r}: ack can't change; delete the group first")
@@ -526,15 +526,15 @@ class Group:
         self.refresh()
 
     def name_dead_letters(self, named: str | None) -> None:
-        """This process itself says where dead letters go. The queue there is made now, so that
-        others find it who know of it from the group's file alone."""
+        """Remembers where this process said dead letters go, and creates the queue there now, so
+        that processes that only read the group's file find it."""
         if named is not None and not deadletter.is_beside(named):
             place = self.queue.path.parent / named
             deadletter.TOLD.add(place)
             self.queue.dead_letters(place)
 
     def refresh(self) -> None:
-        """Takes over what another process, or another thread, changed."""
+        """Adopts options that another process or thread has changed."""
         # First the count, then the file; and the count again, for another thread may have taken
         # over a later change before this one was done with an earlier.
         while (version := self.core.version) != self._version:
@@ -547,14 +547,14 @@ class Group:
             self._version = version
 
     def stats(self) -> dict[str, Any]:
-        """Counts, what is out, cursor, lag."""
+        """Counts, messages in flight, cursor and lag, as plain values."""
         return facts.of_group(
             self.queue.store, self.name, self.options, cursor=self.core.cursor,
             next_unread=self.core.next, is_paused=self.core.is_paused, counts=self.core.counts(),
         )  # fmt: skip
 
     def close(self) -> None:
-        """Ends this handle's waits and gives its leases back; a broadcast group goes."""
+        """Ends this handle's waits and returns its leases. A broadcast group is deleted."""
         self.core.close()
         self.__dict__.pop("get", None)
         self.__dict__.pop("get_many", None)
@@ -605,11 +605,11 @@ class Group:
         self.queue.keep_group(self)
 
     def reset(self, where: positions.Where = "earliest") -> int:
-        """Forgets all progress: reads from the oldest message, or `where`, as if new."""
+        """Forgets all progress and reads from `where` on: by default, from the oldest message."""
         return self.seek(where)
 
     def after_fork(self) -> None:
-        """In the child: nothing here is ours."""
+        """Called in a forked child: the open files belong to the parent."""
         self.__dict__.pop("get", None)
         self.__dict__.pop("get_many", None)
         self._stand_up()
@@ -617,12 +617,12 @@ class Group:
             self.core.close()
 
     def __repr__(self) -> str:
-        """Name, cursor, lag."""
+        """The name, the cursor and the lag."""
         where = f"{self.name!r} of {str(self.queue.path)!r}"
         return f"<Group {where}: cursor {self.cursor}, lag {self.lag}>"
 
     def __enter__(self) -> Self:
-        """For `with`."""
+        """Returns the group, for `with`."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -635,4 +635,4 @@ typed(
     "lag_bytes", "idle_ns", "seek", "configure", "refresh", "stats", "close", "delete", "rename",
 )  # fmt: skip
 _OWN = (Group.get, Group.get_many)
-"""As they are written here."""
+"""The methods defined here."""

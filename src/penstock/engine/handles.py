@@ -1,8 +1,8 @@
-"""What an open queue has open itself: its groups, groups that it only looks at, dead letters.
+"""What an open queue has open: groups, groups that it only looks at, queues for dead letters.
 
-Any thread may ask for a group, the first one opens it and all share it: one that nobody finds any
-more would neither be closed with the queue nor end its waits. So each is looked up and opened
-under one lock. The keeper uses these too, so nobody waits for the keeper with the lock held.
+Any thread may ask for a group. The first one opens it, and all share it: a handle that was lost
+would not be closed with the queue, and its waits would not end. So groups are looked up and opened
+under one lock. The keeper takes that lock too, so no thread waits for the keeper while holding it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Handles:
         self._told: set[str] = set()
 
     def is_news(self, name: str) -> bool:
-        """Whether nobody was told yet that this group can't be read."""
+        """Whether this is the first time that the group is reported as unreadable."""
         with self._lock:
             is_news = name not in self._told
             self._told.add(name)
@@ -51,7 +51,7 @@ class Handles:
             return found, True
 
     def look(self, name: str) -> Group | None:
-        """A group to look at; none when there is none. One that is damaged is an error."""
+        """A group to look at; `None` if there is no such group. A damaged one is an error."""
         with self._lock:
             self._ensure_open()
             found = self._groups.get(name) or self._looked.get(name)
@@ -60,8 +60,8 @@ class Handles:
                     found = self._looked[name] = Group(self._queue, name, create=False, look=True)
                 except (GroupError, FileNotFoundError):
                     if has_progress(folder_of(self._queue.store, name)):
-                        raise  # It is there, and can't be read.
-                    return None  # It went meanwhile.
+                        raise  # The group exists, but can't be read.
+                    return None  # It was deleted meanwhile.
             return found
 
     def grave(self, path: Path, open_it: Callable[[], Q]) -> Q:
@@ -74,40 +74,40 @@ class Handles:
             return found
 
     def has(self, group: Group) -> bool:
-        """Whether it is open still."""
+        """Whether the group is still open."""
         with self._lock:
             return not self._is_closed and self._groups.get(group.name) is group
 
     def groups(self) -> list[Group]:
-        """The groups that somebody consumes through."""
+        """The groups that this process consumes through."""
         with self._lock:
             return list(self._groups.values())
 
     def all_groups(self) -> list[tuple[Group, bool]]:
-        """Each with whether it consumes."""
+        """All open groups, each with whether this process consumes through it."""
         with self._lock:
             consumed = [(group, True) for group in self._groups.values()]
             return consumed + [(group, False) for group in self._looked.values()]
 
     def keep(self, group: Group) -> None:
-        """A group got this name."""
+        """Remembers a group under its new name."""
         with self._lock:
             self._groups[group.name] = group
 
     def forget(self, name: str) -> None:
-        """A group is closed or deleted."""
+        """Forgets a group that was closed, deleted or renamed."""
         with self._lock:
             self._groups.pop(name, None)
 
     def close(self) -> tuple[list[Group], list[OpenQueue]]:
-        """Opens nothing any more; what must be closed."""
+        """From now on nothing is opened; returns what must be closed."""
         with self._lock:
             self._is_closed = True
             self._looked.clear()
             return list(self._groups.values()), list(self._graves.values())
 
     def reopen(self) -> None:
-        """In a forked child: the groups that are not one consumer's alone are opened again."""
+        """Called in a forked child: opens the groups again, except those of one consumer alone."""
         with self._lock:
             shared = [group for group in self._groups.values() if not group.options.exclusive]
             self._groups = {group.name: group for group in shared}
@@ -115,7 +115,7 @@ class Handles:
                 group._open()
 
     def after_fork(self) -> None:
-        """In a forked child: whoever had the lock is not in this process."""
+        """Called in a forked child: the thread that held the lock is not in this process."""
         self._lock = threading.RLock()
         for group in self._groups.values():
             group.after_fork()

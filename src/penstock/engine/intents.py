@@ -40,7 +40,7 @@ class Ledger:
     def commit(self, batch: int, table: object) -> tuple[int, int, int] | None:
         """Puts the table's rows as batch number `batch`; none if that is there already.
 
-        The rows are visible together. Answers the first offset, the one behind the last, rows.
+        The rows are visible together. Returns the first offset, the one behind the last, rows.
         """
         with self.files.held():
             self.settle()

@@ -1,8 +1,8 @@
 """The background of an open queue: syncing, preparing segments, retention.
 
-Every process that has the queue open has a keeper; whoever finds something unsynced first syncs
-it for all. The keeper sleeps on a word that the first unsynced append raises, so an idle queue
-costs nothing.
+Every process that has the queue open has a keeper. The first one that finds something unsynced
+syncs it for all. The keeper sleeps on a shared word that the first unsynced append raises, so an
+idle queue costs nothing.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class Keeper:
     """One thread per open queue and process."""
 
     def __init__(self, queue: OpenQueue) -> None:
-        """Starts at once."""
+        """Starts the thread."""
         self._queue = queue
         self._writer = queue.store.need_writer()
         self._stop = threading.Event()
         self._swept_at = time.monotonic()
         self._orphans, self._has_orphans = Orphans(queue), False
         self._failing: dict[str, str] = {}
-        """What each duty that fails has raised last."""
-        self._writer.poke()  # Someone may have died before his sync, and after he asked for it.
+        """The last error of each duty that fails."""
+        self._writer.poke()  # Its asker may have died before the sync.
         self._thread = Background(self._run, "penstock-keeper")
 
     def stop(self) -> None:
-        """Ends the thread, and waits for its end."""
+        """Stops the thread, and waits until it has ended."""
         self._stop.set()
         self._writer.poke()
         self._thread.join()
@@ -57,9 +57,9 @@ class Keeper:
                     self._do(what, duty)
 
     def _do(self, what: str, duty: Callable[[], object]) -> None:
-        """Does one duty. Whatever it raises is said, once until it goes well again.
+        """Does one duty. An error is logged once, until the duty succeeds again.
 
-        It ends neither the other duties nor the thread: nobody else would sync.
+        It stops neither the other duties nor the thread: without it nothing would be synced.
         """
         try:
             duty()
@@ -75,7 +75,7 @@ class Keeper:
                     "%s: could not %s: %s", self._queue.path, what, text, exc_info=not known
                 )
             if self._queue.is_poisoned:
-                self._stop.set()  # Nothing may be synced any more, and every put says so.
+                self._stop.set()  # Nothing may be synced any more; every put raises the error.
 
     def _has_timed_duties(self) -> bool:
         options = self._queue.options

@@ -1,7 +1,7 @@
-"""A queue and its groups at a glance: facts for people and programs that only look.
+"""An overview of a queue and its groups, for people and programs that only look.
 
-Nothing here opens anything for writing, so it is safe on a folder that someone else is using, on
-evidence, and on a read-only mount.
+Nothing here opens a file for writing, so it is safe on a queue that others are using, on evidence,
+and on a read-only mount.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from penstock.engine.repair import Report
     from penstock.engine.table import Head, Scan
 
-# Most programs open a queue, put and get: what else there is, is loaded when it is asked for.
+# Most programs only open a queue, put and get. Everything else is imported when it is first used.
 
 
 class Queue:
@@ -82,7 +82,7 @@ class Queue:
         `create=False` never creates; `read_only=True` changes nothing on disk; with `codec`
         (`bytes`, `str`, `json`, `cbor`, `logrecord`, a dataclass, a msgspec struct, or an object)
         `put` takes objects and `message.value` gives them back. The other options are those of
-        `QueueOptions`; those that were said when the queue was made are kept in it.
+        `QueueOptions`. The options given when the queue was created are stored in it.
         """
         self.path = paths.absolute(path)
         self._said = QueueOptions.checked(options)
@@ -93,10 +93,10 @@ class Queue:
         self._handles = Handles(self)
         self._keeper: Keeper | None = None
         self._turn = threading.RLock()
-        """Held by the thread that closes the queue, or opens it again after a fork."""
+        """Held by the thread that closes the queue, or reopens it after a fork."""
         self._patience = threading.local()
         self._codec_given = codec
-        self._find_codec(codec)  # A name that there is not is refused before anything is made.
+        self._find_codec(codec)  # An unknown name is refused before anything is created.
         self._is_closed, self._pid = False, os.getpid()
         self._open()
         open_queues.add(self)
@@ -122,7 +122,7 @@ class Queue:
                 kept_options.first(self.store, said)
             self._open_live()
         except BaseException:
-            # Nobody gets a handle to close: what is open would stay so, and keep others waiting.
+            # The caller gets no handle to close, so what is open now would stay open.
             self.store.drop()
             raise
 
@@ -133,7 +133,9 @@ class Queue:
             self.put = retrying_writer.writer(self).put  # type: ignore[method-assign]
         if self.store.was_first:
             self._settle_sinks()
-        self.store.need_shared().steady_wall_ns(self.store.clock)  # From here on no jump counts.
+        self.store.need_shared().steady_wall_ns(
+            self.store.clock
+        )  # From here on, jumps of the wall clock do not count.
         if self.options.durability is not Durability.PROCESS or self._has_retention():
             self._keeper = Keeper(self)
 
@@ -179,8 +181,8 @@ class Queue:
     ) -> int:
         """Puts one message and returns its offset.
 
-        `tag` is what groups filter on, `id` your own name for it, `key` orders it among messages
-        with the same key, `headers` are text, `delay` keeps it back for that many seconds.
+        Groups filter on `tag`; `id` is your own name for the message. Messages with the same `key`
+        are delivered in order. `headers` are text. `delay` holds the message back, in seconds.
         """
         self.ensure_open()
         if self.codec is not None:
@@ -194,8 +196,8 @@ class Queue:
     ) -> int | None:
         """Puts a list of bodies, an iterator of `Message`, or an Arrow array or table.
 
-        They become visible together (a list of more than half a segment goes in pieces, in
-        order). Returns the first one's offset, `None` for an empty list.
+        They become visible together; a list longer than half a segment is put in pieces, in
+        order. Returns the offset of the first message, or `None` for an empty list.
         """
         self.ensure_open()
         if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
@@ -207,7 +209,7 @@ class Queue:
 
     @contextmanager
     def put_timeout(self, seconds: float | None) -> Iterator[None]:
-        """Puts of this thread wait that long for room, whatever `put_timeout_s` says."""
+        """Inside it, puts of this thread wait up to `seconds` for room in a full queue."""
         before = self.put_timeout_s
         self._patience.seconds = seconds
         try:
@@ -216,13 +218,13 @@ class Queue:
             self._patience.seconds = before
 
     def patience(self, seconds: float | None) -> AbstractContextManager[None]:
-        """The name of before of `put_timeout`; it goes with the next release."""
+        """The former name of `put_timeout`; the next release removes it."""
         renamed("Queue.patience()", "Queue.put_timeout()")
         return self.put_timeout(seconds)
 
     @property
     def put_timeout_s(self) -> float | None:
-        """How long a put of this thread waits for room; none: for ever."""
+        """How long a put of this thread waits for room; `None` waits for ever."""
         found: float | None = getattr(self._patience, "seconds", self.options.put_timeout_s)
         return found
 
@@ -236,11 +238,11 @@ class Queue:
         create: bool = True,
         **options: Unpack[GroupKeywords],
     ) -> Group:
-        """The group of this name, made when it is new.
+        """Opens the group of this name; creates it if there is none.
 
-        `start` says where a new one begins (`earliest`, which is the default, `latest`, an offset,
-        a time, another group); `create=False` makes none. The rest are the options of
-        `GroupOptions`, which are kept with the group.
+        `start` says where a new group begins: `earliest` (the default), `latest`, an offset, a
+        time, or another group. `create=False` never creates one. The other options are those of
+        `GroupOptions`; they are stored with the group.
         """
         self.ensure_open()
         self._need_live()
@@ -259,7 +261,8 @@ class Queue:
     def broadcast(
         self, *, start: positions.Where | Group = "latest", **options: Unpack[GroupKeywords]
     ) -> Group:
-        """A group for one consumer alone: it sees everything from now on, and goes with it."""
+        """Creates a group for one consumer. It gets every message put from now on, and is deleted
+        when the consumer closes it."""
         name = f"only-{os.getpid()}-{os.urandom(4).hex()}"
         options["exclusive"] = True
         return self.group(name, start=start, **options)
@@ -271,22 +274,23 @@ class Queue:
     def get(
         self, timeout: float | None = None, *, visibility: float | None = None
     ) -> _core.Message:
-        """The next message of the default group; `Empty` when none comes within `timeout`."""
+        """The next message of the default group; raises `Empty` if none comes within `timeout`."""
         group = self.group()
         if type(self).get is _OWN_GET and group.is_native:
             self.get = group.core.get  # type: ignore[method-assign]
             if not self._handles.has(group):
-                self.__dict__.pop("get", None)  # Closed or deleted meanwhile, by another thread.
+                self.__dict__.pop("get", None)  # Another thread has closed or deleted it meanwhile.
         return group.get(timeout, visibility=visibility)
 
     def get_many(
         self, count: int, timeout: float | None = 0.0, *, visibility: float | None = None
     ) -> list[_core.Message]:
-        """Up to `count` messages of the default group, what is there; `[]` if nothing comes."""
+        """Up to `count` messages of the default group, without waiting for more; `[]` if there are
+        none."""
         return self.group().get_many(count, timeout, visibility=visibility)
 
     def __iter__(self) -> Iterator[_core.Message]:
-        """Blocks for each message of the default group; ends on close."""
+        """Waits for each message of the default group; ends when the queue is closed."""
         return iter(self.group())
 
     __contains__ = None
@@ -297,12 +301,12 @@ class Queue:
         return self.group().peek(count)
 
     def seek(self, where: positions.Where, *, id: str | None = None) -> int:
-        """The default group reads on at `where`; with `id`, if the message there has it."""
+        """Moves the default group to `where`; with `id`, only if the message there has that id."""
         return self.group().seek(where, id=id)
 
     @property
     def lag(self) -> int:
-        """Messages that the default group has not read yet."""
+        """How many messages the default group has not read yet."""
         return self.group().lag
 
     # ── reading without taking ─────────────────────────────────────────────────────────────
@@ -352,7 +356,7 @@ class Queue:
         return self.scan(**scan).to_polars()
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what it is, and its oldest messages."""
+        """What a notebook shows: the queue, and its oldest messages."""
         from penstock.engine.table import html_safe
 
         if self._is_closed:
@@ -361,28 +365,28 @@ class Queue:
         return f"<pre>{html_safe(repr(self))}\n{kept}</pre>" + self.head()._repr_html_()
 
     def message_at(self, offset: int, *, id: str | None = None) -> _core.Message:
-        """The message at an offset; with `id` it must have that, else `OffsetError`."""
+        """The message at an offset; with `id`, raises `OffsetError` if it has another id."""
         positions.resolve(self.store, offset, id)
         return next(iter(self.scan(start=offset)))
 
     def count_from(self, offset: int) -> int:
-        """Messages from `offset` to the tail."""
+        """How many messages there are from `offset` to the tail."""
         return facts.messages_from(self.store, offset)
 
     def offsets(self) -> End:
-        """Where the queue begins, ends, and up to where it is on the disk, as it is now."""
+        """Where the queue begins and ends now, and up to where it is on the disk."""
         self.ensure_open()
         return self.store.end()
 
     def end(self) -> End:
-        """The name of before of `offsets`; it goes with the next release."""
+        """The former name of `offsets`; the next release removes it."""
         renamed("Queue.end()", "Queue.offsets()")
         return self.offsets()
 
     # ── keeping ────────────────────────────────────────────────────────────────────────────
 
     def sync(self) -> None:
-        """Returns when everything put so far is on the disk, and every ack of this process."""
+        """Returns when everything put so far, and every ack of this process, is on the disk."""
         self.ensure_open()
         self.store.need_writer().sync()
         self.sync_groups()
@@ -397,7 +401,7 @@ class Queue:
                 group.core.sync()
 
     def trim(self, before: positions.Where | None = None, *, dry_run: bool = False) -> int:
-        """Deletes whole segments before `before`, or what retention says; answers how many."""
+        """Deletes whole segments before `before`, or as retention says; returns how many."""
         from penstock.engine import retention
 
         self.ensure_open()
@@ -406,7 +410,7 @@ class Queue:
         return len(planned.segments) if dry_run else len(retention.apply(self, planned))
 
     def retain(self) -> None:
-        """What the keeper does about retention."""
+        """Deletes what retention allows. The keeper calls this from time to time."""
         if self._has_retention() and not self._is_closed:
             from penstock.engine import retention
 
@@ -418,7 +422,7 @@ class Queue:
     def purge(self) -> int:
         """Marks every message as read, for every group, and deletes the segments that this frees.
 
-        Answers how many messages the default group had not read.
+        Returns how many messages the default group had not read.
         """
         from penstock.engine import retention
 
@@ -433,8 +437,8 @@ class Queue:
     def repair(self, *, dry_run: bool = False) -> Report:
         """Sets damage aside so that readers go on; every whole message stays where it is.
 
-        Nobody else may have the queue open. It is closed for the repair and opened again: leases
-        end, and groups are asked for anew with `group(name)`.
+        No other process may have the queue open. This handle is closed for the repair and then
+        opened again: its leases end, and its groups must be opened again with `group(name)`.
         """
         from penstock.engine import repair
 
@@ -459,11 +463,11 @@ class Queue:
         open_queues.add(self)
 
     def look(self, name: str) -> Group | None:
-        """A group to look at: also one that another consumer has for itself."""
+        """A group to look at, without consuming; also one that belongs to another consumer."""
         return self._handles.look(name)
 
     def is_news(self, name: str) -> bool:
-        """Whether nobody was told yet that this group can't be read."""
+        """Whether this is the first time that the group is reported as unreadable."""
         return self._handles.is_news(name)
 
     def open_groups(self) -> list[Group]:
@@ -471,15 +475,15 @@ class Queue:
         return self._handles.groups()
 
     def known_groups(self) -> set[str]:
-        """The names of those, and of the groups that it looks at."""
+        """The names of the groups that this process has open or looks at."""
         return {group.name for group, _ in self._handles.all_groups()}
 
     def keep_group(self, group: Group) -> None:
-        """A group got this name."""
+        """Remembers a group under its new name."""
         self._handles.keep(group)
 
     def forget_group(self, name: str) -> None:
-        """A group was deleted."""
+        """Forgets a group that was closed, deleted or renamed."""
         self._handles.forget(name)
         if name == DEFAULT:
             self.__dict__.pop("get", None)
@@ -513,21 +517,21 @@ class Queue:
 
     @property
     def options(self) -> QueueOptions:
-        """As given, and as the format's own settings say."""
+        """The options as given, combined with the settings in the format's own files."""
         return self.store.options
 
     @property
     def kept_options(self) -> dict[str, Any]:
-        """What the queue keeps for whoever opens it without saying otherwise."""
+        """The options stored in the queue: they apply to openings that give no others."""
         self.ensure_open()
         return kept_options.load(self.store.sidecar)
 
     def set_options(
         self, *, codec: CodecName | None = None, **options: Unpack[QueueKeywords]
     ) -> None:
-        """Changes what the queue keeps, for openings from now on; `None`: the default again.
+        """Changes the stored options, for later openings; `None` restores the default.
 
-        What can be kept: `durability`, `segment_bytes`, `max_bytes`, `when_full`,
+        These can be stored: `durability`, `segment_bytes`, `max_bytes`, `when_full`,
         `max_message_bytes`, `compression`, `delay_s`, the options of retention, and `codec`.
         """
         self.ensure_open()
@@ -543,11 +547,11 @@ class Queue:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the queue was closed."""
         return self._is_closed
 
     def stats(self) -> dict[str, Any]:
-        """Everything worth showing, as plain values."""
+        """Facts about the queue and its open groups, as plain values."""
         self.ensure_open()
         groups = [] if self.store.shared is None else [g.stats() for g in self.open_groups()]
         return {
@@ -558,7 +562,7 @@ class Queue:
         }
 
     def __repr__(self) -> str:
-        """Path, format, state."""
+        """The path, the format and the state."""
         state = "closed" if self._is_closed else f"tail {self.store.end().tail}"
         return f"<Queue {str(self.path)!r} {self.store.format.name} {self.store.layout}: {state}>"
 
@@ -585,20 +589,20 @@ class Queue:
                 if self._pid != os.getpid():
                     self._open()
                     self._handles.reopen()
-                    self._pid = os.getpid()  # Last: other threads go on at once when they see it.
+                    self._pid = os.getpid()  # Last: other threads continue as soon as they see it.
 
     def close(self) -> None:
-        """Syncs and lets go. Leases of this process end; waits end with `ClosedError`."""
+        """Syncs and closes the queue. Leases of this process end; waits raise `ClosedError`."""
         with self._turn:
             if not self._is_closed:
                 self._close()
 
     def _close(self) -> None:
-        # Whatever one step raises, the others are taken: nothing stays open behind a closed queue.
+        # If one step raises, the others still run: a closed queue leaves nothing open.
         is_ours = self._pid == os.getpid()
         try:
             if is_ours and not self._read_only and not self.is_poisoned:
-                # What was acked is gone for whoever reads the files.
+                # Other programs that read the files do not find what was acked.
                 self._free_consumed()
         finally:
             self._is_closed = True
@@ -610,9 +614,9 @@ class Queue:
 
     def _let_go(self) -> None:
         try:
-            with ExitStack() as steps:  # From the last one added to the first.
+            with ExitStack() as steps:  # They run in reverse order.
                 steps.callback(self.store.close)
-                self.store.on_full = None  # It names this queue: together they would stay.
+                self.store.on_full = None  # It refers to this queue: a cycle.
                 if not self._read_only:
                     self.store.need_shared().signal()
                 if self._keeper is not None:
@@ -624,11 +628,11 @@ class Queue:
                 for group in groups:
                     steps.callback(group.core.close if self.is_poisoned else group.close)
         except BaseException:
-            self.store.drop()  # Also interrupted, as by Ctrl-C: the next opener recovers it.
+            self.store.drop()  # Also after Ctrl-C: the next opener recovers the queue.
             raise
 
     def after_fork(self) -> None:
-        """In the child: the parent's opening is not ours; the next use opens again."""
+        """Called in a forked child: the open files are the parent's; the next use reopens."""
         self._turn = threading.RLock()
         self.store.abandon()
         self._keeper = None
@@ -637,20 +641,20 @@ class Queue:
         self._handles.after_fork()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A handle travels between processes as its path."""
+        """A pickled handle holds the path and the options; it is opened again where it arrives."""
         options = self._said | {"codec": self._codec_given}
         return _reopen, (str(self.path), self._format, self._read_only, options)
 
     def __enter__(self) -> Self:
-        """For `with`."""
+        """Returns the queue, for `with`."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes."""
+        """Closes the queue."""
         self.close()
 
 
-# Not `put` and `put_many`: they run code of the user's, whose errors stay what they are.
+# Not `put` and `put_many`: they run the user's code, whose errors pass unchanged.
 typed(
     Queue, "__init__", "_open", "group", "broadcast", "groups", "get", "get_many", "peek", "seek",
     "lag", "scan", "message_at", "count_from", "offsets", "sync", "sync_groups", "trim", "retain",
@@ -660,7 +664,7 @@ typed(
 )  # fmt: skip
 
 _OWN_PUT, _OWN_GET = Queue.put, Queue.get
-"""As they are written here: what a class has instead, by inheritance or a patch, is honoured."""
+"""The methods defined here. A subclass or a patch that replaces them is respected."""
 
 
 def _reopen(path: str, format: str | None, read_only: bool, options: dict[str, Any]) -> Queue:

@@ -20,7 +20,7 @@ def redrive(
     *,
     limit: int | None = None,
 ) -> int:
-    """Moves dead letters back to where they came from, or to `target`; answers how many.
+    """Moves dead letters back to where they came from, or to `target`; returns how many.
 
     Each is put there first and acked here afterwards. Without `target`, those that name no source
     stay here, and a warning says how many. `reopen` opens the queue that a letter names.

@@ -98,7 +98,7 @@ class Shelf:
         return True
 
     def incr(self, key: str, by: int = 1) -> int:
-        """Counts, with everyone else: answers the new number."""
+        """Counts, with everyone else: returns the new number."""
         path = self._file_of(key)
         files.make_folder(path.parent)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

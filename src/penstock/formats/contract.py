@@ -80,7 +80,7 @@ class Host(Protocol):
         """How many bytes of frames lie in `[start, end)`."""
 
     def is_trimmed(self, info: SegmentInfo) -> bool:
-        """Whether a segment went, since it was listed, because nobody needs it any more."""
+        """Whether a segment was deleted since it was listed, because no group needs it any more."""
 
     def live_segment(self, base: int) -> SegmentInfo:
         """The segment that is appended to, which begins at `base`."""
@@ -98,7 +98,7 @@ class Host(Protocol):
         """The segment that holds `offset`, or the next one."""
 
     def forget_segments(self) -> None:
-        """Closes all open segments, and lists them anew when they are asked for."""
+        """Closes all open segments; the next request lists them again."""
 
     def forget_stale(self, base: int) -> None:
         """Closes the open segment that begins at `base` if its file was replaced."""
@@ -192,7 +192,7 @@ class Format(ABC):
         return None
 
     def describe(self, info: SegmentInfo) -> SegmentInfo:
-        """`info` with what header and summary tell, where the format has them."""
+        """`info` with the facts from the segment's header and summary, if there are any."""
         return info
 
     def list_from(self, offset: int) -> list[SegmentInfo] | None:
@@ -205,7 +205,7 @@ class Format(ABC):
         return None
 
     def is_trimmed(self, info: SegmentInfo, end: End) -> bool:
-        """Whether a listed segment went because nobody needs it any more; `end` is of now."""
+        """Whether a listed segment was deleted because no group needs it; `end` is of now."""
         if info.end is None:  # It was the last one when it was listed.
             return end.segment_base != info.base < end.head
         return info.end <= end.head
@@ -288,7 +288,7 @@ class Format(ABC):
         return None
 
     def refresh(self) -> None:
-        """Takes over what other programs or processes have changed in the format's own files."""
+        """Adopts what other programs or processes have changed in the format's own files."""
 
     def let_go(self) -> None:
         """Closes the format's own files that are open; one that is needed again is opened again."""
@@ -330,7 +330,7 @@ class Format(ABC):
         """Does the format's own background work."""
 
     def leave(self, shared: _core.Shared) -> None:
-        """Tidies up. Called by the last process that closes the queue."""
+        """Tidies the files up. Called by the last process that closes the queue."""
 
     @property
     def is_sealing(self) -> bool:
@@ -360,10 +360,10 @@ class Format(ABC):
         """The head moves to `kept`: formats that store it do so here, before files go."""
 
     def trimmed(self, info: SegmentInfo) -> None:
-        """A segment's file was deleted: what the format keeps beside it goes, too."""
+        """A segment's file was deleted: removes what the format keeps beside it."""
 
     def free_consumed(self, consumed: Consumed) -> bool:
-        """Deletes what every group has acked, where the format does so; whether anything went."""
+        """Deletes what every group has acked, if the format does that; returns whether it did."""
         return False
 
     def resize(self, size: int) -> None:
@@ -381,11 +381,11 @@ class Format(ABC):
         """Adds what the format checks beyond its frames."""
 
     def rebuild_header(self, info: SegmentInfo) -> bool:
-        """Writes a damaged header anew from what else is known; whether that was possible."""
+        """Writes a damaged header again from what else is known; returns whether it could."""
         return False
 
     def bring_back(self, damaged: set[Path]) -> int:
-        """Saves messages of damaged segments that no offset names; how many. Alone, for repair."""
+        """Saves messages of damaged segments that no offset reaches; returns how many."""
         return 0
 
     def as_stored(
@@ -450,7 +450,7 @@ class Format(ABC):
         """Writes a group's place into the format's own file. Alone."""
 
     def drop_group(self, group: str) -> None:
-        """A group was deleted: its files in the format go."""
+        """A group was deleted: removes its files in the format."""
 
     def own_cursor(self, group: str) -> int | None:
         """The group's cursor in the format's own file, where programs that are not ours move it."""

@@ -4,13 +4,13 @@
     live        the control block in `.penstock/` is shared by all processes; the first opener
                 recovers, the last closer leaves it clean
 
-The store opens, locks, recovers, rolls, trims, closes and verifies. Where segments are, how their
-frames read and how a new one begins it asks the queue's `Format`.
+The store opens, locks, recovers, rolls, trims, closes and verifies. It asks the queue's `Format`
+where segments are, how their frames are read and how a new one begins.
 
-The list of segments is kept: a listing costs the more the more segments there are, and a queue may
-have ten thousand. It holds as long as nobody else has begun a segment, which a shared word tells.
-What others have trimmed since lies below the head, and nobody asks for it; who comes too late all
-the same finds no file, and looks again.
+The list of segments is kept, because listing a folder of ten thousand segments is slow. A shared
+word tells when another process has begun a segment, and the list is made again. Segments that
+others have trimmed since stay in it: they lie below the head, where nothing is read. A reader that
+comes too late finds no file, and lists again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from penstock.sidecar import control, damage, opening, prepared, side_files
 
 @final
 class Store:
-    """An open queue. Formats do not inherit from it: they are handed to it."""
+    """An open queue. A format does not inherit from it; it is handed to it."""
 
     path: Path
     sidecar: Path
@@ -80,20 +80,20 @@ class Store:
         self.was_first = False
         self.on_full: Callable[[int], None] | None = None
         self.on_verified: Callable[[int, int], None] = lambda done, total: None
-        """Told by `verify` how many of how many bytes it has looked at."""
+        """`verify` calls it with the bytes that it has checked, and the bytes there are."""
         self._run = 0
         self._end: End | None = None
         self._end_as_of: object = None
-        """What was seen of the files when the end was looked for."""
+        """What the files looked like when the end was found."""
         self._opened = OpenSegments()
         self._known = SegmentList()
         self._has_trimmed = False
         self._turn = threading.RLock()
-        """Held by the thread that rolls, or takes over what another process changed."""
+        """Held by the thread that rolls, or adopts what another process has changed."""
         self._is_switching = False
         self._seen_base = -1
-        """Another process's segment that a writer of ours was told about."""
-        # A format does not keep its store: a queue that is let go of goes at once, with its files.
+        """A segment of another process that our writer knows of."""
+        # By a weak reference: a queue that the program drops is freed at once, with its files.
         self.format = format(weakref.proxy(self))
         self._look_around()
         self.format.load()
@@ -115,7 +115,7 @@ class Store:
     # ── opening ────────────────────────────────────────────────────────────────────────────
 
     def _look_around(self) -> None:
-        """Refuses a folder that we would not have made, before anything in it is believed."""
+        """Refuses a folder that we would not have made, before anything in it is trusted."""
         own = [self.path / name for name in self.format.inner_folders]
         files.refuse_links(self.sidecar, self.sidecar / "groups", *own)
         if self.options.trust_others:
@@ -166,7 +166,7 @@ class Store:
         return _core.Shared.run_id(self.sidecar, self.clock.boot_id())
 
     def _open_first(self, shared: _core.Shared) -> None:
-        """Recovers the queue: what happened is decided once, and the format makes its files so."""
+        """Recovers the queue: decides what happened before, and has the format mend its files."""
         before = past.of(self.format)
         opening.drop_temporaries(self.path, self.sidecar)
         end = self.format.find_end(before)
@@ -204,7 +204,7 @@ class Store:
     # ── closing ────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:
-        """Syncs, and leaves the queue clean if nobody else has it open."""
+        """Syncs, and marks the queue as cleanly closed if no other process has it open."""
         shared, writer = self.shared, self.writer
         self.writer = None
         try:
@@ -220,8 +220,8 @@ class Store:
             self._let_go_of_files()
 
     def _let_go_of_files(self) -> None:
-        """No file stays open behind a closed queue, however long the queue object lives. Messages
-        that were handed out keep what they lie in."""
+        """Closes every file, however long the queue object lives. Messages that were handed out
+        keep the segment that holds them."""
         self.publish = None
         self._opened.clear()
         self.format.let_go()
@@ -249,9 +249,9 @@ class Store:
     @staticmethod
     @contextmanager
     def _poisoning(shared: _core.Shared) -> Iterator[None]:
-        """While a format does its own work: a sync that fails in it poisons the queue. Of what it
-        was for the kernel may hold pages for clean that never reached the disk, so that the next
-        sync would succeed in vain."""
+        """Poisons the queue if a sync fails while the format does its own work. After a failed sync
+        the kernel may take pages for clean that never reached the disk, and the next sync would
+        succeed without having written them."""
         before = _core.sync_failures()
         try:
             yield
@@ -261,14 +261,14 @@ class Store:
             raise
 
     def drop(self) -> None:
-        """Lets go at once, as a kill would: the next opener recovers what is there."""
+        """Closes everything at once, as a kill would: the next opener recovers the queue."""
         shared, self.shared, self.writer = self.shared, None, None
         if shared is not None:
             shared.close()
         self._let_go_of_files()
 
     def abandon(self) -> None:
-        """In a forked child: the parent's opening is not ours."""
+        """Called in a forked child: the open files belong to the parent."""
         if self.shared is not None:
             self.shared.abandon()
         self.shared = self.writer = None
@@ -289,7 +289,7 @@ class Store:
     # ── where it begins and ends ───────────────────────────────────────────────────────────
 
     def end(self) -> End:
-        """Where the queue begins and ends now, whoever moved it."""
+        """Where the queue begins and ends now, whichever process or program moved it."""
         if self.shared is not None:
             return self.format.end_now() or End.by(self.shared)
         # By the shared words while they hold, else by the files, looked at once per change.
@@ -309,7 +309,7 @@ class Store:
         return self.format.used_bytes(self.end())
 
     def follow(self) -> None:
-        """Takes over what another program has appended, where the format allows that."""
+        """Adopts what another program has appended, where the format allows that."""
         self.format.refresh()
 
     # ── which segments there are ───────────────────────────────────────────────────────────
@@ -317,8 +317,8 @@ class Store:
     def segments(self, *, fresh: bool = False) -> SegmentList:
         """All segments in order; each one's end is the next one's beginning.
 
-        Listed only if someone else has begun one, or with `fresh`. What others have trimmed since
-        may still be in it.
+        They are listed again only if another process has begun one, or with `fresh`. Segments that
+        others have trimmed since may still be in the list.
         """
         known, words = self._known, self.shared or control.Look(self.sidecar)
         if fresh or not self._holds(known, words):
@@ -326,7 +326,7 @@ class Store:
         return known
 
     def _holds(self, known: SegmentList, words: HasLastBase) -> bool:
-        """Whether a list is what a listing would find."""
+        """Whether listing the folder again would find the same."""
         if known.last_base is None:
             return False
         if self.shared is not None:
@@ -353,11 +353,11 @@ class Store:
         return self.segments().reaching(offset)
 
     def is_trimmed(self, info: SegmentInfo) -> bool:
-        """Whether a segment went, since it was listed, because nobody needs it any more."""
+        """Whether a segment was deleted since it was listed, because no group needs it any more."""
         return self.format.is_trimmed(info, self.end())
 
     def live_segment(self, base: int) -> SegmentInfo:
-        """The segment that is appended to, which begins at `base`: its name tells all."""
+        """The segment that is appended to, which begins at `base`."""
         return SegmentInfo(self.format.path_of(base), base, base, None, None)
 
     def ranges(self, start: int, end: int) -> Iterator[tuple[SegmentInfo, int, int]]:
@@ -384,7 +384,7 @@ class Store:
     # ── opening them ───────────────────────────────────────────────────────────────────────
 
     def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
-        """Opens a segment; what a repair has set aside in it is passed over by every reader."""
+        """Opens a segment; its readers skip what a repair has set aside."""
         if known_damage.is_lost(info, self.set_aside):
             frames = _core.penstock_frames(bytes(16), info.base)
             segment = _core.Segment.over(info.path, info.base, 0, frames, b"", end=info.end)
@@ -400,7 +400,7 @@ class Store:
     def open_tolerantly(self, info: SegmentInfo) -> tuple[_core.Segment | None, Damage | None]:
         """The segment, if there is a way to read it, and what is wrong with its header.
 
-        Neither for one that was trimmed while we looked.
+        Both are `None` for a segment that was trimmed meanwhile.
         """
         try:
             return self.open_listed(info), None
@@ -431,7 +431,7 @@ class Store:
         return self._opened.keep(segment) if is_ours else segment
 
     def forget_segments(self) -> None:
-        """Closes all open segments, and lists them anew when they are asked for."""
+        """Closes all open segments; the next request lists them again."""
         with self._turn:
             self._opened.clear()
             self._known = SegmentList()
@@ -461,7 +461,7 @@ class Store:
                     raise
 
     def unsynced_segments(self, durable: int) -> Iterator[_core.Segment]:
-        """Those that hold anything at or above `durable`, oldest first, each opened when asked."""
+        """The segments with anything at or above `durable`, oldest first."""
         self.format.refresh()
         live_base = self.end().segment_base
         for info in self.segments_above(durable):
@@ -476,7 +476,7 @@ class Store:
     # ── the one that is appended to ────────────────────────────────────────────────────────
 
     def writable_segment(self, base: int) -> _core.Segment:
-        """The segment that is appended to, after someone else began it.
+        """The segment that is appended to, after another process has begun it.
 
         Where one process alone may append to a segment, another's is taken over by beginning the
         next one: at the second time that a writer asks for it, when it has seen where it ends.
@@ -580,18 +580,18 @@ class Store:
         self.format.resize(size)
 
     def make_room(self, needed: int) -> None:
-        """The queue is full: the engine decides."""
+        """The queue is full: lets the engine free space, wait or raise."""
         if self.on_full is None:
             raise UnsupportedError(f"the queue is full: {needed} bytes do not fit into max_bytes")
         self.on_full(needed)
 
     def unfit(self, why: str) -> None:
-        """A message has no place in the format's files: says so, and what holds it."""
+        """Raises the error for a message that the format's files can't hold, with advice."""
         raise UnsupportedError(f"{why}; {self.format.instead}")
 
     def trim(self, before: int) -> list[SegmentInfo]:
         """Deletes segments that end at or before `before`; never the last one."""
-        # What others unlinked, or died before they did, only a listing tells: one per opening.
+        # Only a listing tells what others have unlinked, or died before unlinking: one per opening.
         fresh, self._has_trimmed = not self._has_trimmed, True
         is_first, shared = fresh, self.need_shared()
         before = self.format.trim_limit(before)
@@ -603,7 +603,7 @@ class Store:
             kept = self.format.describe(infos[len(due)])
             if kept.path.exists() or not self.is_trimmed(kept):
                 break
-            fresh = True  # Another process has trimmed further, and nothing tells its number.
+            fresh = True  # Another process has trimmed further, and its number is unknown.
         self.format.store_head(kept)
         shared.set_head(kept.first, kept.first_number or 0)
         gone = [info for info in due if _core.unlink_file(info.path)]
@@ -628,7 +628,7 @@ class Store:
         return self.format.verify() or verifying.verify(self.format)
 
 
-# What the native core calls back, in the middle of a put or a get, raises our errors.
+# The native core calls these in the middle of a put or a get: they raise penstock's own errors.
 typed(
     Store, "roll", "make_room", "follow", "writable_segment", "segment_at", "unsynced_segments",
     "open_tolerantly",

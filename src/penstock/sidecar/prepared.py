@@ -47,7 +47,7 @@ def make_fitting(
     path: Path, size: int, least: int, page: int, *, zeroed: bool = False, synced: bool = False
 ) -> int:
     """Makes the file at `path` with `size` bytes, or fewer where the disk has little left, but at
-    least `least`; answers how many.
+    least `least`; returns how many.
 
     It takes at most half of what is left: groups and the next segment need some too. A quota may
     leave less than the file system says: then it is halved until it fits.

@@ -25,7 +25,7 @@ def move(sidecar: Path, path: Path, now_ns: int) -> None:
 
 
 def copy(sidecar: Path, path: Path, at: int, length: int, *, now_ns: int | None = None) -> str:
-    """Copies bytes of a file here; answers the name of the copy, which says where they were.
+    """Copies bytes of a file here; returns the name of the copy, which says where they were.
 
     With `now_ns` a second copy of the same bytes gets a name of its own.
     """

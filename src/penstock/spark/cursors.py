@@ -31,7 +31,7 @@ def committed(checkpoint: Path, default: Offsets | None = None) -> Offsets:
 
 
 def sync(source: str, checkpoint: Path, group: str, **given: str) -> dict[str, int]:
-    """Moves the cursor of every queue of the stream; answers where they are now.
+    """Moves the cursor of every queue of the stream; returns where they are now.
 
     `given` are options of the source (`keyFile`, `queueFormat`…).
     """

@@ -52,7 +52,7 @@ def act(
     readings: int = READINGS,
     story: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Plays it; answers what was found, with `ok`; leaves pages and plots in `kept`.
+    """Plays it; returns what was found, with `ok`; leaves pages and plots in `kept`.
 
     `story` is what the first act found, for the page.
     """
@@ -257,7 +257,7 @@ It put {alerts} alerts back while one of its tasks was killed; each arrived once
 
 
 def keep(to: Path, folder: Path, facts: dict[str, Any], story: Mapping[str, Any]) -> str:
-    """Leaves a page with the plots, and the audit's page; answers where the former is."""
+    """Leaves a page with the plots, and the audit's page; returns where the former is."""
     files.make_folder(to)
     _core.replace_file(to / "audit.html", (folder / "audit" / "audit.html").read_bytes())
     page = PAGE.format(

@@ -38,7 +38,7 @@ def version_of(java: str) -> int | None:
 
 
 def ensure() -> str | None:
-    """Makes sure that Spark will find a Java it can use; answers its home where we chose it."""
+    """Makes sure that Spark will find a Java it can use; returns its home where we chose it."""
     home = os.environ.get("JAVA_HOME")
     own = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     found = version_of(own) if own else None

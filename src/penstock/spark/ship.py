@@ -43,7 +43,7 @@ def ship(
     on_progress: Callable[[str], None] | None = None,
     **options: str,
 ) -> dict[str, Any]:
-    """Copies what is full and not there yet, with `whole` also the rest; answers what was done.
+    """Copies what is full and not there yet, with `whole` also the rest; returns what was done.
 
     With `group` that group's cursor follows what was shipped, so that retention waits for it.
     `options` are those of the source (`keyFile`, `queueFormat`…).

@@ -282,7 +282,7 @@ def matches(pattern: str) -> Iterator[tuple[str, str]]:
 def fetch(
     queue: str, url: str, base: int, to: Path, *, fails: bool = True
 ) -> tuple[Path, Manifest]:
-    """Fetches one segment and what is needed to read it; answers where the queue now is.
+    """Fetches one segment and what is needed to read it; returns where the queue now is.
 
     A copy that was changed is lost; unless that `fails`, its frames tell what of it is whole.
     """

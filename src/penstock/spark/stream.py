@@ -177,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limit(
         self, after: Offsets, found: dict[str, Source], ends: dict[str, int], limit: ReadLimit
     ) -> int:
-        """Moves `after` on, each queue by its share; answers the rows, as far as counted."""
+        """Moves `after` on, each queue by its share; returns the rows, as far as counted."""
         is_all = isinstance(limit, ReadAllAvailable)
         rows = ALL if is_all or not self.options.max_rows else self.options.max_rows
         size = ALL if is_all or not self.options.max_bytes else self.options.max_bytes

@@ -46,7 +46,7 @@ def identify(format: BeatsFiles) -> None:
 
 def tidy(format: BeatsFiles) -> list[Damage]:
     """`state.dat` as something that we can write on in: a file that is no state is set aside, an
-    older version becomes ours. Answers what is wrong with it. Alone, under the opening lock."""
+    older version becomes ours. Returns what is wrong with it. Alone, under the opening lock."""
     path = format.state_path
     raw = _raw(format)
     found = state.read(path)

@@ -277,7 +277,7 @@ class BeatsFiles(Format, ABC):
     def open_stream(
         self, base: int, path: Path, header: Header
     ) -> tuple[_core.Segment, list[tuple[int, int, str, str]]]:
-        """Unpacks a segment that is one compressed stream; also answers what is odd about it."""
+        """Unpacks a segment that is one compressed stream; also returns what is odd about it."""
         extras = {k: v for k, v in self.side_files().items() if k == "extras"}
         known = self.secrets_of(header)
         return _core.beats_stream(path, base, header.kind.header_bytes, **known, **extras)

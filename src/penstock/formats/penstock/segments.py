@@ -42,7 +42,7 @@ def next_size(previous: int, needed: int, limit: int) -> int:
 
 def make_file(path: Path, size: int, needed: int, **how: bool) -> int:
     """Creates the file of a new segment, smaller than `size` where the disk has little left, but
-    with room for `needed` bytes; answers its size."""
+    with room for `needed` bytes; returns its size."""
     page = layouts.HEADER_BYTES
     least = min(size, max(4 * page, next_size(0, needed, page)))
     return prepared.make_fitting(path, size, least, page, **how)

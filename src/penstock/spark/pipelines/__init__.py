@@ -54,7 +54,7 @@ def check(name: str, request: Request) -> None:
 
 
 def run(spark: SparkSession, name: str, request: Request, runs: str = "runs") -> dict[str, Any]:
-    """Runs a pipeline and leaves `<runs>/<id>.json`; answers what stands in it."""
+    """Runs a pipeline and leaves `<runs>/<id>.json`; returns what stands in it."""
     check(name, request)
     with Run(name, request, runs) as record:
         record.facts.update(pipeline(name)(spark, request, record))

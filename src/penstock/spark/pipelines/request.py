@@ -225,7 +225,7 @@ class Run:
         self.on_progress(self.rows)
 
     def drain(self, query: StreamingQuery) -> int:
-        """Waits for a query's end, counting as it goes; answers its batches.
+        """Waits for a query's end, counting as it goes; returns its batches.
 
         One that follows ends when it is told to, by SIGTERM or Ctrl-C, and that is no failure.
         """

@@ -25,7 +25,12 @@ ELSEWHERE = {
     "filebeat-spool-to-table.md", "filebeat-queue-stuck.md", "open-a-zbus-folder.md",
     "delta-and-kafka.md", "kafka-in-spark.md",
 }  # fmt: skip
-NEEDED = {"howto/celery.md": ["celery"], "howto/task-queues.md": ["dramatiq", "taskiq", "huey"]}
+NEEDED = {
+    "howto/celery.md": ["celery"],
+    "howto/sqs.md": ["boto3", "granian"],
+    "howto/task-queues.md": ["dramatiq", "taskiq", "huey"],
+    "migrate/sqs-emulators.md": ["boto3", "granian"],
+}
 """Packages without which a page can't run: only who uses these has them."""
 GUIDES = [
     page.relative_to(DOCS)

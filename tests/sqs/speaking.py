@@ -48,12 +48,21 @@ class Speaker:
     def post(
         self, body: bytes, headers: dict[str, str], path: str = "/", method: str = "POST"
     ) -> tuple[int, dict[str, str], bytes]:
-        self.connection.request(
-            method, path, body, {"Authorization": self.authorization, **headers}
-        )
-        answer = self.connection.getresponse()
+        headers = {"Authorization": self.authorization, **headers}
+        try:
+            answer = self._ask(method, path, body, headers)
+        except (BrokenPipeError, http.client.RemoteDisconnected, ConnectionResetError):
+            # The server hangs up on who asks nothing for a while: so every client asks again.
+            self.connection.close()
+            answer = self._ask(method, path, body, headers)
         found = {name.lower(): value for name, value in answer.getheaders()}
         return answer.status, found, answer.read()
+
+    def _ask(
+        self, method: str, path: str, body: bytes, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        self.connection.request(method, path, body, headers)
+        return self.connection.getresponse()
 
 
 class Json(Speaker):

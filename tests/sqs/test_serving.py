@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import logging
-import os
 import signal
 import socket
 import subprocess
@@ -289,22 +288,3 @@ def test_what_the_command_prints_is_all_that_a_client_needs(
     sqs.close()
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
-
-
-def test_what_was_acknowledged_survives_kill_9(served: Any, root: Path) -> None:
-    expected: list[str] = []
-    for cycle in range(3):
-        process, shown = served("--no-auth")
-        with Json(int(shown["AWS_ENDPOINT_URL_SQS"].rpartition(":")[2])) as client:
-            url = client("CreateQueue", QueueName="q")["QueueUrl"]
-            for number in range(5):
-                body = f"{cycle}-{number}"
-                client("SendMessage", QueueUrl=url, MessageBody=body)
-                expected.append(body)
-            (found,) = client("ReceiveMessage", QueueUrl=url, VisibilityTimeout=3600)["Messages"]
-            client("DeleteMessage", QueueUrl=url, ReceiptHandle=found["ReceiptHandle"])
-            expected.remove(found["Body"])
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-    with Queue(root / "q") as queue:
-        assert [message.body.decode() for message in queue.get_many(100)] == expected

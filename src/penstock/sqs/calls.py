@@ -62,6 +62,11 @@ class Call:
             raise errors.missing(name)
         return found
 
+    def required_text(self, name: str) -> str:
+        """The same, and text."""
+        self.required(name)
+        return self.text(name) or ""
+
     def text(self, name: str) -> str | None:
         """A parameter that is text, if it is there."""
         return as_text(name, self.parameters.get(name))
@@ -105,9 +110,7 @@ class Call:
 
     def queue_name(self) -> tuple[Place, str]:
         """Account, region and name of it. A bare name is a queue of the caller's."""
-        url = self.required("QueueUrl")
-        if not isinstance(url, str):
-            raise errors.Refusal("SerializationException", "QueueUrl must be a string.")
+        url = self.required_text("QueueUrl")
         if "/" not in url:
             return self.place, url
         match = QUEUE_PATH.fullmatch(unquote(urlsplit(url).path))

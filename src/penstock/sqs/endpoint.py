@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +21,7 @@ from penstock.sqs.catalog import ACCOUNT, REGION, Catalog, Place
 from penstock.sqs.commits import Commits
 from penstock.sqs.errors import Refusal, no_queue
 from penstock.sqs.moving import Moves
-from penstock.sqs.queues import SqsQueue
+from penstock.sqs.queues import SqsQueue, new_id
 from penstock.sqs.waiters import Waiters
 
 BODY_BYTES_MAX = 8 << 20
@@ -58,7 +57,7 @@ class Endpoint:
     async def __rsgi__(self, scope: Any, proto: Any) -> None:
         """Answers one request."""
         began = time.perf_counter()
-        request_id = str(uuid.uuid4())
+        request_id = new_id()
         if scope.path == "/health" and scope.method == "GET":
             answer = self._health()
             action = "-"

@@ -52,7 +52,7 @@ def _is_fifo(name: str, given: dict[str, Any]) -> bool:
 
 async def get_queue_url(call: Call) -> dict[str, Any]:
     """Where a queue is."""
-    name = call.required("QueueName")
+    name = call.required_text("QueueName")
     place = call.place
     owner = call.text("QueueOwnerAWSAccountId")
     if owner:
@@ -216,7 +216,7 @@ SHARABLE = {
 async def add_permission(call: Call) -> dict[str, Any]:
     """Adds a statement to the queue's policy."""
     queue = call.queue()
-    label = call.required("Label")
+    label = call.required_text("Label")
     accounts, actions = call.strings("AWSAccountIds"), call.strings("Actions")
     if not actions:
         raise errors.missing("Actions")
@@ -250,7 +250,7 @@ async def add_permission(call: Call) -> dict[str, Any]:
 async def remove_permission(call: Call) -> dict[str, Any]:
     """Takes a statement away; the last one takes the policy with it."""
     queue = call.queue()
-    label = call.required("Label")
+    label = call.required_text("Label")
     policy = _policy(queue)
     kept = [one for one in policy["Statement"] if one.get("Sid") != label]
     if len(kept) == len(policy["Statement"]):

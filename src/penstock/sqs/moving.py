@@ -11,7 +11,6 @@ import asyncio
 import base64
 import binascii
 import json
-import uuid
 from typing import Any
 
 from penstock import _core
@@ -21,7 +20,7 @@ from penstock.sqs import errors
 from penstock.sqs.calls import Call
 from penstock.sqs.catalog import Catalog
 from penstock.sqs.commits import Commits
-from penstock.sqs.queues import RECEIVES, SENT, SEQUENCE, SOURCE, SqsQueue
+from penstock.sqs.queues import RECEIVES, SENT, SEQUENCE, SOURCE, SqsQueue, new_id
 
 RATE_MAX = 500
 KEPT = 10
@@ -56,7 +55,7 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
         )
     counts = source.counts()
     task: Task = {
-        "id": str(uuid.uuid4()),
+        "id": new_id(),
         "status": RUNNING,
         "destination": goal,
         "rate": rate,
@@ -73,7 +72,7 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
 
 async def cancel_message_move_task(call: Call) -> dict[str, Any]:
     """Ends a task; what it has moved stays moved."""
-    task_id, arn = _parsed(call.required("TaskHandle"))
+    task_id, arn = _parsed(call.required_text("TaskHandle"))
     source = call.endpoint.catalog.by_arn(arn)
     if source is None:
         text = "The resource that you specified for the SourceArn parameter doesn't exist."
@@ -97,7 +96,7 @@ async def list_message_move_tasks(call: Call) -> dict[str, Any]:
 
 
 def _source(call: Call) -> SqsQueue:
-    found = call.endpoint.catalog.by_arn(str(call.required("SourceArn")))
+    found = call.endpoint.catalog.by_arn(call.required_text("SourceArn"))
     if found is None:
         text = "The resource that you specified for the SourceArn parameter doesn't exist."
         raise errors.Refusal("ResourceNotFoundException", text)
@@ -127,7 +126,7 @@ def _handle(source: SqsQueue, task: Task) -> str:
     return base64.b64encode(about.encode()).decode()
 
 
-def _parsed(handle: Any) -> tuple[str, str]:
+def _parsed(handle: str) -> tuple[str, str]:
     try:
         found = json.loads(base64.b64decode(handle, validate=True))
         return str(found["taskId"]), str(found["sourceArn"])
@@ -204,7 +203,7 @@ class Moves:
             message.settle(False)
             raise Unmovable("CouldNotDetermineMessageSource")
         headers = {name: one for name, one in message.headers.items() if name not in OURS}
-        goal.adopt(message, headers, id=str(uuid.uuid4()))
+        goal.adopt(message, headers, id=new_id())
         return goal
 
 

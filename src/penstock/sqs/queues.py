@@ -15,6 +15,8 @@ import binascii
 import hashlib
 import hmac
 import json
+import os
+import random
 import struct
 import uuid
 from collections import OrderedDict, deque
@@ -34,6 +36,8 @@ from penstock.sqs.digests import Attributes
 DEDUPLICATION_S = 300
 ATTEMPT_S = 300
 DELAY_MAX_S = 900
+ANSWER_S = 0.1
+"""A delay counts from when its sender is answered, which is after the sync."""
 SEQUENCE_BASE = 18_000_000_000_000_000_000
 RECEIPT = struct.Struct(">IQQ")
 PROOF_BYTES = 16
@@ -165,7 +169,7 @@ class SqsQueue:
             key = self._scope(outgoing.group), self.deduplication_of(outgoing)
             if known := self._duplicate(key, now_ns):
                 return known
-        message_id = str(uuid.uuid4())
+        message_id = new_id()
         offset = self._put(outgoing, message_id, key[1] if key else None)
         sent = Sent(message_id, self._sequence(offset) if self.is_fifo else None)
         if key:
@@ -185,11 +189,12 @@ class SqsQueue:
         delay_s = self.numbers["DelaySeconds"] if outgoing.delay_s is None else outgoing.delay_s
         if self.is_fifo:
             delay_s = self.numbers["DelaySeconds"]
-        if delay_s:
-            heappush(self._due_ns, self.clock.wall_now_ns() + delay_s * 1_000_000_000)
+        held_s = delay_s + ANSWER_S if delay_s else None
+        if held_s:
+            heappush(self._due_ns, self.clock.wall_now_ns() + int(held_s * 1e9))
         return self.store.put(
             outgoing.body, id=message_id, key=outgoing.group if self.is_fifo else None,
-            headers=headers, delay=delay_s or None,
+            headers=headers, delay=held_s,
         )  # fmt: skip
 
     def _scope(self, group: str | None) -> str:
@@ -297,8 +302,12 @@ class SqsQueue:
         """The receipt handle of a message that is out. A new one each time: it has the lease."""
         entry, token, offset = (message.receipt or "0-0-0").split("-")
         raw = RECEIPT.pack(int(entry, 16), int(token, 16), int(offset, 16))
-        proof = hmac.digest(self._secret, raw, "sha256")[:PROOF_BYTES]
+        proof = self._proof(raw)
         return base64.b64encode(raw + proof).decode()
+
+    def _proof(self, raw: bytes) -> bytes:
+        # Not `hmac`, which gives way to other threads even for a few bytes.
+        return hashlib.blake2b(raw, key=self._secret, digest_size=PROOF_BYTES).digest()
 
     def lease_of(self, handle: str) -> tuple[str, int]:
         """The engine's receipt and the offset in a handle, or a refusal."""
@@ -307,8 +316,7 @@ class SqsQueue:
         except (binascii.Error, ValueError):
             raise errors.no_receipt(handle) from None
         raw, proof = both[: RECEIPT.size], both[RECEIPT.size :]
-        expected = hmac.digest(self._secret, raw, "sha256")[:PROOF_BYTES]
-        if len(raw) != RECEIPT.size or not hmac.compare_digest(proof, expected):
+        if len(raw) != RECEIPT.size or not hmac.compare_digest(proof, self._proof(raw)):
             raise errors.no_receipt(handle)
         entry, token, offset = RECEIPT.unpack(raw)
         return f"{entry:x}-{token:x}-{offset:x}", offset
@@ -417,6 +425,15 @@ class SqsQueue:
             self.watch.close()
             self.watch = None
         self.store.close()
+
+
+def new_id() -> str:
+    """An id that nobody else has. Asking the system for each would give way to other threads."""
+    return str(uuid.UUID(int=_RANDOM.getrandbits(128), version=4))
+
+
+_RANDOM = random.Random()
+os.register_at_fork(after_in_child=_RANDOM.seed)
 
 
 def _json(value: Any) -> str:

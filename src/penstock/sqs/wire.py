@@ -62,8 +62,14 @@ def from_json(body: bytes) -> Parameters:
 
 
 def _json_success(action: str, found: Parameters, request_id: str) -> Answer:
-    body = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
-    return Answer(200, [("content-type", JSON_TYPE), ("x-amzn-requestid", request_id)], body)
+    body = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    headers = [("content-type", JSON_TYPE), ("x-amzn-requestid", request_id)]
+    return Answer(200, headers, _utf8(body))
+
+
+def _utf8(text: str) -> bytes:
+    """What a client sent and is told again may be no text: half a character, escaped in JSON."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _json_refusal(refusal: Refusal, request_id: str) -> Answer:
@@ -74,7 +80,7 @@ def _json_refusal(refusal: Refusal, request_id: str) -> Answer:
         ("x-amzn-query-error", f"{refusal.code};{refusal.fault}"),
         ("x-amzn-requestid", request_id),
     ]
-    return Answer(refusal.status, headers, body.encode())
+    return Answer(refusal.status, headers, _utf8(body))
 
 
 JSON = Protocol("json", _json_success, _json_refusal)
@@ -264,7 +270,7 @@ def _query_refusal(refusal: Refusal, request_id: str) -> Answer:
 
 def _xml(status: int, body: str, request_id: str) -> Answer:
     headers = [("content-type", XML_TYPE), ("x-amzn-requestid", request_id)]
-    return Answer(status, headers, body.encode())
+    return Answer(status, headers, body.encode("utf-8", "replace"))
 
 
 QUERY = Protocol("query", _query_success, _query_refusal)

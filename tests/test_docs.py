@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,18 @@ def test_a_page_that_makes_no_sense_is_refused(tmp_path: Path, text: str, messag
 def test_two_layouts_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(docs.DocsError, match="same name"):
         docs.pages(tmp_path, {"demo": (WORD,), "other": (WORD,)})
+
+
+def test_the_readme_begins_with_facts_that_are_true() -> None:
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    facts = (root / "README.md").read_text().splitlines()[2].strip("`").split("` `")
+    assert facts == [
+        f"Python {project['requires-python'].removeprefix('>=')}+", "Linux",
+        f"{project['version'].removesuffix('.0')} alpha", project["license"],
+        "no dependencies", "typed",
+    ]  # fmt: skip
+    assert project["dependencies"] == []
+    assert "Operating System :: POSIX :: Linux" in project["classifiers"]
+    assert "Development Status :: 3 - Alpha" in project["classifiers"]
+    assert (root / "src" / "penstock" / "py.typed").exists()

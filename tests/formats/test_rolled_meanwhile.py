@@ -142,16 +142,16 @@ def test_a_sync_passes_over_what_was_the_last_segment_and_is_trimmed(
     fill(other, trims=False)
     one.store._opened.clear()
     last = one.offsets().segment_base
-    opened = one.store._open
+    opened = one.store.open_listed
 
-    def open_late(info: SegmentInfo, live_base: int) -> _core.Segment:
+    def open_late(info: SegmentInfo) -> _core.Segment:
         if info.base == last and not done:
             done.append(True)
             fill(other, trims=True)
-        return opened(info, live_base)
+        return opened(info)
 
     done: list[bool] = []
-    monkeypatch.setattr(one.store, "_open", open_late)
+    monkeypatch.setattr(one.store, "open_listed", open_late)
     one.sync()
     assert done
     assert one.offsets().durable == one.offsets().tail
@@ -220,11 +220,11 @@ def test_a_segment_that_began_since_is_not_taken_for_the_one_that_threads_share(
     queues: Pair,
 ) -> None:
     one, other = queues
-    before = one.offsets().segment_base
     fill(other, trims=False)
     last = one.store.segments()[-1]
     assert last.end is None
-    one.store._open(last, before)
+    fill(other, trims=False)
+    one.store.open_listed(last)
     assert one.store._opened.get(last.base) is None
 
 
@@ -269,3 +269,14 @@ def test_what_was_the_last_segment_once_may_have_been_trimmed_since(queues: Pair
     assert not one.store.is_trimmed(last)
     fill(one, trims=True)
     assert one.store.is_trimmed(last)
+
+
+def test_a_segment_that_ends_while_a_sync_lists_is_synced_up_to_its_end(
+    queues: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = queues
+    fill(one, trims=False)  # So that a sync lists segments.
+    done = meanwhile(monkeypatch, one.store, "segments_above", lambda: fill(other, trims=False))
+    one.sync()
+    assert done
+    assert one.offsets().durable == one.offsets().tail

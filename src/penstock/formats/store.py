@@ -169,11 +169,7 @@ class Store:
         """Recovers the queue: decides what happened before, and has the format mend its files."""
         before = past.of(self.format)
         opening.drop_temporaries(self.path, self.sidecar)
-        end = self.format.find_end(before)
-        self.dropped = (*before.faults, *end.dropped)
-        if before.words is not None and not before.is_stopped and not before.is_foreign:
-            # After a power cut an older head may be back, and what was trimmed not.
-            self.dropped = (*self.dropped, *self.format.missing_segments(before.words.head))
+        end = self._find_end(before)
         end = self.format.recover(end, before)
         if not before.is_closed:
             self._known = SegmentList()  # Files may have been cut, moved or made.
@@ -185,6 +181,15 @@ class Store:
         # Or the old end would be taken for the true one after a power cut.
         opening.sync_words(self.sidecar, is_new=before.words is None)
         self._set_groups_right(before, end)
+
+    def _find_end(self, before: Past) -> End:
+        """Where the queue ends by its files, and what of it is gone. Changes nothing."""
+        end = self.format.find_end(before)
+        self.dropped = (*before.faults, *end.dropped)
+        if before.words is not None and not before.is_stopped and not before.is_foreign:
+            # After a power cut an older head may be back, and what was trimmed not.
+            self.dropped = (*self.dropped, *self.format.missing_segments(before.words.head))
+        return end
 
     def _set_groups_right(self, before: Past, end: End) -> None:
         is_shorter = before.words is not None and end.tail < before.words.tail
@@ -299,9 +304,7 @@ class Store:
             return End.by(words)
         as_of = control.peek(self.sidecar), seen
         if self._end is None or self._end_as_of != as_of:
-            before = past.of(self.format)
-            self._end, self._end_as_of = self.format.find_end(before), as_of
-            self.dropped = (*before.faults, *self._end.dropped)
+            self._end, self._end_as_of = self._find_end(past.of(self.format)), as_of
         return self._end
 
     def used_bytes(self) -> int:
@@ -394,8 +397,22 @@ class Store:
         return segment
 
     def open_listed(self, info: SegmentInfo) -> _core.Segment:
-        """A segment of the list, opened once and kept open."""
-        return self._open(info, self.end().segment_base)
+        """A segment of the list, opened once and kept open.
+
+        Which one is appended to is asked after it was listed: one that was the last before has an
+        end by now, and whoever began the next one may have cut its file there.
+        """
+        found, live_base = self._opened.get(info.base), self.end().segment_base
+        if info.base == live_base and self.is_live:
+            return found or self._opened.keep(self.open_whole(info, writable=True))
+        if found is not None and found.end is None and info.end is not None:
+            found.set_end(info.end)
+        if found is not None:
+            return found
+        segment = self.open_whole(info, writable=False)
+        # One that begins just now is kept by whoever opens it to append: all threads share it.
+        is_ours = info.end is not None or info.base == live_base
+        return self._opened.keep(segment) if is_ours else segment
 
     def open_tolerantly(self, info: SegmentInfo) -> tuple[_core.Segment | None, Damage | None]:
         """The segment, if there is a way to read it, and what is wrong with its header.
@@ -417,19 +434,6 @@ class Store:
                 known_damage.mark(segment, self.set_aside)
             return segment, fault
 
-    def _open(self, info: SegmentInfo, live_base: int) -> _core.Segment:
-        found = self._opened.get(info.base)
-        if info.base == live_base and self.is_live:
-            return found or self._opened.keep(self.open_whole(info, writable=True))
-        if found is not None and found.end is None and info.end is not None:
-            found.set_end(info.end)
-        if found is not None:
-            return found
-        segment = self.open_whole(info, writable=False)
-        # One that begins just now is kept by whoever opens it to append: all threads share it.
-        is_ours = info.end is not None or info.base == live_base
-        return self._opened.keep(segment) if is_ours else segment
-
     def forget_segments(self) -> None:
         """Closes all open segments; the next request lists them again."""
         with self._turn:
@@ -446,15 +450,14 @@ class Store:
         """The segment that holds `offset`, or the next one when `offset` is in none."""
         self.format.refresh()
         while True:
-            live_base = self.end().segment_base
-            segment = self._opened.holding(offset, live_base)
+            segment = self._opened.holding(offset, self.end().segment_base)
             if segment is not None:
                 return segment
             info = self._known.holding(offset) or self.reaching(offset)
             if info is None:
                 raise OffsetError(f"{self.path}: the queue has no segment any more")
             try:
-                return self._open(info, live_base)
+                return self.open_listed(info)
             except FileNotFoundError:
                 # Another process may have trimmed one that was still listed: it is listed no more.
                 if self.segments(fresh=True).at(info.base) is not None:
@@ -463,10 +466,9 @@ class Store:
     def unsynced_segments(self, durable: int) -> Iterator[_core.Segment]:
         """The segments with anything at or above `durable`, oldest first."""
         self.format.refresh()
-        live_base = self.end().segment_base
         for info in self.segments_above(durable):
             try:
-                segment = self._open(info, live_base)
+                segment = self.open_listed(info)
             except FileNotFoundError:
                 if not self.is_trimmed(info):
                     raise

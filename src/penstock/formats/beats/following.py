@@ -16,7 +16,7 @@ from itertools import chain, islice
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.beats import segments, state
-from penstock.formats.beats.layouts import POSITION_BITS
+from penstock.formats.beats.layouts import MAX_ID, POSITION_BITS
 from penstock.formats.beats.reading import BeatsFiles
 from penstock.formats.past import Past
 from penstock.formats.values import Damage
@@ -205,20 +205,22 @@ def missing(format: BeatsFiles, past: Past) -> list[Damage]:
     left = _left(format, past, found)
     if left is not None and there:
         ranges.insert(0, range(left.start, min(left.stop, there[0])))
-        if past.is_closed:  # After a kill the newest may be a Beat's, or one that a roll began.
-            ranges.append(range(max(left.start, there[-1] + 1), left.stop))
+        ranges.append(range(max(left.start, there[-1] + 1), left.stop))
     elif left is not None:
         ranges = [left]
     known_of = {*there, *_gaps_of(found)}
     lost = islice((n for n in chain.from_iterable(ranges) if n not in known_of), LOST_MAX)
     paths = ((number, segments.path_of(format.path, number)) for number in lost)
+    gone = [(number, path) for number, path in paths if not path.exists()]
     # Others trim and begin segments while we look: what is lost stays lost.
     oldest = segments.listed(format.path)
-    return [
-        Damage(path, 0, 0, "no such file", "a segment that nobody has acked")
-        for number, path in paths
-        if not path.exists() and (left is not None or (oldest and oldest[0][0] < number))
-    ]
+    if left is not None:
+        words = control.peek(format.sidecar) if past.is_killed else None
+        first = words.head >> POSITION_BITS if words is not None else 0
+    else:
+        first = oldest[0][0] if oldest else MAX_ID + 1
+    expected = "a segment that nobody has acked"
+    return [Damage(path, 0, 0, "no such file", expected) for n, path in gone if n >= first]
 
 
 def _left(format: BeatsFiles, past: Past, found: dict[str, object]) -> range | None:
@@ -229,7 +231,9 @@ def _left(format: BeatsFiles, past: Past, found: dict[str, object]) -> range | N
         before = found.get("state")
     elif past.is_killed and words is not None:
         # Asked for after the files: others move the head before they unlink.
-        left = range(words.head >> POSITION_BITS, (words.segment_base >> POSITION_BITS) + 1)
+        # The last one counts once it has events: nobody misses a roll that was cut short.
+        number, has_events = words.segment_base >> POSITION_BITS, words.tail > words.segment_base
+        left = range(words.head >> POSITION_BITS, number + has_events)
         ours = progress(format)
         before = None if ours is None else state_at(format, ours.cursor).pack().hex()
     else:

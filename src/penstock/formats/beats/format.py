@@ -173,6 +173,8 @@ class BeatsFormat(BeatsFiles):
         """Closes what a crash left open, follows a Beat, and begins a new segment."""
         running.refuse(self.state_path)
         before = self._newest_used()
+        if past.is_killed and past.words is not None and past.words.tail > past.words.segment_base:
+            before = max(before, past.words.segment_base >> POSITION_BITS)  # Its file may be gone.
         if past.is_poisoned:
             power_cut.rewrite(self, past.durable)
         if self._cut_end is not None:

@@ -231,10 +231,12 @@ class MfqFormat(Format):
     _has_noted: bool = False
 
     def is_foreign(self, words: control.Words) -> bool:
-        """Whether `producer.offset` says what we never stored there."""
+        """Whether `producer.offset` says what we never stored there. Nobody sets it back: what lies
+        below our own is damage."""
         if words.is_clean:
             return self._said_end() != words.tail
-        return read_offset(self.path, PRODUCER) not in words.published
+        producer = read_offset(self.path, PRODUCER)
+        return producer not in words.published and producer > min(words.published)
 
     def find_end(self, past: Past) -> End:
         """Walks the last segment up to `producer.offset`: the last whole frame is the end."""
@@ -253,6 +255,7 @@ class MfqFormat(Format):
             Damage(info.path, 0, info.size, "a segment behind producer.offset", "none")
             for info in infos[len(held) :]
         ]
+        dropped += self._set_back_by_nobody(past)
         # What we never synced may be missing anywhere; of others' queues we walk the last segment.
         later = [i for i in held if past.is_stopped and (i.end or producer) > durable]
         for last in later or held[-1:]:
@@ -266,7 +269,8 @@ class MfqFormat(Format):
             if seen.end < end:
                 break
         if past.is_killed and frames_end(segment, last.base, producer, limit).is_as_said:
-            return End(producer, past.last_number, last.base, held[0].base, 0, durable)
+            end = End(producer, past.last_number, last.base, held[0].base, 0, durable)
+            return replace(end, dropped=tuple(dropped))
         if seen.end < producer:
             found, expected = f"{producer - seen.end} bytes that are no frames", "whole frames"
             if seen.faults:
@@ -312,6 +316,14 @@ class MfqFormat(Format):
             return producer
         is_ours = past.is_killed and not past.is_foreign
         return max(producer, past.words.tail if is_ours else past.durable)
+
+    def _set_back_by_nobody(self, past: Past) -> list[Damage]:
+        """A `producer.offset` below what we stored there, though no page was lost since."""
+        words, producer = past.words, read_offset(self.path, PRODUCER)
+        if words is None or not past.is_killed or producer >= min(words.published):
+            return []
+        path, expected = segments.offset_path(self.path, PRODUCER), min(words.published)
+        return [Damage(path, 0, 8, f"offset {producer}", f"at least {expected}")]
 
     def _said_end(self) -> int:
         """`producer.offset`, or `consumer.offset` where whole frames lead on to that.

@@ -99,6 +99,10 @@ def find_end(format: Files, past: Past) -> End:
             return without_last(format, infos[-1], end)
         return end if past.is_closed else end_by_frames(format, infos, end, words.reserved_end)
     last, dropped = walk_up(format, infos, past.durable, past_damage=words is None)
+    if past.is_killed and words is not None and words.segment_base < words.tail:
+        # The word that closes a full segment looks like a frame where no segment follows it.
+        if last.end <= words.segment_base + len(layouts.SEALED_WORD):
+            return without_last(format, last.info, End.by(words))
     if last.end < past.durable and not dropped:
         at, lost = last.end - last.info.base + HEADER_BYTES, past.durable - last.end
         expected = f"{lost} bytes of messages, which were synced"
@@ -110,8 +114,8 @@ def find_end(format: Files, past: Past) -> End:
 
 
 def without_last(format: Files, last: SegmentInfo, said: End) -> End:
-    """The last segment's file is gone from a queue that was closed in order. Its offsets are used
-    up all the same: what is put next comes behind them."""
+    """The last segment's file is gone, though no page was lost since the words were stored. Its
+    offsets are used up all the same: what is put next comes behind them."""
     base, lost = said.segment_base, said.tail - said.segment_base
     gone = Damage(format.path_of(base), 0, lost, "no file", f"{lost} bytes of messages", base)
     return replace(said, segment_base=max(said.tail, last.base), dropped=(gone,) if lost else ())
@@ -238,7 +242,8 @@ def recover(format: Files, end: End, past: Past) -> End:
     words, poisoned = past.words, past.is_poisoned
     # Only processes died since the words were stored: frames may go on in place.
     is_here = words is not None and words.segment_base == end.segment_base
-    if past.is_killed and words is not None and is_here and not format.is_encrypted:
+    is_plain = not format.is_encrypted and not lacks_any(format, end)
+    if past.is_killed and words is not None and is_here and is_plain:
         return go_on(format, end, words)
     format.index.forget()
     prepared.drop_all(format.sidecar, ".seg")
@@ -250,6 +255,13 @@ def recover(format: Files, end: End, past: Past) -> End:
     segment.scrub(end.tail)
     segment.sync()
     return replace(end, durable=end.tail)
+
+
+def lacks_any(format: Files, end: End) -> bool:
+    """Whether a segment that was not synced is shorter than its name and the next one's say: one in
+    between is gone, and no sync could ever reach where it ended."""
+    unsynced = [info for info in format.store.segments() if (info.end or 0) > end.durable]
+    return any((info.end or 0) - info.base > info.size for info in unsynced)
 
 
 def go_on(format: Files, end: End, words: control.Words) -> End:

@@ -68,6 +68,7 @@ def cut(name: str, level: str, kind: str, states: int) -> None:
 @pytest.mark.parametrize(
     ("name", "level", "kind"),
     [
+        ("appends", "always", "1"),
         ("reopens", "process", "1"),
         ("consumes", "always", "1"),
         ("rolls", "process", "2, sealed"),

@@ -15,6 +15,7 @@ from penstock.options import AckMode
 from tests.crash.disk import Effect
 
 KEY = bytes(range(32))
+SEGMENT_BYTES = 16384
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Facts:
     acked: frozenset[int] = frozenset()
     """Acked durably: never handed out again."""
     maybe_acked: frozenset[int] = frozenset()
+    is_list: bool = False
+    """Whether the last of them were put together, in a list that fits into half a segment."""
 
 
 @dataclass
@@ -103,7 +106,8 @@ class Work:
         self.keep()
         total = first + count
         durable = total if self.is_always else self.facts.durable
-        self.say(replace(self.facts, put=total, durable=durable))
+        is_list = count > 1 and count * (size + 200) < SEGMENT_BYTES // 2
+        self.say(replace(self.facts, put=total, durable=durable, is_list=is_list))
 
     def sync(self) -> None:
         self.queue.sync()
@@ -299,7 +303,7 @@ def record(name: str, root: Path, **options: Any) -> Recording:
     """Runs a workload and answers its effects."""
     shutil.rmtree(root.parent, ignore_errors=True)
     root.parent.mkdir(parents=True)
-    options = {"segment_bytes": 16384} | options
+    options = {"segment_bytes": SEGMENT_BYTES} | options
     _core.take_effects()
     _core.record_effects(True)
     try:

@@ -60,7 +60,7 @@ impl Writer {
         }
         self.stamp_all(&mut drafts, None)?;
         let note = Note { path: note, text };
-        let (first, end) = self.append_noted(py, &drafts, &note)?;
+        let (first, end) = self.append_detached(py, &drafts, Some(&note))?;
         self.sync_up_to(py, end)?;
         Ok(Some((first, end, drafts.len())))
     }

@@ -30,6 +30,7 @@ use crate::append::prefault::Ahead;
 use crate::append::write::{Obstacle, Way};
 use crate::clock::{Clock, seconds_to_ns};
 use crate::errors;
+use crate::files::region;
 use crate::message::{Body, Message, encode_headers};
 use crate::segment::frame::{Draft, NO_TIME, Place};
 use crate::segment::publish::PyPublish;
@@ -103,8 +104,8 @@ impl Writer {
         let (life, word) = (self.control.life(), self.control.lock_word());
         loop {
             let state = self.state(py)?;
-            if let Some(got) = life.take_soon(py, word) {
-                let held = Held::new(life, word, got);
+            if life.take_soon(py, word).is_some() {
+                let held = Held::new(life, word);
                 if self.is_over() {
                     return Err(self.control.closed(py));
                 }
@@ -174,6 +175,9 @@ impl Writer {
     /// Appends all of `drafts` or nothing; answers the first offset and the new tail.
     #[inline]
     pub fn append_unsynced(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<(u64, u64)> {
+        if self.is_held_back(drafts.len()) {
+            return self.append_detached(py, drafts, None);
+        }
         let mut in_vain = RetryLimit::default();
         loop {
             let (mut state, held) = self.enter(py)?;
@@ -190,19 +194,19 @@ impl Writer {
         }
     }
 
-    /// The same, noted in `note` before anyone sees them. That syncs with the lock held, so the
-    /// interpreter lock is let go before it is taken.
-    pub fn append_noted(
+    /// The same where something is synced with the lock held, so that the interpreter lock is let go
+    /// before it is taken. With `note` they are noted there before anyone sees them.
+    pub fn append_detached(
         &self,
         py: Python<'_>,
         drafts: &[Draft<'_>],
-        note: &Note,
+        note: Option<&Note>,
     ) -> PyResult<(u64, u64)> {
         let mut in_vain = RetryLimit::default();
         loop {
             let done = patiently(py, self.control.life(), || {
                 let (mut state, _held) = self.enter_detached()?;
-                Ok(self.append_checked(&mut state, drafts, Some(note)))
+                Ok(self.append_checked(&mut state, drafts, note))
             })?;
             match done? {
                 Ok(done) => {
@@ -306,6 +310,11 @@ impl Writer {
             // Frames, then the note, then the word: whoever finds the note can tell from the
             // frames' check whether the word was stored, and a torn batch is never seen.
             note.write(&self.control, &state.segment, &batch).map_err(Obstacle::Io)?;
+        }
+        if self.is_held_back(drafts.len()) {
+            // The word that shows the batch must not reach the disk before all of it has.
+            let synced = self.control.sync(|| state.segment.sync(false));
+            synced.and_then(|()| write_word(&state.segment, &batch)).map_err(Obstacle::Io)?;
         }
         let publish = || self.publish.publish(&state.segment, &batch).map(|()| true);
         match self.publish.is_word() {
@@ -428,7 +437,8 @@ impl Writer {
             sides.note_extras(noted, sizes, first, synced).map_err(Obstacle::Io)?;
         }
         let len = total + segment.frames().trailing_zeros();
-        let first_word = self.way().place(segment, scratch, segment.position(tail), len, fill)?;
+        let way = Way { is_held_back: self.is_held_back(drafts.len()), ..self.way() };
+        let first_word = way.place(segment, scratch, segment.position(tail), len, fill)?;
         if let Some(sides) = segment.sides() {
             let frame = |offset, size| segment.frame_bytes(offset, size);
             sides.note_checksums(frame, sizes, tail).map_err(Obstacle::Io)?;
@@ -438,7 +448,14 @@ impl Writer {
 
     #[inline(always)]
     fn way(&self) -> Way {
-        Way { is_always: self.is_always, is_sealing: self.is_sealing }
+        Way { is_always: self.is_always, is_sealing: self.is_sealing, is_held_back: false }
+    }
+
+    /// Whether a batch of so many messages is shown by its first word, between two syncs: nothing
+    /// else in the format's files tells after a power cut which frames were put together.
+    #[inline(always)]
+    fn is_held_back(&self, count: usize) -> bool {
+        self.is_always && count > 1 && self.publish.is_first_word()
     }
 
     /// After an append: asks for what should be done before the next ones need it, a sync, the
@@ -520,6 +537,12 @@ fn stamp(draft: Draft<'_>, now_ns: i64, delay_ns: i64) -> Draft<'_> {
     let due_ns = if delay_ns > 0 { now_ns.saturating_add(delay_ns) } else { draft.due_ns };
     let timestamp_ns = if draft.timestamp_ns == NO_TIME { now_ns } else { draft.timestamp_ns };
     Draft { timestamp_ns, due_ns, ..draft }
+}
+
+/// Writes the first word of a batch, which was held back.
+fn write_word(segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+    let (at, word) = (segment.position(batch.first) as u64, batch.first_word.to_le_bytes());
+    segment.map().map_or(Ok(()), |map| region::write_at(map.file(), at, &word))
 }
 
 /// Why `needed` bytes do not fit: a ring waits for its consumers, other segments are followed by

@@ -182,16 +182,16 @@ impl Writer {
     ) -> std::io::Result<Synced> {
         let (control, word) = (&*self.control, self.control.sync_word());
         let life = control.life();
-        let Some(got) = life.try_take(word) else {
+        let Some(_) = life.try_take(word) else {
             // The leader wakes everyone when `durable` has moved; the nap is for a dead leader.
             futex::wait(control.map().word32(at::DURABLE), seen, Some(NAP));
             let seen = word.load(Ordering::Relaxed);
             if seen != 0 && !life.is_alive(holder_of(seen)) {
-                drop(life.take(word).map(|got| Held::new(life, word, got)));
+                drop(life.take(word).map(|_| Held::new(life, word)));
             }
             return Ok(Synced::Waited);
         };
-        let _held = Held::new(life, word, got);
+        let _held = Held::new(life, word);
         if life.is_over() {
             return Err(std::io::Error::other(Hindrance::Over));
         }

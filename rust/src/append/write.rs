@@ -42,6 +42,8 @@ pub(crate) struct Way {
     pub is_always: bool,
     /// Frames are encrypted: no byte may be written twice.
     pub is_sealing: bool,
+    /// The first word of the batch is written by whoever publishes it.
+    pub is_held_back: bool,
 }
 
 impl Way {
@@ -82,11 +84,14 @@ impl Way {
             return Err(Obstacle::Refused(format!("no memory is left for {len} bytes")));
         }
         scratch.resize(len, 0);
-        let word = fill(scratch).map_err(Obstacle::Refused)?;
+        let mut word = fill(scratch).map_err(Obstacle::Refused)?;
         let is_long = !is_stored && !self.is_always && !segment.is_by_write() && ring.is_none();
         let mut held_back = [0; FIRST_WORD_BYTES];
-        if let Some(first) = scratch.first_chunk_mut().filter(|_| is_long) {
+        if let Some(first) = scratch.first_chunk_mut().filter(|_| is_long || self.is_held_back) {
             std::mem::swap(first, &mut held_back);
+        }
+        if self.is_held_back {
+            word = u32::from_le_bytes(held_back); // As it is in the file, where it may be encrypted.
         }
         let (before, behind) = scratch.split_at(straight);
         for (at, part) in [(position, before), (ring.map_or(0, Ring::start), behind)] {

@@ -173,7 +173,7 @@ impl Group {
                 return Err(self.control.closed(py)); // Nobody counts us as a holder.
             }
             if !self.is_table_whole() {
-                self.mend(Got::Clean)?;
+                self.mend()?;
             }
             return Ok(Some(held));
         }
@@ -192,16 +192,19 @@ impl Group {
         let (life, word) = (self.control.life(), self.table.map().word32(at::LOCK));
         let Some(got) = life.take_soon(py, word) else { return Ok(None) };
         let held = Held(self);
+        if got == Got::Inherited {
+            self.table.distrust(); // Whoever takes it next must know, also if we give it back now.
+        }
         if life.is_over() {
             return Err(self.control.closed(py)); // It ended while we waited.
         }
-        self.mend(got)?;
+        self.mend()?;
         Ok(Some(held))
     }
 
     /// Makes the table anew if nobody knows what is in it, and opens the journal it belongs to.
     #[cold]
-    fn mend(&self, got: Got) -> PyResult<()> {
+    fn mend(&self) -> PyResult<()> {
         if self.table.map().is_cut() {
             // It is zeros from now on, and not what anyone has stored there.
             let path = self.folder.join("table");
@@ -210,8 +213,8 @@ impl Group {
         if self.is_gone() {
             return Ok(()); // In its folder there may be another group by now.
         }
-        if got == Got::Inherited || self.table.small(at::BROKEN) != 0 {
-            self.table.distrust(); // Until it is whole: this may fail, and the lock is given back.
+        if self.table.small(at::BROKEN) != 0 {
+            // Distrusted until it is whole: this may fail, and the lock is given back.
             self.rebuild(true).map_err(|error| errors::os(error, &self.folder))?;
             self.table.set_small(at::BROKEN, 0);
         }

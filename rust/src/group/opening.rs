@@ -14,7 +14,6 @@ use crate::bytes::checksum::key_hash;
 use crate::errors;
 use crate::files::region;
 use crate::shared::control::Shared;
-use crate::shared::lock::Got;
 
 /// How many handles this process has on each table, by its number on the device.
 static OPEN: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
@@ -90,20 +89,17 @@ impl Group {
         }
         self.measure_skew();
         let held = self.take(py)?;
-        if !self.table.is_sound() {
+        if self.table.fault().is_some() {
             self.table.distrust();
-            self.mend(Got::Clean)?;
+            self.mend()?;
         }
         // Under the lock: others change the table as soon as it is given back.
-        let is_sound = self.table.is_sound();
+        let fault = self.table.fault();
         drop(held);
-        match is_sound {
-            true => Ok(()),
-            false => {
-                let text = "the group's table can't be made from its journal";
-                Err(errors::error(py, "StorageError", (self.folder.clone(), text)))
-            }
-        }
+        fault.map_or(Ok(()), |what| {
+            let text = format!("the group's table can't be made from its journal: {what}");
+            Err(errors::error(py, "StorageError", (self.folder.join("table"), text)))
+        })
     }
 
     /// Counts this handle; its end counts it out.

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use super::table::at;
 use super::{Group, journal};
 use crate::errors;
-use crate::shared::lock::{Got, patiently};
+use crate::shared::lock::patiently;
 use crate::shared::protocol;
 
 impl Group {
@@ -53,10 +53,9 @@ impl Group {
 
     /// Does little with the lock held, and without the interpreter lock.
     fn locked<T>(&self, work: impl FnOnce() -> T) -> std::io::Result<T> {
-        let held = self.control.life().hold(self.table.map().word32(at::LOCK))?;
-        if held.got == Got::Inherited {
-            self.table.distrust(); // The next one who takes it makes the table anew.
-        }
+        // The next one who takes it makes the table anew.
+        let word = self.table.map().word32(at::LOCK);
+        let _held = self.control.life().hold_noting(word, || self.table.distrust())?;
         Ok(work())
     }
 

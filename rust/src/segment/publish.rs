@@ -11,6 +11,12 @@ pub trait Publish: Send + Sync {
     /// The frames of `[first, end)` are in place; make them part of the queue.
     fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()>;
 
+    /// Whether frames are whole as they are written, one by one, with nothing that shows a batch
+    /// together: at durability `always` its first word is then written between two syncs.
+    fn is_first_word(&self) -> bool {
+        false
+    }
+
     /// Whether the format's end is a word of its own that must not reach the disk before the
     /// frames: at durability `always` it is then published by the sync, between two syncs.
     fn is_word(&self) -> bool {

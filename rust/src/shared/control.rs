@@ -193,8 +193,8 @@ impl Control {
 
     fn hold_word<'a>(&'a self, py: Python<'_>, word: &'a AtomicU32) -> PyResult<Held<'a>> {
         loop {
-            if let Some(got) = self.life.take_soon(py, word) {
-                let held = Held::new(&self.life, word, got);
+            if self.life.take_soon(py, word).is_some() {
+                let held = Held::new(&self.life, word);
                 return if self.life.is_over() { Err(self.closed(py)) } else { Ok(held) };
             }
             py.check_signals()?;

@@ -179,22 +179,32 @@ impl Life {
 
     /// Takes the word for whoever has no interpreter lock, as long as nobody has to look around.
     pub fn hold<'a>(&'a self, word: &'a AtomicU32) -> io::Result<Held<'a>> {
+        self.hold_noting(word, || {})
+    }
+
+    /// The same; `inherited` is called first when a dead holder had it, also if this opener has
+    /// ended and gives it back at once: or the next one would find it free, and know nothing.
+    pub fn hold_noting<'a>(
+        &'a self,
+        word: &'a AtomicU32,
+        inherited: impl Fn(),
+    ) -> io::Result<Held<'a>> {
         for _ in 0..ROUNDS {
-            if let Some(got) = self.take(word) {
-                let held = Held::new(self, word, got);
-                return if self.is_over() {
-                    Err(io::Error::other(Hindrance::Over))
-                } else {
-                    Ok(held)
-                };
+            let Some(got) = self.take(word) else { continue };
+            let held = Held::new(self, word);
+            if got == Got::Inherited {
+                inherited();
             }
+            let over = || io::Error::other(Hindrance::Over);
+            return if self.is_over() { Err(over()) } else { Ok(held) };
         }
         Err(io::Error::other(Hindrance::Busy))
     }
 
     /// Takes the word if it is given back in a moment; nobody is waited for who is dead or frozen.
     pub fn hold_briefly<'a>(&'a self, word: &'a AtomicU32) -> Option<Held<'a>> {
-        let held = Held::new(self, word, self.spin(word)?);
+        self.spin(word)?;
+        let held = Held::new(self, word);
         if self.is_over() { None } else { Some(held) }
     }
 
@@ -252,15 +262,13 @@ impl World<AtomicU32> for Life {
 pub struct Held<'a> {
     life: &'a Life,
     word: &'a AtomicU32,
-    /// How it was got.
-    pub got: Got,
 }
 
 impl<'a> Held<'a> {
     /// Of a word that was just taken.
     #[inline(always)]
-    pub fn new(life: &'a Life, word: &'a AtomicU32, got: Got) -> Self {
-        Self { life, word, got }
+    pub fn new(life: &'a Life, word: &'a AtomicU32) -> Self {
+        Self { life, word }
     }
 }
 

@@ -68,6 +68,10 @@ impl Publish for FileEnd {
         self.seal.as_ref().map_or(Ok(()), |key| self.note(key, segment, batch))
     }
 
+    fn is_first_word(&self) -> bool {
+        true
+    }
+
     fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<bool> {
         cut(segment, batch.end).map(|()| false)
     }

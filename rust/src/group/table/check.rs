@@ -8,21 +8,43 @@ use std::sync::atomic::Ordering;
 use super::{FIRST_ENTRIES, IN_LANE, KEYS_AT, MAX_ENTRIES, NONE, State, Table, at, field};
 
 impl Table {
-    /// Whether the table is whole in itself. Under the lock.
-    pub fn is_sound(&self) -> bool {
+    /// What is wrong with the table in itself, with the words that tell; none when it is whole.
+    /// Under the lock.
+    pub fn fault(&self) -> Option<String> {
         let capacity = self.small(at::CAPACITY);
-        if capacity == 0 {
-            return self.wide(at::ORDER_LEN) == 0 && self.small(at::USED) == 0;
-        }
+        let is_empty = self.wide(at::ORDER_LEN) == 0 && self.small(at::USED) == 0;
         let is_size =
             capacity.is_power_of_two() && (FIRST_ENTRIES..=MAX_ENTRIES).contains(&capacity);
-        is_size
-            && self.map.file().metadata().is_ok_and(|data| data.len() >= Self::bytes_for(capacity))
-            && self.has_sound_counts(capacity)
-            && self.has_sound_order()
-            && self.has_sound_deadlines()
-            && self.has_sound_lists()
-            && self.has_sound_keys()
+        let has_bytes = || {
+            let file = self.map.file().metadata();
+            file.is_ok_and(|data| data.len() >= Self::bytes_for(capacity))
+        };
+        let what = match capacity {
+            0 if is_empty => return None,
+            0 => "entries without room",
+            _ if !is_size => "its size",
+            _ if !has_bytes() => "the length of its file",
+            _ if !self.has_sound_counts(capacity) => "its counts",
+            _ if !self.has_sound_order() => "the order of its entries",
+            _ if !self.has_sound_deadlines() => "its deadlines",
+            _ if !self.has_sound_lists() => "its lists",
+            _ if !self.has_sound_keys() => "its keys",
+            _ => return None,
+        };
+        let small =
+            [at::USED, at::GAPS, at::HEAP_LEN, at::READY_LEN, at::LEASED, at::DELAYED, at::BLOCKED];
+        let counts = small.map(|word| self.small(word));
+        let (first, len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
+        Some(format!(
+            "{what} (room {capacity}; used, gaps, heap, ready, leased, delayed, blocked \
+             {counts:?}; order {first} + {len})"
+        ))
+    }
+
+    /// Whether the table is whole in itself. Under the lock.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub fn is_sound(&self) -> bool {
+        self.fault().is_none()
     }
 
     /// Bytes of a file with room for this many entries.

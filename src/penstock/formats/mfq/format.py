@@ -269,8 +269,8 @@ class MfqFormat(Format):
             if seen.end < end:
                 break
         if past.is_killed and frames_end(segment, last.base, producer, limit).is_as_said:
-            end = End(producer, past.last_number, last.base, held[0].base, 0, durable)
-            return replace(end, dropped=tuple(dropped))
+            said = (producer, past.last_number, last.base, held[0].base, 0, durable)
+            return End(*said, tuple(dropped))
         if seen.end < producer:
             found, expected = f"{producer - seen.end} bytes that are no frames", "whole frames"
             if seen.faults:

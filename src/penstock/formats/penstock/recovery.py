@@ -99,10 +99,10 @@ def find_end(format: Files, past: Past) -> End:
             return without_last(format, infos[-1], end)
         return end if past.is_closed else end_by_frames(format, infos, end, words.reserved_end)
     last, dropped = walk_up(format, infos, past.durable, past_damage=words is None)
-    if past.is_killed and words is not None and words.segment_base < words.tail:
-        # The word that closes a full segment looks like a frame where no segment follows it.
-        if last.end <= words.segment_base + len(layouts.SEALED_WORD):
-            return without_last(format, last.info, End.by(words))
+    # The word that closes a full segment looks like a frame where no segment follows it.
+    before_last = last.end - len(layouts.SEALED_WORD)
+    if past.is_killed and words is not None and before_last <= words.segment_base < words.tail:
+        return without_last(format, last.info, End.by(words))
     if last.end < past.durable and not dropped:
         at, lost = last.end - last.info.base + HEADER_BYTES, past.durable - last.end
         expected = f"{lost} bytes of messages, which were synced"

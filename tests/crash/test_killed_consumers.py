@@ -181,10 +181,6 @@ def check(queue: Queue, notes: Notes, put: int, kills: int) -> None:
     assert done > kills
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="an opener, now and then, finds a table unsound while others are killed: it raises",
-)
 def test_hundreds_of_killed_consumers_harm_nobody_else(folder: Path) -> None:
     in_a_small_process(kill_often, folder, 300)
 

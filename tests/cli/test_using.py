@@ -10,11 +10,7 @@ import pytest
 
 from penstock import Queue
 from tests.cli.conftest import Run
-
-
-def bodies(path: Path) -> list[bytes]:
-    with Queue(path, read_only=True) as queue:
-        return [message.body for message in queue.scan()]
+from tests.reading import bodies_at
 
 
 def test_put_takes_bodies_from_arguments_files_and_stdin(run: Run, tmp_path: Path) -> None:
@@ -25,7 +21,7 @@ def test_put_takes_bodies_from_arguments_files_and_stdin(run: Run, tmp_path: Pat
     run("put", path, "--file", file)
     run("put", path, stdin=b"from\nstdin")
     run("put", path, "-", stdin=b"dash")
-    assert bodies(path) == [b"one", b"two", b"\x00file", b"from\nstdin", b"dash"]
+    assert bodies_at(path) == [b"one", b"two", b"\x00file", b"from\nstdin", b"dash"]
 
 
 def test_put_keeps_what_belongs_to_a_message(run: Run, tmp_path: Path) -> None:
@@ -44,7 +40,7 @@ def test_put_keeps_what_belongs_to_a_message(run: Run, tmp_path: Path) -> None:
 def test_put_of_lines_makes_each_a_message(run: Run, tmp_path: Path) -> None:
     ran = run("put", tmp_path / "q", "--lines", "-", "--tag", "t", stdin=b"a\nb\n\nc")
     assert ran.one["messages"] == 4
-    assert bodies(tmp_path / "q") == [b"a", b"b", b"", b"c"]
+    assert bodies_at(tmp_path / "q") == [b"a", b"b", b"", b"c"]
 
 
 def test_put_makes_no_queue_when_told_not_to(run: Run, tmp_path: Path) -> None:
@@ -120,14 +116,14 @@ def test_move_sends_dead_letters_back_to_their_origin(run: Run, orders: Path) ->
     dead = bury_one(orders)
     assert run("move", dead, "--to-origin", "--dry-run").one["would_move"] == 1
     assert run("move", dead, "--to-origin").one["moved"] == 1
-    assert bodies(orders)[-1] == b"body 0"
+    assert bodies_at(orders)[-1] == b"body 0"
     assert run("move", dead, "--to-origin").one["moved"] == 0
 
 
 def test_move_takes_any_queue_as_its_goal(run: Run, orders: Path, tmp_path: Path) -> None:
     Queue(tmp_path / "goal").close()
     assert run("move", orders, "--to", tmp_path / "goal", "--limit", 2).one["moved"] == 2
-    assert bodies(tmp_path / "goal") == [b"body 0", b"body 1"]
+    assert bodies_at(tmp_path / "goal") == [b"body 0", b"body 1"]
     run("move", orders, code=2)
     run("move", orders, "--to", tmp_path / "nothing", code=2)
 

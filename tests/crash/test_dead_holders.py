@@ -17,6 +17,7 @@ from penstock import PoisonedError, Queue, _core
 from penstock.sidecar.control import CONTROL
 from tests import lockwords
 from tests.failing import failing_syncs
+from tests.reading import bodies
 
 SPAWN = multiprocessing.get_context("spawn")
 KEY = bytes(range(32))
@@ -37,10 +38,6 @@ def queue(path: Path) -> Iterator[Queue]:
 def open_queue(path: Path, **options: Any) -> Queue:
     given: dict[str, Any] = {"durability": "process", "segment_bytes": 16384} | options
     return Queue(path, **given)
-
-
-def bodies(queue: Queue) -> list[bytes]:
-    return [message.body for message in queue.scan()]
 
 
 def hold_append_lock(path: Path, channel: Any) -> None:

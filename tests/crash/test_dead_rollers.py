@@ -10,6 +10,7 @@ import pytest
 
 from penstock import Queue
 from penstock.sidecar.control import CONTROL, ROLLING
+from tests.reading import bodies
 
 NOBODY = 1 << 12 | 77
 """A name that no opener has."""
@@ -68,10 +69,6 @@ def die_in_a_roll(queue: Queue, step: str) -> None:
     elif step == "moved":
         old.clear()
     set_words(queue.path, reserved_number=end.segment_base, **rolling, **old)
-
-
-def bodies(queue: Queue) -> list[bytes]:
-    return [message.body for message in queue.scan()]
 
 
 @pytest.mark.parametrize("step", STEPS)

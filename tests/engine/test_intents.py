@@ -14,14 +14,11 @@ from penstock.engine import intents
 from penstock.engine.intents import Ledger
 from penstock.options import Compression
 from penstock.sidecar.sinks import Note
+from tests.reading import bodies
 
 
 def table(*bodies: bytes) -> pa.Table:
     return pa.table({"body": pa.array(bodies, pa.binary())})
-
-
-def bodies(queue: Queue) -> list[bytes]:
-    return [message.body for message in queue.scan()]
 
 
 def test_a_batch_is_committed_once(tmp_path: Path) -> None:

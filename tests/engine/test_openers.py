@@ -22,6 +22,7 @@ from penstock.clock import ManualClock
 from penstock.sidecar.control import CONTROL
 from tests import lockwords
 from tests.formats.checks import alarm
+from tests.reading import bodies
 from tests.waiting import LONG_S
 
 FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
@@ -32,10 +33,6 @@ SLEEPERS = 1 << 31
 def queue_of(path: Path, format: str = "penstock", **options: object) -> Queue:
     name = "queue.bin" if format == "vqs" else "queue"
     return Queue(path / name, format=format, **{"durability": "process"} | options)  # type: ignore[arg-type]
-
-
-def bodies(queue: Queue) -> list[bytes]:
-    return [message.body for message in queue.scan()]
 
 
 def other_boot() -> ManualClock:

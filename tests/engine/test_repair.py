@@ -10,6 +10,7 @@ from penstock import ClosedError, CorruptError, KeyNeededError, Queue, StorageEr
 from penstock.engine.repair import repair
 from penstock.options import QueueOptions
 from penstock.sidecar import damage, notes
+from tests.reading import bodies_at
 
 HEADER_BYTES = 4096
 
@@ -41,20 +42,15 @@ def damaged(tmp_path: Path) -> tuple[Path, list[int]]:
     return path, offsets
 
 
-def bodies(path: Path) -> list[bytes]:
-    with Queue(path, read_only=True) as queue:
-        return [message.body for message in queue.scan()]
-
-
 WHOLE = [b"body %d" % number for number in range(10) if number != 3]
 
 
 def test_damage_is_reported_until_it_is_repaired(damaged: tuple[Path, list[int]]) -> None:
     path, _ = damaged
     with pytest.raises(CorruptError):
-        bodies(path)
+        bodies_at(path)
     repair(path)
-    assert bodies(path) == WHOLE
+    assert bodies_at(path) == WHOLE
 
 
 def test_a_group_reads_on_after_a_repair_without_an_error(damaged: tuple[Path, list[int]]) -> None:
@@ -98,7 +94,7 @@ def test_a_repaired_queue_takes_more_messages_at_the_old_tail(
     repair(path)
     with Queue(path) as queue:
         assert queue.put(b"after") == tail
-    assert bodies(path) == [*WHOLE, b"after"]
+    assert bodies_at(path) == [*WHOLE, b"after"]
 
 
 def test_a_second_repair_finds_nothing_to_do(damaged: tuple[Path, list[int]]) -> None:
@@ -115,7 +111,7 @@ def test_several_ranges_are_kept_apart_over_several_repairs(
     segment = segment_files(path)[0]
     flip(segment, position(segment, offsets[7]))
     repair(path)
-    assert bodies(path) == [body for body in WHOLE if body != b"body 7"]
+    assert bodies_at(path) == [body for body in WHOLE if body != b"body 7"]
     with Queue(path, read_only=True) as queue:
         assert len(queue.store.set_aside) == 2
 
@@ -126,10 +122,10 @@ def test_a_damaged_end_is_set_aside_up_to_the_tail(tmp_path: Path) -> None:
         offsets = [queue.put(b"body %d" % number) for number in range(3)]
     flip(segment_files(path)[0], position(segment_files(path)[0], offsets[2]) + 38)
     repair(path)
-    assert bodies(path) == [b"body 0", b"body 1"]
+    assert bodies_at(path) == [b"body 0", b"body 1"]
     with Queue(path) as queue:
         queue.put(b"next")
-    assert bodies(path) == [b"body 0", b"body 1", b"next"]
+    assert bodies_at(path) == [b"body 0", b"body 1", b"next"]
 
 
 def many_segments(path: Path, key: bytes | None = None) -> list[int]:
@@ -143,7 +139,7 @@ def test_a_damaged_header_is_read_past_and_written_anew(tmp_path: Path) -> None:
     second = segment_files(path)[1]
     flip(second, 20)
     with pytest.raises(CorruptError):
-        bodies(path)
+        bodies_at(path)
     with Queue(path, read_only=True) as queue:
         scan = queue.scan(tolerant=True)
         assert len(list(scan)) == 60
@@ -151,7 +147,7 @@ def test_a_damaged_header_is_read_past_and_written_anew(tmp_path: Path) -> None:
         assert not queue.verify().is_ok
     report = repair(path)
     assert [damage.path for damage in report.rebuilt] == [second]
-    assert len(bodies(path)) == 60
+    assert len(bodies_at(path)) == 60
     with Queue(path, read_only=True) as queue:
         assert queue.verify().is_ok
 
@@ -163,7 +159,7 @@ def test_the_header_of_the_last_segment_is_written_anew(tmp_path: Path) -> None:
     with pytest.raises((CorruptError, ValueError)):
         Queue(path)
     repair(path)
-    assert len(bodies(path)) == 60
+    assert len(bodies_at(path)) == 60
 
 
 def test_a_segment_whose_key_is_lost_with_its_header_is_set_aside_whole(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from penstock import Queue
 from penstock.spark import sink, source
 from penstock.spark.stream import StreamReader
+from tests.reading import bodies_at
 
 MESSAGE = ("offset", "number", "timestamp_ns", "id", "key", "tag", "headers", "body")
 
@@ -78,9 +79,7 @@ def scanned(path: Path, **options: Any) -> list[dict[str, Any]]:
         return [{name: getattr(message, name) for name in MESSAGE} for message in queue.scan()]
 
 
-def bodies(path: Path, **options: Any) -> list[bytes]:
-    with Queue(path, read_only=True, **options) as queue:
-        return [message.body for message in queue.scan()]
+bodies = bodies_at
 
 
 def table(*found: bytes, tag: str | None = None) -> pa.RecordBatch:

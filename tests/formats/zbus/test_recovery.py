@@ -14,6 +14,7 @@ from penstock.formats.zbus.index import slot_at
 from penstock.formats.zbus.layouts import TABLE
 from penstock.sidecar.control import CONTROL
 from tests.copies import copy_as_killed
+from tests.reading import bodies
 
 LAYOUTS = ("doc000", "doc001", "flag", "corr", "crc")
 BLOCK_0 = "data/00000000000000000000.zbus"
@@ -41,10 +42,6 @@ def poke(path: Path, at: int, raw: bytes) -> None:
 def set_end(path: Path, layout: str, block: int, end: int) -> None:
     at = slot_at(block) + TABLE[layout].entry.offset_of("end")
     poke(next(path.glob("*.idx")), at, struct.pack(">i", end))
-
-
-def bodies(queue: Queue) -> list[bytes]:
-    return [message.body for message in queue.scan()]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

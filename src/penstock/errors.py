@@ -263,7 +263,6 @@ CO_GENERATOR = 0x20
 
 
 def _typed(work: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(work)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return work(self, *args, **kwargs)
@@ -272,12 +271,11 @@ def _typed(work: Callable[..., Any]) -> Callable[..., Any]:
         except OSError as error:
             raise StorageError.of(error, _place(self)) from error
 
-    @wraps(work)
     def each(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
         with about(_place(self)):
             yield from work(self, *args, **kwargs)
 
-    return each if work.__code__.co_flags & CO_GENERATOR else call
+    return wraps(work)(each if work.__code__.co_flags & CO_GENERATOR else call)
 
 
 def _place(thing: Any) -> Path:

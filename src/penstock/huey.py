@@ -139,7 +139,7 @@ class PenstockStorage(BaseStorage):
     # ── the schedule: a file per task, named by its time ───────────────────────────────────
 
     def _planned(self) -> list[Path]:
-        names = [one for one in files.names_in(self._schedule) if not files.TEMPORARY.search(one)]
+        names = [one for one in files.names_in(self._schedule) if not files.is_temporary(one)]
         return [self._schedule / name for name in sorted(names)]
 
     def add_to_schedule(self, data: bytes, ts: datetime) -> None:

@@ -13,9 +13,9 @@ from penstock.hints import Any, BinaryIO
 
 SMALL_BYTES_MAX = 1 << 24
 """No small file of ours is as long."""
-TEMPORARY = re.compile(r"\.[0-9a-f]+-[0-9a-f]+\.tmp$|^(new|zero)-[0-9a-f]{16}\.")
-"""What a file is called until it takes another one's place, or a place of its own."""
-NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,79}\Z")
+TEMPORARY = r"\.[0-9a-f]+-[0-9a-f]+\.tmp\Z|^(new|zero)-[0-9a-f]{16}\."
+NAME_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
+NAME_LETTERS_MAX = 80
 
 NETWORK_FILE_SYSTEMS = {
     0x6969: "NFS",
@@ -33,7 +33,21 @@ NETWORK_FILE_SYSTEMS = {
 
 def is_name(text: object) -> bool:
     """Whether `text` may be the name of something we create."""
-    return isinstance(text, str) and NAME.match(text) is not None
+    return (
+        isinstance(text, str)
+        and 0 < len(text) <= NAME_LETTERS_MAX
+        and not text.startswith(".")
+        and not text.strip(NAME_LETTERS)
+    )
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file is called so until it takes another one's place, or a place of its own.
+
+    Every opening asks, and compiles the expression only where something looks like one.
+    """
+    looks = name.endswith(".tmp") or name.startswith(("new-", "zero-"))
+    return looks and re.search(TEMPORARY, name) is not None
 
 
 def make_folder(path: Path, like: Path | None = None) -> None:
@@ -74,7 +88,7 @@ def drop_temporaries(*folders: Path) -> None:
     """Removes what a process left that died while it replaced a file there."""
     for folder in folders:
         for name in names_in(folder):
-            if TEMPORARY.search(name):
+            if is_temporary(name):
                 _core.unlink_file(folder / name)
 
 

@@ -28,7 +28,6 @@ and `penstock inspect` find them.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 
@@ -38,11 +37,10 @@ from penstock.records import dataclass
 Order = Literal["<", ">"]
 Buffer = bytes | bytearray | memoryview
 
-_KIND = re.compile(r"[bBhHiIqQfd]|[1-9]\d*[spx]")
 _WORDS = {
     **{"b": "int8", "h": "int16", "i": "int32", "q": "int64"},
     **{"B": "uint8", "H": "uint16", "I": "uint32", "Q": "uint64"},
-    **{"f": "float32", "d": "float64", "s": "bytes", "x": "reserved"},
+    **{"f": "float32", "d": "float64", "s": "bytes", "x": "reserved", "p": "slot"},
 }
 _SHOWN_BYTES = 16
 _SLOT_MAX_BYTES = 128  # a signed length byte counts to 127
@@ -58,7 +56,9 @@ class Field:
 
     def __post_init__(self) -> None:
         """Refuse a kind that this module does not know."""
-        if not _KIND.fullmatch(self.kind):
+        count, letter = self.kind[:-1], self.kind[-1:]
+        is_counted = count.isascii() and count.isdigit() and count[0] != "0"
+        if not (is_counted if letter in "spx" else not count) or letter not in _WORDS:
             raise ValueError(f"field {self.name!r}: unknown kind {self.kind!r}")
         if self.is_slot and not 2 <= self.size <= _SLOT_MAX_BYTES:
             raise ValueError(f"field {self.name!r}: a slot has 2 to {_SLOT_MAX_BYTES} bytes")

@@ -121,7 +121,7 @@ class Shelf:
     def values(self) -> Iterator[bytes]:
         """Everything that is there, in no order."""
         for path in self.path.glob("??/*"):
-            if not files.TEMPORARY.search(path.name):
+            if not files.is_temporary(path.name):
                 with suppress(FileNotFoundError):
                     if not self._is_old(path.stat().st_mtime):
                         yield path.read_bytes()

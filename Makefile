@@ -75,10 +75,11 @@ bench-peers: setup ## measure penstock beside other Python queues, in an environ
 	PYTHONPATH=src:. build/peers/bin/python -m benches.against.peers
 	PYTHONPATH=. build/peers/bin/python -m tools.plot_peers benches/results/peers.json build/peers.svg
 
-interop: setup ## run the own tests of kombu, Celery, Dramatiq, taskiq and Huey against penstock
+interop: setup ## run the own tests of kombu, Celery, Dramatiq, taskiq, Huey and moto against penstock
 	$(PYTHON) -m venv build/interop-env
 	build/interop-env/bin/python -m pip install --quiet --disable-pip-version-check -r tests/interop/suites/requirements.txt
 	build/interop-env/bin/python -m tests.interop.suites
+	$(BIN)/python -m tests.interop.sqs_suites
 
 site: setup ## build the documentation as a website, in build/site
 	$(PYTHON) -m venv build/site-env

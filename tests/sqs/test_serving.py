@@ -72,6 +72,26 @@ def test_programs_of_this_host_use_the_same_queue(root: Path) -> None:
             assert queue.get(timeout=0).body == b"from a client"
 
 
+def test_a_queue_of_the_endpoint_is_as_durable_as_any_other_to_a_program(root: Path) -> None:
+    with penstock.sqs.server(root) as endpoint, Json(endpoint.port) as client:
+        client("CreateQueue", QueueName="q")
+    with Queue(root / "q") as queue:
+        assert queue.options.durability.value == "interval"
+
+
+def test_messages_that_are_held_back_are_counted_after_a_restart(root: Path) -> None:
+    for _ in range(2):
+        with penstock.sqs.server(root) as endpoint, Json(endpoint.port) as client:
+            url = client("CreateQueue", QueueName="q")["QueueUrl"]
+            client("SendMessage", QueueUrl=url, MessageBody="x", DelaySeconds=900)
+            client("ReceiveMessage", QueueUrl=url)
+            client("SendMessage", QueueUrl=url, MessageBody="x", DelaySeconds=900)
+    with penstock.sqs.server(root) as endpoint, Json(endpoint.port) as client:
+        found = client("GetQueueAttributes", QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        assert found["ApproximateNumberOfMessagesDelayed"] == "4"
+        assert found["ApproximateNumberOfMessages"] == "0"
+
+
 def test_regions_and_accounts_have_queues_of_their_own(root: Path) -> None:
     with penstock.sqs.server(root) as endpoint:
         port = endpoint.port

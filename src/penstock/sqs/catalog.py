@@ -62,13 +62,11 @@ class Catalog:
     """Every queue of an endpoint."""
 
     def __init__(
-        self, root: Path, home: Place, clock: _core.Clock, *, format: str | None = None,
-        cool_down_s: float = COOL_DOWN_S,
-    ) -> None:  # fmt: skip
+        self, root: Path, home: Place, clock: _core.Clock, *, cool_down_s: float = COOL_DOWN_S
+    ) -> None:
         """Reads what is kept; queues are opened when they are first used."""
         self.root, self.home, self.clock = root, home, clock
         self.cool_down_s = cool_down_s
-        self._format = format
         self._known: dict[Place, dict[str, Record]] = {}
         self._open: dict[str, SqsQueue] = {}
         for folder in (root, root / ".sqs", root / ".sqs" / "trash"):
@@ -259,7 +257,7 @@ class Catalog:
 
     def _opened(self, place: Place, name: str, record: Record) -> SqsQueue:
         arn, path = place.arn(name), self._path_of(place, name)
-        queue = SqsQueue(arn, name, path, record, self._secret, self.clock, self._format)
+        queue = SqsQueue(arn, name, path, record, self._secret, self.clock)
         self._open[arn] = queue
         self._link(queue)
         return queue

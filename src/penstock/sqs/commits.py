@@ -33,8 +33,10 @@ class Commits:
         """Done when everything that was put or acked in `queue` so far is on the disk."""
         future: asyncio.Future[None] = self._loop.create_future()
         with self._lock:
+            is_first = not self._waiting
             self._waiting.setdefault(queue, []).append(future)
-        self._news.set()
+        if is_first:
+            self._news.set()
         return future
 
     def _run(self) -> None:

@@ -156,6 +156,7 @@ class Endpoint:
             await asyncio.sleep(UPKEEP_S)
             for queue in self.catalog.opened():
                 try:
+                    queue.forget_done()
                     await asyncio.to_thread(queue.trim)
                 except PenstockError as error:
                     if not queue.store.is_closed:

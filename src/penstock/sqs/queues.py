@@ -29,6 +29,7 @@ from penstock import _core
 from penstock.clock import moment
 from penstock.engine.queue import Queue
 from penstock.errors import ReceiptError
+from penstock.formats import registry
 from penstock.records import dataclass, field
 from penstock.sqs import attributes, errors
 from penstock.sqs.digests import Attributes
@@ -98,15 +99,18 @@ class SqsQueue:
     """A queue, open."""
 
     def __init__(
-        self, arn: str, name: str, path: Path, record: Record, secret: bytes, clock: _core.Clock,
-        format: str | None = None,
-    ) -> None:  # fmt: skip
+        self, arn: str, name: str, path: Path, record: Record, secret: bytes, clock: _core.Clock
+    ) -> None:
         """Opens the messages at `path`, or makes room for them."""
         self.arn, self.name, self.path, self.record = arn, name, path, record
         self.is_fifo = name.endswith(".fifo")
         self._secret = hmac.digest(secret, arn.encode() + b"%d" % record.created_s, "sha256")
         self.clock = clock
-        self.store = Queue(path, format=format, clock=clock, durability="process")
+        is_new = registry.is_empty(path)
+        self.store = Queue(path, clock=clock, durability="process")
+        if is_new:
+            # Ours is to wait for `Commits`; programs of this host open it as any other queue.
+            self.store.set_options(durability=None)
         self.group = self.store.group(
             release_on_exit=False, key_batches=self.is_fifo, visibility_s=30,
             max_in_flight=attributes.IN_FLIGHT_MAX if self.is_fifo else 1 << 20,
@@ -145,19 +149,33 @@ class SqsQueue:
         return json.loads(policy)["deadLetterTargetArn"] if policy else None
 
     def _remember(self) -> None:
-        """What a server before this one knew: recent messages are still in the log."""
-        now_ns = self.clock.wall_now_ns()
-        since_ns = now_ns - max(DEDUPLICATION_S, DELAY_MAX_S) * 1_000_000_000
-        for message in self.store.scan(start=moment(since_ns)) if len(self.store) else ():
-            sent_ns = message.timestamp_ns or 0
-            headers = message.headers
-            until_ns = sent_ns + DEDUPLICATION_S * 1_000_000_000
-            if DEDUPLICATION in headers and SOURCE not in headers and until_ns > now_ns:
-                key = self._scope(message.key), headers[DEDUPLICATION]
-                self._seen.setdefault(key, (until_ns, self._sent(message)))
+        """What a server before this one knew is still in the log, and in the group's table."""
+        if self.is_fifo:
+            self._remember_sent()
+        now_ns, boot_ns = self.clock.wall_now_ns(), self.clock.boot_now_ns()
+        for _, state, _, deadline_ns in self.group.core.outstanding():
+            if state == "delayed":
+                self._due_ns.append(now_ns + deadline_ns - boot_ns)
+        for message in self._recent(DELAY_MAX_S, self.group.core.next):
             if message.due_ns and message.due_ns > now_ns:
                 self._due_ns.append(message.due_ns)
         heapify(self._due_ns)
+
+    def _remember_sent(self) -> None:
+        now_ns = self.clock.wall_now_ns()
+        for message in self._recent(DEDUPLICATION_S, 0):
+            until_ns = (message.timestamp_ns or 0) + DEDUPLICATION_S * 1_000_000_000
+            deduplication = message.headers.get(DEDUPLICATION)
+            if deduplication and SOURCE not in message.headers and until_ns > now_ns:
+                key = self._scope(message.key), deduplication
+                self._seen.setdefault(key, (until_ns, self._sent(message)))
+
+    def _recent(self, seconds: int, start: int) -> Iterator[_core.Message]:
+        """Messages of the last `seconds` from `start` on, also those that are done."""
+        since = moment(self.clock.wall_now_ns() - seconds * 1_000_000_000)
+        first = next(iter(self.store.scan(start=since)), None)
+        if first is not None and first.offset is not None:
+            yield from self.store.scan(start=max(first.offset, start))
 
     # ── sending ────────────────────────────────────────────────────────────────────────────
 
@@ -404,6 +422,13 @@ class SqsQueue:
         self._due_ns.clear()
         self._first_received_ms.clear()
         self._attempts.clear()
+
+    def forget_done(self) -> None:
+        """Forgets when messages were received that are gone, by whatever way."""
+        cursor = self.group.cursor
+        gone = [offset for offset in self._first_received_ms if offset < cursor]
+        for offset in gone:
+            del self._first_received_ms[offset]
 
     def trim(self) -> None:
         """Frees what everyone is done with; what deduplication still needs stays."""

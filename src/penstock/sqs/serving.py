@@ -67,9 +67,6 @@ class ServerOptions:
     allow_hosts: tuple[str, ...] = ()
     """Names in the Host header that are served without signatures, besides the loopback ones."""
 
-    format: str | None = None
-    """The format of new queues; none: `penstock`."""
-
     log_requests: bool = False
     """Every request is logged, under `penstock.sqs.access`."""
 
@@ -173,10 +170,8 @@ class Server:
             raise PenstockError(f"{root}: another server has it; stop that one first")
         try:
             home = Place(options.account, options.region)
-            catalog = Catalog(
-                root, home, self._clock, format=options.format,
-                cool_down_s=0 if options.relaxed else COOL_DOWN_S,
-            )  # fmt: skip
+            cool_down_s = 0 if options.relaxed else COOL_DOWN_S
+            catalog = Catalog(root, home, self._clock, cool_down_s=cool_down_s)
             verifier = self._verifier(root)
             hosts = frozenset({*LOCAL, options.host, *options.allow_hosts})
             endpoint = Endpoint(catalog, Access(verifier, hosts), log_requests=options.log_requests)

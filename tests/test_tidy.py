@@ -241,7 +241,7 @@ def test_a_long_function_is_noticed() -> None:
 
 
 QUEUES = re.compile(
-    r"\b(?:queue|group): Any\b|\bqueue\.(?:groups?|look|holding_cursors|unsettled)\("
+    r"\b(?:queue|group): Any\b|\bqueue\.(?:groups?|look|holding_cursors|unresolved)\("
 )
 
 

@@ -115,7 +115,7 @@ def die_at(step: str, path: Path, batch: int) -> None:
     ledger = Ledger(queue.store, "app")
     record = ledger.files.record
     if step == "before the note":
-        ledger.settle = die  # type: ignore[method-assign]
+        ledger.resolve = die  # type: ignore[method-assign]
     elif step == "after the note":
         # The writer's own crash points are replayed from the record of its effects; here the
         # note alone reaches the disk.

@@ -9,7 +9,7 @@ each application has, under `.penstock/sinks/`:
 
     frames past the tail → sync → note → publish by one word → sync → ledger → note away
 
-A note that is found later is settled by looking: if the frames below the tail are those that it
+A note that is found later is resolved by looking: if the frames below the tail are those that it
 describes, the batch is in the queue and goes to the ledger; if not, it never was and will be
 committed again. Nothing that was published is ever withdrawn.
 """
@@ -43,7 +43,7 @@ class Ledger:
         The rows are visible together. Returns the first offset, the one behind the last, rows.
         """
         with self.files.held():
-            self.settle()
+            self.resolve()
             if self.files.last >= batch:
                 return None
             import json
@@ -54,7 +54,7 @@ class Ledger:
             self.files.record(batch, landed[0], landed[1])
             return landed
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """Decides about a note that someone left. With the lock held."""
         note = Note.load(self.files.note)
         if note is not None and note.batch > self.last and is_published(self.store, note):
@@ -77,19 +77,19 @@ def is_published(store: Store, note: Note) -> bool:
     return _core.check_range(segment, note.first, note.end) == note.check
 
 
-def unsettled(store: Store) -> list[int]:
-    """Where batches of live sinks begin whose note is open; those of dead ones are settled first.
+def unresolved(store: Store) -> list[int]:
+    """Where batches of live sinks begin whose note is open; those of dead ones are resolved first.
 
     Nobody may delete their frames meanwhile: they alone tell whether the batch landed.
     """
-    settle_all(store)
+    resolve_all(store)
     return [note.first for note in sinks.open_notes(store.sidecar)]
 
 
-def settle_all(store: Store) -> None:
-    """Settles what dead sinks left; those that are alive settle their own."""
+def resolve_all(store: Store) -> None:
+    """Resolves what dead sinks left; those that are alive resolve their own."""
     for note in sinks.open_notes(store.sidecar):
         ledger = Ledger(store, note.app)
         with ledger.files.held(wait=False) as is_ours:
             if is_ours:
-                ledger.settle()
+                ledger.resolve()

@@ -132,7 +132,7 @@ class Queue:
         if self.codec is None and type(self).put is _OWN_PUT:
             self.put = retrying_writer.writer(self).put  # type: ignore[method-assign]
         if self.store.was_first:
-            self._settle_sinks()
+            self._resolve_sinks()
         self.store.need_shared().steady_wall_ns(
             self.store.clock
         )  # From here on, jumps of the wall clock do not count.
@@ -151,11 +151,11 @@ class Queue:
 
         when_full.make(self, needed)
 
-    def _settle_sinks(self) -> None:
+    def _resolve_sinks(self) -> None:
         if (self.store.sidecar / "sinks").is_dir():
             from penstock.engine import intents
 
-            intents.settle_all(self.store)
+            intents.resolve_all(self.store)
 
     def _free_consumed(self) -> None:
         if self.store.capabilities.deletes_consumed:

@@ -82,8 +82,8 @@ def free_consumed(queue: OpenQueue) -> bool:
     if not cursors and not is_ring:
         return False
     # After the cursors: what a group has read was noted before it was visible.
-    unsettled = intents.unsettled(store)
-    lowest, needed_from = min(cursors, default=None), min(unsettled, default=None)
+    unresolved = intents.unresolved(store)
+    lowest, needed_from = min(cursors, default=None), min(unresolved, default=None)
     return store.format.free_consumed(Consumed(lowest, needed_from, queue.sync_groups))
 
 
@@ -161,7 +161,7 @@ def purge(queue: OpenQueue) -> int:
     if store.capabilities.gaps:
         ends = [info.end for info in store.segments() if info.end is not None]
         notes.write(store.sidecar, notes.PURGED, {"end": max(ends, default=0)})
-    store.trim(min([before, *intents.unsettled(store)]))
+    store.trim(min([before, *intents.unresolved(store)]))
     free_consumed(queue)
     return unread
 

@@ -178,7 +178,7 @@ class BeatsFormat(BeatsFiles):
         if past.is_poisoned:
             power_cut.rewrite(self, past.durable)
         if self._cut_end is not None:
-            power_cut.settle(self, self._cut_end)
+            power_cut.cut_off(self, self._cut_end)
             self._cut_end = None
         if past.is_stopped:
             # Names that the power cut took: nobody was promised what they were for.

@@ -107,7 +107,7 @@ def _whole_end(segment: _core.Segment, start: int, end: int) -> int:
 # ── setting it right ───────────────────────────────────────────────────────────────────────
 
 
-def settle(format: BeatsFiles, cut: CutEnd) -> None:
+def cut_off(format: BeatsFiles, cut: CutEnd) -> None:
     """Makes the files end where the queue does, and syncs what stays."""
     for number, path in segments.find(format.path).items():
         copy = plain_copies.path_of(format.sidecar, number)
@@ -117,11 +117,11 @@ def settle(format: BeatsFiles, cut: CutEnd) -> None:
         if number in cut.older_copies:
             plain_copies.drop(format.sidecar, number)
         if number in cut.ends and number <= cut.last:
-            _settle_segment(format, number, path, cut.ends[number])
+            _cut_segment(format, number, path, cut.ends[number])
     _core.sync_folder(format.path)
 
 
-def _settle_segment(format: BeatsFiles, number: int, path: Path, end: int) -> None:
+def _cut_segment(format: BeatsFiles, number: int, path: Path, end: int) -> None:
     header = format.header(path)
     assert isinstance(header, Header)
     kind, base, copy = (

@@ -65,13 +65,13 @@ def _said(values: Mapping[str, Any], old: Mapping[str, str]) -> dict[str, Any]:
 
 def _check_names(options: type[QueueOptions | GroupOptions], values: Iterable[str]) -> None:
     """An error for a name that no option has, with the one that was probably meant."""
-    known = sorted(field.name for field in fields(options))
+    known = [field.name for field in fields(options)]
     for name in values:
         if name not in known:
             from difflib import get_close_matches
 
             close = get_close_matches(name, known, 1)
-            expected = close[0] if close else f"one of {', '.join(known)}"
+            expected = close[0] if close else f"one of {', '.join(sorted(known))}"
             raise OptionError("option", name, expected)
 
 
@@ -93,7 +93,8 @@ def _check_types(options: QueueOptions | GroupOptions) -> None:
         value = getattr(options, field.name)
         is_number = isinstance(value, bool) and bool not in kinds and object not in kinds
         shown = "…" if field.name == "key" else value
-        _check(field.name, shown, isinstance(value, kinds) and not is_number, expected)
+        if is_number or not isinstance(value, kinds):
+            raise OptionError(field.name, shown, expected)
 
 
 class _Renamed:

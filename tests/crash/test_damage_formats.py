@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from penstock import PenstockError, Queue
+from penstock.sidecar.control import CONTROL
 
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path("/tmp")
 PUT = [b"message %02d " % number * (number + 1) for number in range(6)]
@@ -119,3 +120,27 @@ def test_a_file_cut_at_any_byte_is_never_silently_shorter(
             assert found == PUT or reported, f"{file.name} cut at {size}: {len(found)}, no report"
         file.write_bytes(whole)
     assert read(path) == (PUT, False)
+
+
+@pytest.mark.parametrize("format", ["penstock", "zbus", "beats", "mfq"])
+@pytest.mark.parametrize("tail", [1 << 40, 1 << 62])
+def test_a_scan_up_to_a_tail_that_can_not_be_ends_soon(
+    tmp_path: Path, format: str, tail: int
+) -> None:
+    with Queue(tmp_path / "q", format=format, durability="process") as queue:
+        for number in range(30):
+            queue.put(b'{"n": %d}' % number)
+        true, control = queue.offsets().tail, tmp_path / "q" / ".penstock" / "control"
+        try:
+            store_tail(control, tail)
+            with Queue(tmp_path / "q", read_only=True) as reader:
+                assert len([*reader.scan(tolerant=True)]) == 30
+            assert len([*queue.scan(tolerant=True)]) == 30
+        finally:
+            store_tail(control, true)
+
+
+def store_tail(control: Path, tail: int) -> None:
+    with control.open("r+b") as stream:
+        stream.seek(CONTROL.offset_of("tail"))
+        stream.write(CONTROL.pack_field("tail", tail))

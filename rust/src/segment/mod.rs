@@ -295,7 +295,7 @@ impl Segment {
     /// The next offset after `offset`, which is damaged, where a whole frame stands: one that no
     /// checksum beside the segment covers, or the next that one does.
     pub fn resync(&self, offset: u64, limit: u64) -> Option<u64> {
-        let mut at = offset;
+        let (mut at, limit) = (offset, self.inside_file(limit));
         loop {
             let noted = self.sides.as_ref().and_then(|sides| sides.next_after(at));
             let noted = noted.filter(|noted| *noted < limit);
@@ -305,6 +305,15 @@ impl Segment {
             }
             at = next;
         }
+    }
+
+    /// `limit`, but no further than the file goes: more may be mapped, and a limit that comes from a
+    /// damaged word would have gigabytes searched that are not there.
+    fn inside_file(&self, limit: u64) -> u64 {
+        let (Some(map), None) = (self.map(), &self.ring) else { return limit };
+        let frames = |len: u64| len.saturating_sub(self.shift as u64);
+        let end = map.file().metadata().map(|data| self.base.saturating_add(frames(data.len())));
+        end.map_or(limit, |end| limit.min(end))
     }
 
     fn resync_unnoted(&self, offset: u64, limit: u64) -> Option<u64> {

@@ -228,7 +228,7 @@ def test_segments_that_a_beat_has_read_and_deleted_are_not_missed(tmp_path: Path
     path = tmp_path / "q"
     in_segments(path)
     with Queue(path, read_only=True) as reader:
-        place = [message.offset or 0 for message in reader.scan()][9]
+        place = [message.offset or 0 for message in reader.scan()][7]
     for number in (1, 2):
         (path / f"{number}.seg").unlink()
     (path / "state.dat").write_bytes(state.State.at(1, place, place >> 40 and 1).pack())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -278,3 +279,31 @@ def test_after_a_failed_sync_what_was_not_synced_is_written_anew(
         assert (path / "0.seg").stat().st_ino != before
         queue.put(event(3))
         assert queue.verify().is_ok
+
+
+def test_what_every_group_has_acked_stays_done_when_the_queue_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    with Queue(tmp_path / "q", format="beats", durability="process") as queue:
+        groups = [queue.group(name) for name in ("one", "other")]
+        for number in range(3):
+            queue.put(b'{"n": %d}' % number)
+        for group in groups:
+            group.get().ack()
+        queue.sync()
+        head = queue.offsets().head
+        assert len([*queue.scan()]) == 2
+    for read_only in (True, False, True):
+        with Queue(tmp_path / "q", create=False, read_only=read_only) as queue:
+            assert queue.offsets().head == head
+            assert [message.json()["n"] for message in queue.scan()] == [1, 2]
+
+
+def test_a_listing_ends_however_fast_others_begin_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Queue(tmp_path / "q", format="beats", durability="process") as queue:
+        queue.put(b"{}")
+        format, bases = queue.store.format, itertools.count(1)
+        monkeypatch.setattr(format, "_live_base", lambda: next(bases) << 40)
+        assert format.list_segments()

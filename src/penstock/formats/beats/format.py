@@ -128,7 +128,19 @@ class BeatsFormat(BeatsFiles):
         if self.store.shared is not None:  # Who only reads has looked when it opened the queue.
             self._is_recovering, self.past = True, past
             self._cut_end = power_cut.find(self, past)
-        return self._find_end()
+        end = self._find_end()
+        return replace(end, head=max(end.head, self._head_before(past)))
+
+    def _head_before(self, past: Past) -> int:
+        """The head when we left the queue: what every group had acked stays done, also where its
+        segment is there because of what lies behind it. 0 where that can't be known."""
+        words = past.words
+        if words is None or past.is_stopped:
+            return 0  # After a power cut acks may have gone that the head had followed.
+        number = words.head >> POSITION_BITS
+        if not segments.path_of(self.path, number).exists():
+            return 0
+        return words.head if words.head in self.frame_offsets(number) else 0
 
     def _find_end(self) -> End:
         first = next(self._infos(None), None)
@@ -202,7 +214,7 @@ class BeatsFormat(BeatsFiles):
         self._own[base] = self._limit(0)
         self.first_numbers = {base: 0}
         first = next(self.readable())
-        head = first[2].kind.base(first[0])
+        head = max(first[2].kind.base(first[0]), end.head)
         self._is_recovering = False
         self.store.forget_segments()  # The new one may have the id of an empty one that went.
         return End(base, 0, base, head, 0, base, end.dropped)

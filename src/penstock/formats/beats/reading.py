@@ -23,6 +23,7 @@ from penstock.formats.beats.layouts import KINDS, POSITION_BITS, POSITION_MASK, 
 from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
+from penstock.formats.segment_list import LISTINGS_MAX
 from penstock.formats.values import Capabilities, Damage, End, SegmentInfo
 from penstock.options import QueueOptions
 from penstock.records import dataclass, field, replace
@@ -172,12 +173,14 @@ class BeatsFiles(Format, ABC):
 
     def _list(self, first: int) -> list[SegmentInfo]:
         """From the id `first` on: nothing is asked of the files before it."""
-        while True:
+        for _ in range(LISTINGS_MAX):
             live = self._live_base()
             found = list(self._infos(live, first))
             if self._live_base() == live:
-                return found
-            # One has begun meanwhile, and its size was taken for its end.
+                break
+            # One has begun meanwhile: where nobody had the queue open, the size of what was the
+            # last one was taken for its end. Else the list is of when `live` was the last one.
+        return found
 
     def list_from(self, offset: int) -> list[SegmentInfo]:
         """From the id in `offset` on: nothing is asked of the files before it."""

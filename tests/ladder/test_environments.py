@@ -64,8 +64,9 @@ class Scene:
         there = last.scan()
         for name, count in wanted:
             mine = [body for body in there if body.startswith(f"{name}-")]
-            # A ring keeps nothing that every group is done with: at most three messages here.
-            first = count - len(mine) if self.format == "vqs" and count - len(mine) <= 3 else 0
+            # Some formats keep nothing that every group is done with: at most three messages here.
+            is_done_with = self.format in ("vqs", "beats") and count - len(mine) <= 3
+            first = count - len(mine) if is_done_with else 0
             assert mine == [f"{name}-{number:06d}" for number in range(first, count)], (
                 f"{name}: {len(mine)} of {count}"
             )

@@ -153,8 +153,8 @@ pub enum Stop {
 
 impl Stop {
     #[cold]
-    fn damaged(segment: &Arc<Segment>, fault: Box<Fault>) -> Self {
-        Self::Damaged(Box::new((Arc::clone(segment), *fault)))
+    fn damaged(segment: &Arc<Segment>, fault: Fault) -> Self {
+        Self::Damaged(Box::new((Arc::clone(segment), fault)))
     }
 }
 
@@ -364,7 +364,7 @@ impl Group {
                 },
                 Found::Damaged { fault, next: after } => match &reader.segment {
                     Some(segment) if out.is_empty() => {
-                        return (after, Stop::damaged(segment, fault));
+                        return (after, Stop::damaged(segment, *fault));
                     }
                     _ => break,
                 },
@@ -491,7 +491,7 @@ impl Group {
             Found::Damaged { .. } if !out.is_empty() => return Err(Stop::Enough),
             Found::Damaged { fault, .. } if fault.is_ours => {
                 let segment = reader.segment.as_ref().ok_or(Stop::Enough)?;
-                return Err(Stop::damaged(segment, fault));
+                return Err(Stop::damaged(segment, *fault));
             }
             other => {
                 // Retention took it, or its bytes are damaged: it can't be handed out any more.
@@ -501,7 +501,7 @@ impl Group {
                 self.table.count(at::SKIPPED, 1);
                 return match (other, &reader.segment) {
                     (Found::Damaged { fault, .. }, Some(segment)) => {
-                        Err(Stop::damaged(segment, fault))
+                        Err(Stop::damaged(segment, *fault))
                     }
                     _ => Ok(()),
                 };
@@ -632,7 +632,7 @@ impl Group {
                     self.move_on(offset, next);
                 }
                 let Some(segment) = &reader.segment else { return Ok(false) };
-                Err(Stop::damaged(segment, fault))
+                Err(Stop::damaged(segment, *fault))
             }
         }
     }

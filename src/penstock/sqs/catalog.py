@@ -61,6 +61,10 @@ def check_name(name: object) -> str:
 class Catalog:
     """Every queue of an endpoint."""
 
+    root: Path
+    home: Place
+    clock: _core.Clock
+
     def __init__(
         self, root: Path, home: Place, clock: _core.Clock, *, cool_down_s: float = COOL_DOWN_S
     ) -> None:

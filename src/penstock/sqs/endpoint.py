@@ -42,6 +42,12 @@ class Access:
 class Endpoint:
     """One root folder, served."""
 
+    catalog: Catalog
+    access: Access
+    commits: Commits
+    waiters: Waiters
+    moves: Moves
+
     def __init__(self, catalog: Catalog, access: Access, *, log_requests: bool = False) -> None:
         """Needs the running event loop."""
         loop = asyncio.get_running_loop()

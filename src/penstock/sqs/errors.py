@@ -53,6 +53,12 @@ CODES: dict[str, tuple[str, int]] = {
 class Refusal(PenstockError):
     """An answer that is an error: what the client gets, and nothing else."""
 
+    shape: str
+    message: str
+    query_message: str
+    code: str
+    status: int
+
     def __init__(self, shape: str, message: str, *, query_message: str | None = None) -> None:
         """With `query_message` the Query protocol says it in other words."""
         super().__init__(message)

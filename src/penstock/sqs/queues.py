@@ -27,6 +27,7 @@ from typing import Any
 
 from penstock import _core
 from penstock.clock import moment
+from penstock.engine.group import Group
 from penstock.engine.queue import Queue
 from penstock.errors import ReceiptError
 from penstock.formats import registry
@@ -97,6 +98,16 @@ class Record:
 
 class SqsQueue:
     """A queue, open."""
+
+    arn: str
+    name: str
+    path: Path
+    record: Record
+    is_fifo: bool
+    store: Queue
+    group: Group
+    attributes: dict[str, str]
+    numbers: dict[str, int]
 
     def __init__(
         self, arn: str, name: str, path: Path, record: Record, secret: bytes, clock: _core.Clock

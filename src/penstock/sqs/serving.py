@@ -85,6 +85,8 @@ class ServerOptions:
 class Server:
     """A running endpoint."""
 
+    port: int
+
     def __init__(
         self, options: ServerOptions, clock: clocks.ManualClock | _core.Clock | None = None
     ) -> None:

@@ -21,6 +21,12 @@ MANUAL_NAP_S = 0.005
 class Waiter:
     """One receive that waits."""
 
+    count: int
+    future: asyncio.Future[list[_core.Message]]
+    queue: SqsQueue
+    until_ns: int
+    visibility_s: int | None
+
     __slots__ = ("count", "future", "queue", "timer", "until_ns", "visibility_s")
 
     def __init__(

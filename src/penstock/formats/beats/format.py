@@ -55,6 +55,10 @@ from penstock.sidecar.groups import Progress
 class BeatsFormat(BeatsFiles):
     """The disk queue of Elastic Beats."""
 
+    layout: str
+    kind: Kind
+    past: Past | None
+
     first_numbers: dict[int, int]
 
     @classmethod

@@ -462,3 +462,27 @@ def mix_pages(old: bytes, new: bytes, part: slice) -> bytes:
     for at in changed[part]:
         mixed[at : at + 4096] = new[at : at + 4096]
     return bytes(mixed)
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["kill", "power-cut"])
+def test_what_was_never_whole_is_cleared_before_anything_is_put(
+    tmp_path: Path, is_killed: bool
+) -> None:
+    """Or what stands there would follow the next message, once a power cut has kept its page and
+    not the zeros that a put stores behind its frames."""
+    path = killed(tmp_path, "penstock")
+    tail, segment = read_word(path, "tail"), next((path / "log").glob("*.seg"))
+    at = 4096 + tail
+    with segment.open("r+b") as stream:
+        stream.seek(4096)
+        frame = stream.read(144)
+        stream.seek(at)
+        stream.write(b"\xff\xff\xff\x7f" + frame[4:] + frame)
+    write_word(path, "reserved_end", tail + 288)
+    if not is_killed:
+        write_word(path, "boot", 1)
+    with penstock.Queue(path, create=False, **options("penstock")) as queue:
+        assert queue.offsets().tail == tail
+    with segment.open("rb") as stream:
+        stream.seek(at)
+        assert not any(stream.read(288))

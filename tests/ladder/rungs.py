@@ -177,7 +177,8 @@ def cargo(figure: Figure, *words: str, **environment: str) -> None:
     """One more check, by cargo."""
     library = sysconfig.get_config_var("LIBDIR")
     known = os.environ | {"PYO3_PYTHON": sys.executable, "LD_LIBRARY_PATH": str(library)}
-    command = ["cargo", *words, "--manifest-path", MANIFEST]
+    at = words.index("--") if "--" in words else len(words)  # Behind it are the tests' own words.
+    command = ["cargo", *words[:at], "--manifest-path", MANIFEST, *words[at:]]
     done = subprocess.run(command, env=known | environment, capture_output=True, text=True)
     figure.tried += 1
     figure.failed += bool(done.returncode)

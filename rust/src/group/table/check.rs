@@ -12,7 +12,11 @@ impl Table {
     /// Under the lock.
     pub fn fault(&self) -> Option<String> {
         let capacity = self.small(at::CAPACITY);
-        let is_empty = self.wide(at::ORDER_LEN) == 0 && self.small(at::USED) == 0;
+        let none = [at::FREE, at::LANE_FIRST, at::LANE_LAST];
+        let zero = [at::USED, at::GAPS, at::HEAP_LEN, at::READY_LEN];
+        let is_empty = self.wide(at::ORDER_LEN) == 0
+            && zero.iter().all(|word| self.small(*word) == 0)
+            && none.iter().all(|word| self.small(*word) == NONE);
         let is_size =
             capacity.is_power_of_two() && (FIRST_ENTRIES..=MAX_ENTRIES).contains(&capacity);
         let has_bytes = || {

@@ -12,6 +12,7 @@ from typing import Any
 
 import penstock
 from benches.harness import Row, best_cpu_ns, scratch
+from penstock.engine import retention
 
 BODY = b"x" * 1024
 RING = 128 << 20
@@ -48,7 +49,7 @@ def measure(path: Path, count: int, **options: Any) -> dict[str, float]:
             for _ in range(5):
                 pushes.append(best_cpu_ns(push, count, 1))
                 pops.append(best_cpu_ns(pop, count, 1))
-                queue.store.free_consumed(queue)
+                retention.free_consumed(queue)
             return 1e9 / min(pushes), 1e9 / min(pops)
 
         def push_each() -> None:

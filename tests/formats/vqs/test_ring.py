@@ -409,6 +409,7 @@ def test_a_torn_intent_leaves_the_one_before(path: Path, tmp_path: Path) -> None
             newest = intent.read(queue.store.sidecar)
             assert newest is not None
             known.add((newest.sequence, newest.tail))
+        assert newest is not None
         for slot in intent.SLOTS:
             raw = bytearray(file.read_bytes())
             raw[slot + 30] ^= 1

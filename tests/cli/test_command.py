@@ -17,7 +17,7 @@ from tests.cli.conftest import Run
 COMMANDS = [
     "put", "get", "peek", "tail", "cat", "ls", "info", "groups", "seek", "move", "purge",
     "trim", "verify", "repair", "inspect", "export", "import", "convert", "bench", "top",
-    "doctor", "demo", "set", "show", "labels", "resize", "pipeline", "ship", "work",
+    "doctor", "demo", "set", "show", "labels", "resize", "pipeline", "ship", "work", "serve",
 ]  # fmt: skip
 
 

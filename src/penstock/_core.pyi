@@ -520,15 +520,6 @@ class Writer:
         not be zeroed by hand.
         """
 
-    @property
-    def is_preparing(self) -> bool:
-        """Whether that file is being made right now."""
-
-    def want_spare(self, made: Path, ready: Path, size: int) -> None:
-        """Wants a file of `size` zeros at `ready`, made as `made`: the next segment. A writer that
-        is quick has it made in the background, without the interpreter lock.
-        """
-
     def close(self) -> None:
         """Every later put raises."""
 

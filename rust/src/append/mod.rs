@@ -16,7 +16,6 @@ mod roll;
 mod sync;
 mod write;
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -27,7 +26,7 @@ use crate::append::limits::{batch_limit, mark_of, measure, refuse_large, rough_s
 use crate::append::note::Note;
 use crate::append::pace::Pace;
 use crate::append::pack::{copy_packed, encode_all, pack};
-use crate::append::prefault::{Ahead, Spare};
+use crate::append::prefault::Ahead;
 use crate::append::write::{Obstacle, Way};
 use crate::clock::{Clock, seconds_to_ns};
 use crate::errors;
@@ -722,25 +721,12 @@ impl Writer {
         self.ahead.is_quick()
     }
 
-    /// Wants a file of `size` zeros at `ready`, made as `made`: the next segment. A writer that is
-    /// quick has it made in the background, without the interpreter lock.
-    fn want_spare(&self, made: PathBuf, ready: PathBuf, size: u64) {
-        self.ahead.want(Spare { made, ready, size });
-    }
-
-    /// Whether that file is being made right now.
-    #[getter]
-    fn is_preparing(&self) -> bool {
-        self.ahead.is_preparing()
-    }
-
     /// Every later put raises; whoever is in the middle of one finishes it first.
     fn close(&self, py: Python<'_>) {
         self.is_closed.store(true, Ordering::SeqCst);
-        self.ahead.end();
         if !self.control.life().is_forked() {
             drop(mutex::lock(py, &self.state));
-            py.detach(|| self.ahead.wait());
         }
+        self.ahead.end();
     }
 }

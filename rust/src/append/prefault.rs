@@ -1,27 +1,25 @@
-//! Ahead of a quick writer: pages are made and mapped, and the next segment is filled with zeros, by
-//! a thread of its own. It needs no interpreter lock, which a quick writer hardly lets go of, and
-//! syncs nothing, which takes as long as filling segments does.
+//! Pages ahead of a quick writer: made and mapped by a thread of its own before they are stored to.
 //!
-//! The first store to a page of a file costs ten times what the copy into it does; to one that was
-//! only allocated it costs thousands of times as much, for the kernel reads megabytes around it. A
-//! slow writer has no use for this: its keeper is quick enough. Nothing of it changes a byte.
+//! The first store to a page of a file costs ten times what the copy into it does. A writer that
+//! fills megabytes between two syncs gets its pages in blocks as large as the processor maps at
+//! once, a few blocks ahead. A slow one does not: what is synced is a whole block, however little
+//! of it was stored to. Nothing of this changes a byte.
 
-use std::fs::File;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::files::region;
 use crate::segment::Segment;
 
-/// Made at once: pages, or zeros of the next segment.
+/// What the processor maps by one entry, and the page cache holds in one piece.
 const BLOCK_BYTES: usize = 2 << 20;
 /// The writer tells where it is this often.
 const STEP_BYTES: u64 = 1 << 20;
 /// So many bytes ahead of the writer there are pages.
 const AHEAD_BYTES: usize = 8 << 20;
+/// So many bytes ahead a writer that overtakes the thread makes whole blocks itself.
+const ADVISED_BYTES: usize = 4 * AHEAD_BYTES;
 /// A writer is quick when a step takes no longer: half the usual time between two syncs.
 const QUICK: Duration = Duration::from_millis(50);
 
@@ -31,22 +29,10 @@ struct Place {
     position: usize,
 }
 
-/// A file of `size` zeros that is to be made as `made`, and named `ready` when it is whole.
-pub struct Spare {
-    /// Its name until then; nobody else has it.
-    pub made: PathBuf,
-    /// Where whoever begins a segment looks for it.
-    pub ready: PathBuf,
-    /// Bytes.
-    pub size: u64,
-}
-
 #[derive(Default)]
 struct Desk {
     latest: Mutex<Option<Place>>,
-    wanted: Mutex<Option<Spare>>,
     is_quick: AtomicBool,
-    is_preparing: AtomicBool,
     is_over: AtomicBool,
 }
 
@@ -55,7 +41,6 @@ struct Desk {
 pub struct Ahead {
     desk: Arc<Desk>,
     thread: OnceLock<Option<Thread>>,
-    handle: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Ahead {
@@ -87,10 +72,7 @@ impl Ahead {
             let desk = Arc::clone(&self.desk);
             let name = "penstock-ahead".to_owned();
             let started = thread::Builder::new().name(name).spawn(move || serve(&desk));
-            let handle = started.ok()?;
-            let thread = handle.thread().clone();
-            *locked(&self.handle) = Some(handle);
-            Some(thread)
+            started.ok().map(|handle| handle.thread().clone())
         });
         if let Some(thread) = started {
             thread.unpark();
@@ -102,16 +84,6 @@ impl Ahead {
         self.desk.is_quick.load(Ordering::Relaxed)
     }
 
-    /// The next segment is wanted: made if the writer is quick, or is soon.
-    pub fn want(&self, spare: Spare) {
-        *locked(&self.desk.wanted) = Some(spare);
-    }
-
-    /// Whether the next segment is being made here.
-    pub fn is_preparing(&self) -> bool {
-        self.desk.is_preparing.load(Ordering::Acquire)
-    }
-
     /// Ends the thread.
     pub fn end(&self) {
         self.desk.is_over.store(true, Ordering::Release);
@@ -119,16 +91,6 @@ impl Ahead {
             thread.unpark();
         }
     }
-
-    /// Waits for the thread's end: then it has no file open, and makes none.
-    pub fn wait(&self) {
-        let handle = locked(&self.handle).take();
-        let _ = handle.map(JoinHandle::join);
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl Drop for Ahead {
@@ -139,72 +101,21 @@ impl Drop for Ahead {
 
 fn serve(desk: &Desk) {
     let (mut base, mut done, mut told) = (u64::MAX, 0, Instant::now());
-    let mut making = None;
     while !desk.is_over.load(Ordering::Acquire) {
-        let place = locked(&desk.latest).take();
-        if place.is_none() && making.is_none() {
+        let place = desk.latest.lock().ok().and_then(|mut latest| latest.take());
+        let Some(Place { segment, position }) = place else {
             thread::park();
             continue;
+        };
+        let is_quick = told.elapsed() < QUICK;
+        told = Instant::now();
+        desk.is_quick.store(is_quick, Ordering::Relaxed);
+        if base != segment.base() {
+            (base, done) = (segment.base(), 0);
         }
-        if let Some(Place { segment, position }) = place {
-            let is_quick = told.elapsed() < QUICK;
-            told = Instant::now();
-            desk.is_quick.store(is_quick, Ordering::Relaxed);
-            if base != segment.base() {
-                (base, done) = (segment.base(), 0);
-            }
-            if is_quick {
-                done = make(desk, &segment, position, done);
-                making = making.or_else(|| Making::begin(desk));
-            }
+        if is_quick {
+            done = make(desk, &segment, position, done);
         }
-        making = making.and_then(Making::go_on);
-        desk.is_preparing.store(making.is_some(), Ordering::Release);
-    }
-    if let Some(making) = making {
-        making.give_up();
-    }
-    desk.is_preparing.store(false, Ordering::Release);
-}
-
-/// A segment that is filled with zeros, piece by piece. Whatever goes wrong with it is no harm: the
-/// writer's keeper makes one, or the writer itself, and says what is wrong.
-struct Making {
-    spare: Spare,
-    file: File,
-    done: u64,
-}
-
-impl Making {
-    fn begin(desk: &Desk) -> Option<Self> {
-        let spare = locked(&desk.wanted).take().filter(|spare| !spare.ready.exists())?;
-        let file = region::create(&spare.made).ok()?;
-        let making = Self { spare, file, done: 0 };
-        match region::allocate(&making.file, making.spare.size) {
-            Ok(()) => Some(making),
-            Err(_) => making.give_up(),
-        }
-    }
-
-    fn go_on(mut self) -> Option<Self> {
-        let end = self.done.saturating_add(BLOCK_BYTES as u64).min(self.spare.size);
-        if region::fill_zeros(&self.file, self.done, end).is_err() {
-            return self.give_up();
-        }
-        self.done = end;
-        if end < self.spare.size {
-            return Some(self);
-        }
-        let Spare { made, ready, .. } = &self.spare;
-        match !ready.exists() && region::rename(made, ready).is_ok() {
-            true => None,
-            false => self.give_up(),
-        }
-    }
-
-    fn give_up(self) -> Option<Self> {
-        let _ = region::unlink(&self.spare.made);
-        None
     }
 }
 
@@ -213,6 +124,9 @@ fn make(desk: &Desk, segment: &Segment, position: usize, done: usize) -> usize {
     let Some(map) = segment.map() else { return done };
     let mut at = done.max(position / BLOCK_BYTES * BLOCK_BYTES);
     let end = position.saturating_add(AHEAD_BYTES).min(map.len());
+    if at < end {
+        map.advise_blocks(at, position.saturating_add(ADVISED_BYTES));
+    }
     while at < end {
         let has_news = desk.latest.try_lock().is_ok_and(|latest| latest.is_some());
         if has_news || desk.is_over.load(Ordering::Relaxed) {

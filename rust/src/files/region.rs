@@ -155,27 +155,21 @@ pub fn allocate(file: &File, len: u64) -> io::Result<()> {
     record(|| Ok(Effect::Grow(inode(file)?, len)))
 }
 
-/// Writes zeros to `[from, to)`: a page that was written once costs a store through a mapping a
-/// sixth of what one that was only allocated costs. No crash test has to know of them.
-pub fn fill_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
-    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-    let mut at = from;
-    while at < to {
-        let part = usize::try_from(to - at).unwrap_or(usize::MAX).min(ZEROS.len());
-        let zeros = ZEROS.get(..part).unwrap_or_default();
-        file.write_all_at(zeros, at).map_err(|error| located_file(error, file))?;
-        at += part as u64;
-    }
-    Ok(())
-}
-
-/// Makes the file `len` bytes long by writing zeros: a full disk is an error here too.
+/// Makes the file `len` bytes long by writing zeros. A page that was written once costs a store
+/// through a mapping a sixth of what one that was only allocated costs, and a full disk is an
+/// error here too.
 pub fn extend(file: &File, len: u64) -> io::Result<()> {
-    let size = file.metadata().map_err(|error| located_file(error, file))?.len();
-    if size >= len {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    let of_file = |error| located_file(error, file);
+    let mut at = file.metadata().map_err(of_file)?.len();
+    if at >= len {
         return Ok(());
     }
-    fill_zeros(file, size, len)?;
+    while at < len {
+        let part = usize::try_from(len - at).unwrap_or(usize::MAX).min(ZEROS.len());
+        file.write_all_at(ZEROS.get(..part).unwrap_or_default(), at).map_err(of_file)?;
+        at += part as u64;
+    }
     record(|| Ok(Effect::Grow(inode(file)?, len)))
 }
 

@@ -203,6 +203,19 @@ impl Mapping {
         }
     }
 
+    /// Asks for large blocks of pages where `[at, end)` gets pages from now on.
+    pub fn advise_blocks(&self, at: usize, end: usize) {
+        let start = at.next_multiple_of(PAGES_BYTES);
+        let end = end.min(self.len) / PAGES_BYTES * PAGES_BYTES;
+        if start < end {
+            // SAFETY: whole pages inside the mapping (checked); advice changes no byte.
+            unsafe {
+                let from = self.base.as_ptr().add(start);
+                libc::madvise(from.cast(), end - start, libc::MADV_HUGEPAGE);
+            }
+        }
+    }
+
     /// Makes and maps the pages of `[at, at + len)`, to be stored to, as if each had been touched:
     /// no byte changes, whoever stores meanwhile. False where that can't be.
     pub fn populate(&self, at: usize, len: usize) -> bool {

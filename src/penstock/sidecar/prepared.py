@@ -98,11 +98,6 @@ def keep_ready(sidecar: Path, make: Callable[[Path], object]) -> None:
     _core.rename_file(path, sidecar / READY)
 
 
-def spare(sidecar: Path) -> tuple[Path, Path]:
-    """What the next segment is called that one process makes: until it is whole, and then."""
-    return fresh(sidecar, "zero"), sidecar / READY
-
-
 def take_ready(sidecar: Path, fits: Callable[[int], bool]) -> tuple[Path, int] | None:
     """The next segment, if it is ready and its size fits; whoever takes it has it alone."""
     path, ready = fresh(sidecar), sidecar / READY

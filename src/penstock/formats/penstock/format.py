@@ -32,9 +32,6 @@ from penstock.sidecar import opening, prepared
 
 HEADER_BYTES = layouts.HEADER_BYTES
 
-LARGE_BYTES = 4 << 20
-"""From here on a writer's thread makes pages, and the next segment, ahead of it."""
-
 
 class PenstockFormat(Format):
     """Describes our own format."""
@@ -300,8 +297,6 @@ class PenstockFormat(Format):
             self.clock.wall_now_ns(), size, previous,
         )  # fmt: skip
         prepared.write(fresh, 0, header.pack(self.options.key) + body)
-        if size >= LARGE_BYTES:  # A smaller one is full before a thread could help.
-            self._want_next(size, most)
         path = segment_path(self.path, tail)
         return fresh, NewSegment(path, tail, tail, layouts.SEALED_WORD)
 
@@ -329,8 +324,7 @@ class PenstockFormat(Format):
     def prepare_ahead(self) -> None:
         """Makes the next segment, so that rolling and its first stores cost little.
 
-        It is zeroed: in one that was only allocated, a first store waits until the kernel has read
-        megabytes around it. The thread of a quick writer may be at it already (`_want_next`).
+        It is zeroed, unless a quick writer has its pages made ahead anyhow.
         """
         shared = self.store.shared
         if shared is None or prepared.has_ready(self.sidecar):
@@ -338,24 +332,11 @@ class PenstockFormat(Format):
         last = self.store.live_segment(shared.segment_base)
         if last.size == 0 or (shared.tail - last.base) * 8 < last.size:
             return
-        if self.store.need_writer().is_preparing:
-            return
         size = segments.next_size(last.size, 0, segments.limit_of(self.options))
         is_synced = self.options.durability is Durability.ALWAYS
-        make = partial(segments.make_file, size=size, needed=0, zeroed=True, synced=is_synced)
+        is_zeroed = is_synced or not self.store.need_writer().is_quick
+        make = partial(segments.make_file, size=size, needed=0, zeroed=is_zeroed, synced=is_synced)
         prepared.keep_ready(self.sidecar, make)
-
-    def _want_next(self, size: int, most: int) -> None:
-        """Wants the segment after one of `size` bytes that begins now: between two syncs, the
-        keeper of a quick writer comes too late."""
-        writer, following = self.store.writer, segments.next_size(size, 0, most)
-        if writer is None or self.options.durability is Durability.ALWAYS:
-            return
-        if following <= files.free_bytes(self.path) // 2:
-            self._spare = self._spare or prepared.spare(self.sidecar)
-            writer.want_spare(*self._spare, following)
-
-    _spare: tuple[Path, Path] | None = None
 
     def seal_full_segments(self, infos: Sequence[SegmentInfo]) -> int:
         """Gives every full segment its summary and its place in the index; answers how many."""

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable
 
 from penstock.engine.threads import Background
+from penstock.logs import logger
 from penstock.sqs.queues import SqsQueue
 
 Waiting = dict[SqsQueue, list["asyncio.Future[None]"]]
@@ -40,9 +41,11 @@ class Commits:
         return future
 
     def _run(self) -> None:
-        while not self._is_over:
+        is_over = False
+        while not is_over:
             self._news.wait()
             self._news.clear()
+            is_over = self._is_over  # Whatever waits by now has its round still.
             with self._lock:
                 round_, self._waiting = self._waiting, {}
             for queue, futures in round_.items():
@@ -57,7 +60,10 @@ class Commits:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(_tell, futures, error)
         if error is None and not queue.store.is_closed:
-            queue.store.store.format.prepare_ahead()
+            try:
+                queue.store.store.format.prepare_ahead()
+            except Exception as found:  # Without this thread nobody would be answered any more.
+                logger("sqs").warning("%s: the next segment is not ready: %s", queue.name, found)
 
     def close(self) -> None:
         """Syncs what is left, and ends."""

@@ -1,0 +1,48 @@
+"""One thread syncs for every request: whatever happens to it, nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+
+from penstock.errors import StorageError
+from penstock.sqs.commits import Commits
+
+ANSWER_S = 10.0
+"""Only a failing test waits as long."""
+
+
+class Queue:
+    """As much of a queue as a commit uses."""
+
+    name = "orders"
+
+    def __init__(self, prepare: Callable[[], None]) -> None:
+        format = SimpleNamespace(prepare_ahead=prepare)
+        self.store = SimpleNamespace(
+            sync=lambda: None, is_closed=False, store=SimpleNamespace(format=format)
+        )
+
+
+def test_a_segment_that_can_t_be_prepared_keeps_no_request_waiting() -> None:
+    def fail() -> None:
+        raise StorageError("orders", "no space left")
+
+    async def work() -> None:
+        commits, queue = Commits(asyncio.get_running_loop()), Queue(fail)
+        for _ in range(3):
+            await asyncio.wait_for(commits.wait(queue), ANSWER_S)  # type: ignore[arg-type]
+        await asyncio.to_thread(commits.close)
+
+    asyncio.run(work())
+
+
+def test_closing_answers_whoever_waits() -> None:
+    async def work() -> None:
+        commits = Commits(asyncio.get_running_loop())
+        waiting = [commits.wait(Queue(lambda: None)) for _ in range(20)]  # type: ignore[arg-type]
+        await asyncio.to_thread(commits.close)
+        await asyncio.wait_for(asyncio.gather(*waiting), ANSWER_S)
+
+    asyncio.run(work())

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from penstock.cli.opening import command
-from penstock.errors import PenstockError
 
 
 def register(app: typer.Typer) -> None:
@@ -51,10 +50,8 @@ def serve(
     Prints the address and the key pair to sign with. Ends, with everything synced, on SIGTERM or
     Ctrl-C. Needs penstock[sqs].
     """
-    try:
-        from penstock.sqs import ServerOptions, running
-    except ImportError as error:
-        raise PenstockError(f"{error}; install penstock[sqs]") from error
+    from penstock.sqs import ServerOptions, running
+
     options = ServerOptions(
         root=root, host=host, port=port, auth=not no_auth, relaxed=relaxed, account=account,
         region=region, allow_hosts=tuple(allow_host or ()), log_requests=log_requests,

@@ -20,7 +20,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--host", help="the address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, help=f"the port ({DEFAULT_PORT}); 0: any free one")
     parser.add_argument("--no-auth", action="store_true", help="take requests without signatures")
-    parser.add_argument("--relaxed", action="store_true", help="no waiting after purge and delete")
+    parser.add_argument(
+        "--relaxed", action="store_true", help="free a deleted queue's name at once"
+    )
     parser.add_argument("--account", help=f"the home account ({HOME_ACCOUNT})")
     parser.add_argument("--region", help=f"the home region ({HOME_REGION})")
     parser.add_argument("--allow-host", action="append", help="a Host to serve without signatures")

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -194,7 +194,7 @@ def _signer() -> Any:
 LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
-def check_local(headers: Mapping[str, str], allowed: set[str]) -> None:
+def check_local(headers: Mapping[str, str], allowed: Set[str]) -> None:
     """A refusal for what a web page may have sent: nobody signs here, so anything it posts counts.
 
     A browser says where a request comes from; a page that had its own name point to this host

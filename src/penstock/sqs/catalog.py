@@ -14,12 +14,13 @@ between leaves something that the next start completes.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from penstock import _core
 from penstock.disk import files
@@ -73,9 +74,8 @@ class Catalog:
         self.cool_down_s = cool_down_s
         self._known: dict[Place, dict[str, Record]] = {}
         self._open: dict[str, SqsQueue] = {}
-        for folder in (root, root / ".sqs", root / ".sqs" / "trash"):
-            if not folder.is_dir():
-                files.make_folder(folder)
+        for folder in (root, root / ".sqs"):
+            files.make_folder(folder)
         self._secret = self._load_secret()
         self._load()
 
@@ -190,8 +190,6 @@ class Catalog:
 
     def _check_dead_letters(self, place: Place, name: str, said: dict[str, str]) -> None:
         """The queue for dead letters must be there, of the same kind, and allow it."""
-        import json
-
         if not (policy := said.get("RedrivePolicy")):
             return
         arn = json.loads(policy)["deadLetterTargetArn"]
@@ -213,8 +211,6 @@ class Catalog:
         self._check_allowed(place.arn(name), record, text)
 
     def _check_allowed(self, source: str, record: Record, text: str) -> None:
-        import json
-
         if not (allow := record.attributes.get("RedriveAllowPolicy")):
             return
         found = json.loads(allow)
@@ -295,8 +291,7 @@ class Catalog:
     def _write(self, place: Place, name: str, record: Record) -> None:
         folder = self._folder_of(place)
         for one in (folder.parent, folder):
-            if not one.is_dir():
-                files.make_folder(one)
+            files.make_folder(one)
         files.write_json(folder / f"{name}.json", asdict(record))
 
     def _load(self) -> None:
@@ -331,8 +326,6 @@ class Catalog:
 
     def close(self) -> None:
         """Closes every queue, whatever one of them raises."""
-        from contextlib import ExitStack
-
         with ExitStack() as steps:
             for queue in self._open.values():
                 steps.callback(queue.close)
@@ -340,10 +333,7 @@ class Catalog:
 
 
 def _record(path: Path) -> Record | None:
-    found: dict[str, Any] | None = files.read_json(path)
-    if found is None:
-        logger("sqs").warning("%s: no record of a queue; it is not served", path)
-        return None
+    found = files.read_json(path) or {}
     known = {one.name for one in fields(Record)}
     try:
         return Record(**{name: value for name, value in found.items() if name in known})

@@ -127,7 +127,7 @@ class Endpoint:
     def _caller(self, scope: Any, headers: dict[str, str], body: bytes) -> auth.Caller:
         query = scope.query_string
         if self.access.verifier is None:
-            auth.check_local(headers, set(self.access.hosts))
+            auth.check_local(headers, self.access.hosts)
             return auth.claimed(headers, query)
         url = f"http://{headers.get('host')}{scope.path}" + (f"?{query}" if query else "")
         signed = auth.Signed(scope.method, url, headers, body)

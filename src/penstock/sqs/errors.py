@@ -101,6 +101,12 @@ def value(name: str, found: object, reason: str) -> Refusal:
     return invalid(f"Value {found} for parameter {name} is invalid. Reason: {reason}")
 
 
+def not_this_kind(name: str, found: object) -> Refusal:
+    """A parameter of FIFO queues for one that is none, or the other way round."""
+    text = "The request include parameter that is not valid for this queue type."
+    return value(name, found, text)
+
+
 def attribute_value(name: str, reason: str = "") -> Refusal:
     """A value that a queue's attribute can't have."""
     more = f" Reason: {reason}" if reason else ""

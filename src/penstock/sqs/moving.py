@@ -34,7 +34,7 @@ Task = dict[str, Any]
 async def start_message_move_task(call: Call) -> dict[str, Any]:
     """Begins to move everything that is in a queue for dead letters."""
     catalog = call.endpoint.catalog
-    source = _source(call)
+    source = _source(call, call.required_text("SourceArn"))
     place = catalog.place_of(source)
     if not catalog.sources_of(place, source.arn):
         raise errors.invalid("Source queue must be configured as a Dead Letter Queue.")
@@ -73,10 +73,7 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
 async def cancel_message_move_task(call: Call) -> dict[str, Any]:
     """Ends a task; what it has moved stays moved."""
     task_id, arn = _parsed(call.required_text("TaskHandle"))
-    source = call.endpoint.catalog.by_arn(arn)
-    if source is None:
-        text = "The resource that you specified for the SourceArn parameter doesn't exist."
-        raise errors.Refusal("ResourceNotFoundException", text)
+    source = _source(call, arn)
     task = next((one for one in source.record.tasks if one["id"] == task_id), None)
     if task is None:
         raise errors.Refusal("ResourceNotFoundException", "Task does not exist.")
@@ -90,13 +87,13 @@ async def cancel_message_move_task(call: Call) -> dict[str, Any]:
 
 async def list_message_move_tasks(call: Call) -> dict[str, Any]:
     """The latest tasks of a queue, the newest first."""
-    source = _source(call)
+    source = _source(call, call.required_text("SourceArn"))
     most = call.integer_in("MaxResults", 1, KEPT, f"MaxResults must be between 1 and {KEPT}.") or 1
     return {"Results": [_shown(source, task) for task in source.record.tasks[:most]]}
 
 
-def _source(call: Call) -> SqsQueue:
-    found = call.endpoint.catalog.by_arn(call.required_text("SourceArn"))
+def _source(call: Call, arn: str) -> SqsQueue:
+    found = call.endpoint.catalog.by_arn(arn)
     if found is None:
         text = "The resource that you specified for the SourceArn parameter doesn't exist."
         raise errors.Refusal("ResourceNotFoundException", text)

@@ -32,8 +32,7 @@ async def receive_message(call: Call) -> dict[str, Any]:
     attempt_id = call.text("ReceiveRequestAttemptId")
     system = _system_names(call)
     if attempt_id is not None and not queue.is_fifo:
-        text = "The request include parameter that is not valid for this queue type."
-        raise errors.value("ReceiveRequestAttemptId", attempt_id, text)
+        raise errors.not_this_kind("ReceiveRequestAttemptId", attempt_id)
     if queue.is_over_limit():
         raise errors.Refusal("OverLimit", "Too many messages are in flight.")
     if wait_s is None:
@@ -180,12 +179,9 @@ async def change_message_visibility_batch(call: Call) -> dict[str, Any]:
 
 def _change(queue: SqsQueue, given: dict[str, Any]) -> None:
     handle = _handle(given)
-    seconds = as_integer("VisibilityTimeout", given.get("VisibilityTimeout"))
+    seconds = _visibility(given)
     if seconds is None:
         raise errors.missing("VisibilityTimeout")
-    if not 0 <= seconds <= VISIBILITY_MAX_S:
-        reason = "VisibilityTimeout must be an integer between 0 and 43200."
-        raise errors.value("VisibilityTimeout", seconds, reason)
     queue.change_visibility(handle, seconds)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.sqs import attributes, digests, errors
 from penstock.sqs.batches import batch, entries_of
 from penstock.sqs.calls import Call, as_integer, as_text
-from penstock.sqs.queues import Outgoing, SqsQueue
+from penstock.sqs.queues import DELAY_MAX_S, Outgoing, SqsQueue
 
 GROUP_ID = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]{1,128}", re.ASCII)
 
@@ -69,8 +69,7 @@ def outgoing_of(
     if queue.is_fifo:
         _check_fifo(queue, outgoing)
     elif outgoing.deduplication is not None and not is_batch:
-        text = "The request include parameter that is not valid for this queue type."
-        raise errors.value("MessageDeduplicationId", outgoing.deduplication, text)
+        raise errors.not_this_kind("MessageDeduplicationId", outgoing.deduplication)
     return outgoing
 
 
@@ -88,14 +87,13 @@ def _check_fifo(queue: SqsQueue, outgoing: Outgoing) -> None:
     if outgoing.deduplication is None:
         queue.check_deduplicates()
     if outgoing.delay_s:
-        text = "The request include parameter that is not valid for this queue type."
-        raise errors.value("DelaySeconds", outgoing.delay_s, text)
+        raise errors.not_this_kind("DelaySeconds", outgoing.delay_s)
 
 
 def _delay(queue: SqsQueue, given: dict[str, Any]) -> int | None:
     found = as_integer("DelaySeconds", given.get("DelaySeconds"))
-    if found is not None and not 0 <= found <= 900:
-        reason = "DelaySeconds must be >= 0 and <= 900."
+    if found is not None and not 0 <= found <= DELAY_MAX_S:
+        reason = f"DelaySeconds must be >= 0 and <= {DELAY_MAX_S}."
         raise errors.value("DelaySeconds", found, reason)
     return found
 

@@ -22,6 +22,7 @@ from typing import Any
 from penstock import _core
 from penstock import clock as clocks
 from penstock.disk import files
+from penstock.engine import optional_packages
 from penstock.errors import OptionError, PenstockError
 from penstock.records import dataclass
 from penstock.sqs.auth import LOCAL, Credentials, Verifier
@@ -62,7 +63,7 @@ class ServerOptions:
     """Their region."""
 
     relaxed: bool = False
-    """No waiting after a purge or a delete."""
+    """A deleted queue's name is free again at once."""
 
     allow_hosts: tuple[str, ...] = ()
     """Names in the Host header that are served without signatures, besides the loopback ones."""
@@ -228,12 +229,8 @@ def _loop_factory() -> Any:
 
 def _need_extra(options: ServerOptions) -> None:
     """An error that names the extra, before anything is made."""
-    from importlib.util import find_spec
-
-    needed = ["granian", *(["botocore"] if options.auth else [])]
-    missing = [name for name in needed if find_spec(name) is None]
-    if missing:
-        raise PenstockError(f"{' and '.join(missing)} not installed: pip install 'penstock[sqs]'")
+    for module in ("granian", *(["botocore"] if options.auth else [])):
+        optional_packages.load(module, "sqs", "the SQS endpoint")
 
 
 def _granian() -> Any:

@@ -1,8 +1,7 @@
 """Workers are killed at random under load, parents and children of a prefork pool.
 
-With late acks no task is lost and none is acked twice. With early acks none is run twice when
-children are killed. Celery puts an ack off until its loop turns again, when the task has begun: a
-worker that is killed in between leaves that one task to run again, and no other.
+With late acks no task is lost and none is acked twice. With early acks none is run twice: our step
+in the worker acks each before it begins (`penstock.kombu.early_acks`).
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ def run(folder: Path, *, late: bool, pool: str, whom: list[str], tasks: int, wor
         assert set(done) == set(range(tasks)), "a task was lost"
     else:
         twice = [number for number, times in began_at.items() if times > 1]
-        assert len(twice) <= whom.count("parent"), twice
+        assert not twice, "a task was run twice"
 
 
 @pytest.mark.crash
@@ -136,7 +135,7 @@ def test_killed_workers_lose_no_task_with_late_acks(tmp_path: Path) -> None:
     ("late", "pool", "whom"),
     [
         (True, "prefork", ["parent", "child"] * 50),
-        (False, "prefork", ["child"] * 50),
+        (False, "prefork", ["parent", "child"] * 25),
         (False, "solo", ["parent"] * 50),
     ],
 )

@@ -36,6 +36,11 @@ class Message(virtual.Message):  # type: ignore[misc]  # kombu has no types
         self.lease: _core.Message | None = payload.pop("lease", None)
         super().__init__(payload, channel=channel, **keywords)
 
+    def ack_log_error(self, *args: Any, **keywords: Any) -> None:
+        """Acks, unless that is done: see `early_acks`."""
+        if not self.acknowledged:
+            super().ack_log_error(*args, **keywords)
+
 
 class QoS(virtual.QoS):  # type: ignore[misc]
     """Prefetch counts as kombu has them; acks and rejects go to the leases."""

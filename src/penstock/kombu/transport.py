@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -54,6 +55,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     def __init__(self, client: Any, **keywords: Any) -> None:
         """Opens the folder that the URL names."""
         super().__init__(client, **keywords)
+        tell_celery()
         path, asked = parse(client.hostname or "")
         given = {**asked, **client.transport_options}
         options = {name: given[name] for name in QUEUE_OPTIONS if name in given}
@@ -298,6 +300,15 @@ class Transport(virtual.Transport):  # type: ignore[misc]
 
 
 Transport.Channel = Channel
+
+
+def tell_celery() -> None:
+    """Gives workers of Celery, where it is used, a step of ours."""
+    if "celery" in sys.modules:
+        from penstock.kombu import early_acks as early_acks
+
+
+tell_celery()
 
 
 def is_later(consumed: tuple[Channel, str]) -> bool:

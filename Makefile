@@ -95,7 +95,7 @@ wheels: setup ## build the wheels, in build/wheels
 dist: wheels ## build the wheels and try each in a fresh environment
 	build/wheels-env/bin/python -m tools.wheels check
 
-docs: setup ## write the byte tables of docs/formats anew from the layouts
+docs: setup ## write the byte tables of docs/formats anew from the structs
 	$(BIN)/python -m tools.docs
 
 # Set-up is three stamps inside .venv, so a second call does nothing and deleting .venv forgets it all.

@@ -64,7 +64,8 @@ def filled(path: Path, body: bytes, count: int) -> penstock.Queue:
     bodies = [body] * 1000
     for _ in range(-(-count // 1000)):
         queue.put_many(bodies)
-    queue.sync()  # Or what the keeper has to do for this is counted as the cost of what follows.
+    # Or what the maintenance thread does for this is counted as the cost of what follows.
+    queue.sync()
     return queue
 
 
@@ -281,7 +282,8 @@ def growth(folder: Path, quick: bool) -> Iterator[Row]:
         while queue.offsets().tail < segments * (60 << 10):
             queue.put_many(bodies)
         many = len(queue.store.segments(fresh=True))
-    # Opened again: the keeper's work for what was filled, sealing it, is done by the close.
+    # Opened again: the maintenance thread's work for what was filled, sealing it, is done by the
+    # close.
     with penstock.Queue(folder / "segments", segment_bytes=64 << 10) as queue:
         now = costs(queue, 2000)
     with penstock.Queue(folder / "few", segment_bytes=64 << 10) as queue:

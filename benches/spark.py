@@ -194,7 +194,7 @@ def read_bytes():
 
 plan()
 for follower in reader._followers.values():
-    follower.queue.sync()   # its keeper looks once for what was read before
+    follower.queue.sync()   # its maintenance thread looks once for what was read before
 before = read_bytes()
 os.getppid()   # a mark for strace
 plan()

@@ -1,4 +1,4 @@
-"""The byte tables of docs/formats are made from the layouts and stay so."""
+"""The byte tables of docs/formats are made from the structs and stay so."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.disk.layout import Field, Layout
+from penstock.disk.structs import Field, Struct
 from tools import docs
 
-WORD = Layout("demo word", "<", 4, Field("size", "I"))
-PAIR = Layout("demo pair", ">", 8, Field("left", "i"), Field("right", "i"))
+WORD = Struct("demo word", "<", 4, Field("size", "I"))
+PAIR = Struct("demo pair", ">", 8, Field("left", "i"), Field("right", "i"))
 
 
 def write(folder: Path) -> dict[str, str]:
@@ -26,7 +26,7 @@ def test_the_format_pages_are_current() -> None:
     assert not stale, f"run `make docs` and commit: {', '.join(stale)}"
 
 
-def test_a_layout_without_a_page_gets_one(tmp_path: Path) -> None:
+def test_a_struct_without_a_page_gets_one(tmp_path: Path) -> None:
     pages = write(tmp_path)
     assert pages["demo.md"].startswith(
         "# `demo`\n\n## demo word\n\n<!-- generated: begin demo word -->\n4 bytes, little-endian."
@@ -55,7 +55,7 @@ def test_only_the_bytes_between_the_comments_are_replaced(tmp_path: Path) -> Non
     ("text", "message"),
     [
         ("<!-- generated: begin demo word -->\n", "does not end"),
-        ("<!-- generated: begin gone -->\n<!-- generated: end -->\n", "no layout 'gone'"),
+        ("<!-- generated: begin gone -->\n<!-- generated: end -->\n", "no struct 'gone'"),
     ],
 )
 def test_a_page_that_makes_no_sense_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -64,7 +64,7 @@ def test_a_page_that_makes_no_sense_is_refused(tmp_path: Path, text: str, messag
         write(tmp_path)
 
 
-def test_two_layouts_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_structs_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(docs.DocsError, match="same name"):
         docs.pages(tmp_path, {"demo": (WORD,), "other": (WORD,)})
 

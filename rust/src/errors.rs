@@ -34,9 +34,9 @@ mod classes {
     pyo3::import_exception!(penstock.errors, StorageError);
 }
 
-/// `error` with its file, as `penstock.errors` has it: the error stays an `io::Error` of its kind on
-/// its way through native code, and what Python gets from it has path, number and advice. Needs no
-/// interpreter: the Python object is made when someone looks at it.
+/// `error` with its file, as `penstock.errors` has it: the error stays an `io::Error` of its kind
+/// on its way through native code, and what Python gets from it has path, number and advice. Needs
+/// no interpreter: the Python object is made when someone looks at it.
 #[cold]
 pub fn located(error: Error, path: &Path) -> Error {
     if error.get_ref().is_some_and(|inner| inner.is::<PyErr>()) {

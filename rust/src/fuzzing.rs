@@ -1,5 +1,5 @@
-//! What reads bytes that anyone may have written, by name: for the fuzzer (`rust/fuzz`), and for the
-//! test that tries what it has kept. No input may do more than be answered.
+//! What reads bytes that anyone may have written, by name: for the fuzzer (`rust/fuzz`), and for
+//! the test that tries what it has kept. No input may do more than be answered.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::bytes::{headers, tags};
-use crate::formats::beats::face::{beats_frames, fuzz_stream};
-use crate::formats::face::{mfq_frames, penstock_frames, vqs_frames, zbus_frames};
+use crate::formats::beats::python::{beats_frames, fuzz_stream};
+use crate::formats::python::{mfq_frames, penstock_frames, vqs_frames, zbus_frames};
 use crate::formats::vqs::gob;
 use crate::group::journal::replay_journal;
 use crate::group::table::{PARTS, Table};
@@ -50,11 +50,11 @@ pub fn run(target: &str, data: &[u8]) {
         "tags" => match_tags(data),
         "beats-stream" => fuzz_stream(data),
         "table" | "extras" | "integrity" => open_side(target, data),
-        _ => walk(&*codec(target), data),
+        _ => walk(&*framing(target), data),
     }
 }
 
-fn codec(target: &str) -> Arc<dyn Frames> {
+fn framing(target: &str) -> Arc<dyn Frames> {
     let own = |is_compressed, key: Option<&[u8]>| {
         penstock_frames([1; 16], 0, is_compressed, key.is_some(), key, Some(&[2; 16]))
             .map(|frames| frames.0)
@@ -63,8 +63,8 @@ fn codec(target: &str) -> Arc<dyn Frames> {
         beats_frames(encoding, packed, true, key, key, 0).0
     };
     match target {
-        "penstock-lz4" => own(true, None).expect("a codec"),
-        "penstock-key" => own(true, Some(&KEY)).expect("a codec"),
+        "penstock-lz4" => own(true, None).expect("a framing"),
+        "penstock-key" => own(true, Some(&KEY)).expect("a framing"),
         "zbus" => zbus_frames(0, false, false).0,
         "zbus-crc" => zbus_frames(0, true, true).0,
         "beats-json" => beats("json", false, None),
@@ -74,11 +74,11 @@ fn codec(target: &str) -> Arc<dyn Frames> {
         "vqs" => vqs_frames(false).0,
         "vqs-gzip" => vqs_frames(true).0,
         "mfq" => mfq_frames(1 << 16).0,
-        _ => own(false, None).expect("a codec"),
+        _ => own(false, None).expect("a framing"),
     }
 }
 
-/// Reads as a scan does: frame by frame, into sealed ones, and past damage.
+/// Reads as a scan does: frame by frame, into opaque ones, and past damage.
 fn walk(frames: &dyn Frames, data: &[u8]) {
     let mut at = 0;
     for _ in 0..MOST_FRAMES {
@@ -86,8 +86,8 @@ fn walk(frames: &dyn Frames, data: &[u8]) {
             Step::Frame(view) => {
                 assert!(view.size > 0, "a frame of no bytes at {at}");
                 touch(frames, data, at, &view);
-                if view.sealed {
-                    for inner in frames.unseal(data, at, at as u64, &view).unwrap_or_default() {
+                if view.opaque {
+                    for inner in frames.open_frame(data, at, at as u64, &view).unwrap_or_default() {
                         touch(frames, data, at, &inner);
                     }
                 }
@@ -183,9 +183,9 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::formats::beats::face::fuzz_pack as beats_pack;
+    use crate::formats::beats::python::fuzz_pack as beats_pack;
     use crate::group::journal::{Journal, Kind, Record};
-    use crate::group::table::{Entry, State};
+    use crate::group::table::{Entry, EntryState};
     use crate::properties::written;
     use crate::segment::frame::{Draft, Place};
     use crate::segment::integrity::Entry as Cover;
@@ -253,14 +253,14 @@ mod tests {
             "extras" => extras(),
             "integrity" => integrity(),
             "tags" => b"eu.*.created;us.#eu.shop.created".to_vec(),
-            "beats-stream" => beats_pack(&written(&*codec("beats-cbor"), &drafts)),
+            "beats-stream" => beats_pack(&written(&*framing("beats-cbor"), &drafts)),
             "penstock-lz4" => {
                 let first = Place::default();
-                codec(target)
+                framing(target)
                     .pack(&drafts, first)
-                    .unwrap_or_else(|| written(&*codec(target), &drafts))
+                    .unwrap_or_else(|| written(&*framing(target), &drafts))
             }
-            _ => written(&*codec(target), &drafts),
+            _ => written(&*framing(target), &drafts),
         }
     }
 
@@ -283,7 +283,7 @@ mod tests {
     fn entry(offset: u64) -> Entry {
         Entry {
             key: 5,
-            state: State::Leased,
+            state: EntryState::Leased,
             deadline: 9,
             timeout: 9,
             ..Entry::read(offset, offset, 1)

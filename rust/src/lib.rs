@@ -4,7 +4,6 @@ mod append;
 mod bytes;
 mod clock;
 mod errors;
-mod faces;
 mod files;
 mod formats;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -13,6 +12,7 @@ mod group;
 mod message;
 #[cfg(test)]
 mod properties;
+mod python;
 mod read;
 mod segment;
 mod shared;
@@ -27,17 +27,9 @@ mod _core {
     #[pymodule_export]
     use super::append::atomic::check_range;
     #[pymodule_export]
-    use super::bytes::cipher::{seal_bytes, unseal_bytes};
+    use super::bytes::cipher::{decrypt_bytes, encrypt_bytes};
     #[pymodule_export]
     use super::clock::Clock;
-    #[pymodule_export]
-    use super::faces::aio::Watch;
-    #[pymodule_export]
-    use super::faces::mfq_consumer::MfqConsumer;
-    #[pymodule_export]
-    use super::faces::mfq_producer::MfqProducer;
-    #[pymodule_export]
-    use super::faces::word_offsets::all_word_offsets;
     #[pymodule_export]
     use super::files::effects::{
         create_file, file_system, make_folder, rename_file, replace_file, resize_file,
@@ -49,18 +41,18 @@ mod _core {
         fail_syncs, mark_effect, record_effects, refuse_memory, take_effects,
     };
     #[pymodule_export]
-    use super::formats::beats::face::{
-        beats_check_seal, beats_close_seal, beats_crypt, beats_frames, beats_is_stream,
+    use super::formats::beats::python::{
+        beats_check_macs, beats_close_macs, beats_crypt, beats_frames, beats_is_stream,
         beats_open_end, beats_pack_stream, beats_plain_frame, beats_publish, beats_state,
         beats_stream, beats_stream_end, beats_stream_rest, beats_whole_frames,
     };
     #[pymodule_export]
-    use super::formats::face::{
+    use super::formats::mirror::PyMirror;
+    #[pymodule_export]
+    use super::formats::python::{
         consumer_offset, crc32, crc32c, mfq_frames, penstock_frames, penstock_key_check,
         producer_offset, publish_size_word, tag_matches, vqs_frames, zbus_frames,
     };
-    #[pymodule_export]
-    use super::formats::mirror::PyMirror;
     #[pymodule_export]
     use super::formats::vqs::header::PyRingHeader;
     #[pymodule_export]
@@ -71,6 +63,14 @@ mod _core {
     use super::group::journal::replay_journal;
     #[pymodule_export]
     use super::message::Message;
+    #[pymodule_export]
+    use super::python::aio::Watch;
+    #[pymodule_export]
+    use super::python::mfq_consumer::MfqConsumer;
+    #[pymodule_export]
+    use super::python::mfq_producer::MfqProducer;
+    #[pymodule_export]
+    use super::python::word_offsets::all_word_offsets;
     #[pymodule_export]
     use super::read::arrow_out::arrow_stream;
     #[pymodule_export]

@@ -13,7 +13,8 @@ use crate::segment::frame::{Draft, FrameView, NO_NUMBER, NO_TIME, Span};
 use crate::segment::message_bytes::MessageBytes;
 use crate::sys::memory;
 
-/// One message of a queue. What its fields give are copies: you may keep them when the queue is closed.
+/// One message of a queue. What its fields give are copies: you may keep them when the queue is
+/// closed.
 #[pyclass(frozen, module = "penstock")]
 pub struct Message {
     /// Where its bytes are.

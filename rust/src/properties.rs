@@ -8,11 +8,11 @@ use proptest::prelude::*;
 
 use crate::bytes::tags::{Filter, MODERN};
 use crate::bytes::{headers, words};
-use crate::formats::beats::face::beats_frames;
-use crate::formats::face::{mfq_frames, penstock_frames, vqs_frames, zbus_frames};
+use crate::formats::beats::python::beats_frames;
+use crate::formats::python::{mfq_frames, penstock_frames, vqs_frames, zbus_frames};
 use crate::formats::vqs::gob::{self, Parts};
 use crate::group::journal::{Journal, Kind, Record};
-use crate::group::table::{Entry, State};
+use crate::group::table::{Entry, EntryState};
 use crate::segment::frame::{Draft, FrameView, Frames, Place, Step};
 
 /// The frames of `bodies`, one behind the other, as one append makes them.
@@ -36,8 +36,8 @@ fn read(frames: &dyn Frames, data: &[u8], mut note: impl FnMut(&FrameView, &[u8]
     let mut at = 0;
     while let Step::Frame(view) = frames.step(data, at, at as u64, true) {
         let raw = data.get(at..).unwrap_or_default();
-        if view.sealed {
-            for inner in frames.unseal(data, at, at as u64, &view).expect("ours") {
+        if view.opaque {
+            for inner in frames.open_frame(data, at, at as u64, &view).expect("ours") {
                 note(&inner, inner.owned.as_deref().unwrap_or(raw));
             }
         } else {
@@ -81,7 +81,7 @@ proptest! {
         for (is_compressed, key) in [(false, None), (true, None), (false, Some(key.as_slice()))] {
             let frames =
                 penstock_frames([1; 16], 0, is_compressed, key.is_some(), key, Some(&[2; 16]));
-            check(&*frames.expect("a codec").0, &bodies, &ids);
+            check(&*frames.expect("a framing").0, &bodies, &ids);
         }
     }
 
@@ -165,10 +165,10 @@ proptest! {
         let (mut known, mut ends) = (BTreeMap::new(), vec![(end, BTreeMap::new())]);
         for (offset, what) in happened {
             let (kind, state) = match what {
-                0 => (Kind::Enter, State::Leased),
-                1 => (Kind::Ready, State::Ready),
-                2 => (Kind::Delay, State::Delayed),
-                _ => (Kind::Done, State::Free),
+                0 => (Kind::Enter, EntryState::Leased),
+                1 => (Kind::Ready, EntryState::Ready),
+                2 => (Kind::Delay, EntryState::Delayed),
+                _ => (Kind::Done, EntryState::Free),
             };
             if kind != Kind::Enter && !known.contains_key(&offset) {
                 continue;
@@ -177,7 +177,7 @@ proptest! {
             let record = Record { kind, entry: &entry, next: 100 };
             end = journal.append(end, &record, 7).expect("room");
             match state {
-                State::Free => drop(known.remove(&offset)),
+                EntryState::Free => drop(known.remove(&offset)),
                 state => drop(known.insert(offset, state)),
             }
             ends.push((end, known.clone()));

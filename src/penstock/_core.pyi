@@ -32,8 +32,8 @@ __all__ = [
     "Writer",
     "ZbusIndex",
     "arrow_stream",
-    "beats_check_seal",
-    "beats_close_seal",
+    "beats_check_macs",
+    "beats_close_macs",
     "beats_crypt",
     "beats_frames",
     "beats_is_stream",
@@ -51,6 +51,8 @@ __all__ = [
     "crc32",
     "crc32c",
     "create_file",
+    "decrypt_bytes",
+    "encrypt_bytes",
     "fail_syncs",
     "file_system",
     "find_frame",
@@ -71,7 +73,6 @@ __all__ = [
     "replace_file",
     "replay_journal",
     "resize_file",
-    "seal_bytes",
     "skip_frames",
     "sync_failures",
     "sync_file",
@@ -79,7 +80,6 @@ __all__ = [
     "tag_matches",
     "take_effects",
     "unlink_file",
-    "unseal_bytes",
     "vqs_frames",
     "walk",
     "word_offsets",
@@ -119,7 +119,7 @@ class Clock:
 
 @final
 class Frames:
-    """A codec, as Python hands it around."""
+    """A framing, as Python hands it around."""
 
 @final
 class Publish:
@@ -413,7 +413,7 @@ class Writer:
         *,
         always: bool,
         wants_sync: bool,
-        sealing: bool,
+        encrypting: bool,
         max_message_bytes: int,
         max_bytes: int,
         delay_ns: int,
@@ -920,7 +920,7 @@ def penstock_frames(
     key: bytes | None = None,
     salt: bytes | None = None,
 ) -> Frames:
-    """The codec of a `penstock` segment; with `key` (32 bytes) and `salt` an encrypted one."""
+    """The framing of a `penstock` segment; with `key` (32 bytes) and `salt` an encrypted one."""
 
 def penstock_key_check(key: bytes, queue_id: bytes, base: int, salt: bytes, header: bytes) -> bytes:
     """What only someone with the queue's key can say about the segment header `header`: 16 bytes
@@ -931,16 +931,16 @@ def publish_size_word() -> Publish:
     """The end of a `penstock` segment: the first frame's size word."""
 
 def vqs_frames(*, gzip: bool = False) -> Frames:
-    """The codec of a VQS ring; `gzip` for the stages that pack their records."""
+    """The framing of a VQS ring; `gzip` for the stages that pack their records."""
 
 @final
 class VqsHeader:
     """The header of a VQS queue that is open for writing."""
 
     def __new__(
-        cls, shared: Shared, intent: Path, *, always: bool, meta: Path | None = None
+        cls, shared: Shared, extent_file: Path, *, always: bool, meta: Path | None = None
     ) -> Self:
-        """`intent` is the intent record's file, `meta` the header's, if not the segment's own."""
+        """`extent_file` is the extent record's file, `meta` the header's, if not the segment's own."""
 
     def publish(self) -> Publish:
         """How the end becomes visible."""
@@ -965,7 +965,7 @@ class VqsHeader:
         """
 
 def mfq_frames(segment_bytes: int) -> Frames:
-    """The codec of an mfq segment."""
+    """The framing of an mfq segment."""
 
 def producer_offset(path: Path) -> Publish:
     """The end of an mfq queue: its file `producer.offset`."""
@@ -1036,11 +1036,11 @@ def walk(
     limit: int,
     *,
     past_damage: bool = False,
-    unseal: bool = False,
+    open_frames: bool = False,
     covered: bool = False,
 ) -> Walked:
     """Walks the frames of `[start, limit)` with their checksums. With `past_damage` it goes on
-    behind bad bytes wherever a whole frame stands again; with `unseal` it also opens every
+    behind bad bytes wherever a whole frame stands again; with `open_frames` it also opens every
     compressed or encrypted frame; with `covered` it ends at the first frame without a checksum.
     """
 
@@ -1072,13 +1072,13 @@ def skip_frames(segment: Segment, start: int, limit: int, rows: int, bytes: int)
     whoever reads it finds it.
     """
 
-def seal_bytes(key: bytes, data: bytes, context: bytes) -> bytes:
+def encrypt_bytes(key: bytes, data: bytes, context: bytes) -> bytes:
     """Encrypts `data` under a key of its own, derived from `key` and a fresh salt that goes first.
     `context` must be the same when it is opened.
     """
 
-def unseal_bytes(key: bytes, data: bytes, context: bytes) -> bytes:
-    """What `seal_bytes` sealed; `ValueError` when the key is another one or anything was changed."""
+def decrypt_bytes(key: bytes, data: bytes, context: bytes) -> bytes:
+    """What `encrypt_bytes` made; `ValueError` when the key is another one or anything was changed."""
 
 def check_range(segment: Segment, first: int, end: int) -> int | None:
     """The check of the frames in `[first, end)`, as a note has it; none if they are not all there."""
@@ -1207,7 +1207,7 @@ class ZbusIndex:
         """
 
 def zbus_frames(base: int, *, absolute: bool, crc: bool) -> Frames:
-    """The codec of a `zbus` segment that begins at `base`."""
+    """The framing of a `zbus` segment that begins at `base`."""
 
 def beats_frames(
     encoding: str,
@@ -1218,7 +1218,7 @@ def beats_frames(
     iv: bytes | None = None,
     data_at: int = 0,
 ) -> Frames:
-    """The codec of a segment: `encoding` is json or cbor.
+    """The framing of a segment: `encoding` is json or cbor.
 
     `packed` says that each event is an LZ4 block. With `key`, frames are encrypted from byte
     `data_at` of the file on.
@@ -1262,21 +1262,21 @@ def beats_crypt(key: bytes, iv: bytes, data: bytes, *, at: int = 0) -> bytes:
     """Encrypts or decrypts `data`, which stands `at` bytes behind the first encrypted one."""
 
 def beats_publish(
-    stream: tuple[Path, Path, int] | None = None, *, seal: bytes | None = None
+    stream: tuple[Path, Path, int] | None = None, *, mac_key: bytes | None = None
 ) -> Publish:
     """How an end is published; with `stream`, for segments that are written as one: the queue's
     folder, that of their plain copies, and where frames begin in these.
 
-    With `seal`, the queue's key, every frame gets a tag beside its segment.
+    With `mac_key`, the queue's key, every frame gets a tag beside its segment.
     """
 
-def beats_close_seal(segment: Segment, path: Path, key: bytes, iv: bytes, end: int) -> None:
-    """Closes the seal of a segment that ends at `end`."""
+def beats_close_macs(segment: Segment, path: Path, key: bytes, iv: bytes, end: int) -> None:
+    """Closes the tags of a segment that ends at `end`."""
 
-def beats_check_seal(
+def beats_check_macs(
     segment: Segment, tags: bytes, key: bytes, iv: bytes, end: int
 ) -> list[tuple[int, str]]:
-    """What a seal says about the frames up to `end`: `(offset, found)` for each fault."""
+    """What the tags say about the frames up to `end`: `(offset, found)` for each fault."""
 
 def beats_state(path: Path, version: int, host: object) -> Mirror:
     """`state.dat` at `path` as a group's own file; `host` has `segment_of(offset)`."""

@@ -30,10 +30,10 @@ from kombu.utils.encoding import bytes_to_str, ensure_bytes
 
 from penstock import _core
 from penstock.disk import files
-from penstock.engine.bell import Bell, Inbox
 from penstock.engine.folder import MIB, Folder, safe_name
 from penstock.engine.group import Group
-from penstock.engine.shelf import Shelf
+from penstock.engine.values import ValueFolder
+from penstock.engine.wait_many import Inbox, QueuePoll
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:  # Celery ships no types.
@@ -76,7 +76,7 @@ class News(BaseResultConsumer):
     def _forget(self) -> None:
         self._turn = threading.RLock()
         self._group: Group | None = None
-        self._bell: Bell | None = None
+        self._queue_poll: QueuePoll | None = None
         self._inbox: Inbox | None = None
 
     def on_after_fork(self) -> None:
@@ -93,8 +93,8 @@ class News(BaseResultConsumer):
         with self._turn:
             if self._group is None:
                 folder = self.backend.folder
-                self._bell = Bell()
-                self._inbox = Inbox(folder, self._bell, NEWS, "")
+                self._queue_poll = QueuePoll()
+                self._inbox = Inbox(folder, self._queue_poll, NEWS, "")
                 queue = self._inbox.jobs().queue
                 self._group = queue.broadcast(start="latest", ack="auto")
                 self._inbox.arm()
@@ -112,11 +112,11 @@ class News(BaseResultConsumer):
 
     def drain_events(self, timeout: float | None = None) -> None:
         """Sleeps until results come, at most `timeout` seconds, and hands them on."""
-        if self._read() or self._bell is None:
-            if self._bell is None and timeout:
+        if self._read() or self._queue_poll is None:
+            if self._queue_poll is None and timeout:
                 time.sleep(timeout)
             return
-        self._bell.wait(timeout)
+        self._queue_poll.wait(timeout)
         if not self._read():
             # A process that was stopped for minutes may have missed news: the files have it all.
             for task_id in list(self._wanted.values()):
@@ -146,9 +146,9 @@ class News(BaseResultConsumer):
             if self._group is not None:
                 with suppress(PenstockError, OSError):
                     self._group.close()
-            if self._bell is not None:
-                self._bell.close()
-            self._group = self._inbox = self._bell = None
+            if self._queue_poll is not None:
+                self._queue_poll.close()
+            self._group = self._inbox = self._queue_poll = None
 
 
 class Chord:
@@ -224,7 +224,7 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     """Results of tasks, groups and chords."""
 
     ResultConsumer = News
-    shelf: Shelf
+    values: ValueFolder
     result_consumer: News
     supports_autoexpire = True
     supports_native_join = True
@@ -242,7 +242,7 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self.url = url
         self._folder: tuple[int, Folder] | None = None
         self._chords_begun = 0
-        self.shelf = Shelf(
+        self.values = ValueFolder(
             Path(self._path).expanduser().absolute() / ROOT,
             expires_s=self.expires,
             synced="durability=always" in parts.query,
@@ -257,7 +257,7 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         if self._folder is None or self._folder[0] != os.getpid():
             news: Any = {"durability": "process", "retention_bytes": NEWS_BYTES}
             news |= {"retention_age_s": NEWS_AGE_S, "retain_unread_max_s": NEWS_AGE_S}
-            found = Folder.shared(self.shelf.path, **news)
+            found = Folder.shared(self.values.path, **news)
             self._folder = (os.getpid(), found)
         return self._folder[1]
 
@@ -269,7 +269,7 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     def get(self, key: Any) -> bytes | None:
         """What is stored there; none when nothing is, or its time is over."""
-        return self.shelf.get(bytes_to_str(key))
+        return self.values.get(bytes_to_str(key))
 
     def mget(self, keys: list[Any]) -> list[bytes | None]:
         """Several at once."""
@@ -278,20 +278,20 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     def set(self, key: Any, value: Any) -> None:
         """Stores, and tells who waits."""
         name, body = bytes_to_str(key), ensure_bytes(value)
-        self.shelf.set(name, body)
+        self.values.set(name, body)
         if name.startswith(bytes_to_str(self.task_keyprefix)):
             self.folder.jobs(NEWS).queue.put(body, id=name)
 
     def delete(self, key: Any) -> None:
         """Forgets it."""
-        self.shelf.delete(bytes_to_str(key))
+        self.values.delete(bytes_to_str(key))
 
     def expire(self, key: Any, value: Any) -> None:
         """Nothing: a file's age says it."""
 
     def cleanup(self) -> None:
         """Deletes everything that has expired; `celery beat` calls it, nobody has to."""
-        self.shelf.sweep()
+        self.values.sweep()
         self._chord("any").sweep(self.expires)
 
     # ── chords ─────────────────────────────────────────────────────────────────────────────
@@ -351,7 +351,7 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         return value
 
     def _chord(self, group_id: str) -> Chord:
-        return Chord(self.shelf.path / "chords" / safe_name(group_id))
+        return Chord(self.values.path / "chords" / safe_name(group_id))
 
     # ── as a value ─────────────────────────────────────────────────────────────────────────
 

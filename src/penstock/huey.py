@@ -20,9 +20,9 @@ from huey.constants import EmptyData
 
 from penstock import _core
 from penstock.disk import files
-from penstock.engine.bell import Bell, Inbox
 from penstock.engine.folder import Folder, safe_name
-from penstock.engine.shelf import Shelf
+from penstock.engine.values import ValueFolder
+from penstock.engine.wait_many import Inbox, QueuePoll
 from penstock.options import QueueKeywords
 
 if TYPE_CHECKING:  # Huey ships no types.
@@ -57,7 +57,10 @@ class PenstockStorage(BaseStorage):
         super().__init__(name)
         self._root = Path(path).expanduser().absolute() / safe_name(name)
         self._timeout_s, self._options = read_timeout, options
-        self._results, self._counters = Shelf(self._root / "data"), Shelf(self._root / "counters")
+        self._results, self._counters = (
+            ValueFolder(self._root / "data"),
+            ValueFolder(self._root / "counters"),
+        )
         self._schedule = self._root / "schedule"
         self._folder: tuple[int, Folder] | None = None
         self._own = threading.local()
@@ -88,14 +91,14 @@ class PenstockStorage(BaseStorage):
             self.folder.jobs(TASKS).queue.store.need_shared().signal()
 
     def _inboxes(self) -> list[Inbox]:
-        """All parts, the most urgent first; each thread has its own bell."""
+        """All parts, the most urgent first; each thread has its own `QueuePoll`."""
         folder, own = self.folder, self._own
-        if not hasattr(own, "bell"):
-            own.bell, own.inboxes = Bell(), {}
+        if not hasattr(own, "queue_poll"):
+            own.queue_poll, own.inboxes = QueuePoll(), {}
             folder.jobs(TASKS)
         for part in folder.parts(TASKS):
             if part not in own.inboxes:
-                own.inboxes[part] = Inbox(folder, own.bell, TASKS, part)
+                own.inboxes[part] = Inbox(folder, own.queue_poll, TASKS, part)
         return [own.inboxes[part] for part in sorted(own.inboxes, key=level_of, reverse=True)]
 
     def _take(self) -> bytes | None:
@@ -115,7 +118,7 @@ class PenstockStorage(BaseStorage):
             inbox.arm()
         found = self._take()
         if found is None:
-            self._own.bell.wait(self._timeout_s)
+            self._own.queue_poll.wait(self._timeout_s)
             found = self._take()
         return found
 

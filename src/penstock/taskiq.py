@@ -23,7 +23,7 @@ from taskiq.serializers import JSONSerializer
 
 from penstock.engine.aio import AsyncQueue
 from penstock.engine.folder import DEFAULTS, FOR_EVER_S, safe_name
-from penstock.engine.shelf import Shelf
+from penstock.engine.values import ValueFolder
 from penstock.errors import ClosedError
 from penstock.options import MAX_IN_FLIGHT, QueueKeywords
 
@@ -95,8 +95,8 @@ class PenstockResults(AsyncResultBackend[Any]):  # type: ignore[misc]
     ) -> None:
         """Results go after `expires_s`, or when they are read unless `keep_results`."""
         root = Path(path).expanduser().absolute() / "_taskiq"
-        self._results = Shelf(root / "results", expires_s=expires_s)
-        self._progress = Shelf(root / "progress", expires_s=expires_s)
+        self._results = ValueFolder(root / "results", expires_s=expires_s)
+        self._progress = ValueFolder(root / "progress", expires_s=expires_s)
         self._keeps = keep_results
         self._serializer = serializer or JSONSerializer()
 

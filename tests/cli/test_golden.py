@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock import Queue
-from penstock.formats.zbus.layouts import CREATED
+from penstock.formats.zbus.structs import CREATED
 from tests.cli.conftest import Ran, Run
 from tests.formats.beats.helpers import KEY, as_json, numbers_alike
 from tests.formats.zbus.golden import asked_layout, expected_messages

@@ -88,7 +88,7 @@ def test_inspect_knows_the_files_of_the_sidecar(run: Run, orders: Path) -> None:
     assert kinds[:1] == [7]
 
 
-def test_inspect_lays_any_layout_over_any_byte(run: Run, orders: Path) -> None:
+def test_inspect_lays_any_struct_over_any_byte(run: Run, orders: Path) -> None:
     found = run("inspect", first_segment(orders), "--as", "frame", "--at", 4096).one
     assert found["fields"]["number"] == 0
     cut = run(

@@ -165,7 +165,7 @@ def test_a_tail_that_moved_without_its_number_gets_it(path: Path, queue: Queue) 
     assert [m.number for m in queue.scan()] == [0, 1, 2]
 
 
-def test_no_offset_is_sealed_twice_under_one_key(path: Path) -> None:
+def test_no_offset_is_encrypted_twice_under_one_key(path: Path) -> None:
     with open_queue(path, key=KEY) as queue:
         queue.put(b"one")
         base = queue.offsets().segment_base

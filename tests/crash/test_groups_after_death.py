@@ -189,7 +189,7 @@ def test_what_a_killed_process_acked_is_synced_by_who_never_opened_the_group(
         assert queue.known_groups() == set()
 
 
-def test_the_keeper_of_any_process_takes_the_duty_over(tmp_path: Path) -> None:
+def test_the_maintenance_thread_of_any_process_takes_the_duty_over(tmp_path: Path) -> None:
     with Queue(tmp_path / "q") as queue:
         queue.put_many([b"a", b"b"])
         ack_and_be_killed(tmp_path / "q")

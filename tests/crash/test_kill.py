@@ -15,7 +15,7 @@ import google_crc32c
 import pytest
 
 from penstock import CorruptError, Queue
-from penstock.formats.penstock import layouts
+from penstock.formats.penstock import structs
 from penstock.formats.penstock.segments import Header, read_page
 from tests.crash.killing import Score, in_a_small_process, run_and_kill
 
@@ -176,12 +176,12 @@ def nonces(path: Path, seen: dict[tuple[bytes, int], bytes]) -> None:
     for file in (path / "log").iterdir():
         header = Header.unpack(read_page(file), file)
         data = file.read_bytes()
-        at = layouts.HEADER_BYTES
-        while at + layouts.FRAME.size <= len(data):
+        at = structs.HEADER_BYTES
+        while at + structs.FRAME.size <= len(data):
             size = int.from_bytes(data[at : at + 4], "little")
             if size in (0, 0xFFFFFFFF):
                 break
-            name = header.salt, header.base + at - layouts.HEADER_BYTES
+            name = header.salt, header.base + at - structs.HEADER_BYTES
             frame = data[at + 8 : at + size]
             assert seen.setdefault(name, frame) == frame, f"two messages under one nonce: {name}"
             at += -(-size // 8) * 8
@@ -221,7 +221,7 @@ def test_no_nonce_comes_twice_over_ten_thousand_kills(folder: Path) -> None:
 
 def frames(file: Path) -> list[tuple[int, int]]:
     """`(at, padded size)` of every frame."""
-    data, found, at = file.read_bytes(), [], layouts.HEADER_BYTES
+    data, found, at = file.read_bytes(), [], structs.HEADER_BYTES
     while size := int.from_bytes(data[at : at + 4], "little"):
         found.append((at, -(-size // 8) * 8))
         at += found[-1][1]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock import Queue
-from penstock.formats.beats import layouts
+from penstock.formats.beats import structs
 from penstock.sidecar.control import CONTROL
 from tests.crash.test_power_cut import MEMORY, SEED, Examiner, Outcome, cut_everywhere, read
 from tests.crash.workloads import Facts, record
@@ -22,7 +22,7 @@ STATES = int(os.environ.get("PENSTOCK_STATES", "300"))
 KEY = bytes(range(16))
 KINDS: dict[str, dict[str, Any]] = {
     "1": {"layout": "1"},
-    "2, sealed": {"layout": "2", "key": KEY, "tamper_evident": True},
+    "2, tamper-evident": {"layout": "2", "key": KEY, "tamper_evident": True},
     "3": {"layout": "3", "key": KEY},
     "2-released-lz4": {"layout": "2-released-lz4"},
 }
@@ -71,8 +71,8 @@ def cut(name: str, level: str, kind: str, states: int) -> None:
         ("appends", "always", "1"),
         ("reopens", "process", "1"),
         ("consumes", "always", "1"),
-        ("rolls", "process", "2, sealed"),
-        ("consumes", "process", "2, sealed"),
+        ("rolls", "process", "2, tamper-evident"),
+        ("consumes", "process", "2, tamper-evident"),
         ("rolls", "always", "2-released-lz4"),
         ("consumes", "process", "2-released-lz4"),
     ],
@@ -122,7 +122,7 @@ def test_what_a_power_cut_took_of_a_segment_that_was_never_synced_is_no_damage(
             queue.put(b'{"n": %d, "text": "%s"}' % (number, b"x" * 1000))
         shutil.copytree(source, path)  # As a power cut leaves it: what was not synced may be gone.
     first = path / "0.seg"
-    kept = max(sector, layouts.KINDS[layout].data_at)
+    kept = max(sector, structs.KINDS[layout].data_at)
     first.write_bytes(first.read_bytes()[:kept] + bytes(first.stat().st_size - kept))
     for _ in range(2):
         with Queue(path, create=False) as queue:

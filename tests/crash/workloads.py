@@ -70,14 +70,14 @@ class Work:
 
     def open(self) -> Queue:
         queue = Queue(self.root, clock=self.clock, **self.options)
-        if queue._keeper is not None:
-            queue._keeper.stop()  # What it does is done in turn, so that a recording is repeated.
+        if queue._maintenance is not None:
+            queue._maintenance.stop()  # Its work is done in turn, so that a recording is repeated.
         self.say(self.facts)
         return queue
 
     def keep(self) -> None:
-        """What a keeper does when it comes to it, which at level `process` there is not."""
-        if self.queue._keeper is not None:
+        """What a maintenance thread does; at level `process` there is none."""
+        if self.queue._maintenance is not None:
             self.queue.store.format.prepare_ahead()
             self.queue.store.format.tend()
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from penstock import Message, Queue, UnsupportedError
-from penstock.engine.convert import FIELDS, Report, convert
+from penstock.engine.convert import FIELDS, convert
+from penstock.engine.convert import ConversionReport as Report
 from penstock.formats.registry import MODULES
 
 WHEN = 1_700_000_000_000_000_000

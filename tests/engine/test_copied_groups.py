@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock import Message, Queue
-from penstock.engine.convert import FIELDS, Report, convert
+from penstock.engine.convert import FIELDS, convert
+from penstock.engine.convert import ConversionReport as Report
 
 FORMATS = {"penstock": "q", "zbus": "q", "beats": "q", "vqs": "q.bin", "mfq": "q"}
 BODIES = [b"message %02d" % number for number in range(20)]

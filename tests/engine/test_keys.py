@@ -11,7 +11,7 @@ import pytest
 
 from penstock import CorruptError, KeyNeededError, OptionError, Queue, _core
 from penstock.engine.repair import repair
-from penstock.formats.penstock import layouts, segments
+from penstock.formats.penstock import segments, structs
 from penstock.options import QueueOptions
 from penstock.sidecar import control
 
@@ -34,8 +34,8 @@ def forget_key_check(path: Path) -> None:
     """As segments were before there was a check in them."""
     for file in (path / "log").glob("*.seg"):
         with file.open("r+b") as stream:
-            stream.seek(layouts.KEY_CHECK_AT)
-            stream.write(bytes(layouts.KEY_CHECK.size))
+            stream.seek(structs.KEY_CHECK_AT)
+            stream.write(bytes(structs.KEY_CHECK.size))
 
 
 @pytest.mark.parametrize("is_old", [False, True])
@@ -64,7 +64,7 @@ def test_a_key_check_that_rots_locks_nobody_out(tmp_path: Path) -> None:
     path = filled(tmp_path / "q", 200, segment_bytes=16384)
     first = min((path / "log").glob("*.seg"))
     with first.open("r+b") as stream:
-        stream.seek(layouts.KEY_CHECK_AT + 8)
+        stream.seek(structs.KEY_CHECK_AT + 8)
         stream.write(b"\xff" * 16)
     with Queue(path, key=RIGHT) as queue:
         assert len(list(queue.scan())) == 200
@@ -80,7 +80,7 @@ def test_a_header_changed_by_someone_without_the_key_is_damage(tmp_path: Path) -
     raw = segments.Header(
         header.queue_id, header.base, 7, header.flags, header.salt, header.created_ns,
         header.segment_bytes, header.previous,
-    ).pack()[: layouts.HEADER.size]  # fmt: skip
+    ).pack()[: structs.HEADER.size]  # fmt: skip
     with first.open("r+b") as stream:
         stream.write(raw)
     with Queue(path, key=RIGHT, read_only=True) as queue:
@@ -93,18 +93,18 @@ def plain_frame(path: Path, number: int) -> bytes:
         for _ in range(number + 1):
             queue.put(b"pay 99999 EUR to M")
         last = [message.offset or 0 for message in queue.scan()][-1]
-    raw = min((path / "log").glob("*.seg")).read_bytes()[layouts.HEADER_BYTES + last :]
+    raw = min((path / "log").glob("*.seg")).read_bytes()[structs.HEADER_BYTES + last :]
     return raw[: struct.unpack_from("<I", raw)[0]]
 
 
 def plant(path: Path, other: Path) -> None:
-    """Puts a plain frame behind the last sealed one, and has the control block count it."""
+    """Puts a plain frame behind the last encrypted one, and has the control block count it."""
     end = Queue(path, key=RIGHT, read_only=True).offsets()
     frame = plain_frame(other, 4)
     tail = end.tail + -(-len(frame) // 8) * 8
     segment = min((path / "log").glob("*.seg"))
     with segment.open("r+b") as stream:
-        stream.seek(layouts.HEADER_BYTES + end.tail)
+        stream.seek(structs.HEADER_BYTES + end.tail)
         stream.write(frame)
 
     block = path / ".penstock" / "control"
@@ -117,7 +117,7 @@ def plant(path: Path, other: Path) -> None:
     block.write_bytes(raw)
 
 
-def test_a_frame_in_plain_text_among_sealed_ones_is_damage(tmp_path: Path) -> None:
+def test_a_frame_in_plain_text_among_encrypted_ones_is_damage(tmp_path: Path) -> None:
     path = filled(tmp_path / "q")
     plant(path, tmp_path / "other")
     with Queue(path, key=RIGHT) as queue:

@@ -14,7 +14,7 @@ import pytest
 
 from penstock import AsyncQueue, GroupError, ManualClock, Queue, _core
 from penstock.engine import group
-from penstock.engine.handles import Handles
+from penstock.engine.open_groups import OpenGroups
 from penstock.formats.penstock import segments
 from penstock.options import AckMode, GroupOptions
 from penstock.sidecar import groups
@@ -258,14 +258,14 @@ def test_threads_of_a_forked_child_wait_until_it_has_opened_again(
         if pid == 0:
             found: list[bytes] = []
             second = threading.Thread(target=lambda: found.append(queue.get(0).body))
-            usual = Handles.reopen
+            usual = OpenGroups.reopen
 
-            def reopen_late(handles: Handles) -> None:
+            def reopen_late(handles: OpenGroups) -> None:
                 second.start()
                 second.join(0.2)  # A chance to run ahead, which it must not use.
                 usual(handles)
 
-            monkeypatch.setattr(Handles, "reopen", reopen_late)
+            monkeypatch.setattr(OpenGroups, "reopen", reopen_late)
             try:
                 queue.ensure_open()
                 second.join()

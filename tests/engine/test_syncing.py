@@ -34,7 +34,9 @@ def is_synced(queue: Queue) -> bool:
 
 def test_what_is_put_while_a_sync_runs_is_synced_too(tmp_path: Path) -> None:
     with Queue(tmp_path / "queue", **SOON) as queue:
-        queue.put(bytes(1 << 20))  # A segment so large that its end tells the keeper nothing.
+        queue.put(
+            bytes(1 << 20)
+        )  # A segment so large that its end tells the maintenance thread nothing.
         marks = set()
 
         def have_many_syncs_run() -> bool:

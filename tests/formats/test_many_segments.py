@@ -71,7 +71,7 @@ def fill(queue: Queue, count: int) -> None:
 
 
 def once(queue: Queue, work: Callable[[], object]) -> int:
-    """How much one more of `work` asks, the best of three: the keeper works beside it."""
+    """How much one more of `work` asks, best of three: maintenance works beside it."""
     found = []
     for _ in range(3):
         with asked(queue) as counted:

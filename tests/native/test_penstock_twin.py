@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import ManualClock, Message, Queue, _core
-from penstock.formats.penstock.layouts import FRAME, HEADER_BYTES
+from penstock.formats.penstock.structs import FRAME, HEADER_BYTES
 
 TEXT = st.text(max_size=12)
 MESSAGES = st.builds(

@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from penstock import _core
-from penstock.disk.layout import Layout
-from penstock.formats.penstock import layouts
+from penstock.disk.structs import Struct
+from penstock.formats.penstock import structs
 from penstock.sidecar import control, groups, side_files
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "formats"
 TABLES = {
-    layout.name: layout
-    for layout in (*control.LAYOUTS, *groups.LAYOUTS, *side_files.LAYOUTS, *layouts.LAYOUTS)
+    struct.name: struct
+    for struct in (*control.STRUCTS, *groups.STRUCTS, *side_files.STRUCTS, *structs.STRUCTS)
 }
 OFFSETS = _core.word_offsets()
 COMPARED = sorted(OFFSETS.keys() - {"group table parts", "values"})
 
 
-def offsets(layout: Layout) -> dict[str, int]:
+def offsets(struct: Struct) -> dict[str, int]:
     """Where each field with a value begins."""
     found, at = {}, 0
-    for field in layout.fields:
+    for field in struct.fields:
         if not field.is_reserved:
             found[field.name] = at
         at += field.size

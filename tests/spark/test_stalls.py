@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import StorageError
-from penstock.spark.pipelines.watch import StalledError, Watch
+from penstock.spark.pipelines.stalls import StallDetector, StalledError
 from penstock.spark.session import SELECT_LIMIT, listen_for_callbacks
 
 if TYPE_CHECKING:
@@ -29,23 +29,23 @@ class Standing:
         self.is_stopped = True
 
 
-def watched(query: Any, monkeypatch: pytest.MonkeyPatch, running: int) -> Watch:
-    watch = Watch(query, patience_s=60)
+def watched(query: Any, monkeypatch: pytest.MonkeyPatch, running: int) -> StallDetector:
+    stalls = StallDetector(query, patience_s=60)
     now = [0.0]
-    monkeypatch.setattr(watch, "_tasks", lambda: (0, running))
-    monkeypatch.setattr("penstock.spark.pipelines.watch.time.monotonic", lambda: now[0])
-    watch.look()
+    monkeypatch.setattr(stalls, "_tasks", lambda: (0, running))
+    monkeypatch.setattr("penstock.spark.pipelines.stalls.time.monotonic", lambda: now[0])
+    stalls.look()
     now[0] = 61.0
-    return watch
+    return stalls
 
 
 def test_a_query_that_stands_still_is_stopped_and_says_where(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     query = Standing()
-    watch = watched(query, monkeypatch, running=0)
+    stalls = watched(query, monkeypatch, running=0)
     with pytest.raises(StalledError, match="batch 0 has stood still for 61 s at 'Processing"):
-        watch.look()
+        stalls.look()
     assert query.is_stopped
 
 
@@ -54,12 +54,12 @@ def test_a_query_that_moves_or_waits_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, moves: str
 ) -> None:
     query = Standing()
-    watch = watched(query, monkeypatch, running=int(moves == "a task runs"))
+    stalls = watched(query, monkeypatch, running=int(moves == "a task runs"))
     if moves == "a batch ended":
         query.lastProgress = {"batchId": 0, "timestamp": "1"}
     if moves == "it waits for data":
         query.status["isTriggerActive"] = False
-    watch.look()
+    stalls.look()
     assert not query.is_stopped
 
 

@@ -176,7 +176,7 @@ def test_planning_costs_the_same_for_few_segments_and_for_many(tmp_path: Path, f
         reader = stream(path, **({"group": "plan"} if format == "beats" else {}))
         start = reader.initialOffset()
         for follower in reader._followers.values():
-            follower.queue.sync()  # Its keeper looks once for what was read before.
+            follower.queue.sync()  # its maintenance thread looks once for what was read before.
         start["q"][path.name]["next"] = Queue(path, read_only=True).store.segments()[-3].base
         before = own_reads()
         reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))

@@ -17,7 +17,7 @@ from penstock.engine import threads
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_keeper_runs_in_a_real_thread_where_gevent_has_replaced_them(
+def test_the_maintenance_thread_runs_in_a_real_thread_where_gevent_has_replaced_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[int] = []

@@ -26,7 +26,7 @@ use crate::append::limits::{batch_limit, mark_of, measure, refuse_large, rough_s
 use crate::append::note::Note;
 use crate::append::pace::Pace;
 use crate::append::pack::{copy_packed, encode_all, pack};
-use crate::append::prefault::Ahead;
+use crate::append::prefault::Prefault;
 use crate::append::write::{Obstacle, Way};
 use crate::clock::{Clock, seconds_to_ns};
 use crate::errors;
@@ -42,7 +42,7 @@ use crate::shared::mutex;
 use crate::shared::retry_limit::RetryLimit;
 use crate::sys::sigbus;
 
-pub(crate) struct State {
+pub(crate) struct WriterState {
     pub(crate) segment: Arc<Segment>,
     /// The tail was here already.
     low: u64,
@@ -54,7 +54,7 @@ pub(crate) struct State {
     scratch: Vec<u8>,
 }
 
-impl State {
+impl WriterState {
     fn new(segment: &Arc<Segment>, low: u64) -> Self {
         let (mark, segment) = (mark_of(segment), Arc::clone(segment));
         Self { low, mark, step: 0, segment, sizes: Vec::new(), scratch: Vec::new() }
@@ -73,22 +73,22 @@ pub struct Writer {
     pub(crate) publish: Arc<dyn Publish>,
     clock: Py<Clock>,
     pub(crate) host: Py<PyAny>,
-    state: Mutex<State>,
+    state: Mutex<WriterState>,
     pub(crate) is_always: bool,
     wants_sync: bool,
-    is_sealing: bool,
+    is_encrypting: bool,
     pub(crate) max_message_bytes: AtomicUsize,
     max_bytes: AtomicU64,
     delay_ns: AtomicI64,
     pub(crate) pace: Pace,
-    ahead: Ahead,
+    ahead: Prefault,
     is_closed: AtomicBool,
 }
 
 impl Writer {
     /// What this process knows of the segment; an error in a forked child, where the lock around it
     /// may be with a thread of the parent for ever.
-    fn state<'a>(&'a self, py: Python<'_>) -> PyResult<MutexGuard<'a, State>> {
+    fn state<'a>(&'a self, py: Python<'_>) -> PyResult<MutexGuard<'a, WriterState>> {
         if self.control.life().is_over() {
             return Err(self.control.closed(py));
         }
@@ -100,7 +100,7 @@ impl Writer {
     pub(crate) fn enter<'a>(
         &'a self,
         py: Python<'_>,
-    ) -> PyResult<(MutexGuard<'a, State>, Held<'a>)> {
+    ) -> PyResult<(MutexGuard<'a, WriterState>, Held<'a>)> {
         let (life, word) = (self.control.life(), self.control.lock_word());
         loop {
             let state = self.state(py)?;
@@ -117,7 +117,7 @@ impl Writer {
     }
 
     /// The same for whoever has no interpreter lock, and syncs under the lock.
-    fn enter_detached(&self) -> std::io::Result<(MutexGuard<'_, State>, Held<'_>)> {
+    fn enter_detached(&self) -> std::io::Result<(MutexGuard<'_, WriterState>, Held<'_>)> {
         let state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         let held = self.control.life().hold(self.control.lock_word())?;
         match self.is_over() {
@@ -127,10 +127,10 @@ impl Writer {
     }
 
     /// Clears what a dead holder left half done. With the lock held.
-    pub(crate) fn settle(&self, segment: &Segment) -> std::io::Result<()> {
+    pub(crate) fn clear_unfinished(&self, segment: &Segment) -> std::io::Result<()> {
         let control = &*self.control;
         let (reserved, _) = control.unfinished();
-        let (mut tail, next_number) = control.settled();
+        let (mut tail, next_number) = control.end_and_number();
         let is_rolled = reserved == ROLLING && !self.is_mid_roll();
         if is_rolled {
             // All but the tail was done, where it does not begin where the old one ends.
@@ -140,9 +140,9 @@ impl Writer {
         if !is_rolled {
             let reserved = if reserved == ROLLING { tail } else { reserved };
             let batch = Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: 0 };
-            control.publish_end(tail, || self.publish.settle(segment, &batch, reserved))?;
+            control.publish_end(tail, || self.publish.drop_above(segment, &batch, reserved))?;
         }
-        if !self.is_mid_roll() && !self.is_sealing {
+        if !self.is_mid_roll() && !self.is_encrypting {
             control.reserve(tail, next_number); // Else a roll follows, and whoever dies in it too.
         }
         Ok(())
@@ -194,8 +194,8 @@ impl Writer {
         }
     }
 
-    /// The same where something is synced with the lock held, so that the interpreter lock is let go
-    /// before it is taken. With `note` they are noted there before anyone sees them.
+    /// The same where something is synced with the lock held, so that the interpreter lock is let
+    /// go before it is taken. With `note` they are noted there before anyone sees them.
     pub fn append_detached(
         &self,
         py: Python<'_>,
@@ -234,7 +234,7 @@ impl Writer {
     /// Appends, unless a file was cut short under us: then the frames went nowhere.
     fn append_checked(
         &self,
-        state: &mut State,
+        state: &mut WriterState,
         drafts: &[Draft<'_>],
         note: Option<&Note>,
     ) -> Result<(u64, u64), Obstacle> {
@@ -249,7 +249,7 @@ impl Writer {
     }
 
     #[cold]
-    fn check_cut(&self, state: &State) -> Result<(), Obstacle> {
+    fn check_cut(&self, state: &WriterState) -> Result<(), Obstacle> {
         let segment = state.segment.is_cut().then(|| state.segment.path().to_path_buf());
         match self.control.cut_file().or(segment) {
             None => Ok(()),
@@ -293,7 +293,7 @@ impl Writer {
     #[inline(always)]
     fn append_locked(
         &self,
-        state: &mut State,
+        state: &mut WriterState,
         drafts: &[Draft<'_>],
         note: Option<&Note>,
     ) -> Result<(u64, u64), Obstacle> {
@@ -301,7 +301,7 @@ impl Writer {
         let most = self.max_message_bytes.load(Ordering::Relaxed);
         let total = measure(&state.segment, drafts, &mut state.sizes, most)?;
         let tail = match self.control.is_unfinished() {
-            true => self.settle_tail(&state.segment, total)?,
+            true => self.cleared_tail(&state.segment, total)?,
             false => tail,
         };
         self.check_room(state, tail, total)?;
@@ -341,7 +341,7 @@ impl Writer {
 
     /// The tail, if it is in the segment that this process knows.
     #[inline(always)]
-    fn tail_in(&self, state: &State) -> Result<u64, Obstacle> {
+    fn tail_in(&self, state: &WriterState) -> Result<u64, Obstacle> {
         let (control, segment) = (&*self.control, &*state.segment);
         if control.is_poisoned() {
             return Err(Obstacle::Poisoned);
@@ -362,14 +362,14 @@ impl Writer {
 
     /// An appender died: clears what it left, and answers the tail as it is then.
     #[cold]
-    fn settle_tail(&self, segment: &Segment, total: usize) -> Result<u64, Obstacle> {
-        if self.is_sealing || self.is_mid_roll() {
+    fn cleared_tail(&self, segment: &Segment, total: usize) -> Result<u64, Obstacle> {
+        if self.is_encrypting || self.is_mid_roll() {
             // Ciphertext of a dead appender may be on the disk: its offsets must not be used again
             // under this segment's key. Or a segment that begins at the tail has its name already:
             // it is made anew.
             return Err(Obstacle::SegmentFull(segment.base(), total));
         }
-        self.settle(segment).map_err(Obstacle::Io)?;
+        self.clear_unfinished(segment).map_err(Obstacle::Io)?;
         match segment.is_stale() {
             true => Err(Obstacle::Moved(segment.base())),
             false => Ok(self.control.tail()),
@@ -378,11 +378,11 @@ impl Writer {
 
     /// Whether `total` bytes of frames may go to `tail`, and fit.
     #[inline(always)]
-    fn check_room(&self, state: &State, tail: u64, total: usize) -> Result<(), Obstacle> {
-        let State { segment, low, .. } = state;
+    fn check_room(&self, state: &WriterState, tail: u64, total: usize) -> Result<(), Obstacle> {
+        let WriterState { segment, low, .. } = state;
         if !segment.may_begin(tail) {
-            // A file that was cut short before it was opened: the damage is reported to readers, and
-            // the queue goes on in a segment of its own.
+            // A file that was cut short before it was opened: the damage is reported to readers,
+            // and the queue goes on in a segment of its own.
             return Err(match tail == *low {
                 true => Obstacle::SegmentFull(segment.base(), total),
                 false => Obstacle::Impossible(tail, *low),
@@ -407,12 +407,12 @@ impl Writer {
     #[inline(always)]
     fn place_frames(
         &self,
-        state: &mut State,
+        state: &mut WriterState,
         drafts: &[Draft<'_>],
         tail: u64,
         total: usize,
     ) -> Result<Batch, Obstacle> {
-        let (control, State { segment, sizes, scratch, .. }) = (&*self.control, state);
+        let (control, WriterState { segment, sizes, scratch, .. }) = (&*self.control, state);
         let number = control.next_number();
         let first = Place { offset: tail, number, has_more: false };
         let packed = pack(segment, drafts, sizes, first);
@@ -448,7 +448,7 @@ impl Writer {
 
     #[inline(always)]
     fn way(&self) -> Way {
-        Way { is_always: self.is_always, is_sealing: self.is_sealing, is_held_back: false }
+        Way { is_always: self.is_always, is_encrypting: self.is_encrypting, is_held_back: false }
     }
 
     /// Whether a batch of so many messages is shown by its first word, between two syncs: nothing
@@ -461,8 +461,8 @@ impl Writer {
     /// After an append: asks for what should be done before the next ones need it, a sync, the
     /// next segment, pages ahead.
     #[inline(always)]
-    fn look_ahead(&self, state: &mut State, batch: &Batch) {
-        let State { segment, low, mark, step, .. } = state;
+    fn look_ahead(&self, state: &mut WriterState, batch: &Batch) {
+        let WriterState { segment, low, mark, step, .. } = state;
         *low = batch.end;
         if self.wants_sync {
             self.control.ask_for_sync();
@@ -568,7 +568,7 @@ impl Writer {
     /// `host` has `writable_segment(base)`, `roll(base, needed)`, `make_room(needed)`,
     /// `unsynced_segments(durable)`.
     #[new]
-    #[pyo3(signature = (shared, segment, publish, clock, host, *, always, wants_sync, sealing, max_message_bytes, max_bytes, delay_ns))]
+    #[pyo3(signature = (shared, segment, publish, clock, host, *, always, wants_sync, encrypting, max_message_bytes, max_bytes, delay_ns))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         shared: &Shared,
@@ -578,7 +578,7 @@ impl Writer {
         host: Py<PyAny>,
         always: bool,
         wants_sync: bool,
-        sealing: bool,
+        encrypting: bool,
         max_message_bytes: usize,
         max_bytes: u64,
         delay_ns: i64,
@@ -588,15 +588,15 @@ impl Writer {
             publish: Arc::clone(&publish.0),
             clock,
             host,
-            state: Mutex::new(State::new(&segment.0, shared.control.tail())),
+            state: Mutex::new(WriterState::new(&segment.0, shared.control.tail())),
             is_always: always,
             wants_sync,
-            is_sealing: sealing,
+            is_encrypting: encrypting,
             max_message_bytes: max_message_bytes.into(),
             max_bytes: max_bytes.into(),
             delay_ns: delay_ns.into(),
             pace: Pace::default(),
-            ahead: Ahead::default(),
+            ahead: Prefault::default(),
             is_closed: AtomicBool::new(false),
         }
     }

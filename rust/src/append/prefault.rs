@@ -24,26 +24,26 @@ const ADVISED_BYTES: usize = 4 * AHEAD_BYTES;
 const QUICK: Duration = Duration::from_millis(50);
 
 /// Where a writer is.
-struct Place {
+struct Reached {
     segment: Arc<Segment>,
     position: usize,
 }
 
 #[derive(Default)]
 struct Desk {
-    latest: Mutex<Option<Place>>,
+    latest: Mutex<Option<Reached>>,
     is_quick: AtomicBool,
     is_over: AtomicBool,
 }
 
 /// The helper of one writer. Its thread begins with the first step.
 #[derive(Default)]
-pub struct Ahead {
+pub struct Prefault {
     desk: Arc<Desk>,
     thread: OnceLock<Option<Thread>>,
 }
 
-impl Ahead {
+impl Prefault {
     /// Whether anything can be done ahead in `segment`: it is stored to through memory, has all
     /// its bytes, and is large enough.
     fn fits(segment: &Segment) -> bool {
@@ -66,7 +66,7 @@ impl Ahead {
 
     fn tell(&self, segment: &Arc<Segment>, position: usize) {
         if let Ok(mut latest) = self.desk.latest.try_lock() {
-            *latest = Some(Place { segment: Arc::clone(segment), position });
+            *latest = Some(Reached { segment: Arc::clone(segment), position });
         }
         let started = self.thread.get_or_init(|| {
             let desk = Arc::clone(&self.desk);
@@ -93,7 +93,7 @@ impl Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for Prefault {
     fn drop(&mut self) {
         self.end();
     }
@@ -103,7 +103,7 @@ fn serve(desk: &Desk) {
     let (mut base, mut done, mut told) = (u64::MAX, 0, Instant::now());
     while !desk.is_over.load(Ordering::Acquire) {
         let place = desk.latest.lock().ok().and_then(|mut latest| latest.take());
-        let Some(Place { segment, position }) = place else {
+        let Some(Reached { segment, position }) = place else {
             thread::park();
             continue;
         };

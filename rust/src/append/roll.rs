@@ -9,8 +9,9 @@ use crate::segment::publish::Batch;
 
 #[pymethods]
 impl Writer {
-    /// Begins a new segment at `base`, if the tail is still `tail`, the next number `number` and the
-    /// segment still `old_base`. False: things have moved on, prepare again or use what is there.
+    /// Begins a new segment at `base`, if the tail is still `tail`, the next number `number` and
+    /// the segment still `old_base`. False: things have moved on, prepare again or use what is
+    /// there.
     ///
     /// `prepared` is renamed to `path`; `first` is the offset of its first message; `closing` is
     /// stored where the old one ends, if there is room.
@@ -45,8 +46,8 @@ impl Writer {
             return self.overcome(py, obstacle).map(|()| false);
         }
         if control.is_unfinished() {
-            let settled = self.settle(&state.segment);
-            settled.map_err(|error| errors::os(error, state.segment.path()))?;
+            let cleared = self.clear_unfinished(&state.segment);
+            cleared.map_err(|error| errors::os(error, state.segment.path()))?;
         }
         if control.tail() != tail || control.next_number() != number {
             return Ok(false);

@@ -31,7 +31,7 @@ impl Writer {
         let control = &*self.control;
         // One consistent pair: under the append lock nobody is between tail and number.
         let held = control.life().hold(control.lock_word())?;
-        let (tail, next_number) = control.settled();
+        let (tail, next_number) = control.end_and_number();
         let is_last = segments
             .last()
             .is_some_and(|last| last.base() == control.segment_base() && !last.is_stale());
@@ -79,7 +79,8 @@ impl Writer {
 
     /// Publishes what was synced, where the put has left that to its sync: one in another opening,
     /// too, which has nothing left to sync now. Others may have appended behind it meanwhile,
-    /// published that, or begun another segment: under the append lock it is known how far they are.
+    /// published that, or begun another segment: under the append lock it is known how far they
+    /// are.
     fn reveal(&self, last: &Segment, batch: &Batch) -> std::io::Result<()> {
         let control = &*self.control;
         let _held = control.life().hold(control.lock_word())?;

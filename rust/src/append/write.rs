@@ -41,7 +41,7 @@ pub(crate) struct Way {
     /// Every append is synced before it returns.
     pub is_always: bool,
     /// Frames are encrypted: no byte may be written twice.
-    pub is_sealing: bool,
+    pub is_encrypting: bool,
     /// The first word of the batch is written by whoever publishes it.
     pub is_held_back: bool,
 }
@@ -99,7 +99,7 @@ impl Way {
                 map.store(at, part);
             } else if !part.is_empty() {
                 region::write_at(map.file(), at as u64, part).map_err(|error| {
-                    if self.is_sealing {
+                    if self.is_encrypting {
                         segment.spoil();
                     }
                     Obstacle::Io(error)

@@ -55,22 +55,22 @@ impl SegmentCipher {
     }
 
     /// Encrypts `plain`; moving or editing the frame or its header makes `open` fail.
-    pub fn seal(&self, offset: u64, header: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
+    pub fn encrypt(&self, offset: u64, header: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
         let aad = self.associated(offset, header);
         self.aead.encrypt(&Self::nonce(offset), Payload { msg: plain, aad: &aad }).ok()
     }
 
     /// Decrypts, or none when the key is another one or anything was changed.
-    pub fn open(&self, offset: u64, header: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+    pub fn decrypt(&self, offset: u64, header: &[u8], encrypted: &[u8]) -> Option<Vec<u8>> {
         let aad = self.associated(offset, header);
-        self.aead.decrypt(&Self::nonce(offset), Payload { msg: sealed, aad: &aad }).ok()
+        self.aead.decrypt(&Self::nonce(offset), Payload { msg: encrypted, aad: &aad }).ok()
     }
 }
 
 /// Encrypts `data` under a key of its own, derived from `key` and a fresh salt that goes first.
 /// `context` must be the same when it is opened.
 #[pyfunction]
-pub fn seal_bytes<'py>(
+pub fn encrypt_bytes<'py>(
     py: Python<'py>,
     key: &[u8],
     data: &[u8],
@@ -79,23 +79,25 @@ pub fn seal_bytes<'py>(
     let mut salt = [0u8; SALT_BYTES];
     let failed = |_| pyo3::exceptions::PyOSError::new_err("no random bytes");
     getrandom::fill(&mut salt).map_err(failed)?;
-    let sealed = one_off(key, &salt).and_then(|cipher| cipher.seal(0, context, data));
-    let sealed = sealed.ok_or_else(|| pyo3::exceptions::PyValueError::new_err("no such key"))?;
-    Ok(PyBytes::new(py, &[&salt, sealed.as_slice()].concat()))
+    let encrypted = one_off(key, &salt).and_then(|cipher| cipher.encrypt(0, context, data));
+    let encrypted =
+        encrypted.ok_or_else(|| pyo3::exceptions::PyValueError::new_err("no such key"))?;
+    Ok(PyBytes::new(py, &[&salt, encrypted.as_slice()].concat()))
 }
 
-/// What `seal_bytes` sealed; `ValueError` when the key is another one or anything was changed.
+/// What `encrypt_bytes` encrypted; `ValueError` when the key is another one or anything was
+/// changed.
 #[pyfunction]
-pub fn unseal_bytes<'py>(
+pub fn decrypt_bytes<'py>(
     py: Python<'py>,
     key: &[u8],
     data: &[u8],
     context: &[u8],
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let opened = data.split_at_checked(SALT_BYTES).and_then(|(salt, sealed)| {
-        one_off(key, salt).and_then(|cipher| cipher.open(0, context, sealed))
+    let opened = data.split_at_checked(SALT_BYTES).and_then(|(salt, encrypted)| {
+        one_off(key, salt).and_then(|cipher| cipher.decrypt(0, context, encrypted))
     });
-    let text = "another key sealed this, or it was changed";
+    let text = "another key encrypted this, or it was changed";
     let opened = opened.ok_or_else(|| pyo3::exceptions::PyValueError::new_err(text))?;
     Ok(PyBytes::new(py, &opened))
 }

@@ -1,8 +1,8 @@
-//! What the bytes of each foreign format mean: one codec per format. Our own is in `segment`.
+//! What the bytes of each foreign format mean: the framing of each format. Our own is in `segment`.
 
 pub mod beats;
-pub mod face;
 pub mod mfq;
 pub mod mirror;
+pub mod python;
 pub mod vqs;
 pub mod zbus;

@@ -1,8 +1,9 @@
 //! Deciding which message a consumer gets next.
 //!
-//! There are two ways. A group that acks by getting moves one word, without the lock, as long as
-//! no message is delayed, keyed or sealed and no format keeps the group's progress (`claim_freely`).
-//! Every other claim takes the lock (`claim_locked`). Both serve one message or many.
+//! There are two ways. A group that acks by getting moves one word, without the lock, as long as no
+//! message is delayed, keyed or inside an opaque frame, and no format keeps the group's progress
+//! (`claim_freely`). Every other claim takes the lock (`claim_locked`). Both serve one message or
+//! many.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use pyo3::prelude::*;
 
 use super::Group;
 use super::journal::Kind;
-use super::table::{Entry, NEVER, State, at};
+use super::table::{Entry, EntryState, NEVER, at};
 use crate::bytes::checksum::key_hash;
 use crate::clock::Clock;
 use crate::errors;
@@ -183,8 +184,8 @@ const LONG_NS: i64 = 1_000_000_000;
 
 impl Group {
     /// Claims what there is room for in `out`. An error is raised only by a call that has nothing
-    /// to hand out: what was claimed before it was met is not lost, and whatever is wrong stays where
-    /// it is and is met first by the next call.
+    /// to hand out: what was claimed before it was met is not lost, and whatever is wrong stays
+    /// where it is and is met first by the next call.
     #[inline(always)]
     pub(super) fn claim<B: Basket>(
         &self,
@@ -444,7 +445,7 @@ impl Group {
             while !out.is_full() {
                 entry = self.table.next_of_key(entry);
                 let Some(found) = self.table.entry(entry) else { break };
-                if found.state != State::Blocked || found.deadline > times.now {
+                if found.state != EntryState::Blocked || found.deadline > times.now {
                     break; // Out already, or not due.
                 }
                 self.lease_again(reader, times, out, entry)?;
@@ -463,10 +464,10 @@ impl Group {
     pub(super) fn expire(&self, now: i64) -> std::io::Result<()> {
         while let Some(entry) = self.table.due(now) {
             let Some(mut found) = self.table.entry(entry) else { break };
-            if found.state == State::Leased {
+            if found.state == EntryState::Leased {
                 self.table.count(at::EXPIRED, 1);
             }
-            found.state = State::Ready;
+            found.state = EntryState::Ready;
             self.write(Kind::Ready, &found, now)?;
             self.table.make_ready(entry);
         }
@@ -535,7 +536,7 @@ impl Group {
         token: u64,
         times: Times,
     ) -> std::io::Result<()> {
-        found.state = State::Leased;
+        found.state = EntryState::Leased;
         found.token = token;
         found.owner = self.owner;
         found.receives += 1;
@@ -657,9 +658,9 @@ impl Group {
             (entry.deadline, entry.timeout) = (now.saturating_add(due_in), due_in);
         }
         if self.table.is_key_busy(key) {
-            entry.state = State::Blocked;
+            entry.state = EntryState::Blocked;
         } else if due_in > 0 {
-            entry.state = State::Delayed;
+            entry.state = EntryState::Delayed;
         } else {
             return Ok(true);
         }
@@ -675,7 +676,7 @@ impl Group {
     /// it without the lock finds everything below it in the journal and in the table.
     #[inline(always)]
     fn lease_new(&self, entry: &mut Entry, times: Times, next: u64) -> std::io::Result<Lease> {
-        entry.state = State::Leased;
+        entry.state = EntryState::Leased;
         entry.token = self.next_token();
         entry.receives = 1;
         (entry.deadline, entry.timeout) = (times.end(), times.lease_ns);

@@ -24,7 +24,7 @@ impl PyGroup {
         for entry in &kept {
             group.table.enter(entry)?;
         }
-        group.table.settle_cursor();
+        group.table.move_cursor();
         group.checkpoint()?;
         group.mirror()?;
         drop(held);

@@ -18,7 +18,7 @@ use crate::bytes::word_offsets::word_offsets;
 use crate::bytes::words;
 use crate::errors::located_file;
 use crate::files::region;
-use crate::group::table::{Entry, NONE, State};
+use crate::group::table::{Entry, EntryState, NONE};
 use crate::sys::mapping::Mapping;
 
 /// Mapped at first: room for what is written until the journal is rewritten. A longer one is mapped
@@ -159,7 +159,7 @@ impl Read {
             timeout: wide(field::TIMEOUT).cast_signed(),
             token: wide(field::TOKEN),
             key: wide(field::KEY),
-            state: State::of(u32::from(*bytes.get(field::STATE)?)),
+            state: EntryState::of(u32::from(*bytes.get(field::STATE)?)),
             receives: words::u32_le(bytes, field::RECEIVES).unwrap_or(0),
             owner: words::u32_le(bytes, field::OWNER).unwrap_or(NONE),
         };
@@ -241,7 +241,7 @@ fn replay(name: u64, bytes: &[u8]) -> Replay {
     replay
 }
 
-/// Where reading goes on, what is not done with its state (see `State`), and how many of the
+/// Where reading goes on, what is not done with its state (see `EntryState`), and how many of the
 /// bytes of journal `name` are records.
 #[pyfunction]
 pub fn replay_journal(name: u64, data: &[u8]) -> (u64, BTreeMap<u64, u32>, u64) {
@@ -363,8 +363,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Clears what a dead writer left behind the last whole record. True: more stands there than one
-    /// writer leaves in the middle of a record, so something in between was damaged.
+    /// Clears what a dead writer left behind the last whole record. True: more stands there than
+    /// one writer leaves in the middle of a record, so something in between was damaged.
     pub fn clear_after(&self, end: u64) -> std::io::Result<bool> {
         let len = words::size(self.map.file().metadata()?.len()).min(self.map.len());
         let at = words::size(end).min(len);
@@ -430,8 +430,8 @@ fn mapped_for(len: u64) -> std::io::Result<usize> {
     Ok(len.next_power_of_two().max(MAPPED_BYTES))
 }
 
-/// Whether a whole record of journal `name` begins anywhere in `bytes`. Records lie on words; most of
-/// it was never written, and is passed over page by page.
+/// Whether a whole record of journal `name` begins anywhere in `bytes`. Records lie on words; most
+/// of it was never written, and is passed over page by page.
 fn has_record(name: u64, bytes: &[u8]) -> bool {
     const PAGE: usize = 4096;
     let is_written = |at: &usize| {
@@ -463,7 +463,7 @@ mod tests {
     use super::*;
 
     fn entry(offset: u64, key: u64) -> Entry {
-        let (state, token) = (State::Leased, offset + 1);
+        let (state, token) = (EntryState::Leased, offset + 1);
         Entry { state, token, key, deadline: 5, timeout: 3, ..Entry::read(offset, offset, 7) }
     }
 

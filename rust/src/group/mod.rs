@@ -2,14 +2,14 @@
 //!
 //! Every change is journaled before the table shows it; both happen under the group's lock, which
 //! survives its holder's death like the append lock. A group that acks by getting moves one word
-//! and needs neither, as long as no message is delayed, keyed or sealed.
+//! and needs neither, as long as no message is delayed, keyed or inside an opaque frame.
 
 mod claim;
 mod cutting;
-mod face;
 mod idle;
 pub mod journal;
 mod opening;
+mod python;
 mod settling;
 mod syncing;
 pub mod table;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use pyo3::prelude::*;
 
-pub use face::PyGroup;
+pub use python::PyGroup;
 
 use crate::clock::Clock;
 use crate::errors;
@@ -32,7 +32,7 @@ use crate::shared::lock::Got;
 use crate::shared::mutex;
 use crate::sys::futex;
 use journal::{Journal, Kind, Record, Replay};
-use table::{Entry, NEVER, NONE, State, Table, at};
+use table::{Entry, EntryState, NEVER, NONE, Table, at};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PENSTGRP");
 /// So often, at most, one of all consumers looks whether another has died; one that sleeps wakes up
@@ -93,9 +93,9 @@ pub struct Group {
 }
 
 /// The group's lock, held.
-struct Held<'a>(&'a Group);
+struct HeldGroup<'a>(&'a Group);
 
-impl Drop for Held<'_> {
+impl Drop for HeldGroup<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.0.control.life().give(self.0.table.map().word32(at::LOCK));
@@ -132,7 +132,7 @@ impl Group {
 
     /// Takes the lock.
     #[inline]
-    fn take<'a>(&'a self, py: Python<'_>) -> PyResult<Held<'a>> {
+    fn take<'a>(&'a self, py: Python<'_>) -> PyResult<HeldGroup<'a>> {
         loop {
             if let Some(held) = self.take_soon(py)? {
                 return Ok(held);
@@ -150,7 +150,10 @@ impl Group {
 
     /// The reader and the lock. Signals are looked at while neither is held: a handler may get.
     #[inline]
-    fn take_both<'a>(&'a self, py: Python<'_>) -> PyResult<(MutexGuard<'a, Reader>, Held<'a>)> {
+    fn take_both<'a>(
+        &'a self,
+        py: Python<'_>,
+    ) -> PyResult<(MutexGuard<'a, Reader>, HeldGroup<'a>)> {
         loop {
             self.ensure_open(py)?;
             let reader = self.reader(py);
@@ -165,10 +168,10 @@ impl Group {
     /// Takes the lock if it can be had soon; whoever inherits it, or finds the table distrusted,
     /// rebuilds it first.
     #[inline(always)]
-    fn take_soon<'a>(&'a self, py: Python<'_>) -> PyResult<Option<Held<'a>>> {
+    fn take_soon<'a>(&'a self, py: Python<'_>) -> PyResult<Option<HeldGroup<'a>>> {
         let (life, word) = (self.control.life(), self.table.map().word32(at::LOCK));
         if life.try_take(word).is_some() {
-            let held = Held(self);
+            let held = HeldGroup(self);
             if life.is_over() {
                 return Err(self.control.closed(py)); // Nobody counts us as a holder.
             }
@@ -188,10 +191,10 @@ impl Group {
     }
 
     #[cold]
-    fn take_slowly<'a>(&'a self, py: Python<'_>) -> PyResult<Option<Held<'a>>> {
+    fn take_slowly<'a>(&'a self, py: Python<'_>) -> PyResult<Option<HeldGroup<'a>>> {
         let (life, word) = (self.control.life(), self.table.map().word32(at::LOCK));
         let Some(got) = life.take_soon(py, word) else { return Ok(None) };
-        let held = Held(self);
+        let held = HeldGroup(self);
         if got == Got::Inherited {
             self.table.distrust(); // Whoever takes it next must know, also if we give it back now.
         }
@@ -289,16 +292,17 @@ impl Group {
                     .saturating_sub(wall)
                     .clamp(0, entry.timeout.max(0));
                 entry.deadline = boot.saturating_add(left);
-                if entry.state == State::Leased && entry.owner != NONE {
-                    entry.state = State::Ready;
+                if entry.state == EntryState::Leased && entry.owner != NONE {
+                    entry.state = EntryState::Ready;
                 }
             }
-            if entry.state == State::Blocked && !self.table.is_key_busy(entry.key) {
-                entry.state = if entry.deadline > boot { State::Delayed } else { State::Ready };
+            if entry.state == EntryState::Blocked && !self.table.is_key_busy(entry.key) {
+                entry.state =
+                    if entry.deadline > boot { EntryState::Delayed } else { EntryState::Ready };
             }
             self.table.enter(&entry)?;
         }
-        self.table.settle_cursor();
+        self.table.move_cursor();
         Ok(())
     }
 
@@ -465,7 +469,8 @@ impl Group {
         let mut released = 0;
         let held: Vec<u32> = self.table.outstanding().collect();
         for entry in held {
-            let Some(found) = self.table.entry(entry).filter(|e| e.state == State::Leased) else {
+            let Some(found) = self.table.entry(entry).filter(|e| e.state == EntryState::Leased)
+            else {
                 continue;
             };
             if of(found.owner) {

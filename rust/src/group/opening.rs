@@ -105,7 +105,8 @@ impl Group {
     /// Counts this handle; its end counts it out.
     ///
     /// Where reading goes on is in no record of a group that acks by getting, but the last one who
-    /// closed it left a check of the word. If it does not fit, the first handle takes the journal's.
+    /// closed it left a check of the word. If it does not fit, the first handle takes the
+    /// journal's.
     pub(super) fn enter(&self, is_first: bool) {
         if is_first {
             let check = self.table.wide(at::NEXT_CHECK);

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::Group;
 use super::journal::Kind;
-use super::table::{Entry, NONE, State, at};
+use super::table::{Entry, EntryState, NONE, at};
 use crate::clock::seconds_to_ns;
 use crate::errors;
 use crate::message::{Lease, Leases};
@@ -82,7 +82,7 @@ impl Group {
         Ok(self.table.entry(place).map(|entry| {
             let lease =
                 Lease { entry: place, offset, token: entry.token, receives: entry.receives };
-            let is_out = entry.state == State::Leased;
+            let is_out = entry.state == EntryState::Leased;
             (entry.state.name(), if is_out { lease.text() } else { String::new() })
         }))
     }
@@ -115,11 +115,11 @@ impl Group {
     ) -> std::io::Result<()> {
         let now = self.clock().boot();
         if delay_ns == 0 {
-            found.state = State::Ready;
+            found.state = EntryState::Ready;
             self.write(Kind::Ready, &found, now)?;
             self.table.make_ready(entry);
         } else {
-            found.state = State::Delayed;
+            found.state = EntryState::Delayed;
             (found.deadline, found.timeout) = (now.saturating_add(delay_ns), delay_ns);
             self.write(Kind::Delay, &found, now)?;
             self.table.set_delayed(entry, found.deadline, delay_ns);

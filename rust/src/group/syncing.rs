@@ -1,4 +1,5 @@
-//! Making a group's progress durable: the keepers are told once, and concurrent acks share a sync.
+//! Making a group's progress durable: the maintenance threads are told once, and concurrent acks
+//! share a sync.
 
 use std::sync::atomic::Ordering;
 
@@ -28,7 +29,7 @@ impl Group {
     }
 
     /// Progress was made that must be synced soon. Only the first one since the last sync began
-    /// tells the keepers. Under the lock, or after the exchange that moved the word.
+    /// tells the maintenance threads. Under the lock, or after the exchange that moved the word.
     #[inline(always)]
     pub(super) fn ask_for_sync(&self) {
         if !self.is_always {

@@ -27,7 +27,7 @@ pub enum Found {
 }
 
 /// A compressed or encrypted frame, opened.
-struct Opened {
+struct OpenedFrame {
     /// The byte of the file where it begins.
     at: usize,
     frame: u64,
@@ -36,7 +36,7 @@ struct Opened {
     messages: Vec<FrameView>,
 }
 
-impl Opened {
+impl OpenedFrame {
     fn has(&self, offset: u64) -> bool {
         (self.frame..self.frame + self.messages.len() as u64).contains(&offset)
     }
@@ -54,7 +54,7 @@ pub struct Reader {
     pub view: FrameView,
     /// Below it everything is in `segment`, and whole: no look at words that writers move.
     known: u64,
-    batch: Option<Opened>,
+    batch: Option<OpenedFrame>,
 }
 
 impl Reader {
@@ -112,7 +112,7 @@ impl Reader {
         let is_held = |segment: &&Arc<Segment>| offset >= segment.first() && !segment.is_stale();
         let segment = self.segment.as_ref().filter(is_held)?;
         match walk::look(segment, offset, self.known, &mut self.view) {
-            Met::Frame if !self.view.sealed => Some(offset + self.view.size as u64),
+            Met::Frame if !self.view.opaque => Some(offset + self.view.size as u64),
             _ => None,
         }
     }
@@ -161,7 +161,7 @@ impl Reader {
             return self.find_opened(offset);
         }
         match walk::look(segment, offset, limit, &mut self.view) {
-            Met::Frame if !self.view.sealed => {
+            Met::Frame if !self.view.opaque => {
                 self.known = limit;
                 Found::Message { frame: offset, next: offset + self.view.size as u64 }
             }
@@ -200,10 +200,10 @@ impl Reader {
         limit: u64,
     ) -> Found {
         let end = frame + view.size as u64;
-        match segment.unseal(frame, limit, view) {
+        match segment.open_frame(frame, limit, view) {
             Ok(messages) => {
                 let at = segment.position(frame);
-                self.batch = Some(Opened { at, frame, end, messages });
+                self.batch = Some(OpenedFrame { at, frame, end, messages });
                 self.find_opened(offset)
             }
             // What there is no memory for now is there later: reading goes on where it is.

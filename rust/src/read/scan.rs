@@ -17,7 +17,7 @@ use crate::shared::mutex;
 use crate::shared::retry_limit::RetryLimit;
 
 /// Where a scan is.
-pub struct Place {
+pub struct Scanner {
     at: u64,
     end: u64,
     /// Has the last message and its segment.
@@ -37,13 +37,13 @@ pub enum Halt {
     Damaged(Arc<Segment>, Fault),
 }
 
-impl Place {
+impl Scanner {
     /// The next message of the range, which is then in the reader: its offset and its frame's.
     #[inline]
     pub fn next(&mut self) -> Result<(u64, u64), Halt> {
         while self.at < self.end {
             let (at, end) = (self.at, self.end);
-            // A sealed frame may begin before the end and hold messages behind it.
+            // An opaque frame may begin before the end and hold messages behind it.
             let is_live = |segment: &Arc<Segment>| segment.end() == LIVE;
             let most = self.reader.segment.as_ref().is_none_or(is_live);
             match self.reader.find(at, || if most { end } else { LIVE }, |_| true) {
@@ -87,14 +87,14 @@ impl Place {
 #[pyclass(frozen, module = "penstock._core")]
 pub struct Scan {
     /// Where it is.
-    pub place: Mutex<Place>,
+    pub place: Mutex<Scanner>,
     host: Py<PyAny>,
     _control: Option<Arc<Control>>,
 }
 
 impl Scan {
     /// Where it is, locked.
-    pub fn lock<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, Place> {
+    pub fn lock<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, Scanner> {
         mutex::lock(py, &self.place)
     }
 
@@ -144,7 +144,7 @@ impl Scan {
             pyo3::exceptions::PyValueError::new_err(format!("no tag dialect is called {dialect}"))
         };
         let filter = Filter::new(tags, tags::dialect(dialect).ok_or_else(unknown)?);
-        let place = Place {
+        let place = Scanner {
             at: start,
             end,
             reader: Reader::new(filter),
@@ -167,7 +167,7 @@ impl Scan {
         loop {
             let mut place = self.lock(py);
             let found = place.next();
-            let Place { reader: Reader { segment, view, .. }, .. } = &mut *place;
+            let Scanner { reader: Reader { segment, view, .. }, .. } = &mut *place;
             if let Some(segment) = segment.as_ref().filter(|segment| segment.is_cut()) {
                 return Err(errors::vanished(py, segment.path()));
             }

@@ -61,8 +61,8 @@ impl Notes<'_> {
         let seen = &mut self.seen;
         let bytes = self.segment.frame_bytes(offset, view.size);
         let mut count = u64::from(view.count);
-        if view.sealed {
-            match self.segment.unseal(offset, limit, view) {
+        if view.opaque {
+            match self.segment.open_frame(offset, limit, view) {
                 Ok(inner) => {
                     count = inner.len() as u64;
                     for one in &inner {
@@ -131,7 +131,7 @@ fn note_tag(tags: &mut BTreeSet<Vec<u8>>, seen: &mut Walked, tag: &[u8]) {
 #[derive(Clone, Copy)]
 struct Demands {
     past_damage: bool,
-    unseal: bool,
+    open_frames: bool,
     covered: bool,
 }
 
@@ -143,7 +143,7 @@ fn walk_segment(segment: &Segment, start: u64, limit: u64, demands: Demands) -> 
         match met {
             Met::Frame if demands.covered && !segment.is_checked(offset) => break,
             Met::Frame => {
-                if demands.unseal
+                if demands.open_frames
                     && let Err(fault) = walk.messages(offset)
                 {
                     notes.fault(offset, fault, walk.view.size as u64);
@@ -168,20 +168,20 @@ fn walk_segment(segment: &Segment, start: u64, limit: u64, demands: Demands) -> 
 }
 
 /// Walks the frames of `[start, limit)` with their checksums. With `past_damage` it goes on
-/// behind bad bytes wherever a whole frame stands again; with `unseal` it also opens every
+/// behind bad bytes wherever a whole frame stands again; with `open_frames` it also opens every
 /// compressed or encrypted frame; with `covered` it ends at the first frame without a checksum.
 #[pyfunction]
-#[pyo3(signature = (segment, start, limit, *, past_damage=false, unseal=false, covered=false))]
+#[pyo3(signature = (segment, start, limit, *, past_damage=false, open_frames=false, covered=false))]
 pub fn walk(
     py: Python<'_>,
     segment: &PySegment,
     start: u64,
     limit: u64,
     past_damage: bool,
-    unseal: bool,
+    open_frames: bool,
     covered: bool,
 ) -> Walked {
-    let demands = Demands { past_damage, unseal, covered };
+    let demands = Demands { past_damage, open_frames, covered };
     py.detach(|| walk_segment(&segment.0, start, limit, demands))
 }
 
@@ -204,7 +204,7 @@ pub fn find_frame(
                 || timestamp_ns.is_some_and(|wanted| message.timestamp_ns >= wanted)
         };
         while let Some(offset) = walk.next_frame() {
-            let index = match walk.view.sealed {
+            let index = match walk.view.opaque {
                 true => walk.messages(offset).ok().and_then(|all| all.iter().position(is_there)),
                 false => is_there(&walk.view).then_some(0),
             };
@@ -266,7 +266,7 @@ pub fn skip_frames(
         let mut seen = 0u64;
         while let Some((offset, met)) = walk.next() {
             let Met::Frame = met else { return (limit, seen) };
-            let count = match walk.view.sealed {
+            let count = match walk.view.opaque {
                 // An encrypted frame may not say how many it holds.
                 true => walk.messages(offset).map_or(1, |inner| inner.len() as u64),
                 false => u64::from(walk.view.count),
@@ -293,7 +293,7 @@ pub fn is_boundary(py: Python<'_>, segment: &PySegment, offset: u64, limit: u64)
             if offset < walk.at {
                 let mut inside = Walk::new(&segment.0, frame, limit, Care::Fields);
                 return inside.next_frame() == Some(frame)
-                    && inside.view.sealed
+                    && inside.view.opaque
                     && inside.messages(frame).is_ok_and(|all| offset - frame < all.len() as u64);
             }
         }
@@ -301,7 +301,7 @@ pub fn is_boundary(py: Python<'_>, segment: &PySegment, offset: u64, limit: u64)
     })
 }
 
-/// Sealed frames that are tried, at most, before a key is said to open none.
+/// Encrypted frames that are tried, at most, before a key is said to open none.
 const FRAMES_TRIED: usize = 16;
 
 /// Whether the segment's key opens one of the first whole frames below `limit`; none when there is
@@ -313,7 +313,7 @@ pub fn opens_frames(py: Python<'_>, segment: &PySegment, limit: u64) -> Option<b
         let mut tried = 0;
         while let Some((offset, met)) = walk.next() {
             match met {
-                Met::Frame if segment.0.unseal(offset, limit, &walk.view).is_ok() => {
+                Met::Frame if segment.0.open_frame(offset, limit, &walk.view).is_ok() => {
                     return Some(true);
                 }
                 Met::Frame if tried + 1 == FRAMES_TRIED => return Some(false),

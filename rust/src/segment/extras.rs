@@ -45,7 +45,7 @@ const MILLISECOND: i64 = 1_000_000;
 
 /// Where each record is, as far as this process has read.
 #[derive(Default)]
-struct Index {
+struct KnownRecords {
     generation: u32,
     read_end: usize,
     /// `(offset, byte)`, in order.
@@ -56,7 +56,7 @@ struct Index {
 pub struct Extras {
     map: Growing,
     allocated: AtomicU64,
-    index: RwLock<Index>,
+    known: RwLock<KnownRecords>,
 }
 
 impl Extras {
@@ -77,7 +77,7 @@ impl Extras {
             let expected = "a file with keys and due times, version 1";
             return Err(crate::errors::damaged(path, 0, found, expected));
         }
-        Ok(Some(Self { map, allocated: allocated.into(), index: RwLock::default() }))
+        Ok(Some(Self { map, allocated: allocated.into(), known: RwLock::default() }))
     }
 
     /// Bytes in use; 0 or 64: no record.
@@ -103,18 +103,18 @@ impl Extras {
     }
 
     fn read_on(&self, end: usize) {
-        let mut index = self.index.write().unwrap_or_else(|e| e.into_inner());
+        let mut known = self.known.write().unwrap_or_else(|e| e.into_inner());
         let generation = self.map.first().word32(header::GENERATION).load(Ordering::Acquire);
-        if index.generation != generation || index.read_end < HEADER_BYTES {
-            *index = Index { generation, read_end: HEADER_BYTES, records: Vec::new() };
+        if known.generation != generation || known.read_end < HEADER_BYTES {
+            *known = KnownRecords { generation, read_end: HEADER_BYTES, records: Vec::new() };
         }
         let bytes = self.bytes(end);
-        let mut at = index.read_end;
+        let mut at = known.read_end;
         while let Some((offset, view)) = record(bytes, at) {
-            index.records.push((offset, words::small(at)));
+            known.records.push((offset, words::small(at)));
             at += view.size;
         }
-        index.read_end = at;
+        known.read_end = at;
     }
 
     /// The record of `offset`: its byte in the file.
@@ -124,13 +124,14 @@ impl Extras {
             return None;
         }
         let generation = self.map.first().word32(header::GENERATION).load(Ordering::Acquire);
-        let is_known = |index: &Index| index.generation == generation && index.read_end >= end;
-        if !is_known(&self.index.read().unwrap_or_else(|e| e.into_inner())) {
+        let is_read =
+            |known: &KnownRecords| known.generation == generation && known.read_end >= end;
+        if !is_read(&self.known.read().unwrap_or_else(|e| e.into_inner())) {
             self.read_on(end);
         }
-        let index = self.index.read().unwrap_or_else(|e| e.into_inner());
-        let place = index.records.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
-        index.records.get(place).map(|(_, at)| *at as usize)
+        let known = self.known.read().unwrap_or_else(|e| e.into_inner());
+        let place = known.records.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
+        known.records.get(place).map(|(_, at)| *at as usize)
     }
 
     /// Gives `view`, found at `offset` in the bytes `frame`, what was noted for it.
@@ -154,7 +155,7 @@ impl Extras {
         // Spans are into the frame or into bytes of the view's own: the key goes behind those.
         let known = view.owned.as_deref().unwrap_or(frame);
         if !memory::has_room(known.len().saturating_mul(3)) {
-            view.sealed = true; // Without its key it must not be handed out.
+            view.opaque = true; // Without its key it must not be handed out.
             return;
         }
         let mut owned = known.to_vec();
@@ -165,7 +166,7 @@ impl Extras {
 
     /// Whether no record is of an append at or above `tail`, which never happened.
     #[inline]
-    pub fn is_settled(&self, tail: u64) -> bool {
+    pub fn is_below(&self, tail: u64) -> bool {
         self.map.first().word64(header::NEXT).load(Ordering::Relaxed) <= tail
     }
 
@@ -176,7 +177,7 @@ impl Extras {
         tail: u64,
         drafts: impl Iterator<Item = (&'a Draft<'a>, Place)>,
     ) -> std::io::Result<bool> {
-        if !self.is_settled(tail) {
+        if !self.is_below(tail) {
             self.rewind(tail);
         }
         let mut at = self.end().max(HEADER_BYTES);
@@ -265,6 +266,6 @@ impl Extras {
 fn record(bytes: &[u8], at: usize) -> Option<(u64, FrameView)> {
     let Step::Frame(view) = FRAMES.step(bytes, at, 0, true) else { return None };
     let frame = bytes.get(at..)?;
-    let offset = words::u64_le(view.body.of(frame), 0).filter(|_| !view.sealed)?;
+    let offset = words::u64_le(view.body.of(frame), 0).filter(|_| !view.opaque)?;
     Some((offset, view))
 }

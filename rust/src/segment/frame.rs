@@ -1,4 +1,4 @@
-//! What every format's codec speaks: a draft goes in, a frame comes out, and back.
+//! What the framing of every format speaks: a draft goes in, a frame comes out, and back.
 //!
 //! `Frames` is made once per segment, when it is opened: layout, version, keys are decided there,
 //! and the loops then run on plain values. It finds bytes and judges nothing else.
@@ -44,7 +44,7 @@ pub struct Place {
     pub has_more: bool,
 }
 
-/// Bytes inside a frame (or inside what was unsealed from it).
+/// Bytes inside a frame (or inside what was decrypted or unpacked from it).
 #[derive(Default, Clone, Copy, Debug)]
 pub struct Span {
     /// First byte.
@@ -100,8 +100,8 @@ pub struct FrameView {
     /// The bytes inside the frame as they are on disk, always into the frame itself.
     pub payload: Span,
     /// Compressed, encrypted, or more than there is memory for: the spans say nothing until
-    /// `Frames::unseal`.
-    pub sealed: bool,
+    /// `Frames::open_frame`.
+    pub opaque: bool,
     /// Another frame of the same put follows, where the format says so.
     pub has_more: bool,
     /// What the spans point into when it is not the frame itself.
@@ -124,7 +124,7 @@ impl Default for FrameView {
             headers: none,
             body: none,
             payload: none,
-            sealed: false,
+            opaque: false,
             has_more: false,
             owned: None,
         }
@@ -169,11 +169,11 @@ pub enum Step {
     /// Neither a frame nor an end.
     Bad(Fault),
     /// Known damage that a repair has set aside: reading goes on at this offset. The segment says
-    /// so, never a codec.
+    /// so, never a framing.
     Hole(u64),
 }
 
-/// The codec of one segment.
+/// The framing of one segment.
 pub trait Frames: Send + Sync {
     /// Whether these are frames of our own format, whose plain ones are found without a call.
     fn is_own(&self) -> bool {
@@ -191,7 +191,7 @@ pub trait Frames: Send + Sync {
         false
     }
 
-    /// A batch is about to be measured and then, in the same order, encoded: what a codec that
+    /// A batch is about to be measured and then, in the same order, encoded: what a framing that
     /// must encode to measure kept from the batch before it is stale.
     fn begin(&self) {}
 
@@ -230,9 +230,9 @@ pub trait Frames: Send + Sync {
         }
     }
 
-    /// The messages of a sealed frame, each with its spans into `owned`. Where the format seals
-    /// nothing, a frame stays so for want of memory.
-    fn unseal(
+    /// The messages of an opaque frame, each with its spans into `owned`. In a format that
+    /// neither compresses nor encrypts, a frame is opaque only for want of memory.
+    fn open_frame(
         &self,
         _bytes: &[u8],
         at: usize,

@@ -46,7 +46,7 @@ const LAZY_ENTRIES: u64 = 1024;
 
 /// The checksum of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct Checked {
     /// The frame's offset.
     pub offset: u64,
     /// Its bytes.
@@ -55,7 +55,7 @@ pub struct Entry {
     pub crc: u32,
 }
 
-impl Entry {
+impl Checked {
     /// The entry of a frame.
     pub fn of(offset: u64, frame: &[u8]) -> Self {
         Self { offset, size: words::small(frame.len()), crc: crc32c(frame) }
@@ -71,9 +71,9 @@ pub enum Cover {
     /// Nothing.
     None,
     /// A frame begins here.
-    Frame(Entry),
+    Frame(Checked),
     /// A frame begins before it and ends behind it.
-    Inside(Entry),
+    Inside(Checked),
 }
 
 /// The entries of one segment.
@@ -133,10 +133,10 @@ impl Integrity {
     }
 
     #[inline]
-    fn entry(&self, index: usize) -> Option<Entry> {
+    fn entry(&self, index: usize) -> Option<Checked> {
         let at = index.checked_mul(ENTRY_BYTES)?.checked_add(HEADER_BYTES)?;
         let raw = self.map.get(at, ENTRY_BYTES)?;
-        Some(Entry {
+        Some(Checked {
             offset: words::u64_le(raw, field::OFFSET)?,
             size: words::u32_le(raw, field::FRAME_BYTES)?,
             crc: words::u32_le(raw, field::CRC)?,
@@ -171,7 +171,7 @@ impl Integrity {
     }
 
     #[inline]
-    fn frame_entry(&self, index: usize, count: usize, offset: u64) -> Option<Entry> {
+    fn frame_entry(&self, index: usize, count: usize, offset: u64) -> Option<Checked> {
         let entry = self.entry(index).filter(|entry| index < count && entry.offset == offset)?;
         self.hint.store(index, Ordering::Relaxed);
         Some(entry)
@@ -254,7 +254,7 @@ impl Integrity {
     pub fn append(
         &self,
         tail: u64,
-        entries: impl ExactSizeIterator<Item = Entry>,
+        entries: impl ExactSizeIterator<Item = Checked>,
     ) -> std::io::Result<()> {
         let mut count = self.count();
         if count > 0 && self.entry(count - 1).is_some_and(|last| last.offset >= tail) {

@@ -30,9 +30,9 @@ use crate::segment::side_files::SideFiles;
 use crate::sys::mapping::Mapping;
 use crate::sys::view::Lender;
 
-mod face;
+mod python;
 
-pub use face::PySegment;
+pub use python::PySegment;
 
 /// The end of a segment that is still written to.
 pub const LIVE: u64 = u64::MAX;
@@ -46,7 +46,7 @@ enum Backing {
     },
 }
 
-/// A codec, as Python hands it around.
+/// A framing, as Python hands it around.
 #[pyclass(frozen, module = "penstock._core", name = "Frames")]
 pub struct PyFrames(pub Arc<dyn Frames>);
 
@@ -80,7 +80,7 @@ pub struct Segment {
 enum Plain {
     /// Those of our own format, without a call.
     Own,
-    /// Those that the codec finds.
+    /// Those that the framing finds.
     Codec,
     None,
 }
@@ -164,7 +164,7 @@ impl Segment {
         }
     }
 
-    /// The codec.
+    /// The framing: how bytes become frames, and back.
     #[inline]
     pub fn frames(&self) -> &dyn Frames {
         &*self.frames
@@ -307,8 +307,8 @@ impl Segment {
         }
     }
 
-    /// `limit`, but no further than the file goes: more may be mapped, and a limit that comes from a
-    /// damaged word would have gigabytes searched that are not there.
+    /// `limit`, but no further than the file goes: more may be mapped, and a limit that comes from
+    /// a damaged word would have gigabytes searched that are not there.
     fn inside_file(&self, limit: u64) -> u64 {
         let (Some(map), None) = (self.map(), &self.ring) else { return limit };
         let frames = |len: u64| len.saturating_sub(self.shift as u64);
@@ -339,15 +339,15 @@ impl Segment {
         holes.iter().find(|(first, last)| (*first..*last).contains(&offset)).map(|hole| hole.1)
     }
 
-    /// The messages of a sealed frame at `offset`.
-    pub fn unseal(
+    /// The messages of an opaque frame at `offset`.
+    pub fn open_frame(
         &self,
         offset: u64,
         limit: u64,
         frame: &FrameView,
     ) -> Result<Vec<FrameView>, Fault> {
         let (bytes, at) = self.window(offset, limit);
-        let opened = self.frames.unseal(bytes, at, offset, frame);
+        let opened = self.frames.open_frame(bytes, at, offset, frame);
         opened.map_err(|fault| Fault { at: fault.at.saturating_add(self.skipped()), ..fault })
     }
 

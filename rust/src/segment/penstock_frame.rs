@@ -63,7 +63,7 @@ const ENCRYPTED: u16 = 16;
 const HAS_MORE: u16 = 32;
 const KNOWN_FLAGS: u16 = HAS_KEY | HAS_DUE | HAS_PRODUCER | COMPRESSED | ENCRYPTED | HAS_MORE;
 
-/// The codec of one segment of ours.
+/// The framing of one segment of ours.
 pub struct PenstockFrames {
     /// Set in encrypted queues whose key is known.
     pub cipher: Option<SegmentCipher>,
@@ -183,7 +183,7 @@ impl PenstockFrames {
         let inside = head.size - FIXED_BYTES;
         let mut view = FrameView::default();
         if head.flags & (COMPRESSED | ENCRYPTED) != 0 {
-            view = sealed_view(head, frame);
+            view = opaque_view(head, frame);
         } else if split(head, frame, FIXED_BYTES, inside, &mut view).is_none() {
             return Err(Fault::new(at + 10, "lengths past the frame", "lengths inside it"));
         }
@@ -192,7 +192,7 @@ impl PenstockFrames {
         Ok(view)
     }
 
-    fn sealed_size(&self, plain_len: usize) -> usize {
+    fn written_size(&self, plain_len: usize) -> usize {
         FIXED_BYTES + plain_len + if self.cipher.is_some() { TAG_BYTES } else { 0 }
     }
 
@@ -205,7 +205,7 @@ impl PenstockFrames {
     ) -> Option<u32> {
         let mut shape = shape(draft).ok()?;
         shape.flags |= more(place);
-        let size = self.sealed_size(shape.plain_len);
+        let size = self.written_size(shape.plain_len);
         match &self.cipher {
             None => {
                 fill_header(draft, &shape, shape.flags, place.number, out)?;
@@ -215,8 +215,8 @@ impl PenstockFrames {
                 fill_header(draft, &shape, shape.flags | ENCRYPTED, place.number, out)?;
                 let mut plain = vec![0; shape.plain_len];
                 fill_plain(draft, &mut plain)?;
-                let sealed = cipher.seal(place.offset, out.get(8..FIXED_BYTES)?, &plain)?;
-                words::put(out, FIXED_BYTES, &sealed)?;
+                let encrypted = cipher.encrypt(place.offset, out.get(8..FIXED_BYTES)?, &plain)?;
+                words::put(out, FIXED_BYTES, &encrypted)?;
             }
         }
         finish(out, size, held)
@@ -231,7 +231,7 @@ impl PenstockFrames {
         timestamp_ns: i64,
     ) -> Option<Vec<u8>> {
         let block = lz4_flex::block::compress(raw);
-        let size = self.sealed_size(8 + block.len());
+        let size = self.written_size(8 + block.len());
         if size >= raw.len() || size < count as usize {
             return None;
         }
@@ -246,7 +246,7 @@ impl PenstockFrames {
         plain.extend_from_slice(&words::small(raw.len()).to_le_bytes());
         plain.extend_from_slice(&block);
         let inside = match &self.cipher {
-            Some(cipher) => cipher.seal(first.offset, out.get(8..FIXED_BYTES)?, &plain)?,
+            Some(cipher) => cipher.encrypt(first.offset, out.get(8..FIXED_BYTES)?, &plain)?,
             None => plain,
         };
         words::put(&mut out, FIXED_BYTES, &inside)?;
@@ -308,7 +308,7 @@ fn split(head: &Head, bytes: &[u8], start: usize, len: usize, view: &mut FrameVi
     view.body = Span::new(headers_at + head.headers_len, body_len);
     view.number = i64::try_from(head.number).ok()?;
     view.timestamp_ns = head.timestamp_ns;
-    (view.count, view.sealed) = (1, false);
+    (view.count, view.opaque) = (1, false);
     view.has_more = head.flags & HAS_MORE != 0;
     if view.owned.is_some() {
         view.owned = None;
@@ -364,7 +364,7 @@ impl Frames for PenstockFrames {
         if self.cipher.is_some() && !memory::has_room(len.saturating_mul(3)) {
             return Err(format!("no memory is left to encrypt {len} bytes"));
         }
-        Ok(align8(self.sealed_size(len)))
+        Ok(align8(self.written_size(len)))
     }
 
     fn encode(
@@ -445,7 +445,7 @@ impl Frames for PenstockFrames {
         }
     }
 
-    fn unseal(
+    fn open_frame(
         &self,
         bytes: &[u8],
         at: usize,
@@ -468,7 +468,7 @@ impl Frames for PenstockFrames {
                 return Err(bad("an encrypted frame", "a key: open the queue with key="));
             };
             let header = raw.get(8..FIXED_BYTES).unwrap_or_default();
-            cipher.open(offset, header, inside).ok_or_else(|| {
+            cipher.decrypt(offset, header, inside).ok_or_else(|| {
                 bad("a frame that its key does not open", "the queue's key and an unchanged frame")
             })?
         };
@@ -498,12 +498,12 @@ impl Frames for PenstockFrames {
     }
 }
 
-fn sealed_view(head: &Head, frame: &[u8]) -> FrameView {
+fn opaque_view(head: &Head, frame: &[u8]) -> FrameView {
     let mut view =
-        FrameView { sealed: true, timestamp_ns: head.timestamp_ns, ..FrameView::default() };
+        FrameView { opaque: true, timestamp_ns: head.timestamp_ns, ..FrameView::default() };
     view.number = i64::try_from(head.number).unwrap_or(i64::MAX);
     view.has_more = head.flags & HAS_MORE != 0;
-    // The count of an encrypted batch is inside the cipher: `unseal` tells.
+    // The count of an encrypted batch is inside the cipher: `open_frame` tells.
     if head.flags & COMPRESSED != 0 {
         view.count = match head.flags & ENCRYPTED {
             0 => words::u32_le(frame, FIXED_BYTES).unwrap_or(0).clamp(1, MAX_PACKED_COUNT),

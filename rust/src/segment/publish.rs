@@ -23,8 +23,8 @@ pub trait Publish: Send + Sync {
         false
     }
 
-    /// The same for a word, by a sync, when there is more behind it already: frames, an end that was
-    /// published further on, another segment. None of that may be undone. Whether the word was
+    /// The same for a word, by a sync, when there is more behind it already: frames, an end that
+    /// was published further on, another segment. None of that may be undone. Whether the word was
     /// stored.
     fn publish_behind(&self, _segment: &Segment, _batch: &Batch) -> std::io::Result<bool> {
         Ok(false)
@@ -56,7 +56,7 @@ pub trait Publish: Send + Sync {
 
     /// An appender died: nothing at or above `batch.end` counts. Bytes up to `reserved` may have
     /// been touched. Whether a word that is the format's end was stored.
-    fn settle(&self, segment: &Segment, batch: &Batch, reserved: u64) -> std::io::Result<bool>;
+    fn drop_above(&self, segment: &Segment, batch: &Batch, reserved: u64) -> std::io::Result<bool>;
 }
 
 /// What one append added.
@@ -83,7 +83,7 @@ impl Publish for SizeWord {
         Ok(())
     }
 
-    fn settle(&self, segment: &Segment, batch: &Batch, reserved: u64) -> std::io::Result<bool> {
+    fn drop_above(&self, segment: &Segment, batch: &Batch, reserved: u64) -> std::io::Result<bool> {
         segment.zero(batch.end, reserved);
         Ok(false)
     }

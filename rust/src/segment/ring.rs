@@ -16,16 +16,16 @@ use crate::sys::mapping::Mapping;
 pub struct Ring {
     len: u64,
     start: usize,
-    watch: Option<Watch>,
+    control: Option<RingControl>,
 }
 
 /// The control block, where the head and the count of replaced files are.
-pub struct Watch {
+pub struct RingControl {
     map: Mapping,
     generation: u64,
 }
 
-impl Watch {
+impl RingControl {
     /// Notes the count of replaced files as it is now.
     pub fn new(path: &Path) -> std::io::Result<Self> {
         let file = region::open(path, false)?;
@@ -42,8 +42,8 @@ impl Watch {
 
 impl Ring {
     /// The bytes of a file of `file_len` from `start` on; with a control block if there is one.
-    pub fn new(file_len: usize, start: usize, watch: Option<Watch>) -> Self {
-        Self { len: file_len.saturating_sub(start) as u64, start, watch }
+    pub fn new(file_len: usize, start: usize, control: Option<RingControl>) -> Self {
+        Self { len: file_len.saturating_sub(start) as u64, start, control }
     }
 
     /// Its bytes.
@@ -60,14 +60,16 @@ impl Ring {
     #[inline]
     pub fn head(&self) -> u64 {
         fence(Ordering::Acquire);
-        self.watch.as_ref().map_or(0, |watch| watch.map.word64(at::HEAD).load(Ordering::Acquire))
+        self.control
+            .as_ref()
+            .map_or(0, |control| control.map.word64(at::HEAD).load(Ordering::Acquire))
     }
 
     /// Whether everyone was told to look at the files again since this was opened.
     #[inline]
     pub fn is_stale(&self) -> bool {
-        self.watch.as_ref().is_some_and(|watch| {
-            watch.map.word64(at::GENERATION).load(Ordering::Acquire) != watch.generation
+        self.control.as_ref().is_some_and(|control| {
+            control.map.word64(at::GENERATION).load(Ordering::Acquire) != control.generation
         })
     }
 

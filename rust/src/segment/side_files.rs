@@ -10,7 +10,7 @@ use std::sync::{Arc, RwLock};
 
 use crate::segment::extras::Extras;
 use crate::segment::frame::{Draft, Fault, FrameView, Place};
-use crate::segment::integrity::{Cover, Entry, Integrity};
+use crate::segment::integrity::{Checked, Cover, Integrity};
 use crate::shared::control::Control;
 
 /// Laps that stay open.
@@ -41,12 +41,12 @@ impl Side for Integrity {
 }
 
 /// A file of those below: the only one as it is, or a lap's for as long as it is in use.
-enum Held<'a, F> {
+enum FileRef<'a, F> {
     Only(&'a F),
     Lap(Arc<F>),
 }
 
-impl<F> Deref for Held<'_, F> {
+impl<F> Deref for FileRef<'_, F> {
     type Target = F;
     #[inline]
     fn deref(&self) -> &F {
@@ -90,11 +90,11 @@ impl<F: Side> Laps<F> {
 
     /// The file that `offset` belongs to, made when missing if `make` says so.
     #[inline]
-    fn at(&self, offset: u64, make: bool) -> io::Result<Option<Held<'_, F>>> {
+    fn at(&self, offset: u64, make: bool) -> io::Result<Option<FileRef<'_, F>>> {
         if self.span == 0 {
-            return Ok(self.only.as_ref().map(Held::Only));
+            return Ok(self.only.as_ref().map(FileRef::Only));
         }
-        Ok(self.lap_at(offset, make)?.map(Held::Lap))
+        Ok(self.lap_at(offset, make)?.map(FileRef::Lap))
     }
 
     fn lap_at(&self, offset: u64, make: bool) -> io::Result<Option<Arc<F>>> {
@@ -165,12 +165,12 @@ impl SideFiles {
     }
 
     #[inline]
-    fn extras_at(&self, offset: u64) -> Option<Held<'_, Extras>> {
+    fn extras_at(&self, offset: u64) -> Option<FileRef<'_, Extras>> {
         self.extras.as_ref()?.at(offset, false).ok().flatten()
     }
 
     #[inline]
-    fn integrity_at(&self, offset: u64) -> Option<Held<'_, Integrity>> {
+    fn integrity_at(&self, offset: u64) -> Option<FileRef<'_, Integrity>> {
         self.integrity.as_ref()?.at(offset, false).ok().flatten()
     }
 
@@ -203,8 +203,8 @@ impl SideFiles {
         self.integrity_at(offset)?.next_after(offset)
     }
 
-    /// Before the frames are copied: notes what they can't hold. With `synced`, the queue whose every
-    /// put is synced, it is on the disk when this returns.
+    /// Before the frames are copied: notes what they can't hold. With `synced`, the queue whose
+    /// every put is synced, it is on the disk when this returns.
     #[inline]
     pub fn note_extras(
         &self,
@@ -215,8 +215,8 @@ impl SideFiles {
     ) -> io::Result<()> {
         let Some(laps) = &self.extras else { return Ok(()) };
         let has_nothing = |draft: &Draft<'_>| draft.key.is_empty() && draft.due_ns == 0;
-        let is_settled = |only: &Extras| only.is_settled(first.offset);
-        if laps.only.as_ref().is_some_and(is_settled) && drafts.iter().all(has_nothing) {
+        let is_below = |only: &Extras| only.is_below(first.offset);
+        if laps.only.as_ref().is_some_and(is_below) && drafts.iter().all(has_nothing) {
             return Ok(());
         }
         let mut place = first;
@@ -274,7 +274,7 @@ impl SideFiles {
             rest = later;
             let Some(integrity) = laps.at(start, true)? else { return Ok(()) };
             let entries = lap.iter().map(|size| {
-                let entry = Entry::of(offset, frame(offset, *size));
+                let entry = Checked::of(offset, frame(offset, *size));
                 offset += *size as u64;
                 entry
             });

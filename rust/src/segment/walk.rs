@@ -142,10 +142,10 @@ impl<'a> Walk<'a> {
         count
     }
 
-    /// The messages of the last frame, which began at `offset`: of a sealed one those inside.
+    /// The messages of the last frame, which began at `offset`: of an opaque one those inside.
     pub fn messages(&self, offset: u64) -> Result<Vec<FrameView>, Fault> {
-        match self.view.sealed {
-            true => self.segment.unseal(offset, self.limit, &self.view),
+        match self.view.opaque {
+            true => self.segment.open_frame(offset, self.limit, &self.view),
             false => Ok(vec![self.view.clone()]),
         }
     }
@@ -157,7 +157,7 @@ pub fn frame_around(segment: &Segment, offset: u64, limit: u64) -> Option<(u64, 
     while walk.at < offset {
         let frame = walk.next_frame()?;
         if offset < walk.at {
-            return (walk.view.sealed && walk.view.count != 1).then_some((frame, walk.view));
+            return (walk.view.opaque && walk.view.count != 1).then_some((frame, walk.view));
         }
     }
     None

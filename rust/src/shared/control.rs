@@ -253,7 +253,7 @@ impl Control {
     }
 
     /// Whether a holder died (or failed) between `reserve` and the end of `advance`. The words
-    /// tell, not the lock: whoever inherits it may have to give it back before he can settle.
+    /// tell, not the lock: whoever inherits it may have to give it back before it can clear it.
     #[inline]
     pub fn is_unfinished(&self) -> bool {
         let (end, number) = self.unfinished();
@@ -304,14 +304,14 @@ impl Control {
 
     /// Tail and next number, also when an appender died between the two. Without the append lock
     /// the number may be of a later tail.
-    pub fn settled(&self) -> (u64, u64) {
+    pub fn end_and_number(&self) -> (u64, u64) {
         let (tail, (reserved, number)) = (self.tail(), self.unfinished());
         (tail, if tail == reserved { number } else { self.next_number() })
     }
 
     /// Something was appended that must be synced soon. Only the first one since the last sync
-    /// began tells the keepers. Under the append lock, like `begin_sync`: an append is either in
-    /// what that sync covers, or asks anew.
+    /// began tells the maintenance threads. Under the append lock, like `begin_sync`: an append is
+    /// either in what that sync covers, or asks anew.
     #[inline]
     pub fn ask_for_sync(&self) {
         protocol::ask(self.map.word32(at::SYNC_ASKED), || self.announce_dirty());
@@ -327,7 +327,8 @@ impl Control {
         protocol::begin_sync(self.map.word32(at::SYNC_ASKED));
     }
 
-    /// There is something for the keepers to do: to sync, or to prepare the next segment.
+    /// There is something for the maintenance threads to do: to sync, or to prepare the next
+    /// segment.
     #[cold]
     pub fn announce_dirty(&self) {
         protocol::raise(&self.life, self.map.word32(at::DIRTY));
@@ -655,7 +656,7 @@ impl Shared {
     /// Number of the next message, also when an appender died before it was stored.
     #[getter]
     fn next_number(&self) -> u64 {
-        self.control.settled().1
+        self.control.end_and_number().1
     }
 
     /// Number of the oldest kept message.

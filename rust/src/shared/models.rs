@@ -58,9 +58,9 @@ fn until_death(left: Option<u32>, work: impl FnOnce()) -> bool {
 }
 
 #[derive(Default)]
-struct Shared(AtomicU32);
+struct SharedWords(AtomicU32);
 
-impl Word for Shared {
+impl Word for SharedWords {
     fn load(&self, order: Ordering) -> u32 {
         live_on();
         self.0.load(order)
@@ -105,8 +105,8 @@ impl Kernel {
     }
 }
 
-impl World<Shared> for Kernel {
-    fn wait(&self, word: &Shared, expected: u32, timeout: Option<Duration>) -> Woken {
+impl World<SharedWords> for Kernel {
+    fn wait(&self, word: &SharedWords, expected: u32, timeout: Option<Duration>) -> Woken {
         live_on();
         let address = std::ptr::from_ref(word) as usize;
         let mut sleepers = self.sleepers.lock().expect("whole");
@@ -132,7 +132,7 @@ impl World<Shared> for Kernel {
         }
     }
 
-    fn wake(&self, word: &Shared, count: i32) {
+    fn wake(&self, word: &SharedWords, count: i32) {
         live_on();
         let address = std::ptr::from_ref(word) as usize;
         let mut sleepers = self.sleepers.lock().expect("whole");
@@ -149,7 +149,7 @@ impl World<Shared> for Kernel {
 }
 
 /// Takes the lock word, as `Life::take` does without its spinning.
-fn take(kernel: &Kernel, word: &Shared, name: u32) -> Got {
+fn take(kernel: &Kernel, word: &SharedWords, name: u32) -> Got {
     loop {
         if let Some(got) = protocol::try_take(word, name) {
             return got;
@@ -172,7 +172,7 @@ fn fate() -> Option<u32> {
 fn one_at_a_time_holds_the_lock_and_the_next_one_knows_of_a_death() {
     let model = || {
         let kernel = Arc::new(Kernel::default());
-        let (word, inside) = (Arc::new(Shared::default()), Arc::new(AtomicU32::new(0)));
+        let (word, inside) = (Arc::new(SharedWords::default()), Arc::new(AtomicU32::new(0)));
         let run = |name: u32, left: Option<u32>| {
             let (kernel, word, inside) = (kernel.clone(), word.clone(), inside.clone());
             thread::spawn(move || {
@@ -205,10 +205,10 @@ fn one_at_a_time_holds_the_lock_and_the_next_one_knows_of_a_death() {
 }
 
 #[test]
-fn what_a_put_returned_for_is_synced_by_a_keeper() {
+fn what_a_put_returned_for_is_synced_by_a_maintenance_thread() {
     let model = || {
         let kernel = Arc::new(Kernel::default());
-        let [lock, tail, asked, dirty] = [(); 4].map(|()| Arc::new(Shared::default()));
+        let [lock, tail, asked, dirty] = [(); 4].map(|()| Arc::new(SharedWords::default()));
         let durable = Arc::new((Mutex::new(0), Condvar::new()));
         let put = |name: u32, left: Option<u32>| {
             let (kernel, lock) = (kernel.clone(), lock.clone());
@@ -230,7 +230,7 @@ fn what_a_put_returned_for_is_synced_by_a_keeper() {
                 returned
             })
         };
-        let keeper = {
+        let maintenance = {
             let (kernel, lock, durable) = (kernel.clone(), lock.clone(), durable.clone());
             let (tail, asked, dirty) = (tail.clone(), asked.clone(), dirty.clone());
             move || {
@@ -247,7 +247,7 @@ fn what_a_put_returned_for_is_synced_by_a_keeper() {
                 }
             }
         };
-        let keeper = thread::spawn(keeper);
+        let maintenance = thread::spawn(maintenance);
         let threads = [put(1, fate()), put(2, None)];
         let returned = threads.map(|one| one.join().expect("its own")).into_iter().max();
         let mut synced = durable.0.lock().expect("whole");
@@ -255,9 +255,9 @@ fn what_a_put_returned_for_is_synced_by_a_keeper() {
             synced = durable.1.wait(synced).expect("whole"); // A lost request is a deadlock.
         }
         drop(synced);
-        dirty.0.store(u32::MAX - 1, Ordering::SeqCst); // Enough: the keeper goes home.
+        dirty.0.store(u32::MAX - 1, Ordering::SeqCst); // Enough: the maintenance thread goes home.
         protocol::raise(&*kernel, &*dirty);
-        keeper.join().expect("its own");
+        maintenance.join().expect("its own");
     };
     shuttle::check_random(model, ROUNDS);
     shuttle::check_pct(model, ROUNDS, 3);
@@ -267,7 +267,7 @@ fn what_a_put_returned_for_is_synced_by_a_keeper() {
 fn whoever_waits_for_a_message_is_woken_by_it() {
     let model = || {
         let kernel = Arc::new(Kernel::default());
-        let [lock, tail, waiters, event] = [(); 4].map(|()| Arc::new(Shared::default()));
+        let [lock, tail, waiters, event] = [(); 4].map(|()| Arc::new(SharedWords::default()));
         let consumers = [(); 2].map(|()| {
             let (kernel, tail) = (kernel.clone(), tail.clone());
             let (waiters, event) = (waiters.clone(), event.clone());

@@ -117,8 +117,8 @@ pub fn take_seen(word: &impl Word, name: u32, seen: &Seen) -> Option<Got> {
     }
 }
 
-/// Takes the lock word after a wake. Where someone was quicker, who knows of no sleepers, he is told
-/// of them: the wake was ours, and without another one they would sleep on beside a free word.
+/// Takes the lock word after a wake. Where someone was quicker, who knows of no sleepers, he is
+/// told of them: the wake was ours, and without another one they would sleep on beside a free word.
 fn take_woken(word: &impl Word, name: u32) -> Option<Got> {
     loop {
         let Err(now) = word.exchange(0, name | SLEEPERS, Ordering::SeqCst) else {
@@ -152,8 +152,8 @@ fn give_to_sleeper<W: Word>(world: &impl World<W>, word: &W, name: u32) {
 }
 
 /// Something is there that must be synced soon: only the first one since the last sync began tells
-/// the keepers. Under the lock under which a sync begins: what was done is either in what that sync
-/// covers, or asks anew.
+/// the maintenance threads. Under the lock under which a sync begins: what was done is either in
+/// what that sync covers, or asks anew.
 #[inline(always)]
 pub fn ask(asked: &impl Word, announce: impl FnOnce()) {
     if asked.load(Ordering::Relaxed) == 0 {

@@ -24,7 +24,7 @@ pub struct Mapping {
     file: File,
     inode: u64,
     /// Given up before the memory is.
-    watch: Option<sigbus::Watch>,
+    guard: Option<sigbus::TruncationGuard>,
     writable: bool,
 }
 
@@ -56,8 +56,8 @@ impl Mapping {
             return Err(located_file(io::Error::last_os_error(), &file));
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let watch = Some(sigbus::watch(base.as_ptr() as usize, len));
-        Ok(Self { base, len, file, inode, watch, writable })
+        let guard = Some(sigbus::guard(base.as_ptr() as usize, len));
+        Ok(Self { base, len, file, inode, guard, writable })
     }
 
     /// Maps the whole of `file` once, then the bytes from `again_from` a second time right behind
@@ -110,8 +110,8 @@ impl Mapping {
             base
         };
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let watch = Some(sigbus::watch(base.as_ptr() as usize, total));
-        Ok(Self { base, len: total, file, inode, watch, writable })
+        let guard = Some(sigbus::guard(base.as_ptr() as usize, total));
+        Ok(Self { base, len: total, file, inode, guard, writable })
     }
 
     /// Mapped bytes.
@@ -123,7 +123,7 @@ impl Mapping {
     /// and whatever was stored is nowhere. For good.
     #[inline(always)]
     pub fn is_cut(&self) -> bool {
-        sigbus::hits() != 0 && self.watch.as_ref().is_some_and(sigbus::Watch::is_cut)
+        sigbus::hits() != 0 && self.guard.as_ref().is_some_and(sigbus::TruncationGuard::is_cut)
     }
 
     /// The file behind the mapping.
@@ -328,7 +328,7 @@ impl Growing {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        drop(self.watch.take());
+        drop(self.guard.take());
         // SAFETY: mapped by us with this length, and nobody can hold a borrow any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len.max(1)) };
     }

@@ -102,8 +102,8 @@ pub mod control {
         std::mem::take(&mut *LOG.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
-    /// Lets every later sync fail with `errno` (0: none), or only the `nth` of them. What is left of
-    /// the number that was named before; below 0: that sync has come.
+    /// Lets every later sync fail with `errno` (0: none), or only the `nth` of them. What is left
+    /// of the number that was named before; below 0: that sync has come.
     pub fn set_sync_fault(errno: i32, nth: Option<i64>) -> i64 {
         SYNC_FAULT.store(errno, Ordering::SeqCst);
         SYNC_NTH.swap(nth.unwrap_or(EVERY_SYNC), Ordering::SeqCst)

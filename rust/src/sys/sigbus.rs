@@ -67,17 +67,17 @@ impl Block {
     }
 }
 
-/// Ends the watch over a mapping when it is dropped: before the mapping goes.
-pub struct Watch(&'static Slot);
+/// Ends the guard of a mapping when it is dropped: before the mapping goes.
+pub struct TruncationGuard(&'static Slot);
 
-impl Watch {
+impl TruncationGuard {
     /// Whether the mapping was found to have lost its file, somewhere, at some time.
     pub fn is_cut(&self) -> bool {
         self.0.is_cut.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Watch {
+impl Drop for TruncationGuard {
     fn drop(&mut self) {
         self.0.end.store(0, Ordering::Release);
         self.0.base.store(0, Ordering::Release);
@@ -90,7 +90,7 @@ pub fn hits() -> u64 {
 }
 
 /// Watches `[base, base + len)`.
-pub fn watch(base: usize, len: usize) -> Watch {
+pub fn guard(base: usize, len: usize) -> TruncationGuard {
     install();
     let mut block = &FIRST;
     loop {
@@ -98,7 +98,7 @@ pub fn watch(base: usize, len: usize) -> Watch {
             if slot.base.compare_exchange(0, base, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 slot.is_cut.store(false, Ordering::Relaxed);
                 slot.end.store(base.saturating_add(len), Ordering::Release);
-                return Watch(slot);
+                return TruncationGuard(slot);
             }
         }
         block = block.next_or_new();

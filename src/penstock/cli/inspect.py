@@ -1,9 +1,9 @@
 """`inspect`: any file of a queue as named fields with their bytes.
 
-A format says which layout stands at which byte of its files in a module `byte_map`: its function
-`byte_map(path, data)` yields `(byte, Layout)` in rising order and stops where it can't go on. Our
+A format says which struct stands at which byte of its files in a module `byte_map`: its function
+`byte_map(path, data)` yields `(byte, Struct)` in rising order and stops where it can't go on. Our
 own shared files (control block, group tables, journals) are known here. Where a format has no
-`byte_map`, or behind damage, `--as NAME` lays any known layout over any byte.
+`byte_map`, or behind damage, `--as NAME` lays any known struct over any byte.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import typer
 
 from penstock.cli import show
 from penstock.cli.opening import Format, Json, OldCount, command
-from penstock.disk.layout import Buffer, Layout, Row
+from penstock.disk.structs import Buffer, Row, Struct
 from penstock.errors import FormatError, NoQueueError, OptionError, PenstockError
 from penstock.formats import registry
 from penstock.sidecar import control, groups
 
-ByteMap = Callable[[Path, Buffer], Iterator[tuple[int, Layout]]]
+ByteMap = Callable[[Path, Buffer], Iterator[tuple[int, Struct]]]
 DUMP_BYTES = 64
 
 
@@ -48,7 +48,7 @@ def inspect(
         int, typer.Option("--limit", "-n", min=1, help="At most this many structures.")
     ] = 4,
     count: OldCount = None,
-    name: Annotated[str | None, typer.Option("--as", help="Lay this layout over the byte.")] = None,
+    name: Annotated[str | None, typer.Option("--as", help="Lay this struct over the byte.")] = None,
     format: Format = None,
     json: Json = None,
 ) -> None:
@@ -57,11 +57,11 @@ def inspect(
         raise NoQueueError(file)
     data = view(file)
     if name is not None:
-        found = [(at or 0, layout_named(name))]
+        found = [(at or 0, struct_named(name))]
     else:
         found = list(_find(file, data, format, at, count or limit))
-    for place, layout in found:
-        _print(place, layout, layout.describe(data, place), json)
+    for place, struct in found:
+        _print(place, struct, struct.describe(data, place), json)
     if at is not None and not show.wants_json(json):
         show.line(f"bytes from {at} on: {bytes(data[at : at + DUMP_BYTES]).hex(' ')}")
 
@@ -76,14 +76,14 @@ def view(path: Path) -> memoryview:
 
 def _find(
     file: Path, data: Buffer, format: str | None, at: int | None, count: int
-) -> Iterator[tuple[int, Layout]]:
+) -> Iterator[tuple[int, Struct]]:
     """The first structures, or from the one that holds byte `at` on."""
-    layouts = byte_map_of(file, data, format)(file, data)
+    structs = byte_map_of(file, data, format)(file, data)
     if at is None:
-        yield from islice(layouts, count)
+        yield from islice(structs, count)
         return
-    last: tuple[int, Layout] | None = None
-    for found in layouts:
+    last: tuple[int, Struct] | None = None
+    for found in structs:
         if found[0] > at:
             break
         last = found
@@ -118,32 +118,34 @@ def _formats_of(file: Path) -> list[str]:
     return []
 
 
-def every_layout() -> dict[str, Layout]:
-    """All layouts by name."""
-    found = {layout.name: layout for layout in (*control.LAYOUTS, *groups.LAYOUTS)}
+def every_struct() -> dict[str, Struct]:
+    """All structs by name."""
+    found = {struct.name: struct for struct in (*control.STRUCTS, *groups.STRUCTS)}
     for name in registry.MODULES:
-        module = import_module(f"penstock.formats.{name}.layouts")
-        found |= {layout.name: layout for layout in module.LAYOUTS}
+        module = import_module(f"penstock.formats.{name}.structs")
+        found |= {struct.name: struct for struct in module.STRUCTS}
     return found
 
 
-def layout_named(name: str) -> Layout:
-    """The layout, or an error that lists them."""
-    known = every_layout()
+def struct_named(name: str) -> Struct:
+    """The struct, or an error that lists them."""
+    known = every_struct()
     if name not in known:
         raise OptionError("--as", name, "one of " + ", ".join(sorted(known)))
     return known[name]
 
 
-def _print(at: int, layout: Layout, rows: list[Row], json: bool | None) -> None:
+def _print(at: int, struct: Struct, rows: list[Row], json: bool | None) -> None:
     if show.wants_json(json):
         fields = {row.name: _plain(row.value) for row in rows}
-        show.emit({"at": at, "layout": layout.name, "bytes": layout.size, "fields": fields})
+        # `layout` is what the name was called before.
+        facts = {"at": at, "struct": struct.name, "layout": struct.name, "bytes": struct.size}
+        show.emit(facts | {"fields": fields})
         return
     cells = (
         (row.offset, row.size, row.name, _plain(row.value), row.raw, row.meaning) for row in rows
     )
-    show.table((">byte", ">size", "field", "value", "bytes", "meaning"), cells, layout.name)
+    show.table((">byte", ">size", "field", "value", "bytes", "meaning"), cells, struct.name)
 
 
 def _plain(value: int | float | bytes | str) -> int | float | str:

@@ -39,25 +39,25 @@ def top(
     json: Json = None,
 ) -> None:
     """Watch rates, lag and leases of queues; changes nothing. Ctrl-C ends it."""
-    watch = _Watch(paths or [Path()])
+    rates = _Rates(paths or [Path()])
     if once:
-        watch.look()
+        rates.look()
         if show.wants_json(json):
-            for facts in watch.facts:
+            for facts in rates.facts:
                 show.emit(facts)
         else:
-            show.console().print(watch.draw())
+            show.console().print(rates.draw())
         return
     from rich.live import Live
 
     with Live(auto_refresh=False) as live:
         while True:
-            watch.look()
-            live.update(watch.draw(), refresh=True)
+            rates.look()
+            live.update(rates.draw(), refresh=True)
             time.sleep(interval)
 
 
-class _Watch:
+class _Rates:
     """What was seen last time, to tell rates."""
 
     def __init__(self, paths: list[Path]) -> None:

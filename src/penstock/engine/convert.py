@@ -56,7 +56,7 @@ OnProgress = Callable[[Progress], None]
 
 
 @dataclass(slots=True)
-class Report:
+class ConversionReport:
     """What became of every message."""
 
     messages: int = 0
@@ -101,7 +101,7 @@ def convert(
     groups: bool | None = None,
     dry_run: bool = False,
     on_progress: OnProgress | None = None,
-) -> Report:
+) -> ConversionReport:
     """Copies the messages of `source` to the end of `target`, and the groups' cursors.
 
     Either is an open queue or a path. A path as the target is made when nothing is there, in
@@ -265,7 +265,7 @@ class _Work:
     ) -> None:
         self.source, self.target, self.drop = source, target, drop
         self.on_progress = on_progress
-        self.report = Report()
+        self.report = ConversionReport()
         self._lossy: dict[int, tuple[str, ...]] = {}
         self._always: tuple[str, ...] | None = None
         self.places: list[tuple[int, int]] = []

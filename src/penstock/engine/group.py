@@ -93,7 +93,7 @@ def _check_of(options: dict[str, Any]) -> int:
 
 
 class OpenQueue(Protocol):
-    """What a queue's parts (groups, keeper, retention, dead letters) may ask of the queue.
+    """What a queue's parts (groups, maintenance, retention, dead letters) may ask of the queue.
 
     `Queue` fulfils it. The parts name this instead of `Queue`, which is built from them.
     """

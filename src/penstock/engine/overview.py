@@ -22,7 +22,7 @@ def options_of(store: Store, name: str) -> GroupOptions:
     return stored or GroupOptions(**store.format.group_defaults(name))
 
 
-def progress(store: Store, name: str) -> group_files.Progress:
+def progress(store: Store, name: str) -> group_files.GroupProgress:
     """Where a group stands: by our files, else by the format's own."""
     folder = groups.folder_of(store, name)
     options = options_of(store, name)
@@ -35,7 +35,7 @@ def progress(store: Store, name: str) -> group_files.Progress:
             known = ", ".join(groups.names(store)) or "none"
             raise GroupError(f"{store.path}: no group {name!r}; there are: {known}")
         out = {offset: "ready" for offset, _ in store.format.own_leases(name)}
-        found = group_files.Progress(own, out)
+        found = group_files.GroupProgress(own, out)
     return found
 
 

@@ -32,8 +32,8 @@ from penstock.engine import (
     retrying_writer,
 )
 from penstock.engine.group import DEFAULT, Group, names
-from penstock.engine.handles import Handles
-from penstock.engine.keeper import Keeper
+from penstock.engine.maintenance import Maintenance
+from penstock.engine.open_groups import OpenGroups
 from penstock.errors import ClosedError, NoQueueError, OptionError, typed
 from penstock.formats import registry
 from penstock.formats.store import Store
@@ -90,8 +90,8 @@ class Queue:
         self._format, self._layout = format, layout
         self._create, self._read_only = create and not read_only, read_only
         self._clock = clocks.native(clock)
-        self._handles = Handles(self)
-        self._keeper: Keeper | None = None
+        self._open_groups = OpenGroups(self)
+        self._maintenance: Maintenance | None = None
         self._turn = threading.RLock()
         """Held by the thread that closes the queue, or reopens it after a fork."""
         self._patience = threading.local()
@@ -137,7 +137,7 @@ class Queue:
             self.store.clock
         )  # From here on, jumps of the wall clock do not count.
         if self.options.durability is not Durability.PROCESS or self._has_retention():
-            self._keeper = Keeper(self)
+            self._maintenance = Maintenance(self)
 
     def _find_codec(self, codec: CodecName | Codec | type | None) -> Codec | None:
         if codec is None:
@@ -248,7 +248,7 @@ class Queue:
         self._need_live()
         place = {"create": create} | ({} if start is None else {"start": start})
         said = GroupOptions.said(options)
-        found, is_fresh = self._handles.group(name, {**place, **said})
+        found, is_fresh = self._open_groups.group(name, {**place, **said})
         found.name_dead_letters(said.get("dead_letter"))
         if said and not is_fresh:
             found.refresh()
@@ -278,7 +278,7 @@ class Queue:
         group = self.group()
         if type(self).get is _OWN_GET and group.is_native:
             self.get = group.core.get  # type: ignore[method-assign]
-            if not self._handles.has(group):
+            if not self._open_groups.has(group):
                 self.__dict__.pop("get", None)  # Another thread has closed or deleted it meanwhile.
         return group.get(timeout, visibility=visibility)
 
@@ -394,7 +394,7 @@ class Queue:
 
     def sync_groups(self) -> None:
         """Syncs the journals of the groups that this process has open or looks at."""
-        for group, is_consumed in self._handles.all_groups():
+        for group, is_consumed in self._open_groups.all_groups():
             if is_consumed:
                 group.refresh()
             if group.core.is_dirty:
@@ -410,7 +410,7 @@ class Queue:
         return len(planned.segments) if dry_run else len(retention.apply(self, planned))
 
     def retain(self) -> None:
-        """Deletes what retention allows. The keeper calls this from time to time."""
+        """Deletes what retention allows. The maintenance thread calls this from time to time."""
         if self._has_retention() and not self._is_closed:
             from penstock.engine import retention
 
@@ -458,39 +458,41 @@ class Queue:
 
     def _reopen(self) -> None:
         self._is_closed = False
-        self._handles = Handles(self)
+        self._open_groups = OpenGroups(self)
         self._open()
         open_queues.add(self)
 
     def look(self, name: str) -> Group | None:
         """A group to look at, without consuming; also one that belongs to another consumer."""
-        return self._handles.look(name)
+        return self._open_groups.look(name)
 
     def is_news(self, name: str) -> bool:
         """Whether this is the first time that the group is reported as unreadable."""
-        return self._handles.is_news(name)
+        return self._open_groups.is_news(name)
 
     def open_groups(self) -> list[Group]:
         """The groups that this process has open."""
-        return self._handles.groups()
+        return self._open_groups.groups()
 
     def known_groups(self) -> set[str]:
         """The names of the groups that this process has open or looks at."""
-        return {group.name for group, _ in self._handles.all_groups()}
+        return {group.name for group, _ in self._open_groups.all_groups()}
 
     def keep_group(self, group: Group) -> None:
         """Remembers a group under its new name."""
-        self._handles.keep(group)
+        self._open_groups.keep(group)
 
     def forget_group(self, name: str) -> None:
         """Forgets a group that was closed, deleted or renamed."""
-        self._handles.forget(name)
+        self._open_groups.forget(name)
         if name == DEFAULT:
             self.__dict__.pop("get", None)
 
     def dead_letters(self, path: Path) -> Queue:
         """The queue for dead letters at `path`, open as long as this one is."""
-        return self._handles.grave(path, lambda: deadletter.open_at(path, self.store, type(self)))
+        return self._open_groups.grave(
+            path, lambda: deadletter.open_at(path, self.store, type(self))
+        )
 
     def redrive(self, target: Queue | None = None, *, limit: int | None = None) -> int:
         """This queue holds dead letters: moves them back to their origin, or to `target`."""
@@ -588,7 +590,7 @@ class Queue:
             with self._turn:
                 if self._pid != os.getpid():
                     self._open()
-                    self._handles.reopen()
+                    self._open_groups.reopen()
                     self._pid = os.getpid()  # Last: other threads continue as soon as they see it.
 
     def close(self) -> None:
@@ -619,10 +621,10 @@ class Queue:
                 self.store.on_full = None  # It refers to this queue: a cycle.
                 if not self._read_only:
                     self.store.need_shared().signal()
-                if self._keeper is not None:
-                    self._keeper.stop()
-                    self._keeper = None
-                groups, graves = self._handles.close()
+                if self._maintenance is not None:
+                    self._maintenance.stop()
+                    self._maintenance = None
+                groups, graves = self._open_groups.close()
                 for grave in graves:
                     steps.callback(grave.close)
                 for group in groups:
@@ -635,10 +637,10 @@ class Queue:
         """Called in a forked child: the open files are the parent's; the next use reopens."""
         self._turn = threading.RLock()
         self.store.abandon()
-        self._keeper = None
+        self._maintenance = None
         for name in ("put", "get"):
             self.__dict__.pop(name, None)
-        self._handles.after_fork()
+        self._open_groups.after_fork()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickled handle holds the path and the options; it is opened again where it arrives."""

@@ -1,7 +1,7 @@
 """Threads of the operating system, also where a library of green threads has replaced them.
 
 gevent and eventlet put their own in the place of `threading`: what such a thread waits for
-natively, the whole program waits for. The keeper does nothing but wait.
+natively, the whole program waits for. The maintenance thread does nothing but wait.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from penstock.hints import Any, ClassVar, Protocol
 from penstock.options import GroupOptions, QueueOptions
 from penstock.sidecar import control, side_files
 from penstock.sidecar.damage import SetAside
-from penstock.sidecar.groups import Progress
+from penstock.sidecar.groups import GroupProgress
 
 
 class Host(Protocol):
@@ -333,12 +333,12 @@ class Format(ABC):
         """Tidies the files up. Called by the last process that closes the queue."""
 
     @property
-    def is_sealing(self) -> bool:
+    def is_encrypting(self) -> bool:
         """Whether offsets of a dead appender must not be used again (encryption)."""
         return False
 
     @property
-    def can_unseal(self) -> bool:
+    def can_decrypt(self) -> bool:
         """Whether bodies can be read: the key is there, or none is needed."""
         return True
 
@@ -432,7 +432,7 @@ class Format(ABC):
         """A group was opened, made or deleted: for formats in which it matters how many there are.
         Alone, under the opening lock."""
 
-    def own_place(self, group: str, progress: Progress) -> int | None:
+    def own_place(self, group: str, progress: GroupProgress) -> int | None:
         """What the format's own file says of a group whose progress is this, if only we write it;
         none where the format keeps no such place."""
         return None

@@ -145,7 +145,7 @@ class Store:
             shared, segment, self.publish, self.clock, self,
             always=options.durability is Durability.ALWAYS,
             wants_sync=options.durability is Durability.INTERVAL,
-            sealing=self.format.is_sealing,
+            encrypting=self.format.is_encrypting,
             max_message_bytes=options.max_message_bytes,
             max_bytes=0 if self.capabilities.gaps else options.max_bytes,
             delay_ns=int(options.delay_s * 1e9),

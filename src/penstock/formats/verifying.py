@@ -22,7 +22,7 @@ def verify(format: Format) -> Verdict:
             verdict.corrupt.append(damage)
         if segment is None:
             continue
-        seen = _core.walk(segment, first, last, past_damage=True, unseal=True)
+        seen = _core.walk(segment, first, last, past_damage=True, open_frames=True)
         verdict.frames += seen.frames
         verdict.messages += seen.messages
         verdict.unchecked += seen.unchecked

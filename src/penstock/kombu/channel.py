@@ -380,7 +380,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self._received(payload, no_ack)
         )
         self._reset_cycle()
-        self.connection.bell.ring()
+        self.connection.queue_poll.wake()
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """Consumes no more; a queue that lives by its consumers goes with the last."""

@@ -17,8 +17,8 @@ from kombu.transport import virtual
 
 from penstock import __version__
 from penstock import _kombu_name as _kombu_name
-from penstock.engine.bell import Bell, Inbox
 from penstock.engine.folder import Folder
+from penstock.engine.wait_many import Inbox, QueuePoll
 from penstock.errors import (
     ClosedError,
     OptionError,
@@ -65,7 +65,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         self._folder: Folder | None = None
         self._state: State | None = None
         self._inboxes: dict[tuple[str, str], Inbox] = {}
-        self._bell: Bell | None = None
+        self._queue_poll: QueuePoll | None = None
         self._loop: Any = None
         self._timer: Any = None
         self._turn = 0
@@ -95,17 +95,17 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         """Passed over: virtual transports begin with an empty one, ours is in the folder."""
 
     @property
-    def bell(self) -> Bell:
+    def queue_poll(self) -> QueuePoll:
         """What rings when a queue has news."""
-        if self._bell is None:
-            self._bell = Bell()
-        return self._bell
+        if self._queue_poll is None:
+            self._queue_poll = QueuePoll()
+        return self._queue_poll
 
     def inbox(self, queue: str, part: str) -> Inbox:
         """One part of a queue, as this connection consumes it."""
         found = self._inboxes.get((queue, part))
         if found is None:
-            found = self._inboxes[queue, part] = Inbox(self.folder, self.bell, queue, part)
+            found = self._inboxes[queue, part] = Inbox(self.folder, self.queue_poll, queue, part)
         return found
 
     def leave(self, queue: str) -> None:
@@ -206,25 +206,25 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             if self._deliver_one():
                 return
             waits = [seconds for seconds in (left, self._wake_in()) if seconds is not None]
-            self.bell.wait(min([*waits, SWEEP_S]))
+            self.queue_poll.wait(min([*waits, SWEEP_S]))
             self._sweep()
 
     def has_room(self) -> None:
         """A message was acked; from any thread."""
-        if self._is_full and self._bell is not None:
-            self._bell.ring()
+        if self._is_full and self._queue_poll is not None:
+            self._queue_poll.wake()
 
     # ── kombu's event loop ─────────────────────────────────────────────────────────────────
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         """The loop watches one descriptor for all queues."""
         self._loop = loop
-        loop.add_reader(self.bell.fileno(), self.on_readable)
-        self.bell.ring()
+        loop.add_reader(self.queue_poll.fileno(), self.on_readable)
+        self.queue_poll.wake()
 
     def on_readable(self, *_: Any) -> None:
         """Hands on what is there, and sees to it that the next comes."""
-        self.bell.hush()
+        self.queue_poll.clear()
         self._sweep()
         is_busy = self._deliver_one()
         if not is_busy:
@@ -238,7 +238,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         self._was_busy = is_busy
         # One at a time, though there may be more: Celery acks between two turns of the loop, and
         # what it began and has not acked runs twice if it is killed.
-        self.bell.ring()
+        self.queue_poll.wake()
 
     def _set_timer(self) -> None:
         """No signal says that a delay or a lease has run out."""
@@ -253,8 +253,8 @@ class Transport(virtual.Transport):  # type: ignore[misc]
 
     def _ring(self) -> None:
         self._timer = None
-        if self._bell is not None:
-            self._bell.ring()
+        if self._queue_poll is not None:
+            self._queue_poll.wake()
 
     # ── life ───────────────────────────────────────────────────────────────────────────────
 
@@ -273,14 +273,14 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         if self._timer is not None:
             self._timer[1].cancel()
             self._timer = None
-        if self._bell is not None:
+        if self._queue_poll is not None:
             if self._loop is not None:
                 with suppress(Exception):
-                    self._loop.remove_reader(self._bell.fileno())
+                    self._loop.remove_reader(self._queue_poll.fileno())
             for inbox in self._inboxes.values():
                 inbox.close()
-            self._bell.close()
-        self._inboxes, self._bell, self._loop = {}, None, None
+            self._queue_poll.close()
+        self._inboxes, self._queue_poll, self._loop = {}, None, None
         if self._folder is not None:
             self._folder.release()
         self._folder = self._state = None

@@ -1,1 +1,1 @@
-"""`.penstock/`, the folder of our own files in a queue: its tree, its layouts, its only writer."""
+"""`.penstock/`, the folder of our own files in a queue: its tree, its structs, its only writer."""

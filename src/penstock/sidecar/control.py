@@ -12,11 +12,11 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.disk.layout import Field, Layout
+from penstock.disk.structs import Field, Struct
 from penstock.hints import Any
 from penstock.records import dataclass
 
-CONTROL = Layout(
+CONTROL = Struct(
     "control block", "<", 4096,
     Field("magic", "8s", "PENSTCTL"),
     Field("boot", "Q", "which run of the machine wrote the words below"),
@@ -38,7 +38,7 @@ CONTROL = Layout(
     Field("published", "Q", "what it is, by our own hand; where it is a word of its own"),
     Field("waiters", "I", "how many sleep on `event`"),
     Field("event", "I", "raised to wake them"),
-    Field("dirty", "I", "raised when the keepers have something to do"),
+    Field("dirty", "I", "raised when the maintenance threads have something to do"),
     Field("sync_asked", "I", "1: something was appended since the last sync began, and was said"),
     Field("room_wanted", "Q", "a put waits for a cursor to get this far; 0: none does"),
     Field("pad2b", "40x", ""),
@@ -54,7 +54,7 @@ CONTROL = Layout(
     Field("user", "3072s", "words of the format's own"),
 )  # fmt: skip
 
-LAYOUTS = (CONTROL,)
+STRUCTS = (CONTROL,)
 
 
 USER_WORDS = struct.Struct("<16Q")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.disk.layout import Buffer, Field, Layout
+from penstock.disk.structs import Buffer, Field, Struct
 from penstock.hints import Any
 from penstock.records import dataclass, field
 
@@ -21,7 +21,7 @@ MAGIC = b"PENSTGRP"
 PAUSED = 0xA5A5
 GONE = 0xA5A5 << 16
 
-TABLE = Layout(
+TABLE = Struct(
     "group table", "<", 272,
     Field("magic", "8s", "PENSTGRP"),
     Field("boot", "Q", "which run of the machine wrote the words below"),
@@ -69,7 +69,7 @@ TABLE = Layout(
     Field("pad1b", "4x", ""),
 )  # fmt: skip
 
-ENTRY = Layout(
+ENTRY = Struct(
     "group table entry", "<", 96,
     Field("offset", "Q", "the message"),
     Field("frame", "Q", "its frame, which is another offset only inside a compressed one"),
@@ -89,7 +89,7 @@ ENTRY = Layout(
     Field("pad1", "8x", ""),
 )  # fmt: skip
 
-KEY = Layout(
+KEY = Struct(
     "group table key", "<", 16,
     Field("key", "Q", "hash of a key; 0: the slot is free"),
     Field("first", "I", "entry of the oldest message with it, the only one that may be out"),
@@ -126,23 +126,23 @@ _USUAL_FIELDS = (
     Field("owner", "I", "opener that has it; all ones: nobody in particular"),
     Field("receives", "I", "how often it was handed out"),
 )
-SHORT_RECORD = Layout("group journal record, short", "<", 24, *_SHORT_FIELDS)
-RECORD = Layout("group journal record", "<", 64, *_USUAL_FIELDS)
-LONG_RECORD = Layout(
+SHORT_RECORD = Struct("group journal record, short", "<", 24, *_SHORT_FIELDS)
+RECORD = Struct("group journal record", "<", 64, *_USUAL_FIELDS)
+LONG_RECORD = Struct(
     "group journal record, long", "<", 80,
     *_USUAL_FIELDS,
     Field("frame", "Q", "its frame, where that is not the message's offset"),
     Field("key", "Q", "hash of its key; 0: none"),
 )  # fmt: skip
-RECORDS = {layout.size: layout for layout in (SHORT_RECORD, RECORD, LONG_RECORD)}
+RECORDS = {one.size: one for one in (SHORT_RECORD, RECORD, LONG_RECORD)}
 
-LAYOUTS = (TABLE, ENTRY, KEY, *RECORDS.values())
+STRUCTS = (TABLE, ENTRY, KEY, *RECORDS.values())
 STATES = {1: "leased", 2: "delayed", 3: "ready", 4: "blocked"}
 COUNTS = ("delivered", "acked", "expired", "dead", "skipped")
 
 
 @dataclass(slots=True)
-class Progress:
+class GroupProgress:
     """Where a group stands, by its files alone."""
 
     next: int
@@ -158,7 +158,7 @@ class Progress:
         return min(self.outstanding, default=self.next)
 
 
-def peek(folder: Path, boot: int, *, is_auto: bool = False) -> Progress | None:
+def peek(folder: Path, boot: int, *, is_auto: bool = False) -> GroupProgress | None:
     """What the group's files say; none when there is no group. Changes nothing."""
     # First the table: what was handed out before `next` moved is then in the journal, and what
     # comes later is known by its offset.
@@ -197,7 +197,7 @@ def _table(path: Path) -> dict[str, int] | None:
     return TABLE.unpack(raw) if len(raw) == TABLE.size and raw[:8] == MAGIC else None
 
 
-def _newest(folder: Path) -> Progress | None:
+def _newest(folder: Path) -> GroupProgress | None:
     """What the newest journal says. Its file becomes a later one's when it is full: what was read
     counts if it still has its name then."""
     while journals := sorted(folder.glob("journal-??????")):
@@ -211,7 +211,7 @@ def _newest(folder: Path) -> Progress | None:
         if is_same:
             next_unread, states, _ = _core.replay_journal(number_of(path), raw)
             outstanding = {offset: STATES.get(state, "ready") for offset, state in states.items()}
-            return Progress(next_unread, outstanding)
+            return GroupProgress(next_unread, outstanding)
     return None
 
 
@@ -220,13 +220,13 @@ def number_of(journal: Path) -> int:
     return int(journal.name.partition("-")[2])
 
 
-def records(journal: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+def records(journal: Path, data: Buffer) -> Iterator[tuple[int, Struct]]:
     """Where each record of a journal begins, and which it is."""
     at, end = 0, _core.replay_journal(number_of(journal), bytes(data))[2]
     while at < end:
-        layout = RECORDS[SHORT_RECORD.unpack_field("size", data, at)]
-        yield at, layout
-        at += layout.size
+        one = RECORDS[SHORT_RECORD.unpack_field("size", data, at)]
+        yield at, one
+        at += one.size
 
 
 # ── writing ────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ ZBUS_PLACES = "zbus-places.json"
 BEATS = "beats.json"
 UNCHECKED = "unchecked.json"
 AGES = "ages.json"
-RING_INTENT = "intent"
+RING_EXTENT = "intent"
 RING_MAKING = "making"
 RING_HEADER = "header.new"
 

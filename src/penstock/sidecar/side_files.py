@@ -15,10 +15,10 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.disk.layout import Field, Layout
+from penstock.disk.structs import Field, Struct
 from penstock.hints import Any
 
-EXTRAS = Layout(
+EXTRAS = Struct(
     "extras header", "<", 64,
     Field("magic", "8s", "PENSTEXT"),
     Field("version", "I", "1"),
@@ -30,7 +30,7 @@ EXTRAS = Layout(
           "message, its number and its timestamp; the body is the message's offset (uint64)"),
 )  # fmt: skip
 
-INTEGRITY = Layout(
+INTEGRITY = Struct(
     "integrity header", "<", 64,
     Field("magic", "8s", "PENSTCRC"),
     Field("version", "I", "1"),
@@ -40,14 +40,14 @@ INTEGRITY = Layout(
     Field("pad1", "32x", ""),
 )  # fmt: skip
 
-INTEGRITY_ENTRY = Layout(
+INTEGRITY_ENTRY = Struct(
     "integrity entry", "<", 16,
     Field("offset", "Q", "where the frame is; entries are in order, gaps are unchecked"),
     Field("frame_bytes", "I", "its size"),
     Field("crc", "I", "CRC-32C of all of it"),
 )  # fmt: skip
 
-LAYOUTS = (EXTRAS, INTEGRITY, INTEGRITY_ENTRY)
+STRUCTS = (EXTRAS, INTEGRITY, INTEGRITY_ENTRY)
 
 KINDS = {"extras": ".ext", "integrity": ".crc"}
 

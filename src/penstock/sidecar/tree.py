@@ -75,7 +75,7 @@ ENTRIES = (
     Entry("unchecked.json", "says that frames without checksums came in between (mfq)",
           "`sidecar/notes.py`", "truth"),
     Entry("ages.json", "when messages of a ring were put (vqs)", "`sidecar/notes.py`", "hint"),
-    Entry("intent", "an append to a ring that is under way (vqs)",
+    Entry("intent", "where the ring began and ended at the last sync (vqs)",
           "`sidecar/notes.py`, `rust/src/formats/vqs/`", "truth"),
     Entry("making", "a ring is being made (vqs)", "`sidecar/notes.py`", "temporary"),
     Entry("header.new", "a header that is being changed (vqs)", "`sidecar/notes.py`",
@@ -97,7 +97,7 @@ def entry_of(path: str) -> Entry | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TreeTable:
     """A table of the docs."""
 
     name: str
@@ -109,4 +109,4 @@ class Table:
         return "\n".join(lines) + "\n"
 
 
-DOC_TABLES = (Table("sidecar tree"),)
+DOC_TABLES = (TreeTable("sidecar tree"),)

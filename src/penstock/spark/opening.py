@@ -33,5 +33,5 @@ def open_store(
 
 def need_key(store: Store, name: str) -> None:
     """Refuses a queue whose key is missing: taken for damage, all of it might be passed over."""
-    if not store.format.can_unseal:
+    if not store.format.can_decrypt:
         raise KeyNeededError(f"queue {name}: {store.path} is encrypted; {KEY_ADVICE}")

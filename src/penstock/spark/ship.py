@@ -182,7 +182,7 @@ def _describe(store: Store, info: SegmentInfo, *, is_full: bool) -> tuple[Shippe
     if known.messages is None:
         segment, _ = store.open_tolerantly(info)
         if segment is not None:
-            seen = _core.walk(segment, info.first, info.end, past_damage=True, unseal=False)
+            seen = _core.walk(segment, info.first, info.end, past_damage=True, open_frames=False)
             known = replace(
                 known, messages=seen.messages, first_ns=seen.first_ns, last_ns=seen.last_ns
             )

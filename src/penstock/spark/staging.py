@@ -50,7 +50,7 @@ def write(
     rows = _write_stream(sink, batches, schema)
     data = sink.getvalue().to_pybytes()
     if key is not None:
-        data = _core.seal_bytes(key, data, name.encode())
+        data = _core.encrypt_bytes(key, data, name.encode())
     _store(path, data)
     return Staged(path, partition, attempt, rows, len(data), zlib.crc32(data))
 
@@ -87,7 +87,7 @@ def read(staged: Staged, key: bytes | None) -> pa.Table:
         raise CorruptError(staged.path, 0, found, f"{staged.bytes}, {staged.check:08x}")
     if key is not None:
         name = staged.path.rsplit("/", 1)[-1].encode()
-        data = pa.py_buffer(_core.unseal_bytes(key, data.to_pybytes(), name))
+        data = pa.py_buffer(_core.decrypt_bytes(key, data.to_pybytes(), name))
     return pa.ipc.open_stream(data).read_all()
 
 

@@ -74,9 +74,9 @@ def test_the_keystream_is_aes_128_in_counter_mode() -> None:
     key = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
     counter = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
     plain = bytes.fromhex("6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51")
-    sealed = "874d6191b620e3261bef6864990db6ce9806f66b7970fdff8617187bb9fffdff"
-    assert _core.beats_crypt(key, counter, plain).hex() == sealed
-    assert _core.beats_crypt(key, counter, plain[7:], at=7).hex() == sealed[14:]
+    cipher = "874d6191b620e3261bef6864990db6ce9806f66b7970fdff8617187bb9fffdff"
+    assert _core.beats_crypt(key, counter, plain).hex() == cipher
+    assert _core.beats_crypt(key, counter, plain[7:], at=7).hex() == cipher[14:]
 
 
 def test_the_released_layouts_are_these_bytes(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from penstock import KeyNeededError, Queue, _core
-from penstock.formats.beats.layouts import IV_BYTES, KINDS, POSITION_MASK, Kind
+from penstock.formats.beats.structs import IV_BYTES, KINDS, POSITION_MASK, Kind
 from tests.formats.beats.helpers import NAMES
 from tests.golden_data import golden_cases
 
@@ -61,7 +61,7 @@ class Sample:
         assert segment.end is not None
         scan = _core.Scan(Host(segment), segment.base, segment.end, tolerant=True)
         found = {message.offset or 0: message.payload for message in scan}
-        seen = _core.walk(segment, segment.base, segment.end, past_damage=True, unseal=True)
+        seen = _core.walk(segment, segment.base, segment.end, past_damage=True, open_frames=True)
         assert (seen.frames == len(found)) or scan.faults
         return found, bool(notes or scan.faults or seen.faults)
 

@@ -14,7 +14,7 @@ import pytest
 from penstock import Queue
 from penstock.engine import retention
 from penstock.formats.beats import closing, state
-from penstock.formats.beats.layouts import KINDS
+from penstock.formats.beats.structs import KINDS
 from tests.formats.beats.helpers import CREATED, KEY, event, key_for, pack_frame
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -61,7 +61,7 @@ def test_the_newest_segment_with_events_stays_and_no_empty_one_is_left(
     with Queue(path, read_only=True, key=key_for(layout)) as reader:
         end = reader.offsets().tail
     frame = None if layout == "0" else 5
-    assert found == state.State(0 if layout == "0" else 1, 0, end, frame)
+    assert found == state.StateFile(0 if layout == "0" else 1, 0, end, frame)
     with opened(path, layout) as queue:
         assert queue.put(event(5)) >> 40 == 1
         assert numbers(queue.get_many(9)) == [5]
@@ -115,14 +115,14 @@ def test_progress_made_while_we_lay_killed_is_followed(tmp_path: Path) -> None:
     process.join(30)
     with Queue(path, read_only=True) as reader:
         offsets = [message.offset or 0 for message in reader.scan()]
-    (path / "state.dat").write_bytes(state.State.at(1, offsets[4], 4).pack())
+    (path / "state.dat").write_bytes(state.StateFile.at(1, offsets[4], 4).pack())
     with Queue(path):
         pass  # Also when nobody asks for the group at first.
     with Queue(path) as queue:
         first = queue.get(0)
         assert first.offset == offsets[4]
         first.ack()
-    assert state.read(path / "state.dat") == state.State(1, 0, offsets[5], 5)
+    assert state.read(path / "state.dat") == state.StateFile(1, 0, offsets[5], 5)
 
 
 def test_first_acks_that_a_beat_counts_in_the_segment_before_are_acks(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_first_acks_that_a_beat_counts_in_the_segment_before_are_acks(tmp_path: 
     before = state.read(path / "state.dat")
     assert before is not None
     more = offsets[2] - offsets[0]
-    later = state.State(1, 0, before.position + more, (before.frame or 0) + 2)
+    later = state.StateFile(1, 0, before.position + more, (before.frame or 0) + 2)
     (path / "state.dat").write_bytes(later.pack())
     with Queue(path) as queue:
         assert numbers(queue.get_many(9)) == [7, 8]
@@ -165,10 +165,10 @@ def test_a_newer_state_over_segments_of_layout_0_stays_what_it_is(tmp_path: Path
     shutil.rmtree(path / ".penstock")
     with Queue(path, read_only=True) as reader:
         place = [message.offset or 0 for message in reader.scan()][15]
-    (path / "state.dat").write_bytes(state.State.at(1, place, 15).pack())
+    (path / "state.dat").write_bytes(state.StateFile.at(1, place, 15).pack())
     with Queue(path) as queue:
         assert numbers(queue.get_many(1)) == [15]
-    assert state.read(path / "state.dat") == state.State(1, 0, place, 15)
+    assert state.read(path / "state.dat") == state.StateFile(1, 0, place, 15)
     with Queue(path) as queue:
         queue.get(0).ack()
     found = state.read(path / "state.dat")
@@ -231,7 +231,7 @@ def test_segments_that_a_beat_has_read_and_deleted_are_not_missed(tmp_path: Path
         place = [message.offset or 0 for message in reader.scan()][7]
     for number in (1, 2):
         (path / f"{number}.seg").unlink()
-    (path / "state.dat").write_bytes(state.State.at(1, place, place >> 40 and 1).pack())
+    (path / "state.dat").write_bytes(state.StateFile.at(1, place, place >> 40 and 1).pack())
     with Queue(path, read_only=True) as reader:
         assert reader.verify().is_ok
     with Queue(path) as queue:
@@ -239,17 +239,19 @@ def test_segments_that_a_beat_has_read_and_deleted_are_not_missed(tmp_path: Path
 
 
 @pytest.mark.parametrize("layout", ["2", "3"])
-def test_a_sealed_segment_that_is_cut_to_its_header_is_noticed(layout: str, tmp_path: Path) -> None:
+def test_a_tamper_evident_segment_that_is_cut_to_its_header_is_noticed(
+    layout: str, tmp_path: Path
+) -> None:
     path = tmp_path / "q"
     with opened(path, layout, tamper_evident=True) as queue:
         for number in range(5):
             queue.put(event(number))
     (path / "0.seg").write_bytes((path / "0.seg").read_bytes()[:20])
     with Queue(path, read_only=True, key=KEY, tamper_evident=True) as reader:
-        assert "fewer than were sealed" in reader.verify().corrupt[0].found
+        assert "fewer than the closing tag says" in reader.verify().corrupt[0].found
     with Queue(path, key=KEY, tamper_evident=True) as queue:
         assert queue.put(event(5)) >> 40 == 1
-        assert "fewer than were sealed" in queue.verify().corrupt[0].found
+        assert "fewer than the closing tag says" in queue.verify().corrupt[0].found
 
 
 @pytest.mark.parametrize("layout", COUNTED)

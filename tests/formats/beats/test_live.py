@@ -131,11 +131,11 @@ def test_state_follows_every_ack_of_the_default_group_alone(tmp_path: Path) -> N
         assert (path / "state.dat").read_bytes() == b""
         first, second, third, *_ = queue.get_many(6)
         second.ack()
-        assert state.read(path / "state.dat") == state.State(1, 0, 8, 0)
+        assert state.read(path / "state.dat") == state.StateFile(1, 0, 8, 0)
         first.ack()
-        assert state.read(path / "state.dat") == state.State(1, 0, offsets[2], 2)
+        assert state.read(path / "state.dat") == state.StateFile(1, 0, offsets[2], 2)
         third.ack()
-        assert state.read(path / "state.dat") == state.State(1, 0, offsets[3], 3)
+        assert state.read(path / "state.dat") == state.StateFile(1, 0, offsets[3], 3)
 
 
 def test_a_place_in_a_later_segment_has_its_own_frame_index(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_place_in_a_later_segment_has_its_own_frame_index(tmp_path: Path) -> N
             message.ack()
     wanted = offsets[50]
     index = sum(1 for offset in offsets[:50] if offset >> 40 == wanted >> 40)
-    assert state.read(path / "state.dat") == state.State(
+    assert state.read(path / "state.dat") == state.StateFile(
         1, wanted >> 40, wanted & 0xFFFFFFFFFF, index
     )
     with Queue(path) as queue:
@@ -158,7 +158,7 @@ def test_what_a_beat_acked_meanwhile_is_acked(tmp_path: Path) -> None:
     with opened(path) as queue:
         offsets = [queue.put(event(number)) for number in range(6)]
         queue.get(0).ack()
-    later = state.State.at(1, offsets[4], 4)
+    later = state.StateFile.at(1, offsets[4], 4)
     (path / "state.dat").write_bytes(later.pack())
     with Queue(path) as queue:
         assert [message.offset for message in queue.get_many(9)] == offsets[4:]
@@ -180,7 +180,7 @@ def test_a_state_that_names_no_event_begins_its_segment_again(tmp_path: Path) ->
     path = tmp_path / "q"
     with opened(path) as queue:
         offsets = [queue.put(event(number)) for number in range(3)]
-    (path / "state.dat").write_bytes(state.State(1, 0, offsets[1] + 3, 1).pack())
+    (path / "state.dat").write_bytes(state.StateFile(1, 0, offsets[1] + 3, 1).pack())
     with Queue(path) as queue:
         assert [message.offset for message in queue.get_many(9)] == offsets
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import KeyNeededError, Queue
 from penstock.formats.beats import segments
-from penstock.formats.beats.layouts import POSITION_BITS
+from penstock.formats.beats.structs import POSITION_BITS
 from tests.formats.beats.helpers import KEY, event
 
 SMALL: dict[str, Any] = {"segment_bytes": 16384, "durability": "process"}

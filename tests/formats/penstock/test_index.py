@@ -10,7 +10,7 @@ import pytest
 
 from penstock import ManualClock, Queue
 from penstock.formats.penstock import index, segments
-from penstock.formats.penstock.layouts import INDEX_ENTRY, SUMMARY, SUMMARY_AT
+from penstock.formats.penstock.structs import INDEX_ENTRY, SUMMARY, SUMMARY_AT
 
 SMALL: dict[str, Any] = {"segment_bytes": 16384, "durability": "process"}
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock import CorruptError, FormatError, Message, Queue
 from penstock.formats.vqs import header
-from penstock.formats.vqs.layouts import STAGES
+from penstock.formats.vqs.structs import STAGES
 from tests.formats.checks import tree_hash
 from tests.golden_data import GoldenCase, golden_cases
 

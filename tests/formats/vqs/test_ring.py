@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import CorruptError, ManualClock, OptionError, Queue, _core
-from penstock.formats.vqs import intent, resize, settings
+from penstock.formats.vqs import extent, resize, settings
 from penstock.sidecar.control import CONTROL
 from tests import lockwords
 from tests.formats.checks import Checks
@@ -381,7 +381,7 @@ def sync_and_die(checks: Checks, channel: Any, path: Path) -> None:
     os._exit(1)
 
 
-def test_after_a_power_loss_the_intent_says_where_the_ring_ends(path: Path) -> None:
+def test_after_a_power_loss_the_extent_on_disk_says_where_the_ring_ends(path: Path) -> None:
     with Checks().other_process(sync_and_die, path) as other:
         other.hear()
         image = path.read_bytes()
@@ -400,23 +400,23 @@ def test_after_a_power_loss_the_intent_says_where_the_ring_ends(path: Path) -> N
     assert header(path)["count"] == 6
 
 
-def test_a_torn_intent_leaves_the_one_before(path: Path, tmp_path: Path) -> None:
+def test_a_torn_extent_leaves_the_one_before(path: Path, tmp_path: Path) -> None:
     with open_queue(path, durability="always") as queue:
         known = set()
         for body in (b"one", b"two"):
             queue.put(body)
-            file = queue.store.sidecar / intent.FILE
-            newest = intent.read(queue.store.sidecar)
+            file = queue.store.sidecar / extent.FILE
+            newest = extent.read(queue.store.sidecar)
             assert newest is not None
             known.add((newest.sequence, newest.tail))
         assert newest is not None
-        for slot in intent.SLOTS:
+        for slot in extent.SLOTS:
             raw = bytearray(file.read_bytes())
             raw[slot + 30] ^= 1
             torn = tmp_path / "torn"
             torn.mkdir(exist_ok=True)
-            (torn / intent.FILE).write_bytes(raw)
-            kept = intent.read(torn)
+            (torn / extent.FILE).write_bytes(raw)
+            kept = extent.read(torn)
             assert kept is not None
             assert kept.sequence >= newest.sequence - 1
             assert kept.tail <= newest.tail, "what it says was never so"

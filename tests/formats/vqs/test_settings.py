@@ -9,7 +9,7 @@ import pytest
 
 from penstock import Empty, ManualClock, OptionError, Queue, UnsupportedError, _core
 from penstock.formats.vqs import header, settings
-from penstock.formats.vqs.layouts import SETTINGS, STAGES
+from penstock.formats.vqs.structs import SETTINGS, STAGES
 from tests.formats.checks import Checks
 from tests.formats.vqs import files, gob
 from tests.formats.vqs.files import START

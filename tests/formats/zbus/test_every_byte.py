@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from penstock import PenstockError, Queue
-from penstock.formats.zbus.layouts import CREATED, INDEX_BYTES
+from penstock.formats.zbus.structs import CREATED, INDEX_BYTES
 
 BLOCK_0 = "data/00000000000000000000.zbus"
 FRAME = 204 + 6

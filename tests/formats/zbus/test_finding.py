@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock import OffsetError, Queue
-from penstock.formats.zbus.layouts import CREATED
+from penstock.formats.zbus.structs import CREATED
 from tests.cli.conftest import Run, run  # noqa: F401
 from tests.golden_data import GoldenCase, golden_cases
 

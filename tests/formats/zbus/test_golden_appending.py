@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock import Queue
-from penstock.formats.zbus import layouts
+from penstock.formats.zbus import structs
 from penstock.formats.zbus.index import slot_at
-from penstock.formats.zbus.layouts import TABLE
+from penstock.formats.zbus.structs import TABLE
 from tests.formats.zbus.golden import (
     as_expected,
     asked_layout,
@@ -23,10 +23,10 @@ def may_move(layout: str, case: GoldenCase) -> list[range]:
     table, blocks = TABLE[layout], case.expected["blocks"]
     count = table.index.offset_of("message_count")
     last = slot_at(blocks[-1]["blockNumber"])
-    moved = [range(count, count + 8), range(last, last + layouts.ENTRY_BYTES)]
+    moved = [range(count, count + 8), range(last, last + structs.ENTRY_BYTES)]
     if blocks[-1]["endOffset"] >= 4096:  # The cases with a low limit roll here.
         following = slot_at(blocks[-1]["blockNumber"] + 1)
-        moved += [range(4, 8), range(following, following + layouts.ENTRY_BYTES)]
+        moved += [range(4, 8), range(following, following + structs.ENTRY_BYTES)]
     return moved
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock import Queue
-from penstock.formats.zbus.layouts import NAK, NAK_RECORD_ABS
 from penstock.formats.zbus.readers import nak_path
+from penstock.formats.zbus.structs import NAK, NAK_RECORD_ABS
 from tests.formats.zbus.golden import CASES, asked_layout, every_case
 from tests.golden_data import GoldenCase
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from penstock import CorruptError, Message, Queue, UnsupportedError
-from penstock.formats.zbus import index, layouts
-from penstock.formats.zbus.layouts import TABLE
+from penstock.formats.zbus import index, structs
+from penstock.formats.zbus.structs import TABLE
 from tests.formats.checks import tree_hash
 
 LAYOUTS = ("doc000", "doc001", "flag", "corr", "crc")
@@ -99,7 +99,7 @@ def test_layout_crc_has_no_place_for_corr_offset(tmp_path: Path) -> None:
 def test_a_full_table_of_blocks_is_an_error_and_trimming_helps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layouts, "SLOTS", 3)
+    monkeypatch.setattr(structs, "SLOTS", 3)
     with Queue(tmp_path / "mq", format="zbus", segment_bytes=16384) as queue:
         for number in range(3):
             queue.put(b"%d" % number * 20_000)

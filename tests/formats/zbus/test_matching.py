@@ -7,7 +7,7 @@ import json
 import pytest
 
 from penstock import _core
-from penstock.formats.zbus.layouts import TABLE
+from penstock.formats.zbus.structs import TABLE
 from tests.golden_data import golden
 
 

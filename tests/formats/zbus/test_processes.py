@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import Queue
-from penstock.formats.zbus.layouts import CREATED
+from penstock.formats.zbus.structs import CREATED
 
 SPAWN = multiprocessing.get_context("spawn")
 OPTIONS = {"segment_bytes": 16384, "durability": "process"}

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import ManualClock, Queue, UnsupportedError
 from penstock.formats.zbus import readers
-from penstock.formats.zbus.layouts import NAK, NAK_RECORD, READER, TABLE
+from penstock.formats.zbus.structs import NAK, NAK_RECORD, READER, TABLE
 
 LAYOUTS = ("doc000", "doc001", "flag", "corr", "crc")
 

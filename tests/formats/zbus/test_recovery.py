@@ -11,7 +11,7 @@ import pytest
 
 from penstock import CorruptError, PoisonedError, Queue, _core
 from penstock.formats.zbus.index import slot_at
-from penstock.formats.zbus.layouts import TABLE
+from penstock.formats.zbus.structs import TABLE
 from penstock.sidecar.control import CONTROL
 from tests.copies import copy_as_killed
 from tests.reading import bodies

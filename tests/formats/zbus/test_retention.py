@@ -9,7 +9,7 @@ import pytest
 
 from penstock import ManualClock, Queue, _core
 from penstock.formats.zbus import index
-from penstock.formats.zbus.layouts import TABLE
+from penstock.formats.zbus.structs import TABLE
 
 LAYOUTS = ("doc000", "doc001", "flag", "corr", "crc")
 

@@ -29,7 +29,7 @@ pub enum Encoding {
 }
 
 /// Bytes on their way out, and where in the object the writer stands when it refuses.
-struct Sink<'a> {
+struct EventOut<'a> {
     out: &'a mut Vec<u8>,
     encoding: Encoding,
     /// Keys around what was refused, innermost first.
@@ -81,7 +81,7 @@ fn head(out: &mut Vec<u8>, header: Header) {
     let _ = Encoder::from(out).push(header);
 }
 
-impl Sink<'_> {
+impl EventOut<'_> {
     fn is_json(&self) -> bool {
         self.encoding == Encoding::Json
     }
@@ -183,11 +183,11 @@ impl Sink<'_> {
 }
 
 /// One value of any kind; a seed and a visitor at once.
-struct Any<'s, 'a>(&'s mut Sink<'a>);
+struct Any<'s, 'a>(&'s mut EventOut<'a>);
 /// The same for an object alone.
-struct Object<'s, 'a>(&'s mut Sink<'a>);
+struct Object<'s, 'a>(&'s mut EventOut<'a>);
 /// A key, which stays where it was written: `(start, end)`.
-struct Key<'s, 'a>(&'s mut Sink<'a>);
+struct Key<'s, 'a>(&'s mut EventOut<'a>);
 
 impl<'de> DeserializeSeed<'de> for Any<'_, '_> {
     type Value = ();
@@ -217,7 +217,7 @@ impl<'de> Visitor<'de> for Key<'_, '_> {
     }
 }
 
-fn entries<'de, A: MapAccess<'de>>(sink: &mut Sink<'_>, mut map: A) -> Result<(), A::Error> {
+fn entries<'de, A: MapAccess<'de>>(sink: &mut EventOut<'_>, mut map: A) -> Result<(), A::Error> {
     let start = sink.open(b'{');
     let mut count = 0;
     loop {
@@ -339,26 +339,26 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
 }
 
 /// Why an event can't be written.
-enum Refusal {
+enum NoEvent {
     /// The body is no JSON at all.
     NoJson(String),
     Other(String),
 }
 
 /// The JSON object in `text`, as it is stored.
-fn object(sink: &mut Sink<'_>, text: &[u8]) -> Result<(), Refusal> {
+fn object(sink: &mut EventOut<'_>, text: &[u8]) -> Result<(), NoEvent> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let outcome = json.deserialize_map(Object(sink)).and_then(|()| json.end());
     outcome.map_err(|error| {
         let keys = sink.trail.iter().rev().map(String::as_str);
         let path: Vec<&str> = std::iter::once("fields").chain(keys).collect();
         let text = format!("{}: {error}", path.join("."));
-        if error.is_data() { Refusal::Other(text) } else { Refusal::NoJson(text) }
+        if error.is_data() { NoEvent::Other(text) } else { NoEvent::NoJson(text) }
     })
 }
 
 /// The body in the field `message`, as it is.
-fn line(sink: &mut Sink<'_>, body: &[u8]) {
+fn line(sink: &mut EventOut<'_>, body: &[u8]) {
     let start = sink.open(b'{');
     sink.text(MESSAGE);
     sink.colon();
@@ -422,13 +422,13 @@ fn extra(draft: &Draft<'_>, max_flags: u64, holds_key: bool) -> Result<Extra, St
 
 /// The event: four keys in the original's order. With `mark` the body is no JSON object.
 fn event(
-    sink: &mut Sink<'_>,
+    sink: &mut EventOut<'_>,
     draft: &Draft<'_>,
     extra: &Extra,
     mark: Option<Raw>,
-) -> Result<(), Refusal> {
+) -> Result<(), NoEvent> {
     let start = sink.open(b'{');
-    let name = |sink: &mut Sink<'_>, index: usize, name: &str| {
+    let name = |sink: &mut EventOut<'_>, index: usize, name: &str| {
         sink.comma(index);
         sink.text(name);
         sink.colon();
@@ -446,7 +446,7 @@ fn event(
         written.and_then(|()| value.deserialize_any(Any(sink))).map_err(|error| {
             sink.trail.push(name.clone());
             let path: Vec<&str> = sink.trail.iter().rev().map(String::as_str).collect();
-            Refusal::Other(format!("meta.{}: {error}", path.join(".")))
+            NoEvent::Other(format!("meta.{}: {error}", path.join(".")))
         })?;
         count += 1;
     }
@@ -477,7 +477,7 @@ pub fn encode(
         return Err("format beats has no place for a tag".into());
     }
     let before = out.len();
-    let mut sink = Sink { out, encoding, trail: Vec::new() };
+    let mut sink = EventOut { out, encoding, trail: Vec::new() };
     let is_bare = draft.headers.is_empty() && draft.id.is_empty();
     let extra = match is_bare && (draft.key.is_empty() || !holds_key) {
         true => Extra::default(),
@@ -487,14 +487,14 @@ pub fn encode(
     if extra.is_event || begins == Some(&b'{') {
         match event(&mut sink, draft, &extra, None) {
             Ok(()) => return Ok(()),
-            Err(Refusal::NoJson(_)) if !extra.is_event => sink.out.truncate(before),
-            Err(Refusal::NoJson(text) | Refusal::Other(text)) => return Err(text),
+            Err(NoEvent::NoJson(_)) if !extra.is_event => sink.out.truncate(before),
+            Err(NoEvent::NoJson(text) | NoEvent::Other(text)) => return Err(text),
         }
     }
     let is_text = encoding == Encoding::Cbor || std::str::from_utf8(draft.body).is_ok();
     let mark = if is_text { Raw::Plain } else { Raw::Base64 };
     match event(&mut sink, draft, &extra, Some(mark)) {
         Ok(()) => Ok(()),
-        Err(Refusal::NoJson(text) | Refusal::Other(text)) => Err(text),
+        Err(NoEvent::NoJson(text) | NoEvent::Other(text)) => Err(text),
     }
 }

@@ -13,11 +13,11 @@ mod cbor;
 mod cipher;
 mod encode;
 mod event;
-pub mod face;
 mod json;
 mod lz4;
+mod macs;
 mod publish;
-mod seal;
+pub mod python;
 mod state;
 
 use std::borrow::Cow;
@@ -61,7 +61,7 @@ struct Ready {
     running: Option<(u64, Running)>,
 }
 
-/// The codec of one segment.
+/// The framing of one segment.
 pub struct BeatsFrames {
     name: u64,
     encoding: Encoding,
@@ -75,14 +75,14 @@ pub struct BeatsFrames {
 }
 
 /// Bytes that were decrypted together. What stands below the end of a queue never changes, so
-/// they stay right; every codec has a name of its own.
-struct Ahead {
+/// they stay right; every framing has a name of its own.
+struct Decoded {
     name: u64,
     start: usize,
     plain: Vec<u8>,
 }
 
-impl Ahead {
+impl Decoded {
     /// Makes `[at, at + len)` available. Whoever reads on in order gets much at once.
     fn fill(&mut self, name: u64, keystream: &Keystream, bytes: &[u8], at: usize, len: usize) {
         let end = self.start + self.plain.len();
@@ -105,8 +105,8 @@ impl Ahead {
 static NAMES: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    static AHEAD: RefCell<Ahead> =
-        const { RefCell::new(Ahead { name: 0, start: 0, plain: Vec::new() }) };
+    static DECODED: RefCell<Decoded> =
+        const { RefCell::new(Decoded { name: 0, start: 0, plain: Vec::new() }) };
     static PLAIN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -117,7 +117,7 @@ enum Framing {
 }
 
 impl BeatsFrames {
-    /// A name that no other codec of this process has.
+    /// A name that no other framing of this process has.
     fn new_name() -> u64 {
         NAMES.fetch_add(1, Ordering::Relaxed)
     }
@@ -132,7 +132,7 @@ impl BeatsFrames {
         let Some(keystream) = &self.keystream else {
             return use_it(bytes.get(at..at + len).unwrap_or_default());
         };
-        AHEAD.with_borrow_mut(|ahead| {
+        DECODED.with_borrow_mut(|ahead| {
             ahead.fill(self.name, keystream, bytes, at, len);
             use_it(ahead.plain.get(at - ahead.start..at - ahead.start + len).unwrap_or_default())
         })
@@ -172,8 +172,8 @@ impl BeatsFrames {
         }
         let payload = frame.get(4..size - 8).unwrap_or_default();
         let mut view = self.decode(payload).unwrap_or_else(|_| {
-            // The frame is whole and its event can't be read: `unseal` says why.
-            FrameView { sealed: true, ..FrameView::default() }
+            // The frame is whole and its event can't be read: `open_frame` says why.
+            FrameView { opaque: true, ..FrameView::default() }
         });
         view.size = size;
         view.payload = Span::new(4, size - OVERHEAD);
@@ -387,7 +387,7 @@ impl Frames for BeatsFrames {
         match self.size(bytes, at) {
             Framing::Whole(size) if !has_room(size) => {
                 let payload = Span::new(4, size - OVERHEAD);
-                Step::Frame(FrameView { size, payload, sealed: true, ..FrameView::default() })
+                Step::Frame(FrameView { size, payload, opaque: true, ..FrameView::default() })
             }
             Framing::Whole(size) => {
                 self.plain(bytes, at, size, |frame| self.open(frame, at, verify))
@@ -424,7 +424,7 @@ impl Frames for BeatsFrames {
         }
     }
 
-    fn unseal(
+    fn open_frame(
         &self,
         bytes: &[u8],
         at: usize,

@@ -10,47 +10,47 @@ use zeroize::Zeroizing;
 use super::POSITION_BITS;
 use super::cipher::KEY_BYTES;
 use super::lz4;
-use super::seal::{self, Chain};
+use super::macs::{self, Chain};
 use crate::bytes::words;
 use crate::files::region;
 use crate::segment::Segment;
 use crate::segment::publish::{Batch, Publish};
 
-struct Sealing {
+struct Chained {
     base: u64,
     chain: Chain,
     file: File,
 }
 
-/// The file's length is the end. With `seal`, every frame gets a tag beside the segment.
+/// The file's length is the end. With `key`, every frame gets a tag beside the segment.
 #[derive(Default)]
 pub struct FileEnd {
-    /// The queue's key, where segments are sealed.
-    pub seal: Option<Zeroizing<[u8; KEY_BYTES]>>,
-    sealing: Mutex<Option<Sealing>>,
+    /// The queue's key, where every frame has a tag.
+    pub key: Option<Zeroizing<[u8; KEY_BYTES]>>,
+    chained: Mutex<Option<Chained>>,
 }
 
 impl FileEnd {
-    /// With the queue's key, where segments are sealed.
-    pub fn new(seal: Option<[u8; KEY_BYTES]>) -> Self {
-        Self { seal: seal.map(Zeroizing::new), sealing: Mutex::new(None) }
+    /// With the queue's key, where every frame has a tag.
+    pub fn new(key: Option<[u8; KEY_BYTES]>) -> Self {
+        Self { key: key.map(Zeroizing::new), chained: Mutex::new(None) }
     }
 
     fn note(&self, key: &[u8; KEY_BYTES], segment: &Segment, batch: &Batch) -> std::io::Result<()> {
-        let mut sealing = self.sealing.lock().unwrap_or_else(|e| e.into_inner());
-        if sealing.as_ref().is_none_or(|sealing| sealing.base != segment.base()) {
+        let mut chained = self.chained.lock().unwrap_or_else(|e| e.into_inner());
+        if chained.as_ref().is_none_or(|chained| chained.base != segment.base()) {
             // A segment is appended to by one opening only: this is its first frame.
             let mut iv = [0; KEY_BYTES];
             iv.copy_from_slice(segment.bytes().get(4..20).ok_or(std::io::ErrorKind::InvalidData)?);
-            let chain = Chain::new(key, seal::id(segment.base()), iv);
+            let chain = Chain::new(key, macs::id(segment.base()), iv);
             let mut path = segment.path().as_os_str().to_os_string();
             path.push(".mac");
-            let file = seal::begin(Path::new(&path), &chain)?;
-            *sealing = Some(Sealing { base: segment.base(), chain, file });
+            let file = macs::begin(Path::new(&path), &chain)?;
+            *chained = Some(Chained { base: segment.base(), chain, file });
         }
-        let Some(sealing) = sealing.as_mut() else { return Ok(()) };
-        let tags = seal::tags(&mut sealing.chain, segment, batch.first, batch.end);
-        region::write_at(&sealing.file, sealing.file.metadata()?.len(), &tags)
+        let Some(chained) = chained.as_mut() else { return Ok(()) };
+        let tags = macs::tags(&mut chained.chain, segment, batch.first, batch.end);
+        region::write_at(&chained.file, chained.file.metadata()?.len(), &tags)
     }
 }
 
@@ -65,14 +65,19 @@ fn cut(segment: &Segment, end: u64) -> std::io::Result<()> {
 
 impl Publish for FileEnd {
     fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
-        self.seal.as_ref().map_or(Ok(()), |key| self.note(key, segment, batch))
+        self.key.as_ref().map_or(Ok(()), |key| self.note(key, segment, batch))
     }
 
     fn is_first_word(&self) -> bool {
         true
     }
 
-    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<bool> {
+    fn drop_above(
+        &self,
+        segment: &Segment,
+        batch: &Batch,
+        _reserved: u64,
+    ) -> std::io::Result<bool> {
         cut(segment, batch.end).map(|()| false)
     }
 }
@@ -152,7 +157,12 @@ impl Publish for StreamEnd {
         region::write_at(&open.file, COUNT_AT, &open.frames.to_le_bytes())
     }
 
-    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<bool> {
+    fn drop_above(
+        &self,
+        segment: &Segment,
+        batch: &Batch,
+        _reserved: u64,
+    ) -> std::io::Result<bool> {
         cut(segment, batch.end).map(|()| false)
     }
     /// Makes the plain copy, empty: whoever made it later could hide a segment that was filled and

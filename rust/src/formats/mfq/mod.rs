@@ -25,7 +25,7 @@ const MAX_PAYLOAD_BYTES: usize = 0xFF_FFFF;
 /// to the end.
 const CHAIN: usize = 64;
 
-/// The codec of one segment.
+/// The framing of one segment.
 pub struct MfqFrames {
     /// Bytes of every segment file.
     pub segment_bytes: usize,
@@ -228,7 +228,7 @@ impl Publish for ProducerOffset {
         Some(self.0.get())
     }
 
-    fn settle(&self, segment: &Segment, batch: &Batch, reserved: u64) -> std::io::Result<bool> {
+    fn drop_above(&self, segment: &Segment, batch: &Batch, reserved: u64) -> std::io::Result<bool> {
         let end = self.0.get();
         if end > reserved {
             return Ok(false); // Another program has gone on from there.

@@ -68,7 +68,7 @@ type Outcome<T> = Result<T, Wrong>;
 // ── encoding ──────────────────────────────────────────────────────────────────────────────────
 
 /// Where encoded bytes go: counted, or stored.
-trait Sink {
+trait GobOut {
     fn put(&mut self, bytes: &[u8]);
 
     fn uint(&mut self, value: u64) {
@@ -92,7 +92,7 @@ trait Sink {
 
 struct Count(usize);
 
-impl Sink for Count {
+impl GobOut for Count {
     fn put(&mut self, bytes: &[u8]) {
         self.0 = self.0.saturating_add(bytes.len());
     }
@@ -104,7 +104,7 @@ struct Store<'a> {
     is_full: bool,
 }
 
-impl Sink for Store<'_> {
+impl GobOut for Store<'_> {
     fn put(&mut self, bytes: &[u8]) {
         self.is_full |= crate::bytes::words::put(self.out, self.at, bytes).is_none();
         self.at = self.at.saturating_add(bytes.len());
@@ -115,13 +115,13 @@ impl Sink for Store<'_> {
 struct Deltas(u64);
 
 impl Deltas {
-    fn next(&mut self, out: &mut impl Sink, field: u64) {
+    fn next(&mut self, out: &mut impl GobOut, field: u64) {
         out.uint(field - self.0);
         self.0 = field;
     }
 }
 
-fn put_map(parts: &Parts<'_>, is_system: bool, out: &mut impl Sink) {
+fn put_map(parts: &Parts<'_>, is_system: bool, out: &mut impl GobOut) {
     let chosen = || parts.attributes.iter().filter(|one| one.is_system == is_system);
     out.uint(chosen().count() as u64);
     for one in chosen() {
@@ -137,7 +137,7 @@ fn put_map(parts: &Parts<'_>, is_system: bool, out: &mut impl Sink) {
     }
 }
 
-fn put_value(parts: &Parts<'_>, out: &mut impl Sink) {
+fn put_value(parts: &Parts<'_>, out: &mut impl GobOut) {
     out.put(MESSAGE_ID);
     let mut deltas = Deltas(0);
     for (field, bytes) in [(1, parts.id), (2, parts.body)] {
@@ -255,7 +255,7 @@ impl<'a> Input<'a> {
     }
 }
 
-enum Shape<'a> {
+enum GobType<'a> {
     Struct(Vec<(&'a [u8], i64)>),
     Map { key: i64, element: i64 },
     Slice { element: i64 },
@@ -263,10 +263,10 @@ enum Shape<'a> {
 
 /// The types that a record describes.
 #[derive(Default)]
-struct Types<'a>(Vec<(i64, Shape<'a>)>);
+struct Types<'a>(Vec<(i64, GobType<'a>)>);
 
 impl<'a> Types<'a> {
-    fn get(&self, id: i64) -> Option<&Shape<'a>> {
+    fn get(&self, id: i64) -> Option<&GobType<'a>> {
         self.0.iter().find(|(known, _)| *known == id).map(|(_, shape)| shape)
     }
 
@@ -279,7 +279,7 @@ impl<'a> Types<'a> {
             (BOOL..=FLOAT, _) => input.uint().map(drop),
             (BYTES | STRING, _) => input.text().map(drop),
             (COMPLEX, _) => input.uint().and_then(|_| input.uint()).map(drop),
-            (_, Some(Shape::Struct(fields))) => {
+            (_, Some(GobType::Struct(fields))) => {
                 let mut last = 0;
                 while let Some(field) = input.field(&mut last)? {
                     let Some((_, kind)) =
@@ -291,14 +291,14 @@ impl<'a> Types<'a> {
                 }
                 Ok(())
             }
-            (_, Some(Shape::Map { key, element })) => {
+            (_, Some(GobType::Map { key, element })) => {
                 for _ in 0..input.uint()? {
                     self.skip(input, *key, depth + 1)?;
                     self.skip(input, *element, depth + 1)?;
                 }
                 Ok(())
             }
-            (_, Some(Shape::Slice { element })) => {
+            (_, Some(GobType::Slice { element })) => {
                 for _ in 0..input.uint()? {
                     self.skip(input, *element, depth + 1)?;
                 }
@@ -316,9 +316,9 @@ impl<'a> Types<'a> {
         let (mut last, mut shape) = (0, None);
         while let Some(field) = input.field(&mut last)? {
             shape = Some(match field {
-                1 | 2 => Shape::Slice { element: numbers(input, 3)?.0 },
-                3 => Shape::Struct(fields(input)?),
-                4 => numbers(input, 3).map(|(key, element)| Shape::Map { key, element })?,
+                1 | 2 => GobType::Slice { element: numbers(input, 3)?.0 },
+                3 => GobType::Struct(fields(input)?),
+                4 => numbers(input, 3).map(|(key, element)| GobType::Map { key, element })?,
                 _ => return input.wrong("a kind of type that no message has"),
             });
         }
@@ -453,7 +453,7 @@ impl<'a> Plan<'_, 'a> {
 
 /// What the fields of the stream's own types are to us; the types must be those of a message.
 fn roles<'a>(types: &Types<'a>, id: i64) -> Option<(Vec<Role>, Vec<Role>)> {
-    let Some(Shape::Struct(found)) = types.get(id) else { return None };
+    let Some(GobType::Struct(found)) = types.get(id) else { return None };
     let mut element = None;
     let mut message = Vec::new();
     for (name, kind) in found {
@@ -462,7 +462,7 @@ fn roles<'a>(types: &Types<'a>, id: i64) -> Option<(Vec<Role>, Vec<Role>)> {
             b"Body" => (STRING, Role::Body),
             b"DelaySeconds" => (UINT, Role::Delay),
             b"Attributes" | b"SystemAttributes" => {
-                let Some(Shape::Map { key: STRING, element: inner }) = types.get(*kind) else {
+                let Some(GobType::Map { key: STRING, element: inner }) = types.get(*kind) else {
                     return None;
                 };
                 if element.is_some_and(|known| known != *inner) {
@@ -479,7 +479,7 @@ fn roles<'a>(types: &Types<'a>, id: i64) -> Option<(Vec<Role>, Vec<Role>)> {
         message.push(role);
     }
     let Some(element) = element else { return Some((message, Vec::new())) };
-    let Some(Shape::Struct(found)) = types.get(element) else { return None };
+    let Some(GobType::Struct(found)) = types.get(element) else { return None };
     let attribute = found.iter().map(|(name, kind)| match (*name, *kind) {
         (b"DataType", STRING) => Some(Role::Kind),
         (b"Value", BYTES) => Some(Role::Value),

@@ -1,15 +1,15 @@
 //! The end of a VQS ring: capacity left, count, read and write offset in the file's header.
 //!
 //! The four words follow from the control block (head, tail, numbers), so whoever inherits a lock
-//! writes them anew. After a power loss neither counts: the intent record in the sidecar does,
+//! writes them anew. After a power loss neither counts: the extent record in the sidecar does,
 //! which is written and synced after the frames and before anyone relies on them, and before ring
 //! space that it gives up is used again. Two slots, written in turn, each with its checksum
 //! (`penstock.formats.vqs.layouts` declares the table).
 //!
 //! The original pops from where the header says. So, where one group is all there is, the header
-//! follows its acks at once, though the space is given back later, by a keeper: the head that the
-//! header shows is then ahead of the head. Both slots of it stand in the control block, so that
-//! whoever finds the header after a kill knows what we may have stored there.
+//! follows its acks at once, though the space is given back later, by a maintenance thread: the
+//! head that the header shows is then ahead of the head. Both slots of it stand in the control
+//! block, so that whoever finds the header after a kill knows what we may have stored there.
 
 use std::fs::File;
 use std::io;
@@ -34,7 +34,7 @@ use crate::sys::mapping::Mapping;
 
 /// Capacity, count, read and write offset, in the header of every stage.
 const WORDS_AT: usize = 4;
-const INTENT_BYTES: usize = 8192;
+const EXTENT_FILE_BYTES: usize = 8192;
 const SLOT_BYTES: usize = 4096;
 const RECORD_BYTES: usize = 80;
 const CRC_AT: usize = 76;
@@ -89,7 +89,7 @@ pub struct RingHeader {
     control: Arc<Control>,
     /// The file with the header, where that is not the segment itself.
     meta: Option<Mapping>,
-    intent: Mapping,
+    extent_file: Mapping,
     is_always: bool,
     /// The ring, for whoever acks.
     ring: Mutex<Option<Arc<Segment>>>,
@@ -124,15 +124,15 @@ impl RingHeader {
     fn lock(&self, segment: &Segment) -> io::Result<Held<'_>> {
         let control = &*self.control;
         let held = control.life().hold(control.lock_word())?;
-        self.settle_all(segment)?;
+        self.clear_unfinished(segment)?;
         Ok(held)
     }
 
     /// Puts a dead holder's work right. With the append lock held.
-    fn settle_all(&self, segment: &Segment) -> io::Result<()> {
+    fn clear_unfinished(&self, segment: &Segment) -> io::Result<()> {
         let control = &*self.control;
         if control.is_unfinished() {
-            let (tail, number) = control.settled();
+            let (tail, number) = control.end_and_number();
             control.advance(tail, number);
             control.publish_end(tail, || self.put_right(segment, tail, number))?;
             control.reserve(tail, number);
@@ -184,8 +184,8 @@ impl RingHeader {
         }
     }
 
-    /// Lets the header show that everything before `head` is done; the end that it shows stays. With
-    /// the append lock held.
+    /// Lets the header show that everything before `head` is done; the end that it shows stays.
+    /// With the append lock held.
     fn show(&self, segment: &Segment, head: u64) -> io::Result<()> {
         let control = &*self.control;
         if control.is_unfinished() || self.word(MOVING) != 0 || segment.is_stale() {
@@ -238,9 +238,9 @@ impl RingHeader {
         map.publish64(MOVING, 0);
     }
 
-    /// What a slot of the intent says: its sequence and the extent. None: it is not whole.
+    /// What a slot of the extent file says: its sequence and the extent. None: it is not whole.
     fn noted(&self, slot: usize) -> Option<(u64, Extent)> {
-        let raw = self.intent.get(slot, RECORD_BYTES)?;
+        let raw = self.extent_file.get(slot, RECORD_BYTES)?;
         if words::u32_le(raw, CRC_AT) != raw.get(..CRC_AT).map(crc32c) {
             return None;
         }
@@ -249,7 +249,7 @@ impl RingHeader {
         Some((wide(8)?, Extent { head, tail, head_number: wide(32)?, next_number: wide(40)? }))
     }
 
-    /// Writes the intent into the slot that is not the newest. Under the sync lock.
+    /// Writes the extent into the slot that is not the newest. Under the sync lock.
     fn note(&self, segment: &Segment, extent: &Extent) -> io::Result<()> {
         let sequence = |slot| self.noted(slot).map_or(0, |(sequence, _)| sequence);
         let (first, second) = (sequence(0), sequence(SLOT_BYTES));
@@ -266,12 +266,12 @@ impl RingHeader {
         words::put_u64_le(&mut raw, 64, file_bytes);
         let crc = crc32c(raw.get(..CRC_AT).unwrap_or_default());
         words::put_u32_le(&mut raw, CRC_AT, crc);
-        self.intent.store(slot, &raw).ok_or_else(missing)?;
-        region::sync(self.intent.file())
+        self.extent_file.store(slot, &raw).ok_or_else(missing)?;
+        region::sync(self.extent_file.file())
     }
 
-    /// What the newest intent claims from `head` on, if it claims anything before it: that space
-    /// must not be used again as long as a power loss would bring the claim back.
+    /// What the newest extent on the disk claims from `head` on, if it claims anything before it:
+    /// that space must not be used again as long as a power loss would bring the claim back.
     fn claimed(&self, head: u64, number: u64) -> Option<Extent> {
         let slots = [self.noted(0), self.noted(SLOT_BYTES)];
         let (_, claim) = slots.into_iter().flatten().max_by_key(|(sequence, _)| *sequence)?;
@@ -307,7 +307,7 @@ impl RingHeader {
             // Space may be used again only when a power loss can't bring its messages back.
             let held = self.lock(segment)?;
             let (tail, next_number) = (control.tail(), control.next_number());
-            control.begin_sync(); // What comes from now on asks the keepers anew.
+            control.begin_sync(); // What comes from now on asks the maintenance threads anew.
             drop(held);
             let extent = Extent { head, tail, head_number: number, next_number };
             control.sync(|| segment.sync(false).and_then(|()| self.note(segment, &extent)))?;
@@ -334,8 +334,8 @@ impl RingHeader {
         copied: u64,
     ) -> io::Result<(bool, u64)> {
         let control = &*self.control;
-        self.settle_all(segment)?;
-        let (tail, number) = control.settled();
+        self.clear_unfinished(segment)?;
+        let (tail, number) = control.end_and_number();
         let mut extent = self.extent(tail, number);
         let used = tail - extent.head;
         if segment.is_stale() || used > ring {
@@ -403,7 +403,7 @@ impl RingHeader {
 }
 
 impl Mirror for RingHeader {
-    /// If others append just now this is left to the next ack, or to a keeper.
+    /// If others append just now this is left to the next ack, or to a maintenance thread.
     fn store(&self, cursor: u64, _next: u64) -> io::Result<()> {
         let control = &*self.control;
         let ring = self.ring.lock().unwrap_or_else(|e| e.into_inner()).clone();
@@ -433,7 +433,7 @@ impl Publish for RingHeader {
         self.note(segment, &self.extent(batch.end, batch.next_number))
     }
 
-    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> io::Result<bool> {
+    fn drop_above(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> io::Result<bool> {
         self.put_right(segment, batch.end, batch.next_number)
     }
 }
@@ -444,19 +444,19 @@ pub struct PyRingHeader(Arc<RingHeader>);
 
 #[pymethods]
 impl PyRingHeader {
-    /// `intent` is the file of the intent record; `meta` the one with the header, where that is
-    /// not the segment itself.
+    /// `extent_file` is the file of the extent record; `meta` the one with the header, where that
+    /// is not the segment itself.
     #[new]
-    #[pyo3(signature = (shared, intent, *, always, meta=None))]
+    #[pyo3(signature = (shared, extent_file, *, always, meta=None))]
     fn new(
         shared: &Shared,
-        intent: PathBuf,
+        extent_file: PathBuf,
         always: bool,
         meta: Option<PathBuf>,
     ) -> PyResult<Self> {
-        let file = region::open_or_create(&intent)?;
-        region::allocate(&file, INTENT_BYTES as u64)?;
-        let intent = Mapping::new(file, INTENT_BYTES, true)?;
+        let file = region::open_or_create(&extent_file)?;
+        region::allocate(&file, EXTENT_FILE_BYTES as u64)?;
+        let extent_file = Mapping::new(file, EXTENT_FILE_BYTES, true)?;
         let meta = match meta {
             None => None,
             Some(path) => Some(Mapping::new(region::open(&path, true)?, SLOT_BYTES, true)?),
@@ -465,7 +465,7 @@ impl PyRingHeader {
         Ok(Self(Arc::new(RingHeader {
             control,
             meta,
-            intent,
+            extent_file,
             is_always: always,
             ring: Mutex::new(None),
             ready: AtomicU64::new(0),

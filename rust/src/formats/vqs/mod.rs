@@ -41,7 +41,7 @@ const NAMES: [[&[u8]; 3]; 2] = [
     [b"vqs.system.", b"vqs.system64.", b"vqs.system-type."],
 ];
 
-/// The codec of a VQS ring.
+/// The framing of a VQS ring.
 pub struct VqsFrames {
     /// Records are gzipped (stages 2 and 3, which are only read).
     pub is_gzip: bool,
@@ -265,16 +265,16 @@ impl Frames for VqsFrames {
         let Some(record) = rest.get(PREFIX_BYTES..).and_then(|rest| rest.get(..len)) else {
             return cut(format!("a record of {len} bytes"));
         };
-        let sealed = || {
+        let opaque = || {
             let size = PREFIX_BYTES + len;
-            Step::Frame(FrameView { size, sealed: true, ..FrameView::default() })
+            Step::Frame(FrameView { size, opaque: true, ..FrameView::default() })
         };
         if !memory::has_room(len.saturating_mul(4)) {
-            return sealed();
+            return opaque();
         }
         match self.read(at + PREFIX_BYTES, record) {
             Ok(view) => Step::Frame(view),
-            Err(fault) if fault.found == NO_MEMORY => sealed(),
+            Err(fault) if fault.found == NO_MEMORY => opaque(),
             Err(fault) => Step::Bad(fault),
         }
     }

@@ -33,7 +33,7 @@ const ID_BYTES: usize = 40;
 const NAK_ID_AT: usize = 9;
 
 /// Where the fields are that differ between layouts.
-struct Shape {
+struct IndexFields {
     base_at: usize,
     end_at: usize,
     created_at: usize,
@@ -45,7 +45,7 @@ struct Shape {
 /// The mapped index.
 struct Index {
     map: Mapping,
-    shape: Shape,
+    fields: IndexFields,
 }
 
 fn found(len: u64) -> String {
@@ -90,12 +90,12 @@ impl Index {
     }
 
     fn base(&self, block: u64) -> u64 {
-        let at = Self::entry_at(block) + self.shape.base_at;
+        let at = Self::entry_at(block) + self.fields.base_at;
         self.map.get(at, 8).and_then(|raw| words::u64_be(raw, 0)).unwrap_or(0)
     }
 
     fn end(&self, block: u64) -> u64 {
-        let word = self.map.word32(Self::entry_at(block) + self.shape.end_at);
+        let word = self.map.word32(Self::entry_at(block) + self.fields.end_at);
         u64::from(u32::from_be_bytes(word.load(Ordering::Acquire).to_le_bytes()))
     }
 
@@ -118,15 +118,15 @@ impl Index {
         let too_far = || wrong(format!("a block can't end at {end}: 2^31-1 is the most"));
         let end = i32::try_from(end).map_err(|_| too_far())?;
         let at = Self::entry_at(block);
-        self.map.publish32(at + self.shape.end_at, u32::from_le_bytes(end.to_be_bytes()));
-        let updated_at = at + self.shape.updated_at;
+        self.map.publish32(at + self.fields.end_at, u32::from_le_bytes(end.to_be_bytes()));
+        let updated_at = at + self.fields.updated_at;
         let before = self.map.get(updated_at, 8).and_then(|raw| words::i64_be(raw, 0));
         let now_ms = batch.now_ns.div_euclid(NS_PER_MS);
         if before.is_none_or(|before| before < now_ms) {
             self.map.store(updated_at, &now_ms.to_be_bytes());
         }
-        let count = batch.next_number.saturating_sub(self.shape.first_number);
-        self.map.store(self.shape.count_at, &count.to_be_bytes());
+        let count = batch.next_number.saturating_sub(self.fields.first_number);
+        self.map.store(self.fields.count_at, &count.to_be_bytes());
         Ok(())
     }
 
@@ -176,7 +176,12 @@ impl Publish for EndWord {
         region::sync(self.0.map.file())
     }
 
-    fn settle(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> std::io::Result<bool> {
+    fn drop_above(
+        &self,
+        segment: &Segment,
+        batch: &Batch,
+        _reserved: u64,
+    ) -> std::io::Result<bool> {
         let index = &self.0;
         let (start, count) = index.blocks();
         // It may have died while it began the next block, before anyone was told.
@@ -201,9 +206,9 @@ impl Publish for EndWord {
         }
         let now_ms = batch.now_ns.div_euclid(NS_PER_MS).to_be_bytes();
         let mut entry = [0u8; ENTRY_BYTES];
-        words::put(&mut entry, index.shape.base_at, &base.to_be_bytes());
-        words::put(&mut entry, index.shape.created_at, &now_ms);
-        words::put(&mut entry, index.shape.updated_at, &now_ms);
+        words::put(&mut entry, index.fields.base_at, &base.to_be_bytes());
+        words::put(&mut entry, index.fields.created_at, &now_ms);
+        words::put(&mut entry, index.fields.updated_at, &now_ms);
         // The entry before the count: a count that is ahead would show a block of zeros.
         index.map.store(Index::entry_at(block + 1), &entry);
         index.set_block_count(count + 1);
@@ -236,7 +241,7 @@ impl Blocks {
 }
 
 /// A group's own files.
-struct Reader {
+struct ReaderFile {
     index: Arc<Index>,
     rdx: Mapping,
     /// The NAK file and the bytes of one record, where the group keeps its leases in it.
@@ -245,7 +250,7 @@ struct Reader {
     blocks: Option<Blocks>,
 }
 
-impl Reader {
+impl ReaderFile {
     fn record(nak: &Mapping, bytes: usize, index: usize) -> Option<(usize, u8, u64)> {
         let at = 1024 + index * bytes;
         let raw = nak.get(at, 9)?;
@@ -253,7 +258,7 @@ impl Reader {
     }
 }
 
-impl Mirror for Reader {
+impl Mirror for ReaderFile {
     fn store(&self, cursor: u64, next: u64) -> std::io::Result<()> {
         let offset = if self.nak.is_some() { next } else { cursor };
         let (block, position) = self.index.locate(offset);
@@ -336,8 +341,9 @@ impl ZbusIndex {
             return Err(errors::damaged(&path, words::size(len), found(len), "an index").into());
         }
         let map = Mapping::new(file, INDEX_BYTES, true)?;
-        let shape = Shape { base_at, end_at, created_at, updated_at, count_at, first_number };
-        Ok(Self(Arc::new(Index { map, shape })))
+        let fields =
+            IndexFields { base_at, end_at, created_at, updated_at, count_at, first_number };
+        Ok(Self(Arc::new(Index { map, fields })))
     }
 
     /// How the queue's end becomes visible.
@@ -368,7 +374,7 @@ impl ZbusIndex {
             Some(path) => Some((open(&path, 1024 + NAKS * record_bytes.max(21))?, record_bytes)),
             None => None,
         };
-        let reader = Reader {
+        let reader = ReaderFile {
             index: Arc::clone(&self.0),
             rdx: open(&reader, 256)?,
             nak,

@@ -36,7 +36,7 @@ const CORR_AT: usize = 56;
 const CORR_NAME: &[u8] = b"zbus.corr_offset";
 const NS_PER_MS: i64 = 1_000_000;
 
-/// The codec of one segment.
+/// The framing of one segment.
 pub struct ZbusFrames {
     /// Where the segment begins.
     pub base: u64,
@@ -106,7 +106,7 @@ impl ZbusFrames {
         };
         let corr = if self.has_crc { 0 } else { words::i64_be(frame, CORR_AT)? };
         if corr != 0 && !memory::has_room(frame.len().saturating_mul(3)) {
-            view.sealed = true;
+            view.opaque = true;
         } else if corr != 0 {
             let mut owned = frame.to_vec();
             let mut wire = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Entry, NEVER, NONE, State, Table, at};
+use super::{Entry, EntryState, NEVER, NONE, Table, at};
 
 struct Random(u64);
 
@@ -19,7 +19,7 @@ impl Random {
 struct Model {
     table: Table,
     /// By offset: the entry's place, its state, its deadline, its key.
-    known: BTreeMap<u64, (u32, State, i64, u64)>,
+    known: BTreeMap<u64, (u32, EntryState, i64, u64)>,
     next: u64,
 }
 
@@ -41,84 +41,84 @@ impl Model {
         let key = if random.below(3) == 0 { 1 + random.below(5) } else { 0 };
         let deadline = i64::try_from(random.below(1000)).expect("small");
         let state = match random.below(3) {
-            _ if !self.is_first_of_key(u64::MAX, key) => State::Blocked,
-            0 => State::Delayed,
-            1 => State::Ready,
-            _ => State::Leased,
+            _ if !self.is_first_of_key(u64::MAX, key) => EntryState::Blocked,
+            0 => EntryState::Delayed,
+            1 => EntryState::Ready,
+            _ => EntryState::Leased,
         };
         let offset = self.next;
         let entry = Entry { state, deadline, key, timeout: 1, ..Entry::read(offset, offset, NONE) };
         self.next += 1 + random.below(100);
         self.table.set_wide(at::NEXT, self.next);
         let place = self.table.enter(&entry).expect("room");
-        self.table.settle_cursor();
+        self.table.move_cursor();
         self.known.insert(offset, (place, state, deadline, key));
     }
 
     /// Some message in this state.
-    fn pick(&self, random: &mut Random, state: State) -> Option<u64> {
+    fn pick(&self, random: &mut Random, state: EntryState) -> Option<u64> {
         let all: Vec<u64> =
             self.known.iter().filter(|(_, known)| known.1 == state).map(|(at, _)| *at).collect();
         let index = random.below(all.len().max(1) as u64);
         all.get(usize::try_from(index).expect("small")).copied()
     }
 
-    fn finish(&mut self, random: &mut Random, state: State, now: i64) {
+    fn finish(&mut self, random: &mut Random, state: EntryState, now: i64) {
         let Some(offset) = self.pick(random, state) else { return };
         let (place, _, _, key) = self.known.remove(&offset).expect("known");
         self.table.withdraw(place);
         self.table.finish(place, now);
         let heir = self.known.values_mut().find(|known| key != 0 && known.3 == key);
-        if let Some(heir) = heir.filter(|heir| heir.1 == State::Blocked) {
-            heir.1 = if heir.2 > now { State::Delayed } else { State::Ready };
+        if let Some(heir) = heir.filter(|heir| heir.1 == EntryState::Blocked) {
+            heir.1 = if heir.2 > now { EntryState::Delayed } else { EntryState::Ready };
         }
     }
 
     /// Hands out the one behind a message that is out, if it waits for that one alone.
     fn lease_behind(&mut self, random: &mut Random, now: i64) {
-        let Some(offset) = self.pick(random, State::Leased) else { return };
+        let Some(offset) = self.pick(random, EntryState::Leased) else { return };
         let (place, _, _, key) = self.known[&offset];
         let next = self.table.next_of_key(place);
         let behind = self.known.range_mut(offset + 1..).map(|(_, known)| known);
         let behind = behind.into_iter().find(|known| key != 0 && known.3 == key);
         assert_eq!(behind.as_ref().map_or(NONE, |known| known.0), next);
-        if let Some(known) = behind.filter(|known| known.1 == State::Blocked) {
-            (known.1, known.2) = (State::Leased, now + 40);
+        if let Some(known) = behind.filter(|known| known.1 == EntryState::Blocked) {
+            (known.1, known.2) = (EntryState::Leased, now + 40);
             self.table.lease_ready(known.0, 1, NONE, now + 40, 40);
         }
     }
 
     fn give_back(&mut self, random: &mut Random) {
-        let Some(offset) = self.pick(random, State::Leased) else { return };
+        let Some(offset) = self.pick(random, EntryState::Leased) else { return };
         let is_first = self.is_first_of_key(offset, self.known[&offset].3);
         let known = self.known.get_mut(&offset).expect("known");
         self.table.make_ready(known.0);
-        known.1 = if is_first { State::Ready } else { State::Blocked };
+        known.1 = if is_first { EntryState::Ready } else { EntryState::Blocked };
         known.2 = if is_first { known.2 } else { 0 };
     }
 
     fn step(&mut self, random: &mut Random, now: i64) {
         match random.below(9) {
             0..=2 => self.enter(random),
-            3 => self.finish(random, State::Leased, now),
+            3 => self.finish(random, EntryState::Leased, now),
             4 => self.give_back(random),
             5 => self.lease_behind(random, now),
             6 => {
-                let states = [State::Ready, State::Blocked, State::Delayed];
+                let states = [EntryState::Ready, EntryState::Blocked, EntryState::Delayed];
                 let state = states[usize::try_from(random.below(3)).expect("small")];
                 self.finish(random, state, now);
             }
             7 => {
-                let lowest = self.known.iter().find(|(_, known)| known.1 == State::Ready);
+                let lowest = self.known.iter().find(|(_, known)| known.1 == EntryState::Ready);
                 let lowest = lowest.map(|(offset, _)| *offset);
                 let first = self.table.first_ready();
                 assert_eq!(first, lowest.and_then(|at| self.known.get(&at)).map(|known| known.0));
                 let Some(known) = lowest.and_then(|at| self.known.get_mut(&at)) else { return };
-                (known.1, known.2) = (State::Leased, now + 40);
+                (known.1, known.2) = (EntryState::Leased, now + 40);
                 self.table.lease_ready(known.0, 1, NONE, now + 40, 40);
             }
             _ => {
-                let Some(offset) = self.pick(random, State::Leased) else { return };
+                let Some(offset) = self.pick(random, EntryState::Leased) else { return };
                 let known = self.known.get_mut(&offset).expect("known");
                 known.2 = now + i64::try_from(random.below(500)).expect("small");
                 self.table.extend(known.0, known.2, 1);
@@ -137,8 +137,9 @@ impl Model {
             assert_eq!((table.find(*offset), table.state(*place)), (Some(*place), *state));
             assert!(*key == 0 || table.is_key_busy(*key));
         }
-        let watched =
-            |known: &&(u32, State, i64, u64)| matches!(known.1, State::Leased | State::Delayed);
+        let watched = |known: &&(u32, EntryState, i64, u64)| {
+            matches!(known.1, EntryState::Leased | EntryState::Delayed)
+        };
         let earliest = self.known.values().filter(watched).map(|known| known.2).min();
         let due = table.due(now).and_then(|place| table.entry(place)).map(|entry| entry.deadline);
         assert_eq!(due, earliest.filter(|deadline| *deadline <= now));

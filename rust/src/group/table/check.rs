@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{FIRST_ENTRIES, IN_LANE, KEYS_AT, MAX_ENTRIES, NONE, State, Table, at, field};
+use super::{EntryState, FIRST_ENTRIES, IN_LANE, KEYS_AT, MAX_ENTRIES, NONE, Table, at, field};
 
 impl Table {
     /// What is wrong with the table in itself, with the words that tell; none when it is whole.
@@ -78,7 +78,7 @@ impl Table {
             }
             let is_here = entry < self.small(at::USED)
                 && self.load64(entry, field::ORDER) == index
-                && self.state(entry) != State::Free
+                && self.state(entry) != EntryState::Free
                 && before.is_none_or(|before| before < self.offset(entry));
             if !is_here {
                 return false;
@@ -112,11 +112,11 @@ impl Table {
         let used = self.small(at::USED);
         let is_ready = |position: u32| {
             let entry = self.ready(position);
-            entry < used && self.state(entry) == State::Ready
+            entry < used && self.state(entry) == EntryState::Ready
         };
         let (mut free, mut steps) = (self.small(at::FREE), 0);
         while free != NONE {
-            if free >= used || steps >= used || self.state(free) != State::Free {
+            if free >= used || steps >= used || self.state(free) != EntryState::Free {
                 return false;
             }
             (free, steps) = (self.load32(free, field::KEY_NEXT), steps + 1);

@@ -1,5 +1,5 @@
-//! Keys: a hash table of chains. Only the first of each may be ready; those behind it are blocked, or
-//! out together with it.
+//! Keys: a hash table of chains. Only the first of each may be ready; those behind it are blocked,
+//! or out together with it.
 
 use std::sync::atomic::Ordering;
 
@@ -145,7 +145,7 @@ impl Table {
             return;
         }
         self.set_chain(slot, key, next, last);
-        if self.state(next) != super::State::Blocked {
+        if self.state(next) != super::EntryState::Blocked {
             return; // It is out itself, or held back.
         }
         self.set_small(at::BLOCKED, self.small(at::BLOCKED).saturating_sub(1));

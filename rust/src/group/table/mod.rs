@@ -112,7 +112,7 @@ word_offsets! {
 /// What an entry is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub enum State {
+pub enum EntryState {
     /// Unused.
     Free = 0,
     /// Handed out.
@@ -125,7 +125,7 @@ pub enum State {
     Blocked = 4,
 }
 
-impl State {
+impl EntryState {
     /// The state with this number.
     pub fn of(value: u32) -> Self {
         match value {
@@ -193,7 +193,7 @@ pub struct Entry {
     /// Hash of its key; 0: none.
     pub key: u64,
     /// What it is.
-    pub state: State,
+    pub state: EntryState,
     /// How often it was handed out.
     pub receives: u32,
     /// The slot of the process that has it.
@@ -209,7 +209,7 @@ impl Entry {
         timeout: 0,
         token: 0,
         key: 0,
-        state: State::Free,
+        state: EntryState::Free,
         receives: 0,
         owner: NONE,
     };
@@ -217,7 +217,7 @@ impl Entry {
     /// A message that was just read and may be handed out.
     #[inline]
     pub fn read(offset: u64, frame: u64, owner: u32) -> Self {
-        let (state, receives) = (State::Ready, 0);
+        let (state, receives) = (EntryState::Ready, 0);
         Self { offset, frame, deadline: 0, timeout: 0, token: 0, key: 0, state, receives, owner }
     }
 }
@@ -309,8 +309,8 @@ impl Table {
 
     /// The entry's state.
     #[inline(always)]
-    pub fn state(&self, entry: u32) -> State {
-        State::of(self.load32(entry, field::STATE))
+    pub fn state(&self, entry: u32) -> EntryState {
+        EntryState::of(self.load32(entry, field::STATE))
     }
 
     /// Whether an entry is the lease that a receipt names.
@@ -319,7 +319,7 @@ impl Table {
         entry < self.small(at::USED)
             && self.load64(entry, field::TOKEN) == token
             && self.load64(entry, field::OFFSET) == offset
-            && self.state(entry) == State::Leased
+            && self.state(entry) == EntryState::Leased
     }
 
     /// Hash of an entry's key; 0: none.
@@ -371,7 +371,7 @@ impl Table {
         self.set_wide(at::ORDER_FIRST, 0);
         self.set_wide(at::ORDER_LEN, 0);
         self.set_wide(at::ATTENTION, NEVER.cast_unsigned());
-        self.settle_cursor();
+        self.move_cursor();
     }
 
     // ── entries ────────────────────────────────────────────────────────────────────────────
@@ -425,7 +425,7 @@ impl Table {
 
     #[inline(always)]
     fn free_entry(&self, entry: u32) {
-        self.store32(entry, field::STATE, State::Free as u32);
+        self.store32(entry, field::STATE, EntryState::Free as u32);
         self.store64(entry, field::TOKEN, 0);
         self.store32(entry, field::KEY_NEXT, self.small(at::FREE));
         self.set_small(at::FREE, entry);
@@ -458,7 +458,7 @@ impl Table {
 
     /// Moves the front over gaps, and the cursor with it.
     #[inline(always)]
-    fn settle_order(&self) {
+    fn advance_front(&self) {
         let (mut first, mut len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
         let mut gaps = self.small(at::GAPS);
         while len > 0 && self.order(first) == NONE {
@@ -470,7 +470,7 @@ impl Table {
         if gaps > 64 && u64::from(gaps) * 2 > len {
             self.close_gaps(first, len);
         }
-        self.settle_cursor();
+        self.move_cursor();
     }
 
     /// The ring is full: of gaps, which are closed, or else of entries.
@@ -502,7 +502,7 @@ impl Table {
 
     /// The cursor: the oldest message that is not done, or where reading goes on.
     #[inline(always)]
-    pub fn settle_cursor(&self) {
+    pub fn move_cursor(&self) {
         let next = self.wide(at::NEXT);
         let cursor = match self.wide(at::ORDER_LEN) {
             0 => next,
@@ -551,8 +551,8 @@ impl Table {
     /// one with its key is not done.
     #[inline(always)]
     pub fn enter(&self, entry: &Entry) -> std::io::Result<u32> {
-        let waits = entry.state == State::Ready && self.is_key_busy(entry.key);
-        let state = if waits { State::Blocked } else { entry.state };
+        let waits = entry.state == EntryState::Ready && self.is_key_busy(entry.key);
+        let state = if waits { EntryState::Blocked } else { entry.state };
         if self.span() >= u64::from(self.small(at::CAPACITY)) {
             self.widen_order().inspect_err(|_| self.distrust())?;
         }
@@ -572,21 +572,21 @@ impl Table {
         self.set_wide(at::ORDER_LEN, len + 1);
         self.join_key(entry.key, index);
         match state {
-            State::Leased => {
+            EntryState::Leased => {
                 self.watch(index, entry.deadline, entry.timeout);
                 self.set_small(at::LEASED, self.small(at::LEASED) + 1);
             }
-            State::Delayed => {
+            EntryState::Delayed => {
                 self.watch(index, entry.deadline, entry.timeout);
                 self.set_small(at::DELAYED, self.small(at::DELAYED) + 1);
             }
-            State::Ready => self.push_ready(index),
-            State::Blocked => {
+            EntryState::Ready => self.push_ready(index),
+            EntryState::Blocked => {
                 self.store64(index, field::DEADLINE, entry.deadline.cast_unsigned());
                 self.store64(index, field::TIMEOUT, entry.timeout.cast_unsigned());
                 self.set_small(at::BLOCKED, self.small(at::BLOCKED) + 1);
             }
-            State::Free => {}
+            EntryState::Free => {}
         }
         Ok(index)
     }
@@ -594,8 +594,8 @@ impl Table {
     #[inline(always)]
     fn leave_state(&self, entry: u32) {
         let counter = match self.state(entry) {
-            State::Leased => at::LEASED,
-            State::Delayed => at::DELAYED,
+            EntryState::Leased => at::LEASED,
+            EntryState::Delayed => at::DELAYED,
             _ => return,
         };
         self.unwatch(entry);
@@ -605,12 +605,12 @@ impl Table {
     /// Hands the first ready message out (again), or one that waits behind it.
     pub fn lease_ready(&self, entry: u32, token: u64, owner: u32, deadline: i64, timeout: i64) {
         match self.state(entry) {
-            State::Blocked => {
+            EntryState::Blocked => {
                 self.set_small(at::BLOCKED, self.small(at::BLOCKED).saturating_sub(1));
             }
             _ => self.pop_ready(),
         }
-        self.store32(entry, field::STATE, State::Leased as u32);
+        self.store32(entry, field::STATE, EntryState::Leased as u32);
         self.store64(entry, field::TOKEN, token);
         self.store32(entry, field::OWNER, owner);
         self.store32(entry, field::RECEIVES, self.load32(entry, field::RECEIVES).saturating_add(1));
@@ -623,21 +623,21 @@ impl Table {
         self.leave_state(entry);
         self.store64(entry, field::TOKEN, 0);
         if self.is_behind_another(entry) {
-            self.store32(entry, field::STATE, State::Blocked as u32);
+            self.store32(entry, field::STATE, EntryState::Blocked as u32);
             self.store64(entry, field::DEADLINE, 0);
             self.store64(entry, field::TIMEOUT, 0);
             self.set_small(at::BLOCKED, self.small(at::BLOCKED) + 1);
             return;
         }
-        self.store32(entry, field::STATE, State::Ready as u32);
+        self.store32(entry, field::STATE, EntryState::Ready as u32);
         self.push_ready(entry);
     }
 
     /// Takes a message that is not out from those that wait: it is about to be done.
     pub fn withdraw(&self, entry: u32) {
         match self.state(entry) {
-            State::Ready => self.drop_ready(entry),
-            State::Blocked => {
+            EntryState::Ready => self.drop_ready(entry),
+            EntryState::Blocked => {
                 self.set_small(at::BLOCKED, self.small(at::BLOCKED).saturating_sub(1));
             }
             _ => {}
@@ -647,7 +647,7 @@ impl Table {
     /// May be handed out from `deadline` on.
     pub fn set_delayed(&self, entry: u32, deadline: i64, timeout: i64) {
         self.leave_state(entry);
-        self.store32(entry, field::STATE, State::Delayed as u32);
+        self.store32(entry, field::STATE, EntryState::Delayed as u32);
         self.store64(entry, field::TOKEN, 0);
         self.set_small(at::DELAYED, self.small(at::DELAYED) + 1);
         self.watch(entry, deadline, timeout);
@@ -671,7 +671,7 @@ impl Table {
         self.set_order(self.load64(entry, field::ORDER), NONE);
         self.free_entry(entry);
         self.set_small(at::GAPS, self.small(at::GAPS) + 1);
-        self.settle_order();
+        self.advance_front();
         has_next
     }
 }

@@ -1,4 +1,4 @@
-"""Which layout stands at which byte of a Beats file, for `penstock inspect`.
+"""Which struct stands at which byte of a Beats file, for `penstock inspect`.
 
 Frames of encrypted and of LZ4 stream layouts are not in the file as they are: there only the
 header is shown.
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.disk.layout import Buffer, Layout
+from penstock.disk.structs import Buffer, Struct
 from penstock.errors import KeyNeededError
 from penstock.formats.beats import segments
-from penstock.formats.beats.layouts import (
+from penstock.formats.beats.structs import (
     FRAME_BYTES,
     FRAME_FOOT,
     FRAME_HEAD,
@@ -22,7 +22,7 @@ from penstock.formats.beats.layouts import (
 )
 
 
-def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Struct]]:
     """By the file's name."""
     if path.name == "state.dat":
         yield 0, STATE_0 if bytes(data[:4]) == bytes(4) else STATE_1
@@ -40,7 +40,7 @@ def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
         yield from _frames(data, found.kind.data_at)
 
 
-def _frames(data: Buffer, at: int) -> Iterator[tuple[int, Layout]]:
+def _frames(data: Buffer, at: int) -> Iterator[tuple[int, Struct]]:
     while at + FRAME_HEAD.size <= len(data):
         yield at, FRAME_HEAD
         size = FRAME_HEAD.unpack_field("size", data, at)

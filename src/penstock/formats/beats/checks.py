@@ -55,7 +55,7 @@ def _opens_any(format: BeatsFiles, number: int, header: Header) -> bool:
 
 
 def verify(format: BeatsFiles) -> Verdict:
-    """Every frame of every file, checksums and events; headers, streams, seals."""
+    """Every frame of every file, checksums and events; headers, streams, tags."""
     verdict, end = Verdict(), format.store.end()
     infos = format.store.segments(fresh=True)
     done, total = 0, sum(info.size for info in infos)
@@ -69,7 +69,7 @@ def verify(format: BeatsFiles) -> Verdict:
             _verify_segment(format, info, last, end.segment_base, verdict)
             header = format.header(info.path)
             if isinstance(header, Header) and not header.kind.is_stream:
-                _verify_seal(format, info, header, last, verdict)
+                _verify_macs(format, info, header, last, verdict)
     for path in segments.find(format.path).values():
         with contextlib.suppress(FileNotFoundError):
             header = format.header(path)
@@ -90,7 +90,7 @@ def _verify_segment(
     assert isinstance(header, Header)
     is_open = info.end is None
     segment = format.store.open_listed(info)
-    seen = _core.walk(segment, info.first, last, past_damage=True, unseal=True)
+    seen = _core.walk(segment, info.first, last, past_damage=True, open_frames=True)
     verdict.frames += seen.frames
     verdict.messages += seen.messages
     count = count_of(format, info)
@@ -110,11 +110,11 @@ def _verify_segment(
             verdict.corrupt.append(Damage(info.path, at, length, found, expected))
 
 
-def _verify_seal(
+def _verify_macs(
     format: BeatsFiles, info: SegmentInfo, header: Header, last: int, verdict: Verdict
 ) -> None:
-    """Whether the frames are those that were sealed, all of them and no others."""
-    path, key = segments.seal_path(info.path), format.options.key
+    """Whether the frames are those that the tags were made for, all of them and no others."""
+    path, key = segments.mac_path(info.path), format.options.key
     if not header.kind.is_encrypted or key is None:
         return
     tags = files.read_bytes(path) if path.exists() else None
@@ -124,10 +124,10 @@ def _verify_seal(
     if info.end is None and tags is not None:
         # Others append to it, and may be closing it: what is behind `last` is not looked at.
         count = len(_core.beats_whole_frames(segment, info.first, last))
-        tags = closing.open_seal(tags, count)
-    for offset, found in _core.beats_check_seal(segment, tags or b"", key, header.iv, last):
+        tags = closing.open_macs(tags, count)
+    for offset, found in _core.beats_check_macs(segment, tags or b"", key, header.iv, last):
         at = segment.position(offset)
-        verdict.corrupt.append(Damage(info.path, at, 0, found, "what was sealed"))
+        verdict.corrupt.append(Damage(info.path, at, 0, found, "what its tag was made for"))
 
 
 def count_of(format: BeatsFiles, info: SegmentInfo) -> int | None:

@@ -8,21 +8,21 @@ from pathlib import Path
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.beats import segments
-from penstock.formats.beats.layouts import POSITION_BITS, SEAL, Kind
 from penstock.formats.beats.reading import BeatsFiles
+from penstock.formats.beats.structs import MACS, POSITION_BITS, Kind
 from penstock.formats.values import Damage, SegmentInfo
 from penstock.sidecar import groups, plain_copies, quarantine
 
 COUNT_AT = 4
 TAG_BYTES = 32
-"""Of each frame of a sealed segment."""
+"""Of each frame of a tamper-evident segment."""
 
 
-def open_seal(tags: bytes, count: int) -> bytes:
-    """The tags of a sealed segment as they were when it had `count` frames, and was open."""
-    kept = SEAL.size + count * TAG_BYTES
-    at = SEAL.offset_of("frames")
-    return tags[:at] + bytes(SEAL.size - at) + tags[SEAL.size : kept]
+def open_macs(tags: bytes, count: int) -> bytes:
+    """The tags of a closed segment as they were when it had `count` frames, and was open."""
+    kept = MACS.size + count * TAG_BYTES
+    at = MACS.offset_of("frames")
+    return tags[:at] + bytes(MACS.size - at) + tags[MACS.size : kept]
 
 
 def begin_plain(format: BeatsFiles, number: int, kind: Kind) -> None:
@@ -51,7 +51,7 @@ def close_segment(format: BeatsFiles, base: int, tail: int, next_number: int) ->
             raise
     if format.store.shared is not None and format.store.shared.head > tail:
         _core.unlink_file(path)  # Or what was written anew would bring it back.
-        _core.unlink_file(segments.seal_path(path))
+        _core.unlink_file(segments.mac_path(path))
 
 
 def _close(format: BeatsFiles, path: Path, base: int, tail: int, next_number: int) -> None:
@@ -70,7 +70,7 @@ def _close(format: BeatsFiles, path: Path, base: int, tail: int, next_number: in
         info = SegmentInfo(path, base, base, tail, path.stat().st_size)
         segment = format.open_segment(info, writable=False)
         key = segments.need_key(format.options.key, path)
-        _core.beats_close_seal(segment, segments.seal_path(path), key, header.iv, tail)
+        _core.beats_close_macs(segment, segments.mac_path(path), key, header.iv, tail)
     if kind.is_counted and tail > base:
         count = next_number - first if first is not None else _count(format, base, path, tail)
         _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
@@ -214,7 +214,7 @@ def drop_empty(format: BeatsFiles) -> None:
     for number in empty if len(empty) < len(listed) else []:
         path = segments.path_of(format.path, number)
         plain_copies.drop(format.sidecar, number)
-        for file in (segments.seal_path(path), path):
+        for file in (segments.mac_path(path), path):
             _core.unlink_file(file)
 
 

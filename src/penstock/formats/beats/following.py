@@ -16,8 +16,8 @@ from itertools import chain, islice
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.beats import segments, state
-from penstock.formats.beats.layouts import MAX_ID, POSITION_BITS
 from penstock.formats.beats.reading import BeatsFiles
+from penstock.formats.beats.structs import MAX_ID, POSITION_BITS
 from penstock.formats.past import Past
 from penstock.formats.values import Damage
 from penstock.sidecar import control, groups, notes, quarantine
@@ -65,7 +65,7 @@ def tidy(format: BeatsFiles) -> list[Damage]:
     return [Damage(path, 0, len(raw), "no state of a Beat", expected)] if raw else []
 
 
-def progress(format: BeatsFiles) -> groups.Progress | None:
+def progress(format: BeatsFiles) -> groups.GroupProgress | None:
     """Where the default group is, by our own files."""
     return groups.peek(format.sidecar / "groups" / GROUP, format.run)
 
@@ -113,7 +113,7 @@ def _is_one_bit_off(format: BeatsFiles) -> bool:
 # ── the place ──────────────────────────────────────────────────────────────────────────────
 
 
-def place_of(format: BeatsFiles, found: state.State) -> int | None:
+def place_of(format: BeatsFiles, found: state.StateFile) -> int | None:
     """The offset that a state means; none when no Beat can have written it."""
     there = format.segment_numbers()
     if not there or found.segment < there[0]:
@@ -143,7 +143,7 @@ def _boundary(begins: list[int], offset: int, frame: int | None) -> int | None:
     return offset if is_place and frame in (None, index) else None
 
 
-def state_at(format: BeatsFiles, offset: int) -> state.State:
+def state_at(format: BeatsFiles, offset: int) -> state.StateFile:
     """The state for an offset; for the beginning of a segment without events, the end of the last
     one that has any: Beats pass over the others, and number from 0 on where they find none."""
     there = format.segment_numbers()
@@ -151,10 +151,10 @@ def state_at(format: BeatsFiles, offset: int) -> state.State:
         offset = format.frame_offsets(there[-1])[-1]
     number = offset >> POSITION_BITS
     frame = bisect_left(format.frame_offsets(number), offset) if number in there else 0
-    return state.State.at(format.state_version, offset, frame)
+    return state.StateFile.at(format.state_version, offset, frame)
 
 
-def write_state(format: BeatsFiles, value: state.State) -> None:
+def write_state(format: BeatsFiles, value: state.StateFile) -> None:
     """Makes `state.dat` say `value`.
 
     A file of the right length is written in place, because others may have it open.

@@ -32,7 +32,9 @@ from penstock.formats.beats import (
     segments,
     state,
 )
-from penstock.formats.beats.layouts import (
+from penstock.formats.beats.reading import MAX_SEGMENT_BYTES, BeatsFiles
+from penstock.formats.beats.segments import Unreadable
+from penstock.formats.beats.structs import (
     CREATED,
     GOES_ON_AS,
     IV_BYTES,
@@ -41,15 +43,13 @@ from penstock.formats.beats.layouts import (
     POSITION_BITS,
     Kind,
 )
-from penstock.formats.beats.reading import MAX_SEGMENT_BYTES, BeatsFiles
-from penstock.formats.beats.segments import Unreadable
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.values import Consumed, Damage, End, NewSegment, SegmentInfo, Verdict
 from penstock.options import QueueOptions
 from penstock.records import replace
 from penstock.sidecar import notes, opening, plain_copies, prepared, quarantine
-from penstock.sidecar.groups import Progress
+from penstock.sidecar.groups import GroupProgress
 
 
 class BeatsFormat(BeatsFiles):
@@ -242,14 +242,14 @@ class BeatsFormat(BeatsFiles):
 
     def publisher(self) -> _core.Publish:
         """Frames are whole when they are written; streams get a block per batch."""
-        seal = self.options.key if self.options.tamper_evident else None
+        mac_key = self.options.key if self.options.tamper_evident else None
         if not self.kind.is_stream:
-            return _core.beats_publish(seal=seal)
+            return _core.beats_publish(mac_key=mac_key)
         copies = plain_copies.make_folder(self.sidecar)
-        return _core.beats_publish((self.path, copies, self.kind.header_bytes), seal=seal)
+        return _core.beats_publish((self.path, copies, self.kind.header_bytes), mac_key=mac_key)
 
     @property
-    def is_sealing(self) -> bool:
+    def is_encrypting(self) -> bool:
         """In counter mode a position must never be encrypted twice."""
         return self.kind.is_encrypted
 
@@ -345,8 +345,8 @@ class BeatsFormat(BeatsFiles):
         return before
 
     def trimmed(self, info: SegmentInfo) -> None:
-        """The tags that seal a segment go with it."""
-        _core.unlink_file(segments.seal_path(info.path))
+        """The tags of a segment go with it."""
+        _core.unlink_file(segments.mac_path(info.path))
         self.forget(info)
 
     def as_stored(
@@ -401,13 +401,13 @@ class BeatsFormat(BeatsFiles):
         is_beats = not self.is_live and self.state_path.exists()
         return {"default": self.store.end().head} if is_beats else {}
 
-    def place(self, found: state.State) -> int:
+    def place(self, found: state.StateFile) -> int:
         """The state as an offset where a message begins, or the end of its segment."""
         place = following.place_of(self, found)
         # Where no event begins: rather again than not at all.
         return place if place is not None else self.start_of(found)
 
-    def own_place(self, group: str, progress: Progress) -> int | None:
+    def own_place(self, group: str, progress: GroupProgress) -> int | None:
         """The place of the default group as `state.dat` has it."""
         return following.state_at(self, progress.cursor).offset if group == "default" else None
 
@@ -431,7 +431,7 @@ class BeatsFormat(BeatsFiles):
         if group != "default":
             return None
         if state.read(self.state_path) is None:
-            first = state.State.at(self.state_version, self.store.end().head, 0)
+            first = state.StateFile.at(self.state_version, self.store.end().head, 0)
             following.write_state(self, first)
         return _core.beats_state(self.state_path, self.state_version, self)
 

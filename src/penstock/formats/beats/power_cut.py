@@ -13,9 +13,9 @@ from pathlib import Path
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.beats import closing, segments
-from penstock.formats.beats.layouts import POSITION_BITS
 from penstock.formats.beats.reading import BeatsFiles, CutEnd
 from penstock.formats.beats.segments import Header
+from penstock.formats.beats.structs import POSITION_BITS
 from penstock.formats.past import Past
 from penstock.formats.values import Damage, SegmentInfo
 from penstock.sidecar import plain_copies, quarantine
@@ -112,7 +112,7 @@ def cut_off(format: BeatsFiles, cut: CutEnd) -> None:
     for number, path in segments.find(format.path).items():
         copy = plain_copies.path_of(format.sidecar, number)
         if number > cut.last:
-            for file in (path, copy, segments.seal_path(path)):
+            for file in (path, copy, segments.mac_path(path)):
                 quarantine.move(format.sidecar, file, format.clock.wall_now_ns())
         if number in cut.older_copies:
             plain_copies.drop(format.sidecar, number)
@@ -130,7 +130,7 @@ def _cut_segment(format: BeatsFiles, number: int, path: Path, end: int) -> None:
         plain_copies.path_of(format.sidecar, number),
     )
     if end == base:
-        _core.unlink_file(segments.seal_path(path))  # Tags came to the disk, and their frames not.
+        _core.unlink_file(segments.mac_path(path))  # Tags came to the disk, and their frames not.
     if kind.is_stream and not copy.exists():
         segment = format.open_stream(base, path, header)[0]
         plain = segment.read(kind.header_bytes, end - base)

@@ -19,8 +19,8 @@ from penstock import _core
 from penstock.disk import files
 from penstock.errors import FormatError
 from penstock.formats.beats import segments, state
-from penstock.formats.beats.layouts import KINDS, POSITION_BITS, POSITION_MASK, SEAL, Kind
 from penstock.formats.beats.segments import Header, Unreadable
+from penstock.formats.beats.structs import KINDS, MACS, POSITION_BITS, POSITION_MASK, Kind
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.segment_list import LISTINGS_MAX
@@ -399,7 +399,7 @@ class BeatsFiles(Format, ABC):
         return found
 
     def is_empty(self, number: int) -> bool:
-        """Whether a segment never had a frame: it is a header alone, and neither that nor a seal
+        """Whether a segment never had a frame: it is a header alone, and neither that nor a tag
         says that there was more."""
         path = segments.path_of(self.path, number)
         header = self.header(path)
@@ -408,7 +408,7 @@ class BeatsFiles(Format, ABC):
         if header.kind.is_stream and self.has_more_in_copy(number):
             return False  # Its stream comes to the disk when it is closed.
         words = header.kind.header.unpack(files.read_start(path, header.kind.header_bytes))
-        return not words.get("frames") and segments.size_of(segments.seal_path(path)) <= SEAL.size
+        return not words.get("frames") and segments.size_of(segments.mac_path(path)) <= MACS.size
 
     def first_of(self, number: int) -> int:
         """The offset of the first event of a segment."""
@@ -428,7 +428,7 @@ class BeatsFiles(Format, ABC):
         last = frames[-1][0] + frames[-1][1] if frames else info.first
         return [offset for offset, _, _ in frames] + [last]
 
-    def start_of(self, found: state.State) -> int:
+    def start_of(self, found: state.StateFile) -> int:
         """The beginning of the segment that a state names, if it is there; else of the queue."""
         is_there = found.segment in self.segment_numbers()
         return self.first_of(found.segment) if is_there else self.store.end().head

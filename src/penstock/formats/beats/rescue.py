@@ -14,9 +14,9 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.formats.beats import segments
-from penstock.formats.beats.layouts import FRAME_BYTES, IV_BYTES, KINDS, Kind
 from penstock.formats.beats.reading import BeatsFiles
 from penstock.formats.beats.segments import Header
+from penstock.formats.beats.structs import FRAME_BYTES, IV_BYTES, KINDS, Kind
 
 PLAIN_FORM = {"2-released-lz4": "2-released", "2-released-aes-lz4": "2", "3-stream": "2"}
 """The layout that holds the same frames without the stream, as confidential as it was."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import FormatError, KeyNeededError
-from penstock.formats.beats.layouts import (
+from penstock.formats.beats.structs import (
     FRAME_BYTES,
     IV_BYTES,
     KINDS,
@@ -240,6 +240,6 @@ def _encrypted_name(path: Path) -> str:
     return {1: "2-released-aes", 3: "2-released-aes-lz4"}.get(options, "2")
 
 
-def seal_path(path: Path) -> Path:
-    """The tags of a sealed segment."""
+def mac_path(path: Path) -> Path:
+    """The tags of a tamper-evident segment."""
     return path.with_name(path.name + ".mac")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.disk import files
-from penstock.formats.beats.layouts import (
+from penstock.formats.beats.structs import (
     HEADER_PLAIN,
     POSITION_BITS,
     POSITION_MASK,
@@ -16,7 +16,7 @@ from penstock.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StateFile:
     """What the file says, as a logical position."""
 
     version: int
@@ -45,12 +45,12 @@ class State:
         )
 
     @classmethod
-    def at(cls, version: int, offset: int, frame: int) -> State:
+    def at(cls, version: int, offset: int, frame: int) -> StateFile:
         """The state for an offset of ours."""
         return cls(version, offset >> POSITION_BITS, offset & POSITION_MASK, frame)
 
 
-def read(path: Path) -> State | None:
+def read(path: Path) -> StateFile | None:
     """The state; none when the file is missing, empty, cut short or of another version."""
     try:
         raw = files.read_start(path, 64)
@@ -59,10 +59,10 @@ def read(path: Path) -> State | None:
     version = int.from_bytes(raw[:4], "little")
     if version == 0 and len(raw) >= STATE_0.size:
         word = STATE_0.unpack(raw)
-        found = State(0, word["segment"], word["position"] + 4)
+        found = StateFile(0, word["segment"], word["position"] + 4)
     elif version == 1 and len(raw) >= STATE_1.size:
         word = STATE_1.unpack(raw)
-        found = State(1, word["segment"], word["position"], word["frame"])
+        found = StateFile(1, word["segment"], word["position"], word["frame"])
     else:
         return None
     return found if found.position <= POSITION_MASK else None

@@ -1,15 +1,15 @@
-"""Which layout stands at which byte of an mfq file, for `penstock inspect`."""
+"""Which struct stands at which byte of an mfq file, for `penstock inspect`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.disk.layout import Buffer, Layout
-from penstock.formats.mfq.layouts import FRAME, FRAME_END, MAX_PAYLOAD_BYTES, OFFSET
+from penstock.disk.structs import Buffer, Struct
+from penstock.formats.mfq.structs import FRAME, FRAME_END, MAX_PAYLOAD_BYTES, OFFSET
 
 
-def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Struct]]:
     """Frames of a segment, or the one word of an offset file."""
     if path.suffix == ".offset":
         yield 0, OFFSET

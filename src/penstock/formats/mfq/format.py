@@ -22,7 +22,7 @@ from penstock.disk import files
 from penstock.errors import CorruptError, OptionError, UnsupportedError
 from penstock.formats import known_damage
 from penstock.formats.contract import Format
-from penstock.formats.mfq import layouts, segments
+from penstock.formats.mfq import segments, structs
 from penstock.formats.mfq.segments import CONSUMER, PRODUCER, read_offset, write_offset
 from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
@@ -30,7 +30,7 @@ from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
 from penstock.records import replace
 from penstock.sidecar import control, notes, opening, prepared, quarantine, side_files
-from penstock.sidecar.groups import Progress
+from penstock.sidecar.groups import GroupProgress
 
 DEFAULT_GROUP = "default"
 # The note `unchecked.json` is there while frames above `durable` may lack a checksum and be whole
@@ -160,7 +160,7 @@ class MfqFormat(Format):
         """`consumer.offset`: a consumer that is not ours moves it too."""
         return read_offset(self.path, CONSUMER) if group == DEFAULT_GROUP else None
 
-    def own_place(self, group: str, progress: Progress) -> int | None:
+    def own_place(self, group: str, progress: GroupProgress) -> int | None:
         """The default group's cursor."""
         return progress.cursor if group == DEFAULT_GROUP else None
 
@@ -418,7 +418,7 @@ class MfqFormat(Format):
         ready = prepared.take_ready(self.sidecar, lambda size: size == self.segment_bytes)
         fresh = ready[0] if ready is not None else prepared.make(self.sidecar, self.segment_bytes)
         left = base + self.segment_bytes - tail
-        closing = layouts.SEGMENT_END if left >= layouts.SMALLEST_FRAME_BYTES else b""
+        closing = structs.SEGMENT_END if left >= structs.SMALLEST_FRAME_BYTES else b""
         path = segments.segment_path(self.path, tail)
         return fresh, NewSegment(path, tail, tail, closing, self.segment_bytes)
 

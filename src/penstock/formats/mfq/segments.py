@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import CorruptError, FormatError
-from penstock.formats.mfq import layouts
+from penstock.formats.mfq import structs
 from penstock.formats.values import SegmentInfo
 from penstock.sidecar import control, notes, prepared
 
@@ -35,14 +35,14 @@ def read_offset(queue: Path, name: str) -> int:
     """What an offset file says; one that never came to be says 0, as a new queue's does."""
     path = offset_path(queue, name)
     try:
-        raw = files.read_start(path, layouts.OFFSET.size)
+        raw = files.read_start(path, structs.OFFSET.size)
     except FileNotFoundError:
         return 0
     if not raw:
         return 0
-    if len(raw) < layouts.OFFSET.size:
+    if len(raw) < structs.OFFSET.size:
         raise CorruptError(path, 0, f"{len(raw)} bytes", "8: an offset")
-    found: int = layouts.OFFSET.unpack(raw)["offset"]
+    found: int = structs.OFFSET.unpack(raw)["offset"]
     if found < 0:
         raise CorruptError(path, 0, f"offset {found}", "0 or more")
     return found
@@ -51,7 +51,7 @@ def read_offset(queue: Path, name: str) -> int:
 def write_offset(queue: Path, name: str, offset: int) -> None:
     """Stores an offset, for good. Alone, under the opening lock."""
     path = offset_path(queue, name)
-    data = layouts.OFFSET.pack(offset=offset)
+    data = structs.OFFSET.pack(offset=offset)
     if path.exists() and path.stat().st_size >= len(data):
         _core.write_file(path, 0, data, synced=True)
     else:
@@ -85,7 +85,7 @@ def _list(queue: Path, sidecar: Path) -> list[SegmentInfo]:
     found = _sized(sorted(entries, key=lambda entry: entry.name), sidecar)
     found = found[: _came_to_be(found, sidecar)]
     for base, path, size in found:
-        if size != found[0][2] or size < layouts.SMALLEST_FRAME_BYTES:
+        if size != found[0][2] or size < structs.SMALLEST_FRAME_BYTES:
             what = f"has {size} bytes, the segment at {found[0][0]} has {found[0][2]}"
             raise FormatError(path, what, f"all segments have one size: is {base} a stray copy?")
     ends: list[int | None] = [*(base for base, _, _ in found[1:]), None]
@@ -142,7 +142,7 @@ def make_segment(queue: Path, sidecar: Path, base: int, size: int) -> None:
 def is_unused(info: SegmentInfo) -> bool:
     """Whether nothing was ever written at a segment's beginning."""
     with files.reading(info.path) as stream:
-        return info.base == 0 and not any(stream.read(layouts.FRAME.size))
+        return info.base == 0 and not any(stream.read(structs.FRAME.size))
 
 
 def identity_of(queue: Path, sidecar: Path) -> str:
@@ -154,8 +154,8 @@ def identity_of(queue: Path, sidecar: Path) -> str:
     head = b""
     if infos and read_offset(queue, PRODUCER) > infos[0].base:
         with files.reading(infos[0].path) as stream:
-            head = stream.read(layouts.FRAME.size)
-            length = layouts.FRAME.unpack(head)["length"] if len(head) == 4 else 0
+            head = stream.read(structs.FRAME.size)
+            length = structs.FRAME.unpack(head)["length"] if len(head) == 4 else 0
             head += stream.read(max(0, min(length, 4096)))
     base = infos[0].base if infos else 0
     return hashlib.sha256(base.to_bytes(8, "little") + head).hexdigest()[:32]

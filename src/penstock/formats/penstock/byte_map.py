@@ -1,12 +1,12 @@
-"""Which layout stands at which byte of a segment, for `penstock inspect`."""
+"""Which struct stands at which byte of a segment, for `penstock inspect`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.disk.layout import Buffer, Layout
-from penstock.formats.penstock.layouts import (
+from penstock.disk.structs import Buffer, Struct
+from penstock.formats.penstock.structs import (
     FRAME,
     HEADER,
     HEADER_BYTES,
@@ -18,7 +18,7 @@ from penstock.formats.penstock.layouts import (
 )
 
 
-def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Struct]]:
     """Header, summary, then frame after frame; of the index, entry after entry."""
     if path.name == "index":
         yield from ((at, INDEX_ENTRY) for at in range(0, len(data), INDEX_ENTRY.size))
@@ -31,7 +31,7 @@ def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
     yield from frames(data, HEADER_BYTES)
 
 
-def frames(data: Buffer, at: int) -> Iterator[tuple[int, Layout]]:
+def frames(data: Buffer, at: int) -> Iterator[tuple[int, Struct]]:
     """Frames one after another; the last is where none can be."""
     while at + FRAME.size <= len(data):
         yield at, FRAME

@@ -14,7 +14,7 @@ from penstock.disk import files
 from penstock.errors import CorruptError, FormatError, KeyNeededError, OptionError, UnsupportedError
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
-from penstock.formats.penstock import layouts, recovery, segments
+from penstock.formats.penstock import recovery, segments, structs
 from penstock.formats.penstock.index import Index
 from penstock.formats.penstock.segments import Header, segment_path
 from penstock.formats.values import (
@@ -30,7 +30,7 @@ from penstock.options import Durability, QueueOptions
 from penstock.records import replace
 from penstock.sidecar import opening, prepared
 
-HEADER_BYTES = layouts.HEADER_BYTES
+HEADER_BYTES = structs.HEADER_BYTES
 
 
 class PenstockFormat(Format):
@@ -65,8 +65,8 @@ class PenstockFormat(Format):
         def make(shared: _core.Shared) -> None:
             files.make_folder(path / "log")
             if not segments.list_segments(path):
-                flags = layouts.ENCRYPTED if options.key else 0
-                flags |= layouts.COMPRESSED if options.compression == "lz4" else 0
+                flags = structs.ENCRYPTED if options.key else 0
+                flags |= structs.COMPRESSED if options.compression == "lz4" else 0
                 size = segments.next_size(0, 0, segments.limit_of(options))
                 now = clock.wall_now_ns()
                 fresh = prepared.fresh(sidecar)
@@ -97,7 +97,7 @@ class PenstockFormat(Format):
 
     def need_key(self) -> None:
         """Frames can't be judged without it."""
-        if not self.can_unseal:
+        if not self.can_decrypt:
             raise KeyNeededError(f"{self.path}: the queue is encrypted; open it with key=")
 
     def _is_right(self, key: bytes) -> bool:
@@ -134,16 +134,16 @@ class PenstockFormat(Format):
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether every frame is sealed with the queue's key."""
-        return bool(self.header.flags & layouts.ENCRYPTED)
+        """Whether every frame is encrypted with the queue's key."""
+        return bool(self.header.flags & structs.ENCRYPTED)
 
     @property
-    def is_sealing(self) -> bool:
+    def is_encrypting(self) -> bool:
         """Ciphertext of a dead appender may be on the disk."""
         return self.is_encrypted
 
     @property
-    def can_unseal(self) -> bool:
+    def can_decrypt(self) -> bool:
         """Without the key only sizes and checksums can be verified."""
         return not self.is_encrypted or self.options.key is not None
 
@@ -165,7 +165,7 @@ class PenstockFormat(Format):
     def header_of(self, info: SegmentInfo, page: bytes | None = None) -> Header:
         """The header of a segment of this queue."""
         header = Header.unpack(page or segments.read_page(info.path), info.path)
-        if (header.flags ^ self.header.flags) & layouts.ENCRYPTED:
+        if (header.flags ^ self.header.flags) & structs.ENCRYPTED:
             kinds = ("encrypted segments", "segments in plain text")
             expected, found = kinds if self.is_encrypted else kinds[::-1]
             raise CorruptError(info.path, segments.FLAGS_AT, f"one of {found}", expected)
@@ -207,7 +207,7 @@ class PenstockFormat(Format):
         frames = _core.penstock_frames(
             header.queue_id, header.base,
             compress=self.options.compression == "lz4",
-            encrypted=bool(header.flags & layouts.ENCRYPTED),
+            encrypted=bool(header.flags & structs.ENCRYPTED),
             key=self.options.key, salt=header.salt,
         )  # fmt: skip
         return _core.Segment(
@@ -256,7 +256,7 @@ class PenstockFormat(Format):
         """Writes it anew; the summary behind it stays."""
         if self.is_encrypted or info.size <= HEADER_BYTES:
             return False
-        head = self.guess_header(info).pack()[: layouts.HEADER.size]
+        head = self.guess_header(info).pack()[: structs.HEADER.size]
         _core.write_file(info.path, 0, head, synced=True)
         return True
 
@@ -275,7 +275,7 @@ class PenstockFormat(Format):
             and self.store.shared.segment_base == tail
         ):
             # The last one is empty, and too small: its successor needs a name of its own.
-            tail += len(layouts.SEALED_WORD)
+            tail += len(structs.SEALED_WORD)
         body = body or b""
         last = self._before(tail)
         before = last.size if last is not None else 0
@@ -298,11 +298,11 @@ class PenstockFormat(Format):
         )  # fmt: skip
         prepared.write(fresh, 0, header.pack(self.options.key) + body)
         path = segment_path(self.path, tail)
-        return fresh, NewSegment(path, tail, tail, layouts.SEALED_WORD)
+        return fresh, NewSegment(path, tail, tail, structs.SEALED_WORD)
 
     def _check_of(self, info: SegmentInfo, end: int) -> int:
         page = segments.read_page(info.path)
-        return _core.crc32c(page[: layouts.HEADER.size] + end.to_bytes(8, "little"))
+        return _core.crc32c(page[: structs.HEADER.size] + end.to_bytes(8, "little"))
 
     def _before(self, tail: int) -> SegmentInfo | None:
         """The segment that ends at `tail`."""
@@ -353,7 +353,7 @@ class PenstockFormat(Format):
                 segment = self.store.open_whole(info, writable=True)
                 seen = _core.walk(segment, info.first, info.end, past_damage=True)
                 summary = segments.pack_summary(seen, is_secret=self.is_encrypted)
-                segment.store(layouts.SUMMARY_AT, summary)
+                segment.store(structs.SUMMARY_AT, summary)
             sealed.append(info)
         if sealed:
             self.index.add(self._read_about(info) for info in reversed(sealed))
@@ -395,7 +395,7 @@ class PenstockFormat(Format):
             key = self.options.key
             if key is not None and header.is_proved(key, page) is False:
                 found = "a key check of another key or header"
-                check = Damage(info.path, layouts.KEY_CHECK_AT, 24, found, "the queue's key")
+                check = Damage(info.path, structs.KEY_CHECK_AT, 24, found, "the queue's key")
                 verdict.corrupt.append(check)
             if before is not None and header.previous not in (0, expected):
                 found = f"link {header.previous:08x} to the segment before"

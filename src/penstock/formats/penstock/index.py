@@ -12,7 +12,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.formats.penstock.layouts import INDEX_ENTRY
+from penstock.formats.penstock.structs import INDEX_ENTRY
 from penstock.formats.values import SegmentInfo
 from penstock.hints import Any
 from penstock.records import replace

@@ -16,7 +16,7 @@ from penstock.errors import CorruptError, NoQueueError
 from penstock.formats import known_damage
 from penstock.formats.contract import Host
 from penstock.formats.past import Past, frames_end
-from penstock.formats.penstock import layouts, segments
+from penstock.formats.penstock import segments, structs
 from penstock.formats.penstock.index import Index
 from penstock.formats.penstock.segments import Header
 from penstock.formats.values import Damage, End, NewSegment, SegmentInfo
@@ -24,7 +24,7 @@ from penstock.hints import Protocol
 from penstock.records import dataclass, replace
 from penstock.sidecar import control, prepared, quarantine
 
-HEADER_BYTES = layouts.HEADER_BYTES
+HEADER_BYTES = structs.HEADER_BYTES
 
 
 class Files(Protocol):
@@ -42,7 +42,7 @@ class Files(Protocol):
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether every frame is sealed with the queue's key."""
+        """Whether every frame is encrypted with the queue's key."""
 
     def path_of(self, base: int) -> Path:
         """The file of the segment that begins at `base`."""
@@ -100,7 +100,7 @@ def find_end(format: Files, past: Past) -> End:
         return end if past.is_closed else end_by_frames(format, infos, end, words.reserved_end)
     last, dropped = walk_up(format, infos, past.durable, past_damage=words is None)
     # The word that closes a full segment looks like a frame where no segment follows it.
-    before_last = last.end - len(layouts.SEALED_WORD)
+    before_last = last.end - len(structs.SEALED_WORD)
     if past.is_killed and words is not None and before_last <= words.segment_base < words.tail:
         return without_last(format, last.info, End.by(words))
     if last.end < past.durable and not dropped:
@@ -272,7 +272,7 @@ def go_on(format: Files, end: End, words: control.Words) -> End:
     if reserved > end.tail:
         live_segment(format, end).zero(end.tail, reserved)
     if is_roll:  # Others may have taken it for full, and sealed it.
-        live_segment(format, end).store(layouts.SUMMARY_AT, bytes(layouts.SUMMARY.size))
+        live_segment(format, end).store(structs.SUMMARY_AT, bytes(structs.SUMMARY.size))
     return end
 
 
@@ -296,9 +296,9 @@ def live_segment(format: Files, end: End) -> _core.Segment:
 def move_on(format: Files, end: End, *, poisoned: bool) -> End:
     """A new segment: at the tail, or (after a failed sync) from the last synced offset on.
 
-    Sealed frames are bound to their segment, so those of an encrypted queue stay where they are
+    Encrypted frames are bound to their segment, so those of an encrypted queue stay where they are
     and the whole file is copied. A segment that holds nothing yet is replaced: what a dead
-    appender sealed in it under this salt may be on the disk.
+    appender encrypted under this salt may be on the disk.
     """
     base, start = end.segment_base, end.tail
     segment = live_segment(format, end)
@@ -318,7 +318,7 @@ def move_on(format: Files, end: End, *, poisoned: bool) -> End:
     _core.sync_file(fresh)
     if start != base:
         segment.scrub(start)
-        segment.store(segment.position(start), layouts.SEALED_WORD)
+        segment.store(segment.position(start), structs.SEALED_WORD)
         segment.sync()
     prepared.place(fresh, new.path)
     return replace(end, segment_base=new.base, durable=end.tail)

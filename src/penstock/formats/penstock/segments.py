@@ -8,16 +8,16 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.disk.layout import Layout
+from penstock.disk.structs import Struct
 from penstock.errors import CorruptError, FormatError
-from penstock.formats.penstock import layouts
+from penstock.formats.penstock import structs
 from penstock.formats.values import SegmentInfo
 from penstock.hints import Any
 from penstock.options import KIB, QueueOptions
 from penstock.records import dataclass
 from penstock.sidecar import prepared
 
-CRC_AT, VERSION_AT, FLAGS_AT = map(layouts.HEADER.offset_of, ("crc", "version", "flags"))
+CRC_AT, VERSION_AT, FLAGS_AT = map(structs.HEADER.offset_of, ("crc", "version", "flags"))
 FIRST_BYTES = 1 << 20
 GROWTH = 8
 
@@ -36,14 +36,14 @@ def limit_of(options: QueueOptions) -> int:
 def next_size(previous: int, needed: int, limit: int) -> int:
     """Segments grow from 1 MiB to the limit, so that small queues stay small."""
     size = min(limit, FIRST_BYTES if previous == 0 else previous * GROWTH)
-    page = layouts.HEADER_BYTES
+    page = structs.HEADER_BYTES
     return max(size, -(-(needed + 2 * page) // page) * page)
 
 
 def make_file(path: Path, size: int, needed: int, **how: bool) -> int:
     """Creates the file of a new segment, smaller than `size` where the disk has little left, but
     with room for `needed` bytes; returns its size."""
-    page = layouts.HEADER_BYTES
+    page = structs.HEADER_BYTES
     least = min(size, max(4 * page, next_size(0, needed, page)))
     return prepared.make_fitting(path, size, least, page, **how)
 
@@ -63,45 +63,45 @@ class Header:
 
     def pack(self, key: bytes | None = None) -> bytes:
         """The 4 KiB page; with the queue's key it says which key that is, to those who have it."""
-        raw = layouts.HEADER.pack(
-            magic=layouts.MAGIC, version=layouts.VERSION, flags=self.flags, queue_id=self.queue_id,
+        raw = structs.HEADER.pack(
+            magic=structs.MAGIC, version=structs.VERSION, flags=self.flags, queue_id=self.queue_id,
             base=self.base, base_number=self.base_number, created_ns=self.created_ns,
             segment_bytes=self.segment_bytes, previous=self.previous, salt=self.salt, crc=0,
         )  # fmt: skip
         raw = raw[:CRC_AT] + _core.crc32c(raw[:CRC_AT]).to_bytes(4, "little")
         if key is not None:
-            raw += layouts.KEY_CHECK.pack(magic=b"KEYCHK01", check=self._check(key, raw))
-        return raw.ljust(layouts.HEADER_BYTES, b"\0")
+            raw += structs.KEY_CHECK.pack(magic=b"KEYCHK01", check=self._check(key, raw))
+        return raw.ljust(structs.HEADER_BYTES, b"\0")
 
     def _check(self, key: bytes, raw: bytes) -> bytes:
         return _core.penstock_key_check(key, self.queue_id, self.base, self.salt, raw)
 
     def is_proved(self, key: bytes, page: bytes) -> bool | None:
-        """Whether `key` is the one that the segment's frames are sealed with; none when its page
+        """Whether `key` is the one that the segment's frames are encrypted with; none when its page
         does not tell."""
-        found = layouts.KEY_CHECK.unpack(page[layouts.KEY_CHECK_AT :].ljust(layouts.KEY_CHECK.size))
+        found = structs.KEY_CHECK.unpack(page[structs.KEY_CHECK_AT :].ljust(structs.KEY_CHECK.size))
         if found["magic"] != b"KEYCHK01":
             return None
         from hmac import compare_digest  # Only queues with a key need it.
 
-        return compare_digest(found["check"], self._check(key, page[: layouts.HEADER.size]))
+        return compare_digest(found["check"], self._check(key, page[: structs.HEADER.size]))
 
     @classmethod
     def unpack(cls, raw: bytes, path: Path) -> Header:
         """Checks magic, checksum, version, flags, name: each has its own answer."""
-        if raw[:8] != layouts.MAGIC:
+        if raw[:8] != structs.MAGIC:
             found = f"begins with {raw[:8].hex(' ') or 'nothing'}"
             raise FormatError(path, found, "this is no segment: move it out of the queue", at=0)
-        if len(raw) < layouts.HEADER.size:
+        if len(raw) < structs.HEADER.size:
             raise CorruptError(path, len(raw), f"{len(raw)} bytes", "a header of 96 bytes")
-        word = layouts.HEADER.unpack(raw)
+        word = structs.HEADER.unpack(raw)
         crc = _core.crc32c(raw[:CRC_AT])
-        if word["version"] != layouts.VERSION and crc == word["crc"]:
+        if word["version"] != structs.VERSION and crc == word["crc"]:
             advice = "this release reads version 1; use the one that wrote it"
             raise FormatError(path, f"version {word['version']}", advice, at=VERSION_AT)
         if crc != word["crc"]:
             raise CorruptError(path, CRC_AT, f"header checksum {word['crc']:08x}", f"{crc:08x}")
-        if word["flags"] & ~(layouts.ENCRYPTED | layouts.COMPRESSED):
+        if word["flags"] & ~(structs.ENCRYPTED | structs.COMPRESSED):
             found = f"unknown flags {word['flags']:#x}"
             raise FormatError(path, found, "use a newer penstock", at=FLAGS_AT)
         if path.stem.isdigit() and int(path.stem) != word["base"]:
@@ -114,22 +114,22 @@ class Header:
 
 def last_possible(info: SegmentInfo) -> int:
     """Where frames end at the latest, by the file's size; one may be cut short in its page."""
-    return info.base + max(0, info.size - layouts.HEADER_BYTES)
+    return info.base + max(0, info.size - structs.HEADER_BYTES)
 
 
 def read_page(path: Path) -> bytes:
     """The first page of a file."""
-    return files.read_start(path, layouts.HEADER_BYTES)
+    return files.read_start(path, structs.HEADER_BYTES)
 
 
 def read_summary(page: bytes) -> dict[str, Any] | None:
     """The summary of a sealed segment; none while it is open or when it does not check."""
-    raw = page[layouts.SUMMARY_AT :]
+    raw = page[structs.SUMMARY_AT :]
     if raw[:8] != b"SEALED01":
         return None
-    word = layouts.SUMMARY.unpack(raw)
-    tags = raw[layouts.SUMMARY.size : layouts.SUMMARY.size + word["tags_bytes"]]
-    if word["crc"] != _core.crc32c(raw[: layouts.SUMMARY.size - 4] + bytes(4) + tags):
+    word = structs.SUMMARY.unpack(raw)
+    tags = raw[structs.SUMMARY.size : structs.SUMMARY.size + word["tags_bytes"]]
+    if word["crc"] != _core.crc32c(raw[: structs.SUMMARY.size - 4] + bytes(4) + tags):
         return None
     word["tags"] = [tag.decode("utf-8", "replace") for tag in tags.split(b"\0")[:-1]]
     return word
@@ -138,7 +138,7 @@ def read_summary(page: bytes) -> dict[str, Any] | None:
 def pack_summary(seen: _core.Walked, *, is_secret: bool = False) -> bytes:
     """What a full segment says about itself; of an encrypted one no tag."""
     tags, more = b"", seen.more_tags or (is_secret and bool(seen.tags))
-    room = layouts.HEADER_BYTES - layouts.SUMMARY_AT - layouts.SUMMARY.size
+    room = structs.HEADER_BYTES - structs.SUMMARY_AT - structs.SUMMARY.size
     count = 0
     for tag in () if is_secret else seen.tags:
         one = tag.encode() + b"\0"
@@ -147,7 +147,7 @@ def pack_summary(seen: _core.Walked, *, is_secret: bool = False) -> bytes:
             break
         tags += one
         count += 1
-    raw = layouts.SUMMARY.pack(
+    raw = structs.SUMMARY.pack(
         magic=b"SEALED01", end=seen.end, next_number=seen.next_number or 0, frames=seen.frames,
         messages=seen.messages, first_ns=seen.first_ns or 0, last_ns=seen.last_ns or 0,
         checksum=seen.checksum, tags_bytes=len(tags), more_tags=int(more), tag_count=count,
@@ -179,7 +179,7 @@ def list_segments(folder: Path) -> list[SegmentInfo]:
     ]
 
 
-TABLES: dict[str, tuple[int, Layout]] = {
-    "header": (0, layouts.HEADER),
-    "summary": (layouts.SUMMARY_AT, layouts.SUMMARY),
+TABLES: dict[str, tuple[int, Struct]] = {
+    "header": (0, structs.HEADER),
+    "summary": (structs.SUMMARY_AT, structs.SUMMARY),
 }

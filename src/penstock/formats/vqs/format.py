@@ -17,11 +17,11 @@ from penstock.formats import past
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.values import Capabilities, Consumed, Damage, End, NewSegment, SegmentInfo
-from penstock.formats.vqs import header, intent, layouts, resize, settings
+from penstock.formats.vqs import extent, header, resize, settings, structs
 from penstock.formats.vqs.ages import Ages
+from penstock.formats.vqs.extent import Extent
 from penstock.formats.vqs.header import Header
-from penstock.formats.vqs.intent import Intent
-from penstock.formats.vqs.layouts import PAGE_BYTES, STAGES
+from penstock.formats.vqs.structs import PAGE_BYTES, STAGES
 from penstock.options import Durability, GroupOptions, QueueOptions
 from penstock.records import replace
 from penstock.sidecar import control, notes, opening, prepared, side_files
@@ -115,7 +115,7 @@ class VqsFormat(Format):
         self.header = header.parse(self.path, self.stage, raw)
         size = self.stage.data_path(self.path).stat().st_size
         self.ring_bytes = size - self.stage.start
-        if self.ring_bytes <= 0 or size > layouts.MAX_FILE_BYTES + PAGE_BYTES:
+        if self.ring_bytes <= 0 or size > structs.MAX_FILE_BYTES + PAGE_BYTES:
             raise CorruptError(self.data_path, size, f"a file of {size} bytes", "room for a ring")
         self.options = settings.effective(self.given, self.header, self.ring_bytes)
         self.store.follow_options()
@@ -161,7 +161,7 @@ class VqsFormat(Format):
             return self._copied(frames, first)
         return _core.Segment(
             self.data_path, BASE, self.stage.start, frames, first=first, writable=writable,
-            ring=True, side_span=layouts.SIDE_SPAN,
+            ring=True, side_span=structs.SIDE_SPAN,
             control=self.sidecar / "control" if watched else None,
             **(self.side_files() if sided else {}),
         )  # fmt: skip
@@ -192,14 +192,14 @@ class VqsFormat(Format):
     def publisher(self) -> _core.Publish:
         """The four words of the header."""
         self.vqs = _core.VqsHeader(
-            self.store.need_shared(), self.sidecar / notes.RING_INTENT,
+            self.store.need_shared(), self.sidecar / notes.RING_EXTENT,
             always=self.options.durability is Durability.ALWAYS,
             meta=self.path / self.stage.meta if self.stage.meta else None,
         )  # fmt: skip
         return self.vqs.publish()
 
     def let_go(self) -> None:
-        """Closes the header and the intent beside it."""
+        """Closes the header and the extent beside it."""
         self.vqs = None
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
@@ -216,7 +216,7 @@ class VqsFormat(Format):
         found = control.peek(self.sidecar)
         return self._words(self.store.end() if found is None else found)
 
-    def _words(self, end: End | control.Words | Intent) -> dict[str, int]:
+    def _words(self, end: End | control.Words | Extent) -> dict[str, int]:
         head, number = end.head, end.head_number
         if isinstance(end, control.Words):
             head, number = self._shown_heads(end)[0]
@@ -265,16 +265,16 @@ class VqsFormat(Format):
         return is_inside and (places[1] - places[0] - used) % self.ring_bytes == 0
 
     def find_end(self, past: Past) -> End:
-        """From the control block while it can be trusted, after a power loss from the intent.
+        """From the control block while it can be trusted, after a power loss from the extent.
 
         Without either it comes from the header, which must then agree with the records.
         """
-        known, last = past.words, intent.read(self.sidecar)
+        known, last = past.words, extent.read(self.sidecar)
         if last is not None and last.tail - last.head > self.ring_bytes:
             last = None
         if known is None:
             is_ours = last is not None and self._words(last) == self.header.words
-            return self._end_of_intent(last) if last and is_ours else self._end_of_header(None)
+            return self._end_of_extent(last) if last and is_ours else self._end_of_header(None)
         # What was noted later than the words were stored is newer: the control block is an older
         # one, though the machine was not restarted.
         is_older = last is not None and known.tail < last.tail and not known.is_clean
@@ -287,7 +287,7 @@ class VqsFormat(Format):
             return End(tail, number, BASE, known.head, known.head_number, durable)
         if last is None:
             return self._end_of_header(known)
-        end = self._end_of_intent(last)
+        end = self._end_of_extent(last)
         lost, most = known.tail - end.tail, last.head + self.ring_bytes
         if not 0 < lost <= most - end.tail:
             return end
@@ -320,7 +320,7 @@ class VqsFormat(Format):
         is_led = is_inside and _core.walk(segment, first, last, past_damage=True).end == last
         return said if is_led == (last == known.tail) else stored
 
-    def _end_of_intent(self, last: Intent) -> End:
+    def _end_of_extent(self, last: Extent) -> End:
         """What was synced, and what came after it as far as its checksums hold."""
         segment = self._ring(last.head, writable=False, watched=False)
         most = last.head + self.ring_bytes
@@ -378,14 +378,14 @@ class VqsFormat(Format):
             shared.set_user_word(index, 0)
         words = self._words(end)
         if words != self.header.words:
-            raw = b"".join(words[name].to_bytes(4, "little") for name in layouts.WORDS)
-            _core.write_file(self.stage.header_path(self.path), layouts.WORDS_AT, raw, synced=True)
+            raw = b"".join(words[name].to_bytes(4, "little") for name in structs.WORDS)
+            _core.write_file(self.stage.header_path(self.path), structs.WORDS_AT, raw, synced=True)
         segment.sync()
-        noted = intent.read(self.sidecar)
+        noted = extent.read(self.sidecar)
         sequence = noted.sequence + 2 if noted is not None else 1
         numbers = (end.head, end.tail, end.head_number, end.next_number)
         size = self.ring_bytes + self.stage.start
-        intent.write(self.sidecar, intent.Intent(sequence, *numbers), words, size)
+        extent.write(self.sidecar, extent.Extent(sequence, *numbers), words, size)
         return replace(end, durable=end.tail)
 
     def leave(self, shared: _core.Shared) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from penstock.disk import files
 from penstock.errors import CorruptError, FormatError, OptionError
-from penstock.formats.vqs import layouts
-from penstock.formats.vqs.layouts import HEADER_BYTES, SETTINGS, STAGES, Stage
+from penstock.formats.vqs import structs
+from penstock.formats.vqs.structs import HEADER_BYTES, SETTINGS, STAGES, Stage
 from penstock.records import dataclass
 
 MAX_LABELS = 50
@@ -37,7 +37,7 @@ class Header:
     @property
     def words(self) -> dict[str, int]:
         """What changes with every message."""
-        return {name: self.values[name] for name in layouts.WORDS}
+        return {name: self.values[name] for name in structs.WORDS}
 
     def texts(self) -> dict[str, str]:
         """The labels as text; of two with one name the last counts."""
@@ -59,15 +59,15 @@ def read_words(path: Path, stage: Stage) -> dict[str, int]:
         found = f"a header cut off at {len(raw)} bytes"
         raise CorruptError(stage.header_path(path), len(raw), found, f"{stage.header.size}")
     values = stage.header.unpack(raw)
-    return {name: values[name] for name in layouts.WORDS}
+    return {name: values[name] for name in structs.WORDS}
 
 
 def check_magic(path: Path, raw: bytes) -> None:
     """Magic, version, length: each has its own answer."""
-    if raw[:3] != layouts.MAGIC:
+    if raw[:3] != structs.MAGIC:
         found = f"bad magic: it begins with {raw[:4].hex(' ') or 'nothing'}"
         raise FormatError(path, found, "a VQS file begins with 56 51 53 01", at=0)
-    if len(raw) < 4 or raw[3] != layouts.VERSION:
+    if len(raw) < 4 or raw[3] != structs.VERSION:
         found = f"version {raw[3]}" if len(raw) > 3 else "no version"
         raise FormatError(path, f"{found} of VQS", "this release reads version 1", at=3)
 
@@ -80,9 +80,9 @@ def parse(path: Path, stage: Stage, raw: bytes) -> Header:
     if len(raw) < least:
         raise CorruptError(file, len(raw), f"a header cut off at {len(raw)} bytes", f"{least}")
     values = stage.header.unpack(raw)
-    if values.get("marker", layouts.MARKER) != layouts.MARKER:
+    if values.get("marker", structs.MARKER) != structs.MARKER:
         at = stage.header.offset_of("marker")
-        raise CorruptError(file, at, f"marker {values['marker']:#06x}", f"{layouts.MARKER:#06x}")
+        raise CorruptError(file, at, f"marker {values['marker']:#06x}", f"{structs.MARKER:#06x}")
     area = raw[stage.header.size :]
     read = lengths_of if stage.has_lengths else strings_of
     labels = tuple(read(file, area, stage.header.size))
@@ -170,10 +170,10 @@ def check_settings(values: dict[str, Any]) -> dict[str, int]:
 
 def pack(stage: Stage, values: dict[str, int]) -> bytes:
     """The fixed part."""
-    known: dict[str, Any] = {"magic": layouts.MAGIC, "version": layouts.VERSION}
+    known: dict[str, Any] = {"magic": structs.MAGIC, "version": structs.VERSION}
     if "marker" in {field.name for field in stage.header.fields}:
-        known["marker"] = layouts.MARKER
-    names = [*layouts.WORDS, *SETTINGS]
+        known["marker"] = structs.MARKER
+    names = [*structs.WORDS, *SETTINGS]
     return stage.header.pack(**known, **{name: values[name] for name in names})
 
 
@@ -182,7 +182,7 @@ def sniff(path: Path) -> str | None:
     if path.is_file():
         with files.reading(path) as stream:
             raw = stream.read(HEADER_BYTES)
-        if raw[:3] == layouts.MAGIC or path.suffix == ".bin":
+        if raw[:3] == structs.MAGIC or path.suffix == ".bin":
             parse_start(path, raw)
             return "doc"
         return None
@@ -192,7 +192,7 @@ def sniff(path: Path) -> str | None:
         return "stage4" if is_half_made else None
     with files.reading(meta if meta.is_file() else data) as stream:
         raw = stream.read(64)
-    if raw[:3] != layouts.MAGIC:
+    if raw[:3] != structs.MAGIC:
         return None
     check_magic(meta if meta.is_file() else data, raw)
     if not meta.is_file():
@@ -213,7 +213,7 @@ def _stage_of_records(path: Path, raw: bytes) -> str:
     Gzip begins with 1f 8b. Without any record they are the same bytes: the later one is
     taken, which may be written.
     """
-    values = layouts.LATER_HEADER.unpack(raw) if len(raw) >= 36 else None
+    values = structs.LATER_HEADER.unpack(raw) if len(raw) >= 36 else None
     if values is None or not values["count"]:
         return "stage4"
     data = STAGES["stage4"].data_path(path)

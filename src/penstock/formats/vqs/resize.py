@@ -14,8 +14,8 @@ from pathlib import Path
 from penstock import _core
 from penstock.errors import OptionError
 from penstock.formats.values import End
-from penstock.formats.vqs import layouts
-from penstock.formats.vqs.layouts import Stage
+from penstock.formats.vqs import structs
+from penstock.formats.vqs.structs import Stage
 from penstock.sidecar import prepared
 
 COPY_BYTES = 1 << 20
@@ -23,10 +23,10 @@ COPY_BYTES = 1 << 20
 
 def ring_bytes(stage: Stage, file_bytes: int) -> int:
     """The ring of a file of this size, rounded up to whole pages."""
-    start, page = stage.start, layouts.PAGE_BYTES
+    start, page = stage.start, structs.PAGE_BYTES
     ring = -(-(file_bytes - start) // page) * page
-    if not page <= ring <= layouts.MAX_FILE_BYTES - start:
-        expected = f"{start + page} to {layouts.MAX_FILE_BYTES} bytes"
+    if not page <= ring <= structs.MAX_FILE_BYTES - start:
+        expected = f"{start + page} to {structs.MAX_FILE_BYTES} bytes"
         raise OptionError("file_bytes", file_bytes, expected)
     return ring
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from penstock import _core
 from penstock.errors import OptionError
-from penstock.formats.vqs import header, layouts
+from penstock.formats.vqs import header, structs
 from penstock.formats.vqs.header import Header
-from penstock.formats.vqs.layouts import DEFAULTS, FILE_BYTES, META_BYTES, PAGE_BYTES, Stage
+from penstock.formats.vqs.structs import DEFAULTS, FILE_BYTES, META_BYTES, PAGE_BYTES, Stage
 from penstock.options import QueueOptions
 from penstock.records import replace
 from penstock.sidecar import notes, prepared
 
-FIXED_AT = layouts.WORDS_AT + 4 * len(layouts.WORDS)
+FIXED_AT = structs.WORDS_AT + 4 * len(structs.WORDS)
 """From here on the header holds settings and labels."""
 LONGEST_S = 4e9
 """No option is a longer time; the header has room for a little more."""
@@ -33,8 +33,8 @@ def file_bytes(stage: Stage, options: QueueOptions) -> int:
         return FILE_BYTES
     pages = -(-options.max_bytes // PAGE_BYTES)
     size = stage.start + pages * PAGE_BYTES
-    if size > layouts.MAX_FILE_BYTES:
-        most = layouts.MAX_FILE_BYTES - stage.start
+    if size > structs.MAX_FILE_BYTES:
+        most = structs.MAX_FILE_BYTES - stage.start
         raise OptionError("max_bytes", options.max_bytes, f"at most {most} (format vqs)")
     return size
 
@@ -94,9 +94,9 @@ def remember(sidecar: Path, layout: str, identity: str) -> None:
 
 def change(path: Path, sidecar: Path, stage: Stage, values: dict[str, Any]) -> None:
     """Writes settings and labels: first beside the file, then into it. Alone."""
-    unknown = set(values) - {*layouts.SETTINGS, *LABELS}
+    unknown = set(values) - {*structs.SETTINGS, *LABELS}
     if unknown:
-        known = ", ".join([*layouts.SETTINGS, *LABELS])
+        known = ", ".join([*structs.SETTINGS, *LABELS])
         raise OptionError("meta", sorted(unknown)[0], f"one of {known} (format vqs)")
     given = {name: value for name, value in values.items() if name not in LABELS}
     finish(path, sidecar, stage)  # What someone began who died.

@@ -1,13 +1,13 @@
-"""Which layout stands at which byte of a zbus file, for `penstock inspect`."""
+"""Which struct stands at which byte of a zbus file, for `penstock inspect`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.disk.layout import Buffer, Layout
+from penstock.disk.structs import Buffer, Struct
 from penstock.formats.zbus import sniffing
-from penstock.formats.zbus.layouts import (
+from penstock.formats.zbus.structs import (
     ENTRY_BYTES,
     HEADER_BYTES,
     NAK,
@@ -18,7 +18,7 @@ from penstock.formats.zbus.layouts import (
 )
 
 
-def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
+def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Struct]]:
     """By the file's suffix, with the layout of the queue that it belongs to."""
     folder = path.parent if path.suffix == ".idx" else path.parent.parent
     layout = TABLE[sniffing.sniff(folder) or "doc000"]
@@ -33,7 +33,7 @@ def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Layout]]:
             yield from _unacked(layout, data)
 
 
-def _index(layout: ZbusLayout, data: Buffer) -> Iterator[tuple[int, Layout]]:
+def _index(layout: ZbusLayout, data: Buffer) -> Iterator[tuple[int, Struct]]:
     yield 0, layout.index
     if len(data) < layout.index.size:
         return
@@ -43,7 +43,7 @@ def _index(layout: ZbusLayout, data: Buffer) -> Iterator[tuple[int, Layout]]:
         yield HEADER_BYTES + slot * ENTRY_BYTES, layout.entry
 
 
-def _frames(frame: Layout, data: Buffer) -> Iterator[tuple[int, Layout]]:
+def _frames(frame: Struct, data: Buffer) -> Iterator[tuple[int, Struct]]:
     at = 0
     while at + frame.size <= len(data):
         yield at, frame
@@ -53,7 +53,7 @@ def _frames(frame: Layout, data: Buffer) -> Iterator[tuple[int, Layout]]:
         at += frame.size + length
 
 
-def _unacked(layout: ZbusLayout, data: Buffer) -> Iterator[tuple[int, Layout]]:
+def _unacked(layout: ZbusLayout, data: Buffer) -> Iterator[tuple[int, Struct]]:
     yield 0, NAK
     record = layout.nak_record
     for number in range(NAK_RECORDS if record is not None else 0):

@@ -21,14 +21,14 @@ from penstock.formats.values import (
     SegmentInfo,
     Verdict,
 )
-from penstock.formats.zbus import index, layouts, readers, recovery, sniffing
-from penstock.formats.zbus.index import NS_PER_MS, Block, Head, Index
-from penstock.formats.zbus.layouts import CREATED, MAX_SEGMENT_BYTES, TABLE, ZbusLayout
+from penstock.formats.zbus import index, readers, recovery, sniffing, structs
+from penstock.formats.zbus.index import NS_PER_MS, Block, Index, IndexHead
 from penstock.formats.zbus.sniffing import Found, segment_path
+from penstock.formats.zbus.structs import CREATED, MAX_SEGMENT_BYTES, TABLE, ZbusLayout
 from penstock.options import GroupOptions, QueueOptions
 from penstock.records import replace
 from penstock.sidecar import control, notes, opening, prepared
-from penstock.sidecar.groups import Progress
+from penstock.sidecar.groups import GroupProgress
 
 GROW_BYTES = 256 << 10
 SETTABLE = ("mask", "creator", "ext1", "ext2", "ext3", "ext4")
@@ -106,7 +106,7 @@ class ZbusFormat(Format):
         """The index as it is now."""
         return index.read(self.index_path, self.table)
 
-    def _head(self) -> Head:
+    def _head(self) -> IndexHead:
         """The index's header as it is now."""
         return index.look(self.index_path, self.table)
 
@@ -162,7 +162,7 @@ class ZbusFormat(Format):
         """Maps a block. A file that is gone reads as one without a frame, and is reported so."""
         frames = _core.zbus_frames(
             info.base, absolute=self.found.is_absolute,
-            crc=self.table.frame is layouts.FRAME_CRC,
+            crc=self.table.frame is structs.FRAME_CRC,
         )  # fmt: skip
         if not writable and not info.path.exists():
             if self._head().find(info.base) is None:
@@ -218,9 +218,9 @@ class ZbusFormat(Format):
             raise UnsupportedError(
                 f"{needed} bytes do not fit into any zbus block: its end is a signed 32-bit number"
             )
-        if self._head().count >= layouts.SLOTS:
+        if self._head().count >= structs.SLOTS:
             raise UnsupportedError(
-                f"{self.path}: the index has {layouts.SLOTS} blocks and no slot for another: "
+                f"{self.path}: the index has {structs.SLOTS} blocks and no slot for another: "
                 f"trim the queue (`penstock trim`), or move to format penstock"
             )
         fresh = prepared.make(self.sidecar, 0, suffix=".zbus")
@@ -261,7 +261,7 @@ class ZbusFormat(Format):
         return {name: offset for name, offset in found.items() if offset is not None}
 
     def _place(self, group: str) -> int | None:
-        place = readers.read_place(readers.rdx_path(self.path, group), self.table)
+        place = readers.read_reader(readers.rdx_path(self.path, group), self.table)
         return None if place is None else recovery.offset_of(self, place)
 
     def group_defaults(self, group: str) -> dict[str, Any]:
@@ -270,12 +270,12 @@ class ZbusFormat(Format):
         A group that is new has our own dialect unless its maker says otherwise.
         """
         values: dict[str, Any] = {}
-        place = readers.read_place(readers.rdx_path(self.path, group), self.table)
+        place = readers.read_reader(readers.rdx_path(self.path, group), self.table)
         if place is not None:
             values = {"dialect": self.found.dialect, "tags": place.filter}
         naks = readers.read_naks(readers.nak_path(self.path, group), self.table)
         if naks is not None:
-            values["max_in_flight"] = min(max(naks.window, 1), layouts.NAK_WINDOW_MAX)
+            values["max_in_flight"] = min(max(naks.window, 1), structs.NAK_WINDOW_MAX)
             values["visibility_s"] = max(naks.timeout_ms, 0) / 1000
         return values
 
@@ -304,10 +304,10 @@ class ZbusFormat(Format):
         rdx = readers.rdx_path(self.path, group)
         if record is None or group not in self._with_naks:
             return self.native().mirror(rdx)
-        blocks = self.path / "data" if record is layouts.NAK_RECORD_ABS else None
+        blocks = self.path / "data" if record is structs.NAK_RECORD_ABS else None
         return self.native().mirror(rdx, nak, record.size, blocks)
 
-    def own_place(self, group: str, progress: Progress) -> int:
+    def own_place(self, group: str, progress: GroupProgress) -> int:
         """The lowest unacked offset; where the NAK file knows what is not acked, the next unread
         one."""
         is_next = readers.nak_path(self.path, group).exists()
@@ -323,7 +323,7 @@ class ZbusFormat(Format):
 
     def set_own_place(self, group: str, offset: int) -> None:
         """Its reader file's first two words."""
-        readers.write_place(readers.rdx_path(self.path, group), *self.native().locate(offset))
+        readers.write_reader(readers.rdx_path(self.path, group), *self.native().locate(offset))
 
     def drop_group(self, group: str) -> None:
         """The group's own files go with it."""

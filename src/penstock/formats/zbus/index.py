@@ -10,8 +10,8 @@ from typing import Any
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import CorruptError, FormatError
-from penstock.formats.zbus import layouts
-from penstock.formats.zbus.layouts import ENTRY_BYTES, HEADER_BYTES, SLOTS, ZbusLayout
+from penstock.formats.zbus import structs
+from penstock.formats.zbus.structs import ENTRY_BYTES, HEADER_BYTES, SLOTS, ZbusLayout
 from penstock.records import dataclass
 
 NS_PER_MS = 1_000_000
@@ -40,7 +40,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class IndexHead:
     """What the header of an index file says. Entries are read one by one where they are needed: a
     roll and a trim cost the same with ten thousand of them."""
 
@@ -109,7 +109,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Index(Head):
+class Index(IndexHead):
     """What all of an index file says."""
 
     blocks: tuple[Block, ...]
@@ -132,7 +132,7 @@ def find(folder: Path) -> Path | None:
     return names[0] if names else None
 
 
-def look(path: Path, layout: ZbusLayout) -> Head:
+def look(path: Path, layout: ZbusLayout) -> IndexHead:
     """Reads and checks the header alone."""
     file = files.descriptor(path)
     try:
@@ -141,9 +141,9 @@ def look(path: Path, layout: ZbusLayout) -> Head:
         os.close(file)
 
 
-def _head(path: Path, layout: ZbusLayout, raw: bytes, size: int) -> Head:
-    if size != layouts.INDEX_BYTES:
-        raise CorruptError(path, size, f"{size} bytes", f"{layouts.INDEX_BYTES}")
+def _head(path: Path, layout: ZbusLayout, raw: bytes, size: int) -> IndexHead:
+    if size != structs.INDEX_BYTES:
+        raise CorruptError(path, size, f"{size} bytes", f"{structs.INDEX_BYTES}")
     header = layout.index.unpack(raw)
     if header["version"] != 1:
         raise FormatError(path, f"version {header['version']}", "zbus wrote 1 only", at=0)
@@ -151,7 +151,7 @@ def _head(path: Path, layout: ZbusLayout, raw: bytes, size: int) -> Head:
     if start < 0 or not 0 <= count <= SLOTS:
         found = f"block start {start}, block count {count}"
         raise CorruptError(path, 4, found, f"a start from 0 on and at most {SLOTS} blocks")
-    return Head(path, layout, header)
+    return IndexHead(path, layout, header)
 
 
 def _block(path: Path, layout: ZbusLayout, number: int, raw: bytes, at: int) -> Block:
@@ -185,4 +185,4 @@ def pack_new(layout: ZbusLayout, now_ms: int) -> bytes:
     else:
         values |= {"flag": 0}
     entry = layout.entry.pack(created_ms=now_ms, base=0, end=0, updated_ms=now_ms)
-    return (layout.index.pack(**values) + entry).ljust(layouts.INDEX_BYTES, b"\0")
+    return (layout.index.pack(**values) + entry).ljust(structs.INDEX_BYTES, b"\0")

@@ -14,8 +14,8 @@ from typing import Any
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import UnsupportedError
-from penstock.formats.zbus import layouts
-from penstock.formats.zbus.layouts import NAK, NAK_RECORDS, NAK_WINDOW_MAX, ZbusLayout
+from penstock.formats.zbus import structs
+from penstock.formats.zbus.structs import NAK, NAK_RECORDS, NAK_WINDOW_MAX, ZbusLayout
 from penstock.logs import logger
 from penstock.records import dataclass
 from penstock.sidecar import notes
@@ -26,7 +26,7 @@ DEFAULT_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReaderFile:
     """What a `.rdx` says."""
 
     block: int
@@ -77,17 +77,17 @@ def moved(queue: Path, sidecar: Path) -> set[str]:
     return {name for name, raw in places(queue).items() if known.get(name, raw) != raw}
 
 
-def read_place(path: Path, layout: ZbusLayout) -> Place | None:
+def read_reader(path: Path, layout: ZbusLayout) -> ReaderFile | None:
     """Where the group is; none when the file is missing or too short to say."""
     try:
         raw = files.read_bytes(path)
     except FileNotFoundError:
         return None
-    table = layouts.READER_FLAG  # Its fields are the beginning of every layout's.
+    table = structs.READER_FLAG  # Its fields are the beginning of every layout's.
     if len(raw) < table.size:
         return None
     word = table.unpack(raw)
-    return Place(word["block"], word["offset"], word["filter"].decode("utf-8", "replace"))
+    return ReaderFile(word["block"], word["offset"], word["filter"].decode("utf-8", "replace"))
 
 
 def read_naks(path: Path, layout: ZbusLayout) -> Naks | None:
@@ -115,18 +115,18 @@ def set_back(queue: Path, layout: ZbusLayout, end: tuple[int, int], tail: int) -
     nothing is out there. Alone, under the opening lock."""
     for name in names(queue):
         path, nak = rdx_path(queue, name), nak_path(queue, name)
-        place, owed = read_place(path, layout), read_naks(nak, layout)
+        place, owed = read_reader(path, layout), read_naks(nak, layout)
         if place is not None and (place.block, place.offset) > end:
             logger("zbus").warning("%s: block %d, byte %d lies beyond the end; set back to %d, %d",
                         path, place.block, place.offset, *end)  # fmt: skip
-            write_place(path, *end)
+            write_reader(path, *end)
         if owed is not None and any(offset >= tail for offset, _ in owed.out):
             _drop_naks(nak, layout, tail)
 
 
-def write_place(path: Path, block: int, offset: int) -> None:
+def write_reader(path: Path, block: int, offset: int) -> None:
     """Stores where a group reads next, for good."""
-    table = layouts.READER_FLAG
+    table = structs.READER_FLAG
     raw = table.pack_field("block", block) + table.pack_field("offset", offset)
     _core.write_file(path, table.offset_of("block"), raw, synced=True)
 
@@ -165,7 +165,7 @@ def make_reader(path: Path, layout: ZbusLayout, now_ms: int) -> None:
     values: dict[str, Any] = {"block": 0, "offset": 0, "filter": b""}
     if layout.has_mask:
         values |= _common(now_ms)
-    elif layout.reader is layouts.READER_FLAG_LATE:
+    elif layout.reader is structs.READER_FLAG_LATE:
         values |= {"flag": 0}
     files.make_folder(path.parent)
     _core.replace_file(path, layout.reader.pack(**values))
@@ -189,7 +189,7 @@ def write_filter(path: Path, layout: ZbusLayout, tags: str) -> None:
             f"the filter has {len(raw)} bytes, format zbus holds {FILTER_BYTES}; "
             f"format penstock holds 4096, or open the group with native_cursor=False"
         )
-    place = read_place(path, layout)
+    place = read_reader(path, layout)
     if place is None or place.filter != tags:
         table = layout.reader
         _core.write_file(path, table.offset_of("filter"), table.pack_field("filter", raw))

@@ -19,9 +19,9 @@ from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Damage, End, SegmentInfo
 from penstock.formats.zbus import readers
 from penstock.formats.zbus.index import NS_PER_MS, Block, Index, slot_at
-from penstock.formats.zbus.layouts import ZbusLayout
-from penstock.formats.zbus.readers import Place
+from penstock.formats.zbus.readers import ReaderFile
 from penstock.formats.zbus.sniffing import Found, segment_path
+from penstock.formats.zbus.structs import ZbusLayout
 from penstock.options import QueueOptions
 from penstock.records import replace
 from penstock.sidecar import control, prepared, quarantine
@@ -359,7 +359,7 @@ def index_damage(format: Files) -> list[Damage]:
     ]  # fmt: skip
 
 
-def offset_of(format: Files, place: Place) -> int:
+def offset_of(format: Files, place: ReaderFile) -> int:
     """The offset that a reader's place names.
 
     Behind the oldest block it is the head, beyond the last one the tail; a place inside a frame is
@@ -389,7 +389,7 @@ def place_fault(format: Files, path: Path) -> Damage | None:
 
     A block that was trimmed is none of its faults, nor is the block after the last.
     """
-    place = readers.read_place(path, format.table)
+    place = readers.read_reader(path, format.table)
     if place is None:
         return None
     blocks, tail = born(format.index()), format.store.end().tail

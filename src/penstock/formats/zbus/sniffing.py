@@ -8,14 +8,14 @@ from pathlib import Path
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import CorruptError, FormatError
-from penstock.formats.zbus import index, layouts
-from penstock.formats.zbus.layouts import FRAME, INDEX_BYTES, TABLE
+from penstock.formats.zbus import index, structs
+from penstock.formats.zbus.structs import FRAME, INDEX_BYTES, TABLE
 from penstock.records import dataclass
 from penstock.sidecar import notes
 
 PRE_RELEASE_BYTES = 205824
 HEAD_BYTES = FRAME.size
-ORDERS = {"code": layouts.ENTRY, "doc000": layouts.ENTRY_DOC000, "doc001": layouts.ENTRY_DOC001}
+ORDERS = {"code": structs.ENTRY, "doc000": structs.ENTRY_DOC000, "doc001": structs.ENTRY_DOC001}
 """Entry orders in the order in which they are tried; the originals wrote the first one only."""
 
 """What we create or append to says its layout in this file of the sidecar."""
@@ -143,14 +143,14 @@ def entry_order(folder: Path, path: Path, raw: bytes) -> str:
     if is_unused(raw) and not any(entered):
         return ""
     count, start = struct.unpack_from(">iq", raw, 4)
-    if not 0 < count <= layouts.SLOTS or start < 0:
+    if not 0 < count <= structs.SLOTS or start < 0:
         raise CorruptError(
             path, 4, f"block count {count}, block start {start}", "1 to 10240 blocks"
         )
     tried = []
     for number in range(start + count - 1, start - 1, -1):
         at = index.slot_at(number)
-        if not any(raw[at : at + layouts.ENTRY_BYTES]):
+        if not any(raw[at : at + structs.ENTRY_BYTES]):
             continue  # Counted, and then the machine stopped.
         for name, table in ORDERS.items():
             word = table.unpack(raw, at)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from penstock import _core
 from penstock.disk import files
 from penstock.engine.queue import Queue
-from penstock.errors import OptionError, PenstockError
+from penstock.errors import OptionError
 from penstock.spark import queues
-from penstock.spark.pipelines.convert import digest
+from penstock.spark.pipelines.convert import UnequalError, digest
 from penstock.spark.pipelines.request import Request, Run
 from penstock.spark.queues import LocalQueue
 
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 COLUMNS = (
     "queue", "offset", "number", "timestamp", "timestamp_ns", "id", "key", "tag", "headers", "body"
 )  # fmt: skip
-
-
-class UnequalError(PenstockError):
-    """The files do not hold what the queue holds: nothing was trimmed."""
 
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:

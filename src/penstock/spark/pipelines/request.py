@@ -22,7 +22,7 @@ from penstock.spark.cursors import committed
 from penstock.spark.offsets import Offsets
 from penstock.spark.options import SourceOptions, plain
 from penstock.spark.pipelines import failures
-from penstock.spark.pipelines.watch import Watch
+from penstock.spark.pipelines.stalls import StallDetector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -236,7 +236,7 @@ class Run:
             raise
 
     def _drain(self, query: StreamingQuery) -> int:
-        seen, watch, starts = -1, Watch(query), self.request.starts()
+        seen, stalls, starts = -1, StallDetector(query), self.request.starts()
         with failures.asked() as is_asked:
             while True:
                 is_over = query.awaitTermination(1)
@@ -257,7 +257,7 @@ class Run:
                     raise KeyboardInterrupt
                 if is_over or is_asked():
                     return seen + 1
-                watch.look()
+                stalls.look()
 
     def __enter__(self) -> Self:
         """Writes the record: whoever dies before the end is found as `running`."""

@@ -10,7 +10,7 @@ use pyo3::types::PyList;
 
 use super::claim::{Basket, One, Several};
 use super::journal::{Journal, Kind};
-use super::table::{Entry, MAX_ENTRIES, NEVER, NONE, State, Table, at};
+use super::table::{Entry, EntryState, MAX_ENTRIES, NEVER, NONE, Table, at};
 use super::{GONE, Group, MAGIC, PAUSED, Settings, opening};
 use crate::bytes::tags::{self, Filter};
 use crate::clock::{Clock, seconds_to_ns};
@@ -190,8 +190,8 @@ impl PyGroup {
 
 #[pymethods]
 impl PyGroup {
-    /// Opens the group whose files are in `folder`, with the queue's opening lock held; a new one reads from `start` on, after the
-    /// `(offset, receives)` in `entered`. `host` has
+    /// Opens the group whose files are in `folder`, with the queue's opening lock held; a new one
+    /// reads from `start` on, after the `(offset, receives)` in `entered`. `host` has
     /// `segment_at(offset)` and `dead_letter(message)`.
     #[new]
     #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, visibility_s, window, max_receives, tags, dialect, mirror=None, publish=None, entered=Vec::new()))]
@@ -375,14 +375,14 @@ impl PyGroup {
                 else {
                     continue;
                 };
-                if entry.state == State::Leased {
+                if entry.state == EntryState::Leased {
                     self.0.write(Kind::Done, &entry, now)?;
                     self.0.table.finish(index, now);
                 }
             }
             let word = self.0.table.map().word64(at::NEXT);
             word.fetch_max(offset, Ordering::AcqRel);
-            self.0.table.settle_cursor();
+            self.0.table.move_cursor();
             self.0.mirror()?;
         }
         let cursor = self.0.cursor();
@@ -560,13 +560,13 @@ impl PyGroup {
         let now = self.0.clock().boot();
         for mut entry in entries {
             (entry.token, entry.owner, entry.receives) = (0, NONE, 0);
-            if entry.state != State::Delayed && entry.state != State::Blocked {
-                entry.state = State::Ready;
+            if entry.state != EntryState::Delayed && entry.state != EntryState::Blocked {
+                entry.state = EntryState::Ready;
             }
             self.0.write(Kind::Enter, &entry, now)?;
             self.0.table.enter(&entry)?;
         }
-        self.0.table.settle_cursor();
+        self.0.table.move_cursor();
         drop(held);
         self.0.control.signal();
         Ok(())

@@ -1,11 +1,11 @@
-"""A byte layout is data, declared once.
+"""A fixed run of bytes is data, declared once.
 
-A `Layout` is a table of fields that follow each other without gaps. The offsets are
+A `Struct` is a table of fields that follow each other without gaps. The offsets are
 computed, the declared size is checked when the module loads, and the same object packs
 and unpacks, draws the table in the docs and explains a hex dump. So there is one place
 where a field's position is written down, and nothing that can drift away from it.
 
-    ENTRY = Layout(
+    ENTRY = Struct(
         "zbus index entry", ">", 28,
         Field("created_ms", "q"),
         Field("base", "q", "offset of the segment's first frame"),
@@ -22,7 +22,7 @@ Kinds (the letters of Python's `struct`, always without alignment):
                       The length is signed: nought and below mean "empty"
     12x               12 reserved bytes: written as zeros, not looked at
 
-Every format package has a `layouts` module with a tuple `LAYOUTS`: that is where the docs
+Every format package has a `structs` module with a tuple `STRUCTS`: that is where the docs
 and `penstock inspect` find them.
 """
 
@@ -48,7 +48,7 @@ _SLOT_MAX_BYTES = 128  # a signed length byte counts to 127
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a layout: its name, its kind, and what it means to a reader."""
+    """One field of a struct: its name, its kind, and what it means to a reader."""
 
     name: str
     kind: str
@@ -124,16 +124,16 @@ class Row:
     meaning: str
 
 
-class Layout:
+class Struct:
     """A fixed number of bytes, described field by field."""
 
     def __init__(self, name: str, order: Order, size: int, *fields: Field) -> None:
         """Compute the offsets and check them: a wrong table fails when its module loads."""
         if order not in ("<", ">"):
-            raise ValueError(f"layout {name!r}: order {order!r} is neither '<' nor '>'")
+            raise ValueError(f"struct {name!r}: order {order!r} is neither '<' nor '>'")
         self._struct = struct.Struct(order + "".join(f.kind.replace("p", "s") for f in fields))
         if self._struct.size != size:
-            raise ValueError(f"layout {name!r}: fields add up to {self._struct.size}, not {size}")
+            raise ValueError(f"struct {name!r}: fields add up to {self._struct.size}, not {size}")
         self.name: Final = name
         self.order: Final[Order] = order
         self.size: Final = size
@@ -141,14 +141,14 @@ class Layout:
         valued = [(at, field) for at, field in self.places() if not field.is_reserved]
         self._places = {field.name: (at, field) for at, field in valued}
         if len(self._places) != len(valued):
-            raise ValueError(f"layout {name!r}: a field name occurs twice")
+            raise ValueError(f"struct {name!r}: a field name occurs twice")
         self._names = tuple(self._places)
         self._slots = [field for _, field in valued if field.is_slot]
         self._texts = [(field.name, field.size) for _, field in valued if field.kind[-1] == "s"]
 
     def __repr__(self) -> str:
         """Name and size: the fields are many."""
-        return f"<Layout {self.name!r}, {self.size} bytes>"
+        return f"<Struct {self.name!r}, {self.size} bytes>"
 
     def places(self) -> Iterator[tuple[int, Field]]:
         """Each field with its offset, in order, reserved ones too."""
@@ -158,13 +158,13 @@ class Layout:
             at += field.size
 
     def offset_of(self, name: str) -> int:
-        """Where the field `name` starts, from the layout's first byte."""
+        """Where the field `name` starts, from the struct's first byte."""
         return self._place(name)[0]
 
     def unpack(self, data: Buffer, at: int = 0) -> dict[str, Any]:
         """Every value at byte `at` of `data`, by field name; reserved fields have none.
 
-        ValueError if fewer bytes are left than the layout needs, or if a length byte can't
+        ValueError if fewer bytes are left than the struct needs, or if a length byte can't
         be right: bytes from disk are checked here, not trusted.
         """
         self._check(data, at, self.size)
@@ -174,7 +174,7 @@ class Layout:
         return values
 
     def unpack_field(self, name: str, data: Buffer, at: int = 0) -> Any:
-        """The value of one field of the layout that starts at byte `at` of `data`."""
+        """The value of one field of the struct that starts at byte `at` of `data`."""
         start, field = self._place(name)
         self._check(data, at + start, field.size)
         return field.decode(self.order, bytes(data[at + start : at + start + field.size]))
@@ -186,7 +186,7 @@ class Layout:
         """
         if values.keys() != self._places.keys():
             wrong = ", ".join(sorted(values.keys() ^ self._places.keys()))
-            raise ValueError(f"layout {self.name!r}: missing or unknown: {wrong}")
+            raise ValueError(f"struct {self.name!r}: missing or unknown: {wrong}")
         if not self._slots and all(len(values[name]) <= most for name, most in self._texts):
             try:
                 return self._struct.pack(*[values[name] for name in self._names])
@@ -231,7 +231,7 @@ class Layout:
 
     def _place(self, name: str) -> tuple[int, Field]:
         if name not in self._places:
-            raise ValueError(f"layout {self.name!r} has no field {name!r}")
+            raise ValueError(f"struct {self.name!r} has no field {name!r}")
         return self._places[name]
 
     def _check(self, data: Buffer, at: int, size: int) -> None:

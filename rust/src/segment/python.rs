@@ -11,7 +11,7 @@ use super::{Backing, LIVE, Plain, PyFrames, Ring, Segment};
 use crate::bytes::words;
 use crate::errors;
 use crate::files::region;
-use crate::segment::ring::Watch;
+use crate::segment::ring::RingControl;
 use crate::segment::side_files::SideFiles;
 use crate::segment::walk::{Care, Met, Walk};
 use crate::sys::mapping::Mapping;
@@ -59,12 +59,12 @@ impl PySegment {
         };
         // First: a file that is replaced from here on is stale at once. The other way round one
         // that was replaced just now would pass for the new one for ever.
-        let watch = control.filter(|_| ring).as_deref().map(Watch::new).transpose()?;
+        let ring_control = control.filter(|_| ring).as_deref().map(RingControl::new).transpose()?;
         let file = region::open(&path, writable).map_err(|error| errors::os(error, &path))?;
         let size = file.metadata()?.len();
         let len = capacity.unwrap_or_else(|| words::size(size));
         let (map, ring) = if ring {
-            let ring = Ring::new(len, shift, watch);
+            let ring = Ring::new(len, shift, ring_control);
             (Mapping::ring(file, len, shift, words::size(ring.len()), writable)?, Some(ring))
         } else {
             (Mapping::new(file, len, writable)?, None)

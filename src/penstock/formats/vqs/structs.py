@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.disk.layout import Field, Layout
+from penstock.disk.structs import Field, Struct
 from penstock.records import dataclass
 
 MAGIC = b"VQS"
@@ -29,7 +29,7 @@ MAX_FILE_BYTES = (1 << 32) - PAGE_BYTES
 SIDE_SPAN = 64 << 20
 """Offsets that share one file of checksums and one of keys and due times."""
 
-HEADER = Layout(
+HEADER = Struct(
     "vqs header", "<", 34,
     Field("magic", "3s", "VQS"),
     Field("version", "B", "1"),
@@ -46,7 +46,7 @@ HEADER = Layout(
           "them"),
 )  # fmt: skip
 
-LATER_HEADER = Layout(
+LATER_HEADER = Struct(
     "vqs later header", "<", 36,
     Field("magic", "3s", "VQS"),
     Field("version", "B", "1"),
@@ -63,14 +63,14 @@ LATER_HEADER = Layout(
           "(uint16), length of the value (uint16), name, value; a length of 0 ends them"),
 )  # fmt: skip
 
-RECORD = Layout(
+RECORD = Struct(
     "vqs record", "<", 4,
     Field("record_bytes", "I", "of the gob that follows: three type descriptors (175 bytes), then "
           "the message; in `stage2` and `stage3` it is gzipped"),
 )  # fmt: skip
 
-INTENT = Layout(
-    "vqs intent", "<", 80,
+EXTENT = Struct(
+    "vqs extent", "<", 80,
     Field("magic", "8s", "VQSINTNT"),
     Field("sequence", "Q", "the slot with the larger one counts; slots begin at 0 and 4096"),
     Field("head", "Q", "oldest kept offset"),
@@ -86,7 +86,7 @@ INTENT = Layout(
     Field("crc", "I", "CRC-32C of the bytes before it"),
 )  # fmt: skip
 
-LAYOUTS = (HEADER, LATER_HEADER, RECORD, INTENT)
+STRUCTS = (HEADER, LATER_HEADER, RECORD, EXTENT)
 
 WORDS = ("capacity_left", "count", "read_offset", "write_offset")
 """What changes with every message."""
@@ -113,7 +113,7 @@ class Stage:
     """One of the four layouts."""
 
     name: str
-    header: Layout
+    header: Struct
     start: int
     """Where the ring begins in its file."""
     data: str = ""

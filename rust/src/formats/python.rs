@@ -1,4 +1,4 @@
-//! What Python uses to make codecs and ends, and the checksums it needs itself.
+//! What Python uses to make framings and ends, and the checksums it needs itself.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::segment::penstock_frame::PenstockFrames;
 use crate::segment::publish::PyPublish;
 use crate::segment::publish::SizeWord;
 
-/// The codec of a `penstock` segment; with `key` (32 bytes) and `salt` an encrypted one.
+/// The framing of a `penstock` segment; with `key` (32 bytes) and `salt` an encrypted one.
 #[pyfunction]
 #[pyo3(signature = (queue_id, base, *, compress=false, encrypted=false, key=None, salt=None))]
 pub fn penstock_frames(
@@ -51,7 +51,7 @@ pub fn penstock_key_check<'py>(
     let wrong = || pyo3::exceptions::PyValueError::new_err("a queue's key has 32 bytes");
     // No message is at this offset: the nonce is never another one's.
     let check = SegmentCipher::new(key, &queue_id, base, salt)
-        .and_then(|cipher| cipher.seal(u64::MAX, header, b""));
+        .and_then(|cipher| cipher.encrypt(u64::MAX, header, b""));
     Ok(PyBytes::new(py, &check.ok_or_else(wrong)?))
 }
 
@@ -61,21 +61,21 @@ pub fn publish_size_word() -> PyPublish {
     PyPublish(Arc::new(SizeWord))
 }
 
-/// The codec of a VQS ring; `gzip` for the stages that pack their records.
+/// The framing of a VQS ring; `gzip` for the stages that pack their records.
 #[pyfunction]
 #[pyo3(signature = (*, gzip=false))]
 pub fn vqs_frames(gzip: bool) -> PyFrames {
     PyFrames(Arc::new(VqsFrames { is_gzip: gzip }))
 }
 
-/// The codec of a `zbus` segment that begins at `base`.
+/// The framing of a `zbus` segment that begins at `base`.
 #[pyfunction]
 #[pyo3(signature = (base, *, absolute, crc))]
 pub fn zbus_frames(base: u64, absolute: bool, crc: bool) -> PyFrames {
     PyFrames(Arc::new(ZbusFrames { base, is_absolute: absolute, has_crc: crc }))
 }
 
-/// The codec of an mfq segment.
+/// The framing of an mfq segment.
 #[pyfunction]
 pub fn mfq_frames(segment_bytes: usize) -> PyFrames {
     PyFrames(Arc::new(MfqFrames { segment_bytes }))

@@ -105,7 +105,7 @@ fn stored(bytes: &[u8], index: u64) -> Option<&[u8]> {
 }
 
 /// Closes the file of a segment whose frames end at `end`: frames that a crash left without a tag
-/// get theirs, and the count is sealed.
+/// get theirs, and the closing tag is written.
 pub fn close(path: &Path, mut chain: Chain, segment: &Segment, end: u64) -> std::io::Result<()> {
     let bytes = std::fs::read(path).unwrap_or_default();
     let mut walk = Walk::new(segment, segment.first(), end, Care::Sizes);
@@ -114,7 +114,7 @@ pub fn close(path: &Path, mut chain: Chain, segment: &Segment, end: u64) -> std:
         let tag = match stored(&bytes, chain.count) {
             // Zeros are a tag that a power cut kept from the disk.
             Some(tag) if more.is_empty() && tag.iter().any(|byte| *byte != 0) => {
-                chain.last.copy_from_slice(tag); // What was sealed stays sealed as it was.
+                chain.last.copy_from_slice(tag); // A tag that is there stays as it is.
                 chain.count += 1;
                 continue;
             }
@@ -130,28 +130,30 @@ pub fn close(path: &Path, mut chain: Chain, segment: &Segment, end: u64) -> std:
     region::sync(&file)
 }
 
-/// What the seal says about the frames of `[first, end)`: `(offset, found)` for each fault.
+/// What the tags say about the frames of `[first, end)`: `(offset, found)` for each fault.
 pub fn check(bytes: &[u8], mut chain: Chain, segment: &Segment, end: u64) -> Vec<(u64, String)> {
     let mut walk = Walk::new(segment, segment.first(), end, Care::Sizes);
     if bytes.get(..8) != Some(MAGIC.as_slice()) || words::u64_le(bytes, 8) != Some(1) {
-        return vec![(walk.at, "no seal".into())];
+        return vec![(walk.at, "no tags".into())];
     }
     while walk.at < end {
         let Some(offset) = walk.next_frame() else {
-            return vec![(walk.at, "damage inside a sealed segment".into())];
+            return vec![(walk.at, "damage inside a tamper-evident segment".into())];
         };
         let index = chain.count;
         let tag = chain.next(segment.frame_bytes(offset, walk.view.size));
         match stored(bytes, index) {
             Some(known) if known == tag => {}
-            Some(_) => return vec![(offset, format!("frame {index} that is not the sealed one"))],
-            None => return vec![(offset, format!("frame {index} behind the last sealed one"))],
+            Some(_) => return vec![(offset, format!("frame {index} that does not match its tag"))],
+            None => {
+                return vec![(offset, format!("frame {index} behind the last one that has a tag"))];
+            }
         }
     }
     let count = words::u64_le(bytes, FRAMES_AT).unwrap_or(0);
     let closing = bytes.get(CLOSING_AT..HEADER_BYTES).unwrap_or_default();
     if stored(bytes, chain.count).is_some() || (count != 0 && count != chain.count) {
-        return vec![(walk.at, format!("{} frames, fewer than were sealed", chain.count))];
+        return vec![(walk.at, format!("{} frames, fewer than the closing tag says", chain.count))];
     }
     if count != 0 && closing != chain.closing() {
         return vec![(walk.at, "a closing tag that is not ours".into())];

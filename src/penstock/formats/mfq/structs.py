@@ -13,26 +13,26 @@ name says.
 
 from __future__ import annotations
 
-from penstock.disk.layout import Field, Layout
+from penstock.disk.structs import Field, Struct
 
 END_MARKER = 0xFF
 SEGMENT_END = b"\xee"
 SMALLEST_FRAME_BYTES = 6
 MAX_PAYLOAD_BYTES = 0xFFFFFF
 
-FRAME = Layout(
+FRAME = Struct(
     "mfq frame header", "<", 4,
     Field("length", "i", "bytes of the payload, 1 to 0xFFFFFF; 0: nothing here yet"),
 )  # fmt: skip
 
-FRAME_END = Layout(
+FRAME_END = Struct(
     "mfq frame end", "<", 1,
     Field("marker", "B", "0xFF, behind the payload"),
 )  # fmt: skip
 
-OFFSET = Layout(
+OFFSET = Struct(
     "mfq offset file", "<", 8,
     Field("offset", "q", "the next offset to write, or to consume"),
 )  # fmt: skip
 
-LAYOUTS = (FRAME, FRAME_END, OFFSET)
+STRUCTS = (FRAME, FRAME_END, OFFSET)

@@ -1,4 +1,4 @@
-"""The keeper: nobody else syncs in the background, so nothing that a duty raises may end it."""
+"""The maintenance thread: only it syncs in the background, so no error of a duty may end it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.waiting import LONG_S
 
 
 @pytest.mark.parametrize("error", [RuntimeError("odd"), OSError(5, "a disk"), KeyError("x")])
-def test_the_keeper_outlives_what_a_duty_raises(
+def test_the_maintenance_thread_outlives_what_a_duty_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     raised = threading.Event()

@@ -116,7 +116,7 @@ fn rest(times: u32) {
     }
 }
 
-struct State {
+struct ConsumerState {
     opening: Arc<Opening>,
     reader: Reader,
     /// Rests before a look at the tail: more while the producer is always further on by then.
@@ -129,7 +129,7 @@ struct State {
     lent: Option<Py<PyMemoryView>>,
 }
 
-impl State {
+impl ConsumerState {
     /// Everything known was handed out: looks for more, though not at every message of a quick
     /// producer. Both would wait for the word that each takes from the other.
     fn watch(&mut self, offset: u64) {
@@ -176,14 +176,14 @@ enum As<'a, 'py> {
 #[pyclass(frozen, module = "penstock._core")]
 pub struct MfqConsumer {
     host: Py<PyAny>,
-    state: Mutex<State>,
+    state: Mutex<ConsumerState>,
     spin: Duration,
     retry: Duration,
     is_always: bool,
 }
 
 impl MfqConsumer {
-    fn enter(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+    fn enter(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, ConsumerState>> {
         let state = mutex::lock(py, &self.state);
         if !state.opening.control.life().is_over() {
             return Ok(state);
@@ -194,7 +194,7 @@ impl MfqConsumer {
 
     /// In a forked child: opens anew. An error once the queue was closed.
     #[cold]
-    fn renew(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+    fn renew(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, ConsumerState>> {
         let opening = Arc::new(open(self.host.bind(py))?);
         let mut state = mutex::lock(py, &self.state);
         state.reader = Reader::new(Filter::new("", MODERN));
@@ -207,10 +207,10 @@ impl MfqConsumer {
     fn look<'a>(
         &'a self,
         py: Python<'_>,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, ConsumerState>,
         offset: u64,
         is_patient: bool,
-    ) -> PyResult<(MutexGuard<'a, State>, Look)> {
+    ) -> PyResult<(MutexGuard<'a, ConsumerState>, Look)> {
         if let Some(next) = state.reader.next_known(offset) {
             return Ok((state, Look::Message(next)));
         }
@@ -258,7 +258,7 @@ impl MfqConsumer {
         &self,
         py: Python<'_>,
         timeout: Option<f64>,
-    ) -> PyResult<(MutexGuard<'_, State>, u64, u64)> {
+    ) -> PyResult<(MutexGuard<'_, ConsumerState>, u64, u64)> {
         let (mut since, mut has_watched) = (None, false);
         loop {
             let mut state = self.enter(py)?;
@@ -337,7 +337,7 @@ impl MfqConsumer {
     #[new]
     #[pyo3(signature = (host, *, spin_s, retry_s, always))]
     fn new(host: &Bound<'_, PyAny>, spin_s: f64, retry_s: f64, always: bool) -> PyResult<Self> {
-        let state = State {
+        let state = ConsumerState {
             opening: Arc::new(open(host)?),
             reader: Reader::new(Filter::new("", MODERN)),
             rests: 0,

@@ -8,8 +8,8 @@ use pyo3::types::PyBytes;
 
 use super::cipher::{KEY_BYTES, Keystream};
 use super::encode::Encoding;
+use super::macs::{self, Chain};
 use super::publish::{FileEnd, StreamEnd};
-use super::seal::{self, Chain};
 use super::state::StateFile;
 use super::{BeatsFrames, Ready, lz4};
 use crate::bytes::words;
@@ -26,7 +26,7 @@ use crate::sys::memory;
 /// Damage: byte of the file, bytes concerned, found, expected.
 type Note = (usize, usize, String, String);
 
-fn codec(encoding: &str, wide_flags: bool) -> BeatsFrames {
+fn framing(encoding: &str, wide_flags: bool) -> BeatsFrames {
     BeatsFrames {
         name: BeatsFrames::new_name(),
         encoding: if encoding == "json" { Encoding::Json } else { Encoding::Cbor },
@@ -38,7 +38,7 @@ fn codec(encoding: &str, wide_flags: bool) -> BeatsFrames {
     }
 }
 
-/// The codec of a segment: `encoding` is json or cbor, `packed` says that each event is an LZ4
+/// The framing of a segment: `encoding` is json or cbor, `packed` says that each event is an LZ4
 /// block. With `key`, frames are encrypted from byte `data_at` of the file on.
 #[pyfunction]
 #[pyo3(signature = (encoding, *, packed=false, wide_flags=false, key=None, iv=None, data_at=0))]
@@ -50,7 +50,7 @@ pub fn beats_frames(
     iv: Option<[u8; KEY_BYTES]>,
     data_at: usize,
 ) -> PyFrames {
-    let mut frames = codec(encoding, wide_flags);
+    let mut frames = framing(encoding, wide_flags);
     frames.is_packed = packed;
     frames.keystream = key.map(|key| Keystream::new(&key, iv.unwrap_or_default(), data_at));
     PyFrames(Arc::new(frames))
@@ -116,7 +116,7 @@ pub fn beats_stream(
         let data = read_stream(&path, data_at, key, iv)?;
         unpacked(lz4::unpack_stream(&data, false), &path)
     })?;
-    let mut frames = codec("cbor", true);
+    let mut frames = framing("cbor", true);
     let len = found.plain.len() as u64;
     frames.broken =
         found.broken.map(|(at, _, found, expected)| Fault::new(data_at + at, found, expected));
@@ -198,17 +198,17 @@ pub fn beats_crypt<'py>(
     PyBytes::new(py, &out)
 }
 
-/// How an end is published; with `stream`, for segments that are written as one: the queue's folder,
-/// that of their plain copies, and where frames begin in these; with `seal`, the queue's key, every
-/// frame gets a tag beside its segment.
+/// How an end is published; with `stream`, for segments that are written as one: the queue's
+/// folder, that of their plain copies, and where frames begin in these; with `mac_key`, the queue's
+/// key, every frame gets a tag beside its segment.
 #[pyfunction]
-#[pyo3(signature = (stream=None, *, seal=None))]
+#[pyo3(signature = (stream=None, *, mac_key=None))]
 pub fn beats_publish(
     stream: Option<(PathBuf, PathBuf, u64)>,
-    seal: Option<[u8; KEY_BYTES]>,
+    mac_key: Option<[u8; KEY_BYTES]>,
 ) -> PyPublish {
     match stream {
-        None => PyPublish(Arc::new(FileEnd::new(seal))),
+        None => PyPublish(Arc::new(FileEnd::new(mac_key))),
         Some((folder, copies, header_bytes)) => {
             PyPublish(Arc::new(StreamEnd::new(folder, copies, header_bytes)))
         }
@@ -221,9 +221,9 @@ pub fn beats_state(path: PathBuf, version: u32, host: Py<PyAny>) -> PyResult<PyM
     Ok(PyMirror(Arc::new(StateFile::open(&path, version, host)?)))
 }
 
-/// Closes the seal of a segment that ends at `end`.
+/// Closes the tags of a segment that ends at `end`.
 #[pyfunction]
-pub fn beats_close_seal(
+pub fn beats_close_macs(
     py: Python<'_>,
     segment: &PySegment,
     path: PathBuf,
@@ -231,13 +231,13 @@ pub fn beats_close_seal(
     iv: [u8; KEY_BYTES],
     end: u64,
 ) -> PyResult<()> {
-    let chain = Chain::new(&key, seal::id(segment.0.base()), iv);
-    Ok(py.detach(|| seal::close(&path, chain, &segment.0, end))?)
+    let chain = Chain::new(&key, macs::id(segment.0.base()), iv);
+    Ok(py.detach(|| macs::close(&path, chain, &segment.0, end))?)
 }
 
-/// What a seal says about the frames up to `end`: `(offset, found)` for each fault.
+/// What the tags say about the frames up to `end`: `(offset, found)` for each fault.
 #[pyfunction]
-pub fn beats_check_seal(
+pub fn beats_check_macs(
     py: Python<'_>,
     segment: &PySegment,
     tags: &[u8],
@@ -245,8 +245,8 @@ pub fn beats_check_seal(
     iv: [u8; KEY_BYTES],
     end: u64,
 ) -> Vec<(u64, String)> {
-    let chain = Chain::new(&key, seal::id(segment.0.base()), iv);
-    py.detach(|| seal::check(tags, chain, &segment.0, end))
+    let chain = Chain::new(&key, macs::id(segment.0.base()), iv);
+    py.detach(|| macs::check(tags, chain, &segment.0, end))
 }
 
 /// Every whole frame of `[start, limit)`, also behind damage: `(offset, size, crc)`.

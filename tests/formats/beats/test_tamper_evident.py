@@ -1,4 +1,4 @@
-"""Sealed segments: every edit, exchange, forgery and cut is noticed, the bytes stay the same."""
+"""Tamper-evident segments: every edit, exchange, and cut is noticed; bytes stay as they are."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.formats.beats.helpers import KEY, event, pack_frame
 
 @pytest.fixture(params=["2", "3"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Two sealed, closed segments."""
+    """Two tamper-evident, closed segments."""
     for number in range(2):
-        with sealed(tmp_path / "q", request.param) as queue:
+        with tamper_evident(tmp_path / "q", request.param) as queue:
             for index in range(10):
                 queue.put(event(10 * number + index))
             queue.put_many([event(100), event(101)])
     return tmp_path / "q"
 
 
-def sealed(path: Path, layout: str | None = None) -> Queue:
+def tamper_evident(path: Path, layout: str | None = None) -> Queue:
     return Queue(path, format="beats", layout=layout, key=KEY, tamper_evident=True)
 
 
@@ -42,7 +42,7 @@ def flip(file: Path, at: int) -> None:
 
 def test_what_nobody_touched_verifies(path: Path) -> None:
     assert faults(path) == []
-    with sealed(path) as queue:
+    with tamper_evident(path) as queue:
         queue.put(event(1))
         assert queue.verify().is_ok
 
@@ -77,7 +77,7 @@ def test_a_forged_frame_with_a_right_checksum_is_noticed(path: Path) -> None:
     payload[-1] ^= 1
     plain[:size] = pack_frame(bytes(payload))
     file.write_bytes(raw[:20] + _core.beats_crypt(KEY, raw[4:20], bytes(plain)))
-    assert any("frame 0 that is not the sealed one" in fault for fault in faults(path))
+    assert any("frame 0 that does not match its tag" in fault for fault in faults(path))
 
 
 @pytest.mark.parametrize("what", ["0.seg", "0.seg.mac"])
@@ -85,15 +85,15 @@ def test_exchanged_files_are_noticed(path: Path, what: str) -> None:
     shutil.copy(path / what, path / "kept")
     shutil.copy(path / what.replace("0", "1", 1), path / what)
     shutil.move(path / "kept", path / what.replace("0", "1", 1))
-    assert any("sealed" in fault for fault in faults(path))
+    assert any("tag" in fault for fault in faults(path))
 
 
-def test_segments_exchanged_with_their_seals_are_noticed(path: Path) -> None:
+def test_segments_exchanged_with_their_tags_are_noticed(path: Path) -> None:
     for name in ("seg", "seg.mac"):
         (path / f"0.{name}").rename(path / "kept")
         (path / f"1.{name}").rename(path / f"0.{name}")
         (path / "kept").rename(path / f"1.{name}")
-    assert any("frame 0 that is not the sealed one" in fault for fault in faults(path))
+    assert any("frame 0 that does not match its tag" in fault for fault in faults(path))
 
 
 def test_a_cut_of_both_files_is_noticed(path: Path) -> None:
@@ -103,10 +103,10 @@ def test_a_cut_of_both_files_is_noticed(path: Path) -> None:
     (path / "0.seg").write_bytes(raw[: 20 + size])
     tags = (path / "0.seg.mac").read_bytes()
     (path / "0.seg.mac").write_bytes(tags[:96])
-    assert any("fewer than were sealed" in fault for fault in faults(path))
+    assert any("fewer than the closing tag says" in fault for fault in faults(path))
 
 
-def test_every_changed_byte_of_a_seal_is_noticed(path: Path) -> None:
+def test_every_changed_byte_of_the_tags_is_noticed(path: Path) -> None:
     size = (path / "0.seg.mac").stat().st_size
     for at in [0, 8, 24, 30, 40, 63, 64, 100, size - 1]:
         flip(path / "0.seg.mac", at)
@@ -115,21 +115,21 @@ def test_every_changed_byte_of_a_seal_is_noticed(path: Path) -> None:
     assert faults(path) == []
 
 
-def test_a_missing_seal_is_noticed_where_seals_are_wanted(path: Path) -> None:
+def test_missing_tags_are_noticed_where_they_are_wanted(path: Path) -> None:
     (path / "0.seg.mac").unlink()
-    assert any("no seal" in fault for fault in faults(path))
+    assert any("no tags" in fault for fault in faults(path))
     with Queue(path, read_only=True, key=KEY) as queue:
         assert queue.verify().is_ok
 
 
-def test_the_segment_is_the_same_with_and_without_a_seal(path: Path) -> None:
+def test_the_segment_is_the_same_with_and_without_tags(path: Path) -> None:
     (path / "0.seg.mac").unlink()
     with Queue(path, read_only=True, key=KEY) as queue:
         assert len(list(queue.scan())) == 24
 
 
-def test_a_seal_goes_with_its_segment(path: Path) -> None:
-    with sealed(path) as queue:
+def test_the_tags_go_with_its_segment(path: Path) -> None:
+    with tamper_evident(path) as queue:
         for message in queue.get_many(99):
             message.ack()
         retention.free_consumed(queue)
@@ -137,6 +137,6 @@ def test_a_seal_goes_with_its_segment(path: Path) -> None:
     assert not (path / "0.seg.mac").exists()
 
 
-def test_only_encrypted_layouts_are_sealed(tmp_path: Path) -> None:
+def test_only_encrypted_layouts_are_tamper_evident(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="encrypted"):
         Queue(tmp_path / "q", format="beats", tamper_evident=True)

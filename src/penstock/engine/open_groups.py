@@ -2,7 +2,8 @@
 
 Any thread may ask for a group. The first one opens it, and all share it: a handle that was lost
 would not be closed with the queue, and its waits would not end. So groups are looked up and opened
-under one lock. The keeper takes that lock too, so no thread waits for the keeper while holding it.
+under one lock. The maintenance thread takes that lock too, so no thread waits for it while holding
+the lock.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.hints import Any, TypeVar
 Q = TypeVar("Q")
 
 
-class Handles:
+class OpenGroups:
     """The groups and dead-letter queues that one open queue has open."""
 
     def __init__(self, queue: OpenQueue) -> None:

@@ -23,7 +23,7 @@ SWEEP_EVERY = 256
 """So many values are stored between two looks at a shard for old ones."""
 
 
-class Shelf:
+class ValueFolder:
     """A folder of values."""
 
     path: Path

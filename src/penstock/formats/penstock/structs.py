@@ -10,7 +10,7 @@ with base `b` begins at byte `4096 + o - b` of the file.
 
 from __future__ import annotations
 
-from penstock.disk.layout import Field, Layout
+from penstock.disk.structs import Field, Struct
 
 HEADER_BYTES = 4096
 KEY_CHECK_AT = 96
@@ -21,7 +21,7 @@ ENCRYPTED = 1
 COMPRESSED = 2
 SEALED_WORD = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
-HEADER = Layout(
+HEADER = Struct(
     "segment header", "<", 96,
     Field("magic", "8s", "PENSTOCK"),
     Field("version", "I", "1"),
@@ -38,13 +38,13 @@ HEADER = Layout(
     Field("crc", "I", "CRC-32C of the bytes before it"),
 )  # fmt: skip
 
-KEY_CHECK = Layout(
+KEY_CHECK = Struct(
     "key check", "<", 24,
     Field("magic", "8s", "KEYCHK01; zeros where nothing is encrypted, or made before it"),
     Field("check", "16s", "what only the queue's key makes of the segment header before it"),
 )  # fmt: skip
 
-SUMMARY = Layout(
+SUMMARY = Struct(
     "segment summary", "<", 80,
     Field("magic", "8s", "SEALED01; zeros while the segment is written to"),
     Field("end", "Q", "offset after the last frame"),
@@ -62,7 +62,7 @@ SUMMARY = Layout(
     Field("crc", "I", "CRC-32C of this summary (crc as 0) and the tags"),
 )  # fmt: skip
 
-FRAME = Layout(
+FRAME = Struct(
     "frame", "<", 36,
     Field("size", "I", "the whole frame without padding; 0: nothing here yet; all ones: sealed"),
     Field("crc", "I", "CRC-32C from byte 8 on, begun with the size in its register"),
@@ -75,7 +75,7 @@ FRAME = Layout(
     Field("headers_len", "I", "then extension, id, tag, headers, body"),
 )  # fmt: skip
 
-INDEX_ENTRY = Layout(
+INDEX_ENTRY = Struct(
     "segment index entry", "<", 64,
     Field("check", "I", "CRC-32C of the queue id and of the bytes behind this field"),
     Field("pad", "4x", ""),
@@ -88,4 +88,4 @@ INDEX_ENTRY = Layout(
     Field("last_ns", "q", "largest timestamp"),
 )  # fmt: skip
 
-LAYOUTS = (HEADER, KEY_CHECK, SUMMARY, FRAME, INDEX_ENTRY)
+STRUCTS = (HEADER, KEY_CHECK, SUMMARY, FRAME, INDEX_ENTRY)

@@ -18,7 +18,7 @@ class StalledError(PenstockError):
     """A query that is in the middle of a batch and does nothing."""
 
 
-class Watch:
+class StallDetector:
     """Notices a query that is in the middle of a batch while nothing of it moves.
 
     A long task is no such thing: as long as a task runs, nothing is amiss.

@@ -12,7 +12,7 @@ offsets and numbers count from, which filter dialect.
 
 from __future__ import annotations
 
-from penstock.disk.layout import Field, Layout
+from penstock.disk.structs import Field, Struct
 from penstock.records import dataclass
 
 SLOTS = 10240
@@ -44,16 +44,16 @@ _PLACE = (
     Field("filter", "128p", "tag filter; empty: everything"),
 )
 
-INDEX = Layout(
+INDEX = Struct(
     "zbus index header", ">", 1024,
     *_BEGIN, _COUNT, Field("unused", "340x"), *_COMMON, *_EXTENSIONS,
 )  # fmt: skip
-INDEX_FLAG = Layout(
+INDEX_FLAG = Struct(
     "zbus index header, flag", ">", 1024,
     *_BEGIN, Field("flag", "i", "what later became the mask"), _COUNT, Field("unused", "484x"),
     *_EXTENSIONS,
 )  # fmt: skip
-INDEX_FLAG_LATE = Layout(
+INDEX_FLAG_LATE = Struct(
     "zbus index header, flag-late", ">", 1024,
     *_BEGIN, Field("flag", "i", "what later became the mask"), _COUNT,
     Field("created_ms", "q"), Field("unused", "476x"), *_EXTENSIONS,
@@ -64,15 +64,15 @@ _END = Field("end", "i", "bytes used: the next frame goes here")
 _CREATED = Field("created_ms", "q")
 _UPDATED = Field("updated_ms", "q", "time of the last write")
 
-ENTRY = Layout("zbus index entry", ">", 28, _CREATED, _BASE, _END, _UPDATED)
-ENTRY_DOC000 = Layout("zbus index entry, doc000", ">", 28, _BASE, _CREATED, _END, _UPDATED)
-ENTRY_DOC001 = Layout("zbus index entry, doc001", ">", 28, _BASE, _END, _CREATED, _UPDATED)
+ENTRY = Struct("zbus index entry", ">", 28, _CREATED, _BASE, _END, _UPDATED)
+ENTRY_DOC000 = Struct("zbus index entry, doc000", ">", 28, _BASE, _CREATED, _END, _UPDATED)
+ENTRY_DOC001 = Struct("zbus index entry, doc001", ">", 28, _BASE, _END, _CREATED, _UPDATED)
 
-READER = Layout(
+READER = Struct(
     "zbus reader", ">", 1024, *_PLACE, Field("unused", "224x"), *_COMMON, *_EXTENSIONS
 )  # fmt: skip
-READER_FLAG = Layout("zbus reader, flag", ">", 256, *_PLACE, Field("unused", "116x"))
-READER_FLAG_LATE = Layout(
+READER_FLAG = Struct("zbus reader, flag", ">", 256, *_PLACE, Field("unused", "116x"))
+READER_FLAG_LATE = Struct(
     "zbus reader, flag-late", ">", 256, *_PLACE, Field("flag", "i"), Field("unused", "112x")
 )  # fmt: skip
 
@@ -82,18 +82,18 @@ _TAG = Field("tag", "128p")
 _LENGTH = Field("length", "i", "bytes of the body, which follows")
 _AT = Field("offset", "q", "the frame's own place: in the block, or in the queue")
 
-FRAME = Layout(
+FRAME = Struct(
     "zbus frame", ">", 204,
     _AT, Field("timestamp_ms", "q"), _ID,
     Field("corr_offset", "q", "header `zbus.corr_offset`; 0: none"), _NUMBER, _TAG, _LENGTH,
 )  # fmt: skip
-FRAME_CRC = Layout(
+FRAME_CRC = Struct(
     "zbus frame, crc", ">", 204,
     _AT, Field("checksum", "q", "CRC-32 of bytes 16 to 199"), _ID, Field("timestamp_ms", "q"),
     _NUMBER, _TAG, _LENGTH,
 )  # fmt: skip
 
-NAK = Layout(
+NAK = Struct(
     "zbus nak header", ">", 1024,
     Field("window", "i", "messages that may be out"),
     Field("timeout_ms", "q", "after this a message is handed out again"),
@@ -107,12 +107,12 @@ _NAK_END = (
     Field("retries", "i", "how often it was handed out"),
     Field("updated_ms", "q", "when it was last handed out"),
 )
-NAK_RECORD = Layout("zbus nak record", ">", 21, *_NAK_BEGIN, *_NAK_END)
-NAK_RECORD_ABS = Layout(
+NAK_RECORD = Struct("zbus nak record", ">", 21, *_NAK_BEGIN, *_NAK_END)
+NAK_RECORD_ABS = Struct(
     "zbus nak record, corr-abs", ">", 61, *_NAK_BEGIN, Field("id", "40p"), *_NAK_END
 )  # fmt: skip
 
-LAYOUTS = (
+STRUCTS = (
     INDEX, INDEX_FLAG, INDEX_FLAG_LATE, ENTRY, ENTRY_DOC000, ENTRY_DOC001,
     FRAME, FRAME_CRC, READER, READER_FLAG, READER_FLAG_LATE, NAK, NAK_RECORD, NAK_RECORD_ABS,
 )  # fmt: skip
@@ -123,11 +123,11 @@ class ZbusLayout:
     """One layout: which tables, and where counting begins."""
 
     name: str
-    index: Layout = INDEX
-    entry: Layout = ENTRY
-    reader: Layout = READER
-    frame: Layout = FRAME
-    nak_record: Layout | None = None
+    index: Struct = INDEX
+    entry: Struct = ENTRY
+    reader: Struct = READER
+    frame: Struct = FRAME
+    nak_record: Struct | None = None
     is_absolute: bool = False
     """Whether the offset in a frame counts from the queue's beginning."""
     first_number: int = 0

@@ -1,4 +1,4 @@
-"""The intent record: where the ring began and ended at the last sync.
+"""The extent record: where the ring began and ended at the last sync.
 
 Two slots in `<sidecar>/intent`, written in turn by the native header (`_core.VqsHeader`), each with
 its checksum: after a power loss the newer whole one is the truth, and the header is made from it.
@@ -10,17 +10,17 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.formats.vqs.layouts import INTENT
+from penstock.formats.vqs.structs import EXTENT
 from penstock.records import dataclass
 from penstock.sidecar import notes
 
 FILE = "intent"
 SLOTS = (0, 4096)
-CRC_AT = INTENT.offset_of("crc")
+CRC_AT = EXTENT.offset_of("crc")
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
+class Extent:
     """What one slot says."""
 
     sequence: int
@@ -30,35 +30,35 @@ class Intent:
     next_number: int
 
 
-def read(sidecar: Path) -> Intent | None:
+def read(sidecar: Path) -> Extent | None:
     """The newest whole slot; none when there is none."""
     try:
-        raw = files.read_start(sidecar / FILE, SLOTS[-1] + INTENT.size)
+        raw = files.read_start(sidecar / FILE, SLOTS[-1] + EXTENT.size)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    found = [slot for at in SLOTS if (slot := _parse(raw[at : at + INTENT.size])) is not None]
+    found = [slot for at in SLOTS if (slot := _parse(raw[at : at + EXTENT.size])) is not None]
     return max(found, key=lambda slot: slot.sequence, default=None)
 
 
-def _parse(raw: bytes) -> Intent | None:
-    if len(raw) < INTENT.size or raw[:8] != b"VQSINTNT":
+def _parse(raw: bytes) -> Extent | None:
+    if len(raw) < EXTENT.size or raw[:8] != b"VQSINTNT":
         return None
-    word = INTENT.unpack(raw)
+    word = EXTENT.unpack(raw)
     if word["crc"] != _core.crc32c(raw[:CRC_AT]) or word["tail"] < word["head"]:
         return None
     names = ("sequence", "head", "tail", "head_number", "next_number")
-    return Intent(**{name: word[name] for name in names})
+    return Extent(**{name: word[name] for name in names})
 
 
-def write(sidecar: Path, intent: Intent, words: dict[str, int], file_bytes: int) -> None:
+def write(sidecar: Path, extent: Extent, words: dict[str, int], file_bytes: int) -> None:
     """Both slots anew: for whoever opens the queue alone."""
     raw = b""
-    for at, sequence in zip(SLOTS, (intent.sequence + 1, intent.sequence), strict=True):
-        slot = INTENT.pack(
-            magic=b"VQSINTNT", sequence=sequence, head=intent.head, tail=intent.tail,
-            head_number=intent.head_number, next_number=intent.next_number, **words,
+    for at, sequence in zip(SLOTS, (extent.sequence + 1, extent.sequence), strict=True):
+        slot = EXTENT.pack(
+            magic=b"VQSINTNT", sequence=sequence, head=extent.head, tail=extent.tail,
+            head_number=extent.head_number, next_number=extent.next_number, **words,
             file_bytes=file_bytes, crc=0,
         )  # fmt: skip
         slot = slot[:CRC_AT] + _core.crc32c(slot[:CRC_AT]).to_bytes(4, "little")
         raw = raw.ljust(at, b"\0") + slot
-    notes.write_bytes(sidecar, notes.RING_INTENT, raw.ljust(2 * SLOTS[1], b"\0"))
+    notes.write_bytes(sidecar, notes.RING_EXTENT, raw.ljust(2 * SLOTS[1], b"\0"))

@@ -13,7 +13,7 @@ layouts frame the events, pack all frames as one LZ4 stream, encrypt the stream.
 
 from __future__ import annotations
 
-from penstock.disk.layout import Field, Layout
+from penstock.disk.structs import Field, Struct
 from penstock.records import dataclass
 
 POSITION_BITS = 40
@@ -23,43 +23,43 @@ IV_BYTES = 16
 KEY_BYTES = 16
 FRAME_BYTES = 12
 
-HEADER_PLAIN = Layout(
+HEADER_PLAIN = Struct(
     "beats segment header 0, 2, 3", "<", 4,
     Field("version", "I", "0; 2 and 3 as documented, an IV of 16 bytes follows"),
 )  # fmt: skip
 
-HEADER_COUNTED = Layout(
+HEADER_COUNTED = Struct(
     "beats segment header 1", "<", 8,
     Field("version", "I", "1"),
     Field("frames", "I", "0 while the segment is open"),
 )  # fmt: skip
 
-HEADER_RELEASED = Layout(
+HEADER_RELEASED = Struct(
     "beats segment header 2 as released", "<", 12,
     Field("version", "I", "2"),
     Field("frames", "I", "0 while the segment is open"),
     Field("options", "I", "1 encrypted (an IV of 16 bytes follows), 2 LZ4 stream, 4 protobuf"),
 )  # fmt: skip
 
-FRAME_HEAD = Layout(
+FRAME_HEAD = Struct(
     "beats frame head", "<", 4,
     Field("size", "I", "the whole frame: payload and 12; then the payload"),
 )  # fmt: skip
 
-FRAME_FOOT = Layout(
+FRAME_FOOT = Struct(
     "beats frame foot", "<", 8,
     Field("crc", "I", "CRC-32 (IEEE) of the size word and the payload"),
     Field("size", "I", "the size again"),
 )  # fmt: skip
 
-STATE_0 = Layout(
+STATE_0 = Struct(
     "beats state.dat 0", "<", 20,
     Field("version", "I", "0"),
     Field("segment", "Q", "segment id"),
     Field("position", "Q", "counted from the end of the segment's 4-byte header"),
 )  # fmt: skip
 
-STATE_1 = Layout(
+STATE_1 = Struct(
     "beats state.dat 1", "<", 28,
     Field("version", "I", "1"),
     Field("segment", "Q", "segment id"),
@@ -67,20 +67,20 @@ STATE_1 = Layout(
     Field("frame", "Q", "its index in the segment; 0: the position is not looked at"),
 )  # fmt: skip
 
-SEAL = Layout(
-    "beats seal", "<", 64,
+MACS = Struct(
+    "beats macs", "<", 64,
     Field("magic", "8s", "BEATSMAC"),
     Field("version", "I", "1"),
     Field("pad", "4x", ""),
     Field("segment", "Q", "segment id"),
-    Field("frames", "Q", "how many were sealed; 0 while the segment is open"),
+    Field("frames", "Q", "how many have a tag; 0 while the segment is open"),
     Field("closing", "32s", "HMAC-SHA256 over the last tag, segment and frames; zeros while open; "
           "then a tag of 32 bytes per frame: HMAC-SHA256 over the tag before it, the segment id, "
           "the frame's index, the IV and the frame as it is on the disk"),
 )  # fmt: skip
 
-LAYOUTS = (
-    SEAL,
+STRUCTS = (
+    MACS,
     HEADER_PLAIN, HEADER_COUNTED, HEADER_RELEASED, FRAME_HEAD, FRAME_FOOT, STATE_0, STATE_1,
 )  # fmt: skip
 
@@ -91,7 +91,7 @@ class Kind:
 
     name: str
     version: int
-    header: Layout
+    header: Struct
     encoding: str = "cbor"
     options: int = 0
     is_encrypted: bool = False

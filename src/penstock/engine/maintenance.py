@@ -1,8 +1,8 @@
 """The background of an open queue: syncing, preparing segments, retention.
 
-Every process that has the queue open has a keeper. The first one that finds something unsynced
-syncs it for all. The keeper sleeps on a shared word that the first unsynced append raises, so an
-idle queue costs nothing.
+Every process that has the queue open has a maintenance thread. The first one that finds something
+unsynced syncs it for all. The threads sleep on a shared word that the first unsynced append raises,
+so an idle queue costs nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SWEEP_S = 10.0
 """How often groups of dead consumers are looked for."""
 
 
-class Keeper:
+class Maintenance:
     """One thread per open queue and process."""
 
     def __init__(self, queue: OpenQueue) -> None:
@@ -36,7 +36,7 @@ class Keeper:
         self._failing: dict[str, str] = {}
         """The last error of each duty that fails."""
         self._writer.poke()  # Its asker may have died before the sync.
-        self._thread = Background(self._run, "penstock-keeper")
+        self._thread = Background(self._run, "penstock-maintenance")
 
     def stop(self) -> None:
         """Stops the thread, and waits until it has ended."""
@@ -71,7 +71,7 @@ class Keeper:
             if self._failing.get(what) != text:
                 self._failing[what] = text
                 known = isinstance(error, PenstockError | OSError)
-                logger("keeper").error(
+                logger("maintenance").error(
                     "%s: could not %s: %s", self._queue.path, what, text, exc_info=not known
                 )
             if self._queue.is_poisoned:

@@ -1,10 +1,10 @@
 """Waiting for many queues at once, by file descriptor.
 
 Each queue that is waited for has a native watch, whose eventfd becomes readable when the queue is
-worth another look. They hang in one epoll together with a bell of our own: a thread sleeps on it,
-or an event loop watches it as one descriptor. Libraries of green threads (gevent, eventlet) take
-`epoll` away and make `poll` or `select` their own: then those are used, and wait without holding
-the other green threads up.
+worth another look. One epoll watches them all, together with an eventfd of our own: a thread sleeps
+on it, or an event loop watches it as one descriptor. Libraries of green threads (gevent, eventlet)
+take `epoll` away and make `poll` or `select` their own: then those are used, and wait without
+holding the other green threads up.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ class Inbox:
     name: str
     part: str
 
-    def __init__(self, folder: Folder, bell: Bell, name: str, part: str) -> None:
+    def __init__(self, folder: Folder, poll: QueuePoll, name: str, part: str) -> None:
         """Nothing is opened yet."""
-        self.name, self.part, self._folder, self._bell = name, part, folder, bell
+        self.name, self.part, self._folder, self._poll = name, part, folder, poll
         self._queue: Queue | None = None
         self.watch: _core.Watch | None = None
         self._is_armed = False
@@ -126,7 +126,7 @@ class Inbox:
         jobs = self.jobs()
         if self.watch is None:
             self.watch = _core.Watch(jobs.queue.store.need_shared())
-            self._bell.add(self.watch.fileno())
+            self._poll.add(self.watch.fileno())
         if not self._is_armed:
             self.watch.arm()
             self._is_armed = True
@@ -145,12 +145,12 @@ class Inbox:
         """Waits no more."""
         if self.watch is not None:
             # By hand: forked children have the descriptor too, so it would not leave the epoll.
-            self._bell.drop(self.watch.fileno())
+            self._poll.drop(self.watch.fileno())
             self.watch.close()
         self.watch, self._is_armed, self._queue = None, False, None
 
 
-class Bell:
+class QueuePoll:
     """What a connection sleeps on."""
 
     def __init__(self) -> None:
@@ -166,28 +166,28 @@ class Bell:
             raise RuntimeError("green threads have no event loop to give a descriptor to")
         return self._poller.fileno()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Ends a wait, from any thread."""
         if self._pid == os.getpid():
             os.eventfd_write(self._own, 1)
 
     def wait(self, seconds: float | None) -> None:
-        """Sleeps until something rings, at most for `seconds`."""
+        """Sleeps until a queue is worth a look, or `wake`, at most for `seconds`."""
         until = None if seconds is None else monotonic() + seconds
         while True:
             left = None if until is None else max(0.0, until - monotonic())
             try:
-                self._hush(self._poller.poll(left))
+                self._clear(self._poller.poll(left))
                 return
             except InterruptedError:
                 continue
 
-    def hush(self) -> None:
-        """What rang has been heard."""
-        self._hush(self._poller.poll(0))
+    def clear(self) -> None:
+        """Forgets what has made the descriptor readable."""
+        self._clear(self._poller.poll(0))
 
-    def _hush(self, rung: list[int]) -> None:
-        for descriptor in rung:
+    def _clear(self, readable: list[int]) -> None:
+        for descriptor in readable:
             try:
                 os.eventfd_read(descriptor)
             except BlockingIOError:

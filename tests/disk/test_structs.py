@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.disk.layout import Field, Layout
+from penstock.disk.structs import Field, Struct
 
-ENTRY = Layout(
+ENTRY = Struct(
     "entry", ">", 28,
     Field("created_ms", "q", "when the segment was made"),
     Field("base", "q"),
@@ -19,7 +19,7 @@ ENTRY = Layout(
     Field("updated_ms", "q"),
 )  # fmt: skip
 
-MIXED = Layout(
+MIXED = Struct(
     "mixed", "<", 64,
     Field("magic", "4s", "the bytes `56 51 53 01`"),
     Field("flag", "B"),
@@ -80,9 +80,9 @@ def test_one_field_is_read_and_written_alone() -> None:
 
 
 def test_a_field_name_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match="layout 'entry' has no field 'pad'"):
+    with pytest.raises(ValueError, match="struct 'entry' has no field 'pad'"):
         ENTRY.offset_of("pad")
-    with pytest.raises(ValueError, match="layout 'mixed' has no field 'pad'"):
+    with pytest.raises(ValueError, match="struct 'mixed' has no field 'pad'"):
         MIXED.unpack_field("pad", bytes(64))
 
 
@@ -150,13 +150,13 @@ def test_pack_names_what_is_missing_and_what_is_unknown() -> None:
 
 
 def test_a_wrong_total_fails_when_the_table_is_made() -> None:
-    with pytest.raises(ValueError, match="layout 'short': fields add up to 4, not 8"):
-        Layout("short", "<", 8, Field("size", "I"))
+    with pytest.raises(ValueError, match="struct 'short': fields add up to 4, not 8"):
+        Struct("short", "<", 8, Field("size", "I"))
 
 
 def test_a_field_name_used_twice_fails_when_the_table_is_made() -> None:
     with pytest.raises(ValueError, match="occurs twice"):
-        Layout("twice", "<", 8, Field("size", "I"), Field("size", "I"))
+        Struct("twice", "<", 8, Field("size", "I"), Field("size", "I"))
 
 
 @pytest.mark.parametrize("kind", ["l", "P", "4I", "s", "0s", "=q", "1p", "129p", ""])
@@ -167,7 +167,7 @@ def test_a_kind_outside_the_list_is_refused(kind: str) -> None:
 
 def test_native_byte_order_is_refused() -> None:
     with pytest.raises(ValueError, match="order '@'"):
-        Layout("native", "@", 4, Field("size", "I"))  # type: ignore[arg-type]
+        Struct("native", "@", 4, Field("size", "I"))  # type: ignore[arg-type]
 
 
 def test_describe_counts_offsets_from_the_start_of_the_file() -> None:

@@ -27,9 +27,9 @@ ELSEWHERE = {
 }  # fmt: skip
 NEEDED = {
     "howto/celery.md": ["celery"],
-    "howto/sqs.md": ["boto3", "granian"],
+    "howto/sqs.md": ["boto3", "httptools"],
     "howto/task-queues.md": ["dramatiq", "taskiq", "huey"],
-    "migrate/sqs-emulators.md": ["boto3", "granian"],
+    "migrate/sqs-emulators.md": ["boto3", "httptools"],
 }
 """Packages without which a page can't run: only who uses these has them."""
 GUIDES = [

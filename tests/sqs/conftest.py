@@ -13,7 +13,7 @@ import pytest
 from penstock import ManualClock
 from tests.sqs.speaking import Json, Query
 
-NEEDED = ("granian", "boto3")
+NEEDED = ("httptools", "boto3")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 collect_ignore_glob = ["test_*.py"] if MISSING else []
 """Without the extra `sqs` there is no endpoint to test; `make setup` installs it."""

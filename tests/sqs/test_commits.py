@@ -33,7 +33,7 @@ def test_a_segment_that_can_t_be_prepared_keeps_no_request_waiting() -> None:
         commits, queue = Commits(asyncio.get_running_loop()), Queue(fail)
         for _ in range(3):
             await asyncio.wait_for(commits.wait(queue), ANSWER_S)  # type: ignore[arg-type]
-        await asyncio.to_thread(commits.close)
+        await commits.close()
 
     asyncio.run(work())
 
@@ -42,7 +42,7 @@ def test_closing_answers_whoever_waits() -> None:
     async def work() -> None:
         commits = Commits(asyncio.get_running_loop())
         waiting = [commits.wait(Queue(lambda: None)) for _ in range(20)]  # type: ignore[arg-type]
-        await asyncio.to_thread(commits.close)
+        await commits.close()
         await asyncio.wait_for(asyncio.gather(*waiting), ANSWER_S)
 
     asyncio.run(work())

@@ -27,6 +27,6 @@ def test_a_test_of_a_user_gets_an_endpoint(tmp_path: Path) -> None:
 
 
 def test_loading_the_fixture_loads_no_server() -> None:
-    code = "import sys, penstock.sqs.fixture; assert 'granian' not in sys.modules; "
+    code = "import sys, penstock.sqs.fixture; assert 'httptools' not in sys.modules; "
     code += "assert 'penstock.sqs.serving' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

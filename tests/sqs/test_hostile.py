@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import penstock.sqs
 from penstock.sqs.actions import ACTIONS
-from penstock.sqs.endpoint import BODY_BYTES_MAX
+from penstock.sqs.connections import BODY_BYTES_MAX
 from tests.sqs.speaking import Json, Query, Refused
 
 Make = Callable[..., str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import logging
@@ -11,14 +12,18 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import boto3
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import penstock.sqs
 from penstock import Queue
 from penstock.errors import OptionError, PenstockError
 from penstock.sqs.auth import Credentials
+from penstock.sqs.connections import Request
 from tests.sqs.speaking import Json, Query, Refused
 
 PAIR = Credentials("AKIAEXAMPLE", "secret")
@@ -220,16 +225,14 @@ def signed(body: bytes, *, at: str = "20231114T221320Z", url: str = "http://h/")
     return {name.lower(): value for name, value in request.headers.items()}
 
 
-def verify(headers: dict[str, str], body: bytes, late_s: float = 0.0) -> str:
-    from datetime import UTC, datetime
-
-    from penstock.sqs.auth import Signed, Verifier
+def verify(headers: dict[str, str], body: bytes, late_s: float = 0.0, path: str = "/") -> str:
+    from penstock.sqs.auth import Verifier
     from penstock.sqs.errors import Refusal
 
-    now = datetime.fromtimestamp(1_700_000_000 + late_s, UTC)
     verifier = Verifier({PAIR.access_key: PAIR.secret_key})
+    request = Request("POST", path, "", headers, body, "", False)
     try:
-        return verifier.verify(Signed("POST", "http://h/", headers, body), now).access_key
+        return verifier.verify(request, 1_700_000_000 + late_s).access_key
     except Refusal as refusal:
         return f"{refusal.code}: {refusal.message}"
 
@@ -258,6 +261,71 @@ def test_a_signature_covers_the_body_and_the_time() -> None:
 )
 def test_a_signature_that_is_none_is_refused(name: str, value: str) -> None:
     assert ": " in verify(signed(b"") | {name: value}, b"")
+
+
+@settings(max_examples=50)
+@given(body=st.binary(max_size=50), path=st.sampled_from(["/", "/123456789012/q", "/a%20b", "//"]))
+def test_what_is_computed_here_is_what_the_client_s_signer_computes(body: bytes, path: str) -> None:
+    from penstock.sqs import auth
+
+    headers = signed(body, url=f"http://h{path}")
+    request = Request("POST", path, "", headers, body, "", False)
+    start, _, signature = headers["authorization"].rpartition("Signature=")
+    claim, at = auth._claim(start), headers["x-amz-date"]
+    digest = hashlib.sha256(body).hexdigest()
+    assert auth._signature(request, claim, at, PAIR.secret_key, "") == signature
+    quick = auth._quick_signature(request, claim, at, PAIR.secret_key, digest)
+    assert quick == signature or not auth.PLAIN_PATH.fullmatch(path)
+    assert verify(headers, body, path=path) == PAIR.access_key
+
+
+def presigned(seconds: int, **parameters: str) -> str:
+    """A URL that does something for whoever has it."""
+    from botocore.auth import SigV4QueryAuth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials as Pair
+
+    url = f"http://h/123456789012/q?{urlencode(parameters)}"
+    request: Any = AWSRequest("GET", url, headers={"Host": "h"})
+    pair = Pair(PAIR.access_key, PAIR.secret_key)
+    SigV4QueryAuth(pair, "sqs", "us-east-1", expires=seconds).add_auth(request)
+    return str(request.url).removeprefix("http://h")
+
+
+def test_a_url_may_carry_its_signature(root: Path) -> None:
+    with penstock.sqs.server(root, auth=True, credentials=PAIR) as endpoint:
+        sqs = boto3.client("sqs", **endpoint.client_options)
+        sqs.create_queue(QueueName="q")
+        sqs.close()
+        with Query(endpoint.port) as client:
+            client.authorization = ""
+            host = {"Host": "h"}
+
+            def get(url: str) -> tuple[int, bytes]:
+                status, _, body = client.post(b"", host, url, "GET")
+                return status, body
+
+            url = presigned(60, Action="SendMessage", MessageBody="grüße & co")
+            assert get(url)[0] == 200
+            assert "grüße &amp; co" in get(presigned(60, Action="ReceiveMessage"))[1].decode()
+            status, body = get(url.replace("co", "cu"))
+            assert (status, b"SignatureDoesNotMatch" in body) == (403, True)
+            status, body = get(presigned(-10, Action="ReceiveMessage"))
+            assert (status, b"X-Amz-Expires" in body) == (400, True)
+
+
+def test_a_url_with_a_signature_expires() -> None:
+    from penstock.sqs import auth
+    from penstock.sqs.errors import Refusal
+
+    url = presigned(60, Action="ReceiveMessage")
+    path, _, query = url.partition("?")
+    at = auth._seconds(dict(parse_qsl(query))["X-Amz-Date"])
+    request = Request("GET", path, query, {"host": "h"}, b"", "", False)
+    verifier = auth.Verifier({PAIR.access_key: PAIR.secret_key})
+    assert verifier.verify(request, at + 59).access_key == PAIR.access_key
+    with pytest.raises(Refusal, match="Signature expired"):
+        verifier.verify(request, at + 61)
 
 
 def test_a_signature_must_cover_the_host() -> None:

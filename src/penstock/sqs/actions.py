@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from penstock.sqs import managing, moving, receiving, sending
 from penstock.sqs.calls import Call
 
-Action = Callable[[Call], Awaitable[dict[str, Any]]]
+Later = asyncio.Future[dict[str, Any]] | Coroutine[Any, Any, dict[str, Any]]
+"""An answer that is still to come."""
+Action = Callable[[Call], dict[str, Any] | Later]
 
 ACTIONS: dict[str, Action] = {
     "AddPermission": managing.add_permission,

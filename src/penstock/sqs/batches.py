@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.sqs import errors
 from penstock.sqs.calls import Call
 
+T = TypeVar("T")
+Entry = dict[str, Any]
 ENTRIES_MAX = 10
 ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
 
@@ -44,13 +46,13 @@ def entries_of(call: Call, kind: str) -> list[dict[str, Any]]:
 
 
 def batch(
-    entries: list[dict[str, Any]], one: Callable[[dict[str, Any]], dict[str, Any]]
-) -> dict[str, Any]:
-    """Does `one` for each entry; what is refused is told beside what is done."""
+    entries: list[Entry], one: Callable[[Entry], T]
+) -> tuple[list[tuple[str, T]], list[Entry]]:
+    """Does `one` for each entry: what came of it, by id, and what is told of those refused."""
     done, failed = [], []
     for entry in entries:
         try:
-            done.append({"Id": entry["Id"], **one(entry)})
+            done.append((entry["Id"], one(entry)))
         except errors.Refusal as refusal:
             failed.append(
                 {
@@ -60,4 +62,9 @@ def batch(
                     "Message": refusal.message,
                 }
             )
+    return done, failed
+
+
+def results(done: list[Entry], failed: list[Entry]) -> Entry:
+    """The answer to a batch."""
     return ({"Successful": done} if done else {}) | ({"Failed": failed} if failed else {})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -14,6 +15,8 @@ from penstock.sqs.commits import Commits
 from penstock.sqs.queues import SqsQueue
 from penstock.sqs.waiters import Waiters
 
+URL_MAX = 300
+"""Longer ones are not remembered."""
 QUEUE_PATH = re.compile(r"/(?P<account>\d{12})/(?P<name>[^/]+)", re.ASCII)
 
 
@@ -50,8 +53,6 @@ class Call:
     base_url: str
     """Queue URLs begin with it: scheme and host as the client wrote them."""
     sender: str
-    gone: Callable[[], Awaitable[None]]
-    """Ends when the client has hung up."""
 
     # ── parameters ─────────────────────────────────────────────────────────────────────────
 
@@ -113,18 +114,27 @@ class Call:
         url = self.required_text("QueueUrl")
         if "/" not in url:
             return self.place, url
-        match = QUEUE_PATH.fullmatch(unquote(urlsplit(url).path))
-        if match is None:
-            raise errors.no_queue()
-        return Place(match["account"], self.place.region), match["name"]
+        account, name = (_parts if len(url) <= URL_MAX else _parts.__wrapped__)(url)
+        if account == self.place.account:
+            return self.place, name
+        return Place(account, self.place.region), name
 
     def url_of(self, place: Place, name: str) -> str:
         """A queue's URL for this client."""
         return f"{self.base_url}/{place.account}/{name}"
 
-    async def committed(self, queue: SqsQueue) -> None:
-        """Waits until what was done to `queue` is on the disk."""
-        await self.endpoint.commits.wait(queue)
+    def committed(self, queue: SqsQueue, answer: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
+        """The answer, as soon as what was done to `queue` is on the disk."""
+        return self.endpoint.commits.wait(queue, answer)
+
+
+@lru_cache(maxsize=4096)
+def _parts(url: str) -> tuple[str, str]:
+    """Account and name in a queue's URL. Clients ask for the same few again and again."""
+    match = QUEUE_PATH.fullmatch(unquote(urlsplit(url).path))
+    if match is None:
+        raise errors.no_queue()
+    return match["account"], match["name"]
 
 
 def as_text(name: str, found: Any) -> str | None:

@@ -8,14 +8,18 @@ disk, the more requests share a sync.
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Iterable
+import time
+from queue import SimpleQueue
+from typing import Any
 
 from penstock.engine.threads import Background
 from penstock.logs import logger
 from penstock.sqs.queues import SqsQueue
 
-Waiting = dict[SqsQueue, list["asyncio.Future[None]"]]
+PREPARE_S = 0.02
+"""How often somebody looks whether a next segment will be needed."""
+Later = asyncio.Future[Any]
+Round = dict[SqsQueue, list[tuple[Later, Any]]]
 
 
 class Commits:
@@ -24,59 +28,74 @@ class Commits:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """The thread starts at once."""
         self._loop = loop
-        self._lock = threading.Lock()
-        self._news = threading.Event()
-        self._waiting: Waiting = {}
-        self._is_over = False
+        self._waiting: Round = {}
+        self._rounds: SimpleQueue[Round | None] = SimpleQueue()
+        self._is_asked = False
+        """Whether a round is under way, or about to be: the next one begins after it."""
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._thread = Background(self._run, "penstock-sqs-commits")
 
-    def wait(self, queue: SqsQueue) -> asyncio.Future[None]:
-        """Done when everything that was put or acked in `queue` so far is on the disk."""
-        future: asyncio.Future[None] = self._loop.create_future()
-        with self._lock:
-            is_first = not self._waiting
-            self._waiting.setdefault(queue, []).append(future)
-        if is_first:
-            self._news.set()
+    def wait(self, queue: SqsQueue, answer: Any = None) -> Later:
+        """Has `answer` when everything put or acked in `queue` so far is on the disk."""
+        future: Later = self._loop.create_future()
+        self._waiting.setdefault(queue, []).append((future, answer))
+        if not self._is_asked:
+            self._is_asked = True
+            self._idle.clear()
+            # What else this turn of the loop has brought comes along.
+            self._loop.call_soon(self._begin)
         return future
 
+    def _begin(self) -> None:
+        round_, self._waiting = self._waiting, {}
+        self._rounds.put(round_)
+
     def _run(self) -> None:
-        is_over = False
-        while not is_over:
-            self._news.wait()
-            self._news.clear()
-            is_over = self._is_over  # Whatever waits by now has its round still.
-            with self._lock:
-                round_, self._waiting = self._waiting, {}
-            for queue, futures in round_.items():
-                self._sync(queue, futures)
+        prepared_s = 0.0
+        while (round_ := self._rounds.get()) is not None:
+            failed = {queue: error for queue in round_ if (error := _synced(queue))}
+            self._loop.call_soon_threadsafe(self._tell, round_, failed)
+            if time.monotonic() - prepared_s > PREPARE_S:
+                prepared_s = time.monotonic()
+                for queue in round_:
+                    if queue not in failed:
+                        _prepare(queue)
 
-    def _sync(self, queue: SqsQueue, futures: list[asyncio.Future[None]]) -> None:
-        error: BaseException | None = None
-        try:
-            queue.store.sync()
-        except Exception as found:
-            error = found
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_tell, futures, error)
-        if error is None and not queue.store.is_closed:
-            try:
-                queue.store.store.format.prepare_ahead()
-            except Exception as found:  # Without this thread nobody would be answered any more.
-                logger("sqs").warning("%s: the next segment is not ready: %s", queue.name, found)
-
-    def close(self) -> None:
-        """Syncs what is left, and ends."""
-        self._is_over = True
-        self._news.set()
-        self._thread.join()
-
-
-def _tell(futures: Iterable[asyncio.Future[None]], error: BaseException | None) -> None:
-    for future in futures:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(None)
+    def _tell(self, round_: Round, failed: dict[SqsQueue, Exception]) -> None:
+        if self._waiting:
+            self._begin()
         else:
-            future.set_exception(error)
+            self._is_asked = False
+            self._idle.set()
+        for queue, futures in round_.items():
+            error = failed.get(queue)
+            for future, answer in futures:
+                if future.done():
+                    continue
+                if error is None:
+                    future.set_result(answer)
+                else:
+                    future.set_exception(error)
+
+    async def close(self) -> None:
+        """Syncs what is left, and ends."""
+        await self._idle.wait()
+        self._rounds.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+
+def _synced(queue: SqsQueue) -> Exception | None:
+    try:
+        queue.store.sync()
+    except Exception as error:
+        return error
+    return None
+
+
+def _prepare(queue: SqsQueue) -> None:
+    if not queue.store.is_closed:
+        try:
+            queue.store.store.format.prepare_ahead()
+        except Exception as error:  # Without this thread nobody would be answered any more.
+            logger("sqs").warning("%s: the next segment is not ready: %s", queue.name, error)

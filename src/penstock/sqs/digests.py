@@ -28,9 +28,25 @@ RESERVED = re.compile(r"(?i)(aws|amazon)\.")
 NAME = re.compile(r"[\w.\-]+")
 TYPE = re.compile(r"(String|Number|Binary)(\..*)?", re.DOTALL)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""A character that no message may have."""
+FIT = "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF"
+"""The characters that a message may have."""
+FIT_BYTES = b"\t\n\r" + bytes(range(0x20, 0x100))
+UNFIT_PAIRS = ("\ufffe".encode(), "\uffff".encode())
 TRACE = "AWSTraceHeader"
+
+
+def fit(text: str) -> bytes:
+    """Text as UTF-8, or a refusal if it has a character that no message may have."""
+    try:
+        found = text.encode()
+    except UnicodeEncodeError:
+        found = b"\0"  # Half a character.
+    if found.translate(None, FIT_BYTES) or (
+        not found.isascii() and any(pair in found for pair in UNFIT_PAIRS)
+    ):
+        text = f"Invalid characters found. Valid unicode characters are {FIT}"
+        raise errors.Refusal("InvalidMessageContents", text)
+    return found
 
 
 def body_digest(body: bytes) -> str:
@@ -171,10 +187,5 @@ def _text_of(given: dict[str, Any], what: str, base: str, name: str) -> str:
         raise errors.invalid(
             f"Can't cast the value of message (user) attribute '{name}' to a number."
         )
-    if UNFIT.search(content):
-        text = f"Invalid characters found. Valid unicode characters are {FIT}"
-        raise errors.Refusal("InvalidMessageContents", text)
+    fit(content)
     return content
-
-
-FIT = "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF"

@@ -1,33 +1,31 @@
 """The endpoint: a request comes in, an answer goes out. Everything runs on one event loop.
 
-The interface is RSGI. What a request costs before an action sees it is bounded: its body has a
-largest size and a time in which it must have come.
+Most requests are answered in the very call that brings them; those that change something wait for
+a sync that they share (`Commits`), and a receive may wait for a message.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from datetime import UTC, datetime
 from typing import Any
 
 from penstock.errors import ClosedError, Full, PenstockError
 from penstock.logs import logger
 from penstock.records import dataclass
 from penstock.sqs import auth, wire
-from penstock.sqs.actions import ACTIONS
+from penstock.sqs.actions import ACTIONS, Later
 from penstock.sqs.calls import QUEUE_PATH, Call
 from penstock.sqs.catalog import ACCOUNT, REGION, Catalog, Place
 from penstock.sqs.commits import Commits
+from penstock.sqs.connections import Connection, Request
 from penstock.sqs.errors import Refusal, no_queue
 from penstock.sqs.moving import Moves
 from penstock.sqs.queues import SqsQueue, new_id
 from penstock.sqs.waiters import Waiters
 
-BODY_BYTES_MAX = 8 << 20
-"""A megabyte of message, each byte of it escaped, and what stands around it."""
-BODY_S_MAX = 30.0
 UPKEEP_S = 30.0
+PLACES_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,25 @@ class Access:
     verifier: auth.Verifier | None
     """None: nobody signs, and then only programs of this host may call."""
     hosts: frozenset[str] = frozenset(auth.LOCAL)
+
+
+class Exchange:
+    """A request and its answer, as the log tells them."""
+
+    __slots__ = ("action", "began_s", "id", "protocol")
+
+    def __init__(self, protocol: wire.Protocol, request_id: str, action: str = "-") -> None:
+        """It begins now."""
+        self.protocol, self.id, self.action = protocol, request_id, action
+        self.began_s = time.perf_counter()
+
+    def refusal(self, error: BaseException) -> wire.Answer:
+        """What the client is told about an error."""
+        if isinstance(error, ClosedError):
+            error = no_queue()
+        elif not isinstance(error, Refusal):
+            error = _failure(error, self.action)
+        return self.protocol.refusal(error, self.id)
 
 
 class Endpoint:
@@ -54,88 +71,90 @@ class Endpoint:
         self.catalog, self.access = catalog, access
         self.commits, self.waiters = Commits(loop), Waiters(loop)
         self.moves = Moves(catalog, self.commits)
+        self._places: dict[auth.Caller, Place] = {}
+        """Of the callers that were here last."""
         self._access_log = logger("sqs.access") if log_requests else None
         self._upkeep = loop.create_task(self._keep_up())
         self.moves.resume()
 
     # ── requests ───────────────────────────────────────────────────────────────────────────
 
-    async def __rsgi__(self, scope: Any, proto: Any) -> None:
-        """Answers one request."""
-        began = time.perf_counter()
-        request_id = new_id()
-        if scope.path == "/health" and scope.method == "GET":
-            answer = self._health()
-            action = "-"
-        else:
-            answer, action = await self._answered(scope, proto, request_id)
-        proto.response_bytes(answer.status, answer.headers, answer.body)
+    def __call__(self, request: Request, connection: Connection) -> None:
+        """Answers one request, now or later."""
+        if request.path == "/health" and request.method == "GET":
+            self._send(connection, request, Exchange(wire.JSON, "-", "-"), self._health())
+            return
+        target = request.headers.get("x-amz-target") or ""
+        is_json = bool(target) or "json" in (request.headers.get("content-type") or "")
+        exchange = Exchange(wire.JSON if is_json else wire.QUERY, new_id())
+        try:
+            caller = self._caller(request)
+            parameters, exchange.action = _parameters(request, target if is_json else None)
+            work = ACTIONS.get(exchange.action)
+            if work is None:
+                raise _no_action(exchange.action, is_json)
+            found = work(
+                Call(
+                    self, exchange.action, parameters, self._place(caller),
+                    f"http://{request.headers.get('host')}", caller.sender,
+                )
+            )  # fmt: skip
+            if isinstance(found, dict):
+                answer = exchange.protocol.success(exchange.action, found, exchange.id)
+            else:
+                self._answer_later(connection, request, exchange, found)
+                return
+        except Exception as error:
+            answer = exchange.refusal(error)
+        self._send(connection, request, exchange, answer)
+
+    def _answer_later(
+        self, connection: Connection, request: Request, exchange: Exchange, found: Later
+    ) -> None:
+        def done(work: asyncio.Future[dict[str, Any]]) -> None:
+            if work.cancelled():
+                return  # The client has hung up.
+            error = work.exception()
+            if error is None:
+                answer = exchange.protocol.success(exchange.action, work.result(), exchange.id)
+            else:
+                answer = exchange.refusal(error)
+            self._send(connection, request, exchange, answer)
+
+        connection.work = asyncio.ensure_future(found)
+        connection.work.add_done_callback(done)
+
+    def _send(
+        self, connection: Connection, request: Request, exchange: Exchange, answer: wire.Answer
+    ) -> None:
+        connection.answer(answer.status, answer.headers, answer.body)
         if self._access_log is not None:
+            seconds = time.perf_counter() - exchange.began_s
             self._access_log.info(
                 "%s %s %s %d %.1f ms",
-                scope.client, scope.method, action, answer.status,
-                (time.perf_counter() - began) * 1e3,
+                request.client, request.method, exchange.action, answer.status, seconds * 1e3,
                 extra={
-                    "client": scope.client, "action": action, "status": answer.status,
-                    "request_id": request_id, "seconds": time.perf_counter() - began,
+                    "client": request.client, "action": exchange.action, "status": answer.status,
+                    "request_id": exchange.id, "seconds": seconds,
                 },
             )  # fmt: skip
 
-    async def _answered(self, scope: Any, proto: Any, request_id: str) -> tuple[wire.Answer, str]:
-        headers = dict(scope.headers.items())
-        target = headers.get("x-amz-target") or ""
-        is_json = bool(target) or "json" in (headers.get("content-type") or "")
-        protocol, action = (wire.JSON if is_json else wire.QUERY), "-"
-        try:
-            body = await self._body(headers, proto)
-            caller = self._caller(scope, headers, body)
-            parameters, action = _parameters(scope, body, target if is_json else None)
-            work = ACTIONS.get(action)
-            if work is None:
-                raise _no_action(action, is_json)
-            call = Call(
-                self, action, parameters, self._place(caller),
-                f"{scope.scheme}://{headers.get('host') or scope.server}", caller.sender,
-                proto.client_disconnect,
-            )  # fmt: skip
-            return protocol.success(action, await work(call), request_id), action
-        except Refusal as refusal:
-            return protocol.refusal(refusal, request_id), action
-        except ClosedError:
-            return protocol.refusal(no_queue(), request_id), action
-        except Exception as error:
-            return protocol.refusal(_failure(error, action), request_id), action
-
-    async def _body(self, headers: dict[str, str], proto: Any) -> bytes:
-        length = headers.get("content-length")
-        if length is not None and (not length.isdecimal() or int(length) > BODY_BYTES_MAX):
-            raise _too_large()
-        try:
-            async with asyncio.timeout(BODY_S_MAX):
-                if length is not None:
-                    found: bytes = await proto()
-                    return found
-                whole = bytearray()
-                async for chunk in proto:
-                    whole += chunk
-                    if len(whole) > BODY_BYTES_MAX:
-                        raise _too_large()
-                return bytes(whole)
-        except TimeoutError:
-            raise Refusal("RequestTimeout", "The request body did not come in time.") from None
-
-    def _caller(self, scope: Any, headers: dict[str, str], body: bytes) -> auth.Caller:
-        query = scope.query_string
+    def _caller(self, request: Request) -> auth.Caller:
         if self.access.verifier is None:
-            auth.check_local(headers, self.access.hosts)
-            return auth.claimed(headers, query)
-        url = f"http://{headers.get('host')}{scope.path}" + (f"?{query}" if query else "")
-        signed = auth.Signed(scope.method, url, headers, body)
-        now = datetime.fromtimestamp(self.catalog.clock.wall_now_ns() / 1e9, UTC)
-        return self.access.verifier.verify(signed, now)
+            auth.check_local(request.headers, self.access.hosts)
+            return auth.claimed(request.headers, request.query)
+        return self.access.verifier.verify(request, self.catalog.clock.wall_now_ns() / 1e9)
 
     def _place(self, caller: auth.Caller) -> Place:
         """Account and region of the caller. A key of twelve digits is an account by itself."""
+        known = self._places.get(caller)
+        if known is None:
+            if len(self._places) >= PLACES_MAX:
+                self._places.clear()
+            known = self._places[caller] = self._place_of(caller)
+        return known
+
+    def _place_of(self, caller: auth.Caller) -> Place:
         home = self.catalog.home
         region = caller.region if caller.region and REGION.fullmatch(caller.region) else home.region
         is_account = self.access.verifier is None and ACCOUNT.fullmatch(caller.access_key)
@@ -168,31 +187,35 @@ class Endpoint:
                     if not queue.store.is_closed:
                         logger("sqs").warning("%s: nothing is freed: %s", queue.name, error)
 
+    def stop_waiting(self) -> None:
+        """Nobody waits for a message any more: the server ends."""
+        for queue in self.catalog.opened():
+            self.waiters.forget(queue, Refusal("ServiceUnavailable", "The server is stopping."))
+
     async def close(self) -> None:
         """Answers no more; everything is synced."""
         self._upkeep.cancel()
         await asyncio.gather(self._upkeep, return_exceptions=True)
         await self.moves.close()
-        for queue in self.catalog.opened():
-            self.waiters.forget(queue, Refusal("ServiceUnavailable", "The server is stopping."))
-        await asyncio.to_thread(self.commits.close)
+        self.stop_waiting()
+        await self.commits.close()
         self.catalog.close()
 
 
-def _parameters(scope: Any, body: bytes, target: str | None) -> tuple[dict[str, Any], str]:
+def _parameters(request: Request, target: str | None) -> tuple[dict[str, Any], str]:
     """What was asked, and with which parameters."""
     if target is not None:
-        return wire.from_json(body), target.removeprefix(wire.TARGET)
-    flat = wire.from_form(scope.query_string)
-    if body:
+        return wire.from_json(request.body), target.removeprefix(wire.TARGET)
+    flat = wire.from_form(request.query)
+    if request.body:
         try:
-            flat |= wire.from_form(body.decode())
+            flat |= wire.from_form(request.body.decode())
         except UnicodeDecodeError:
             raise Refusal("SerializationException", "The request body is no UTF-8.") from None
     action = str(flat.get("Action", ""))
     parameters = wire.from_query(flat)
-    if "QueueUrl" not in parameters and QUEUE_PATH.fullmatch(scope.path):
-        parameters["QueueUrl"] = scope.path
+    if "QueueUrl" not in parameters and QUEUE_PATH.fullmatch(request.path):
+        parameters["QueueUrl"] = request.path
     return parameters, action
 
 
@@ -206,11 +229,7 @@ def _no_action(action: str, is_json: bool) -> Refusal:
     return Refusal("InvalidAction", f"The action {action} is not valid for this endpoint.")
 
 
-def _too_large() -> Refusal:
-    return Refusal("RequestEntityTooLarge", f"A request has at most {BODY_BYTES_MAX} bytes.")
-
-
-def _failure(error: Exception, action: str) -> Refusal:
+def _failure(error: BaseException, action: str) -> Refusal:
     if isinstance(error, Full | OSError):
         logger("sqs").error("%s: %s", action, error)
         return Refusal("ServiceUnavailable", "The queue can't be written to at the moment.")

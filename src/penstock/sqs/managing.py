@@ -117,8 +117,7 @@ async def purge_queue(call: Call) -> dict[str, Any]:
     queue.record.purged_s = now_s
     queue.purge()
     call.endpoint.catalog.keep(queue)
-    await call.committed(queue)
-    return {}
+    return await call.committed(queue, {})
 
 
 async def get_queue_attributes(call: Call) -> dict[str, Any]:

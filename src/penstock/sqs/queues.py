@@ -14,9 +14,9 @@ import base64
 import binascii
 import hashlib
 import hmac
+import itertools
 import json
 import os
-import random
 import struct
 import uuid
 from collections import OrderedDict, deque
@@ -128,6 +128,10 @@ class SqsQueue:
         )  # fmt: skip
         self.group.dead_letter = self._bury  # type: ignore[method-assign]
         self.dead_letters: SqsQueue | None = None
+        self._room = 0
+        """As many may be received before anyone counts again what is out."""
+        self._durable = 0
+        """Up to here it is on the disk, and further by now."""
         self._seen: OrderedDict[tuple[str, str], tuple[int, Sent]] = OrderedDict()
         """By scope and deduplication id: until when, and what its sender was told."""
         self._due_ns: list[int] = []
@@ -190,41 +194,57 @@ class SqsQueue:
 
     # ── sending ────────────────────────────────────────────────────────────────────────────
 
-    def send(self, outgoing: Outgoing) -> Sent:
-        """Appends one message, unless its deduplication id was there in the last five minutes."""
-        now_ns = self.clock.wall_now_ns()
-        key = None
-        if self.is_fifo:
-            key = self._scope(outgoing.group), self.deduplication_of(outgoing)
-            if known := self._duplicate(key, now_ns):
-                return known
+    def send(self, outgoings: list[Outgoing]) -> list[Sent]:
+        """Appends messages, those left out whose deduplication id was there in the last five
+        minutes."""
+        return [(self._send_once if self.is_fifo else self._send)(one) for one in outgoings]
+
+    def _send(self, outgoing: Outgoing) -> Sent:
         message_id = new_id()
-        offset = self._put(outgoing, message_id, key[1] if key else None)
-        sent = Sent(message_id, self._sequence(offset) if self.is_fifo else None)
-        if key:
-            self._seen[key] = (now_ns + DEDUPLICATION_S * 1_000_000_000, sent)
+        self._put(outgoing, message_id, self._headers(outgoing))
+        return Sent(message_id, None)
+
+    def _send_once(self, outgoing: Outgoing) -> Sent:
+        now_ns = self.clock.wall_now_ns()
+        deduplication = self.deduplication_of(outgoing)
+        key = self._scope(outgoing.group), deduplication
+        if known := self._duplicate(key, now_ns):
+            return known
+        message_id, headers = new_id(), self._headers(outgoing)
+        headers[DEDUPLICATION] = deduplication
+        offset = self._put(outgoing, message_id, headers)
+        sent = Sent(message_id, self._sequence(offset))
+        self._seen[key] = (now_ns + DEDUPLICATION_S * 1_000_000_000, sent)
         return sent
 
-    def _put(self, outgoing: Outgoing, message_id: str, deduplication: str | None) -> int:
+    def _headers(self, outgoing: Outgoing) -> dict[str, str]:
         headers = {SENDER: outgoing.sender}
         if outgoing.attributes:
             headers[ATTRIBUTES] = _json(outgoing.attributes)
         if outgoing.system:
             headers[SYSTEM] = _json(outgoing.system)
-        if deduplication or outgoing.deduplication:
-            headers[DEDUPLICATION] = deduplication or outgoing.deduplication or ""
+        if outgoing.deduplication:
+            headers[DEDUPLICATION] = outgoing.deduplication
         if outgoing.group and not self.is_fifo:
             headers[GROUP] = outgoing.group
-        delay_s = self.numbers["DelaySeconds"] if outgoing.delay_s is None else outgoing.delay_s
-        if self.is_fifo:
-            delay_s = self.numbers["DelaySeconds"]
-        held_s = delay_s + ANSWER_S if delay_s else None
-        if held_s:
-            heappush(self._due_ns, self.clock.wall_now_ns() + int(held_s * 1e9))
+        return headers
+
+    def _put(self, outgoing: Outgoing, message_id: str, headers: dict[str, str]) -> int:
+        is_own = outgoing.delay_s is not None and not self.is_fifo
         return self.store.put(
             outgoing.body, id=message_id, key=outgoing.group if self.is_fifo else None,
-            headers=headers, delay=held_s,
+            headers=headers, delay=self._held(outgoing.delay_s if is_own else None),
         )  # fmt: skip
+
+    def _held(self, delay_s: int | None) -> float | None:
+        """How long a message is held back: as it says itself, or as the queue does."""
+        if delay_s is None:
+            delay_s = self.numbers["DelaySeconds"]
+        if delay_s == 0:
+            return None
+        held_s = delay_s + ANSWER_S
+        heappush(self._due_ns, self.clock.wall_now_ns() + int(held_s * 1e9))
+        return held_s
 
     def _scope(self, group: str | None) -> str:
         """Where a deduplication id must be new: in the queue, or in the message group."""
@@ -272,14 +292,26 @@ class SqsQueue:
         if self.group.core.is_gone:
             return []
         found = self.group.get_many(count, 0, visibility=visibility_s)
+        self._room -= len(found)
         if visibility_s == 0:
             for message in found:
                 message.settle(False)
         return found
 
+    def is_durable(self, found: list[_core.Message]) -> bool:
+        """Whether messages are on the disk, so that not even a power cut takes them back."""
+        last = max([message.offset or 0 for message in found])
+        if last >= self._durable:
+            self._durable = self.store.offsets().durable
+        return last < self._durable
+
     def is_over_limit(self) -> bool:
         """Whether as many messages are out as may be."""
-        return not self.is_fifo and self.leased_count() >= attributes.IN_FLIGHT_MAX
+        if self.is_fifo:
+            return False
+        if self._room <= 0:
+            self._room = attributes.IN_FLIGHT_MAX - self.leased_count()
+        return self._room <= 0
 
     def leased_count(self) -> int:
         """Messages that are out."""
@@ -463,13 +495,25 @@ class SqsQueue:
         self.store.close()
 
 
-def new_id() -> str:
-    """An id that nobody else has. Asking the system for each would give way to other threads."""
-    return str(uuid.UUID(int=_RANDOM.getrandbits(128), version=4))
+class Ids:
+    """Ids that nobody else has: a random start for each process, and a number."""
+
+    def __init__(self) -> None:
+        """A forked child begins anew."""
+        self.begin()
+        os.register_at_fork(after_in_child=self.begin)
+
+    def begin(self) -> None:
+        """From here on they begin in another way."""
+        self._start = str(uuid.uuid4())[:24]
+        self._number = itertools.count(int.from_bytes(os.urandom(5)))
+
+    def __call__(self) -> str:
+        """One that looks like any UUID of version 4."""
+        return f"{self._start}{next(self._number):012x}"
 
 
-_RANDOM = random.Random()
-os.register_at_fork(after_in_child=_RANDOM.seed)
+new_id = Ids()
 
 
 def _json(value: Any) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from penstock import _core
 from penstock.sqs import digests, errors
-from penstock.sqs.batches import batch, entries_of
+from penstock.sqs.batches import batch, entries_of, results
 from penstock.sqs.calls import Call, as_integer, as_text
 from penstock.sqs.queues import ATTRIBUTES, DEDUPLICATION, GROUP, SENDER, SOURCE, SYSTEM, SqsQueue
+from penstock.sqs.waiters import Waiter
 
 WAIT_MAX_S = 20
 VISIBILITY_MAX_S = 43_200
@@ -21,7 +23,10 @@ SYSTEM_NAMES = {
 }  # fmt: skip
 
 
-async def receive_message(call: Call) -> dict[str, Any]:
+Later = dict[str, Any] | Coroutine[Any, Any, dict[str, Any]] | asyncio.Future[dict[str, Any]]
+
+
+def receive_message(call: Call) -> Later:
     """Up to ten messages; waits for the first one if asked to."""
     queue = call.queue()
     count = call.integer_in("MaxNumberOfMessages", 1, 10, "Must be between 1 and 10, if provided.")
@@ -37,36 +42,37 @@ async def receive_message(call: Call) -> dict[str, Any]:
         raise errors.Refusal("OverLimit", "Too many messages are in flight.")
     if wait_s is None:
         wait_s = queue.numbers["ReceiveMessageWaitTimeSeconds"]
-    found = queue.attempt(attempt_id, visibility_s) if attempt_id else None
-    if found is None:
-        found = await _received(call, queue, count or 1, visibility_s, wait_s)
+    names = call.strings("MessageAttributeNames")
+
+    def answer(found: list[_core.Message]) -> Later:
         if attempt_id:
             queue.note_attempt(attempt_id, found)
-    if not found:
-        return {}
-    if max(message.offset or 0 for message in found) >= queue.store.offsets().durable:
+        if not found:
+            return {}
+        shown = {"Messages": [_shown(queue, message, system, names) for message in found]}
         # Nobody sees what a power cut could still take back.
-        await call.committed(queue)
-    names = call.strings("MessageAttributeNames")
-    return {"Messages": [_shown(queue, message, system, names) for message in found]}
+        return shown if queue.is_durable(found) else call.committed(queue, shown)
 
-
-async def _received(
-    call: Call, queue: SqsQueue, count: int, visibility_s: int | None, wait_s: int
-) -> list[_core.Message]:
+    known = queue.attempt(attempt_id, visibility_s) if attempt_id else None
+    if known is not None:
+        return answer(known)
     if not queue.waiting:
-        found = queue.receive(count, visibility_s)
+        found = queue.receive(count or 1, visibility_s)
         if found or wait_s == 0:
-            return found
-    waiter = call.endpoint.waiters.wait(queue, count, visibility_s, wait_s)
-    hung_up = asyncio.ensure_future(call.gone())
+            return answer(found)
+    return _awaited(call.endpoint.waiters.wait(queue, count or 1, visibility_s, wait_s), answer)
+
+
+async def _awaited(waiter: Waiter, answer: Callable[[list[_core.Message]], Later]) -> Any:
     try:
-        either: set[asyncio.Future[Any]] = {waiter.future, hung_up}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        return waiter.future.result() if waiter.future.done() else []
+        found = await waiter.future
+    except asyncio.CancelledError:
+        waiter.give_back()  # The client has hung up.
+        raise
     finally:
-        hung_up.cancel()
-        call.endpoint.waiters.leave(waiter)
+        waiter.leave()
+    later = answer(found)
+    return later if isinstance(later, dict) else await later
 
 
 def _visibility(given: dict[str, Any]) -> int | None:
@@ -133,29 +139,27 @@ def _about(queue: SqsQueue, message: _core.Message, headers: dict[str, str]) -> 
     return about
 
 
-async def delete_message(call: Call) -> dict[str, Any]:
+def delete_message(call: Call) -> Later:
     """The message is done."""
     queue = call.queue()
     queue.delete(_handle(call.parameters))
-    await call.committed(queue)
-    return {}
+    return call.committed(queue, {})
 
 
-async def delete_message_batch(call: Call) -> dict[str, Any]:
+def delete_message_batch(call: Call) -> Later:
     """Up to ten are done."""
     queue = call.queue()
     entries = entries_of(call, "DeleteMessageBatchRequestEntry")
-
-    def one(entry: dict[str, Any]) -> dict[str, Any]:
-        queue.delete(_handle(entry))
-        return {}
-
-    answer = batch(entries, one)
-    await call.committed(queue)
-    return answer
+    answer = _each(entries, lambda entry: queue.delete(_handle(entry)))
+    return call.committed(queue, answer)
 
 
-async def change_message_visibility(call: Call) -> dict[str, Any]:
+def _each(entries: list[dict[str, Any]], one: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    done, failed = batch(entries, one)
+    return results([{"Id": entry_id} for entry_id, _ in done], failed)
+
+
+def change_message_visibility(call: Call) -> dict[str, Any]:
     """A message comes back later, or sooner."""
     queue = call.queue()
     _change(queue, call.parameters)
@@ -163,16 +167,12 @@ async def change_message_visibility(call: Call) -> dict[str, Any]:
     return {}
 
 
-async def change_message_visibility_batch(call: Call) -> dict[str, Any]:
+def change_message_visibility_batch(call: Call) -> dict[str, Any]:
     """Up to ten do."""
     queue = call.queue()
     entries = entries_of(call, "ChangeMessageVisibilityBatchRequestEntry")
 
-    def one(entry: dict[str, Any]) -> dict[str, Any]:
-        _change(queue, entry)
-        return {}
-
-    answer = batch(entries, one)
+    answer = _each(entries, lambda entry: _change(queue, entry))
     call.endpoint.waiters.look(queue)
     return answer
 

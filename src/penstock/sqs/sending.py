@@ -3,48 +3,55 @@
 from __future__ import annotations
 
 import re
+from asyncio import Future
 from typing import Any
 
 from penstock.sqs import attributes, digests, errors
-from penstock.sqs.batches import batch, entries_of
+from penstock.sqs.batches import batch, entries_of, results
 from penstock.sqs.calls import Call, as_integer, as_text
-from penstock.sqs.queues import DELAY_MAX_S, Outgoing, SqsQueue
+from penstock.sqs.queues import DELAY_MAX_S, Outgoing, Sent, SqsQueue
 
 GROUP_ID = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]{1,128}", re.ASCII)
 
 
-async def send_message(call: Call) -> dict[str, Any]:
+def send_message(call: Call) -> Future[dict[str, Any]]:
     """Appends one message."""
     queue = call.queue()
     outgoing = outgoing_of(call, queue, call.parameters)
     _check_size(queue, outgoing)
-    answer = _answer(queue, outgoing)
-    await call.committed(queue)
-    return answer
+    (sent,) = queue.send([outgoing])
+    return call.committed(queue, _answer(sent, outgoing))
 
 
-async def send_message_batch(call: Call) -> dict[str, Any]:
+def send_message_batch(call: Call) -> dict[str, Any] | Future[dict[str, Any]]:
     """Appends up to ten; each is accepted or refused by itself."""
     queue = call.queue()
     entries = entries_of(call, "SendMessageBatchRequestEntry")
-    total = sum(_claimed_size(entry) for entry in entries)
-    if total > attributes.MESSAGE_BYTES_MAX:
-        text = f"Batch requests cannot be longer than {attributes.MESSAGE_BYTES_MAX} bytes."
-        raise errors.Refusal("BatchRequestTooLong", f"{text} You have sent {total} bytes.")
-
     if queue.is_fifo:
         for entry in entries:
             _check_ids(queue, entry)
 
-    def one(entry: dict[str, Any]) -> dict[str, Any]:
+    def one(entry: dict[str, Any]) -> Outgoing:
         outgoing = outgoing_of(call, queue, entry, is_batch=True)
         _check_size(queue, outgoing)
-        return _answer(queue, outgoing)
+        return outgoing
 
-    answer = batch(entries, one)
-    if answer.get("Successful"):
-        await call.committed(queue)
-    return answer
+    accepted, failed = batch(entries, one)
+    total = sum(_size(outgoing) for _, outgoing in accepted)
+    if failed:
+        refused = {one["Id"] for one in failed}
+        total += sum(_claimed_size(entry) for entry in entries if entry["Id"] in refused)
+    if total > attributes.MESSAGE_BYTES_MAX:
+        text = f"Batch requests cannot be longer than {attributes.MESSAGE_BYTES_MAX} bytes."
+        raise errors.Refusal("BatchRequestTooLong", f"{text} You have sent {total} bytes.")
+    if not accepted:
+        return results([], failed)
+    sent = queue.send([outgoing for _, outgoing in accepted])
+    done = [
+        {"Id": entry_id, **_answer(told, outgoing)}
+        for (entry_id, outgoing), told in zip(accepted, sent, strict=True)
+    ]
+    return call.committed(queue, results(done, failed))
 
 
 def outgoing_of(
@@ -54,11 +61,8 @@ def outgoing_of(
     body = as_text("MessageBody", given.get("MessageBody"))
     if not body:
         raise errors.missing("MessageBody")
-    if digests.UNFIT.search(body):
-        text = f"Invalid characters found. Valid unicode characters are {digests.FIT}"
-        raise errors.Refusal("InvalidMessageContents", text)
     outgoing = Outgoing(
-        body=body.encode(),
+        body=digests.fit(body),
         attributes=digests.checked(given.get("MessageAttributes")),
         system=digests.checked_system(given.get("MessageSystemAttributes")),
         delay_s=_delay(queue, given),
@@ -112,13 +116,17 @@ def _id(name: str, given: dict[str, Any]) -> str | None:
 
 def _check_size(queue: SqsQueue, outgoing: Outgoing) -> None:
     most = queue.numbers["MaximumMessageSize"]
-    if len(outgoing.body) + digests.size(outgoing.attributes) > most:
+    if _size(outgoing) > most:
         text = f"One or more parameters are invalid. Reason: Message must be shorter than {most}"
         raise errors.invalid(f"{text} bytes.")
 
 
+def _size(outgoing: Outgoing) -> int:
+    return len(outgoing.body) + digests.size(outgoing.attributes)
+
+
 def _claimed_size(entry: dict[str, Any]) -> int:
-    """What an entry counts towards the size of its batch, also if it is refused by itself."""
+    """What an entry counts towards the size of its batch, although it is refused by itself."""
     body, given = entry.get("MessageBody"), entry.get("MessageAttributes")
     total = len(body.encode(errors="replace")) if isinstance(body, str) else 0
     try:
@@ -127,8 +135,7 @@ def _claimed_size(entry: dict[str, Any]) -> int:
         return total
 
 
-def _answer(queue: SqsQueue, outgoing: Outgoing) -> dict[str, Any]:
-    sent = queue.send(outgoing)
+def _answer(sent: Sent, outgoing: Outgoing) -> dict[str, Any]:
     answer = {"MessageId": sent.id, "MD5OfMessageBody": digests.body_digest(outgoing.body)}
     if outgoing.attributes:
         answer["MD5OfMessageAttributes"] = digests.digest(outgoing.attributes)

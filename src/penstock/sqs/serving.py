@@ -1,4 +1,4 @@
-"""The server: an event loop in a thread of its own, with granian's HTTP in front of it.
+"""The server: an event loop in a thread of its own.
 
 with penstock.sqs.server() as endpoint:
     boto3.client("sqs", **endpoint.client_options)
@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import shutil
-import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -29,10 +28,6 @@ from penstock.sqs.auth import LOCAL, Credentials, Verifier
 from penstock.sqs.catalog import ACCOUNT, COOL_DOWN_S, REGION, Catalog, Place
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-CONNECTIONS_MAX = 4096
-HEADER_TIMEOUT_MS = 60_000
-"""For the head of a request, and so for a connection that asks nothing."""
-HEADER_BYTES_MAX = 64 << 10
 HOME_ACCOUNT, HOME_REGION = "123456789012", "us-east-1"
 DEFAULT_PORT = 9324
 
@@ -193,29 +188,18 @@ class Server:
         return Verifier({self.credentials.access_key: self.credentials.secret_key})
 
     async def _listen(self, endpoint: Any) -> None:
-        from granian.constants import HTTPModes, Interfaces
-        from granian.http import HTTP1Settings
+        from penstock.sqs.connections import Listener
 
-        server = _granian()(
-            endpoint, address=self.options.host, port=self.options.port,
-            interface=Interfaces.RSGI, http=HTTPModes.http1, websockets=False,
-            backlog=1024, backpressure=CONNECTIONS_MAX, log_enabled=False,
-            http1_settings=HTTP1Settings(
-                header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=HEADER_BYTES_MAX
-            ),
-        )  # fmt: skip
-        serving = asyncio.ensure_future(server.serve())
-        stopping = asyncio.ensure_future(self._stopping.wait())  # type: ignore[union-attr]
-        await asyncio.sleep(0)
-        while not server.is_listening and not serving.done():
-            await asyncio.sleep(0.001)
-        if not serving.done():
-            self.port = server.listening_port
+        listener = Listener(endpoint)
+        try:
+            await listener.open(self.options.host, self.options.port)
+            self.port = listener.port
             self._is_up.set()
-            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            server.stop()
-        await serving
-        stopping.cancel()
+            await self._stopping.wait()  # type: ignore[union-attr]
+            listener.stop_listening()
+            endpoint.stop_waiting()
+        finally:
+            await listener.close()
 
 
 def _loop_factory() -> Any:
@@ -229,43 +213,8 @@ def _loop_factory() -> Any:
 
 def _need_extra(options: ServerOptions) -> None:
     """An error that names the extra, before anything is made."""
-    for module in ("granian", *(["botocore"] if options.auth else [])):
+    for module in ("httptools", "msgspec", *(["botocore"] if options.auth else [])):
         optional_packages.load(module, "sqs", "the SQS endpoint")
-
-
-def _granian() -> Any:
-    """The embedded server of granian, on one socket that nobody else may listen on.
-
-    By default it lets every process of the same user listen on the same port, and a second server
-    would take half of the requests of the first.
-    """
-    from granian.net import SocketSpec
-    from granian.server.embed import Server as Embedded
-
-    class OneSocket(Embedded):  # type: ignore[misc]  # granian's classes have no types
-        listening_port = 0
-
-        def _init_shared_socket(self) -> None:
-            _refuse_taken(self.bind_addr, self.bind_port)
-            self._shd = SocketSpec(self.bind_addr, self.bind_port, self.backlog).build()
-            self._sfd = self._shd.get_fd()
-            with socket.socket(fileno=os.dup(self._sfd)) as copy:
-                # From here on clients may connect: they wait for the worker, which starts now.
-                copy.listen(self.backlog)
-                self.listening_port = copy.getsockname()[1]
-
-        @property
-        def is_listening(self) -> bool:
-            return bool(self.wrks)
-
-    return OneSocket
-
-
-def _refuse_taken(host: str, port: int) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((host, port))
 
 
 def _kept_credentials(path: Path) -> Credentials:

@@ -27,16 +27,27 @@ class Waiter:
     until_ns: int
     visibility_s: int | None
 
-    __slots__ = ("count", "future", "queue", "timer", "until_ns", "visibility_s")
+    __slots__ = ("count", "future", "queue", "timer", "until_ns", "visibility_s", "waiters")
 
     def __init__(
-        self, queue: SqsQueue, count: int, visibility_s: int | None, until_ns: int,
-        future: asyncio.Future[list[_core.Message]],
+        self, waiters: Waiters, queue: SqsQueue, count: int, visibility_s: int | None,
+        until_ns: int, future: asyncio.Future[list[_core.Message]],
     ) -> None:  # fmt: skip
         """Waits until `until_ns` of the boot clock."""
+        self.waiters = waiters
         self.queue, self.count, self.visibility_s = queue, count, visibility_s
         self.until_ns, self.future = until_ns, future
         self.timer: asyncio.TimerHandle | None = None
+
+    def give_back(self) -> None:
+        """What has come is for the next one."""
+        if self.future.done() and not self.future.cancelled() and not self.future.exception():
+            for message in self.future.result():
+                message.settle(False)
+
+    def leave(self) -> None:
+        """Waits no more."""
+        self.waiters.leave(self)
 
 
 class Waiters:
@@ -50,7 +61,7 @@ class Waiters:
     def wait(self, queue: SqsQueue, count: int, visibility_s: int | None, wait_s: int) -> Waiter:
         """Waits for up to `count` messages; the future has what came in time."""
         until_ns = queue.clock.boot_now_ns() + wait_s * 1_000_000_000
-        waiter = Waiter(queue, count, visibility_s, until_ns, self._loop.create_future())
+        waiter = Waiter(self, queue, count, visibility_s, until_ns, self._loop.create_future())
         queue.waiting.append(waiter)
         if not queue.clock.manual:
             waiter.timer = self._loop.call_later(wait_s, self._expire, waiter)
@@ -59,7 +70,7 @@ class Waiters:
         return waiter
 
     def leave(self, waiter: Waiter) -> None:
-        """Waits no more. What came after its client was gone goes back at once."""
+        """Waits no more."""
         queue = waiter.queue
         if waiter.timer is not None:
             waiter.timer.cancel()

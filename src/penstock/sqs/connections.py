@@ -1,0 +1,331 @@
+"""HTTP/1.1: connections, and requests that are whole before anyone sees them.
+
+httptools parses (it is the parser of Node.js), an event loop reads and writes. There is no
+framework between the two: with one (granian and uvicorn were measured) HTTP took three times as
+long. What a client may cost is bounded: bytes of a head, bytes of a body, the time for either,
+requests that it sends ahead, and how many clients there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any
+
+import httptools
+
+from penstock.records import dataclass
+
+HEAD_BYTES_MAX = 64 << 10
+HEAD_S_MAX = 60.0
+"""For the head of a request, and so for a connection that asks nothing."""
+BODY_BYTES_MAX = 8 << 20
+"""A megabyte of message, each byte of it escaped, and what stands around it."""
+BODY_S_MAX = 30.0
+CONNECTIONS_MAX = 4096
+BACKLOG = 1024
+SWEEP_S = 1.0
+STOP_S = 10.0
+"""How long requests that are under way may take when the server ends."""
+
+LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus
+}  # fmt: skip
+NAMES: dict[bytes, str] = {}
+"""Names of headers as text: clients send the same few again and again."""
+NAMES_MAX = 1000
+
+
+@dataclass(slots=True)
+class Request:
+    """A request, all of it."""
+
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str]
+    """By name in lower case; what came twice is joined by commas."""
+    body: bytes
+    client: str
+    is_last: bool
+    """The client, or HTTP/1.0, wants the connection closed after the answer."""
+
+
+class Connection(asyncio.Protocol):
+    """One client. It is answered one request at a time, in order."""
+
+    deadline_s: float
+    work: asyncio.Future[Any] | None
+
+    def __init__(self, listener: Listener) -> None:
+        """Nothing has come yet."""
+        self._listener = listener
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: Any = None
+        self._client = ""
+        self._is_head, self._head_bytes, self._body_bytes = True, 0, 0
+        self._url, self._headers, self._body = b"", {}, []  # type: ignore[var-annotated]
+        self._ahead: deque[Request] = deque()
+        self._now: Request | None = None
+        self._is_over = self._is_full = False
+        self.deadline_s = listener.now_s + HEAD_S_MAX
+        self.work = None
+        """What the answer waits for: cancelled when the client hangs up."""
+
+    # ── the transport ──────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: Any) -> None:
+        """A client is there."""
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self._client = f"{peer[0]}:{peer[1]}" if peer else ""
+        if not self._listener.enter(self):
+            self._refuse(503)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It is gone."""
+        self._is_over = True
+        self._ahead.clear()
+        self._listener.leave(self)
+        if self.work is not None:
+            self.work.cancel()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: it gets no further ones."""
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._is_full = False
+        self._next()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        if self._is_over:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # Nothing else is spoken here: the request is answered, and is the last one.
+        except httptools.HttpParserError:
+            self._refuse(400)
+        if self._is_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._refuse(431)
+
+    # ── the parser ─────────────────────────────────────────────────────────────────────────
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._is_head, self._head_bytes, self._body_bytes = True, 0, 0
+        self._url, self._headers, self._body = b"", {}, []
+
+    def on_url(self, url: bytes) -> None:
+        """A part of its URL."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        known = NAMES.get(name) or _named(name)
+        text = value.decode("latin-1")
+        headers = self._headers
+        if known in headers:
+            if known == "host":
+                self._refuse(400)  # Which of them was meant is anyone's guess.
+            text = f"{headers[known]},{text}"
+        headers[known] = text
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._is_head = False
+        self.deadline_s = self._listener.now_s + BODY_S_MAX
+        length = self._headers.get("content-length")
+        if length is not None and int(length) > BODY_BYTES_MAX:
+            self._refuse(413)
+        elif self._headers.get("expect", "").lower() == "100-continue" and not self._is_over:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, piece: bytes) -> None:
+        """A part of the body."""
+        self._body_bytes += len(piece)
+        if self._body_bytes > BODY_BYTES_MAX:
+            self._body = []
+            self._refuse(413)
+        elif not self._is_over:
+            self._body.append(piece)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        if self._is_over:
+            return
+        self._is_head, self._head_bytes = True, 0
+        url, _, query = self._url.decode("latin-1").partition("?")
+        is_last = not self._parser.should_keep_alive() or self._parser.should_upgrade()
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        request = Request(
+            self._parser.get_method().decode("latin-1"), url if url[:1] == "/" else _path(url),
+            query, self._headers, body, self._client, is_last,
+        )  # fmt: skip
+        self._body = []
+        if self._now is None and not self._is_full:
+            self._begin(request)
+        else:
+            self._ahead.append(request)
+            self._transport.pause_reading()
+
+    # ── answers ────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self, request: Request) -> None:
+        self._now, self.deadline_s = request, math.inf
+        self._listener.application(request, self)
+
+    def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        """Sends the answer to the request that is being worked on."""
+        request, self._now, self.work = self._now, None, None
+        if self._is_over or request is None:
+            return
+        listener = self._listener
+        self.deadline_s = listener.now_s + HEAD_S_MAX
+        is_last = request.is_last or listener.is_stopping
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+        close = "connection: close\r\n" if is_last else ""
+        head = f"{LINES[status]}{lines}{close}{listener.date}content-length: {len(body)}\r\n\r\n"
+        encoded = head.encode("latin-1", "replace")
+        self._transport.write(encoded if request.method == "HEAD" else encoded + body)
+        if is_last:
+            self._end()
+        elif self._ahead:
+            self._listener.loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        if self._ahead and self._now is None and not self._is_over and not self._is_full:
+            self._begin(self._ahead.popleft())
+            if not self._ahead and not self._is_over:
+                self._transport.resume_reading()
+
+    def _refuse(self, status: int) -> None:
+        """An answer without a request: what came is none, or too much of one."""
+        if self._is_over:
+            return
+        if self._now is None:
+            head = f"{LINES[status]}connection: close\r\ncontent-length: 0\r\n\r\n"
+            self._transport.write(head.encode())
+        self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._ahead.clear()
+        self._transport.close()
+
+    def expire(self) -> None:
+        """Time is up: for a head, for a body, or for an answer that nobody reads."""
+        if not self._is_head:
+            self._refuse(408)
+        elif self._transport.get_write_buffer_size():
+            self.abort()
+        else:
+            self._end()
+
+    def abort(self) -> None:
+        """At once, whatever is still to be sent."""
+        self._is_over = True
+        self._transport.abort()
+
+    def end_if_idle(self) -> None:
+        """The server ends: whoever is being answered gets the answer first."""
+        if self._now is None and not self._is_over:
+            self._end()
+
+
+def _named(name: bytes) -> str:
+    text = name.decode("latin-1").lower()
+    if len(NAMES) < NAMES_MAX:
+        NAMES[name] = text
+    return text
+
+
+def _path(url: str) -> str:
+    """Of a URL with the host in it, as proxies ask."""
+    try:
+        return (httptools.parse_url(url.encode("latin-1")).path or b"/").decode("latin-1")
+    except httptools.HttpParserInvalidURLError:
+        return "/"
+
+
+Application = Callable[[Request, Connection], None]
+
+
+class Listener:
+    """A socket that listens, and everyone who came by it."""
+
+    application: Application
+    date: str
+    is_stopping: bool
+    loop: asyncio.AbstractEventLoop
+    now_s: float
+    port: int
+
+    def __init__(self, application: Application) -> None:
+        """Needs the running event loop. Nobody can come yet: see `open`."""
+        self.application, self.loop = application, asyncio.get_running_loop()
+        self.is_stopping, self.port = False, 0
+        self._connections: set[Connection] = set()
+        self._nobody = asyncio.Event()
+        self._nobody.set()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep()
+
+    async def open(self, host: str, port: int) -> None:
+        """Listens. A port that is taken is an error."""
+        server = await self.loop.create_server(
+            lambda: Connection(self), host, port, backlog=BACKLOG, reuse_port=False
+        )
+        self._server, self.port = server, server.sockets[0].getsockname()[1]
+
+    def enter(self, connection: Connection) -> bool:
+        """A client has come; false: there are too many."""
+        if len(self._connections) >= CONNECTIONS_MAX:
+            return False
+        self._connections.add(connection)
+        self._nobody.clear()
+        return True
+
+    def leave(self, connection: Connection) -> None:
+        """A client is gone."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._nobody.set()
+
+    def _sweep(self) -> None:
+        """Hangs up on those whose time is up. One timer for all: a request sets none."""
+        self.now_s = self.loop.time()
+        self.date = f"date: {formatdate(time.time(), usegmt=True)}\r\n"
+        for connection in [one for one in self._connections if one.deadline_s < self.now_s]:
+            connection.expire()
+        self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
+
+    def stop_listening(self) -> None:
+        """Nobody new; those who ask nothing are let go."""
+        self.is_stopping = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.end_if_idle()
+
+    async def close(self) -> None:
+        """Returns when everyone has an answer, or took too long."""
+        self.stop_listening()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._nobody.wait(), STOP_S)
+        for connection in list(self._connections):
+            connection.abort()
+        if self._sweeper is not None:
+            self._sweeper.cancel()

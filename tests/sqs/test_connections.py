@@ -135,6 +135,23 @@ def test_there_are_so_many_connections_and_no_more(
         assert all_of_one_more(endpoint.port).startswith(b"HTTP/1.1 503")
 
 
+def test_bodies_of_all_clients_together_are_bounded(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "ALL_BODIES_BYTES_MAX", 100_000)
+    begun = HEALTH + b"Content-Length: 90000\r\n\r\n"
+    whole = HEALTH + b"Connection: close\r\nContent-Length: 90000\r\n\r\n" + b"x" * 90_000
+    with penstock.sqs.server(root) as endpoint, connected(endpoint.port) as first:
+        for _ in range(3):  # What is answered counts no more.
+            assert ask(endpoint.port, whole).startswith(b"HTTP/1.1 200 OK")
+        first.sendall(begun + b"x" * 60_000)
+        while not ask(endpoint.port, whole).startswith(b"HTTP/1.1 503"):
+            pass  # The server has not read all of the first one's bytes.
+        first.sendall(b"x" * 30_000)
+        assert first.recv(100).startswith(b"HTTP/1.1 200 OK")
+        assert ask(endpoint.port, whole).startswith(b"HTTP/1.1 200 OK")
+
+
 def all_of_one_more(port: int) -> bytes:
     with connected(port) as connection:
         return all_of(connection)

@@ -3,8 +3,8 @@
 The signer is the one that clients use: it is given the request as it came, with the headers that
 the client says it signed, and must come to the same signature. As it takes longer than all the rest
 of a request, the form that nearly every request has is computed here first; whatever does not match
-so is judged by botocore. Without signatures only programs of
-this host may call, and no web page that a browser of this host shows: see `check_local`.
+so is judged by botocore. Without signatures only programs of this host may call, and no web page
+that a browser of this host shows: see `check_local`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,12 @@ import secrets
 from collections.abc import Mapping, Set
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
 from penstock.records import dataclass
 from penstock.sqs.connections import Request
 from penstock.sqs.errors import Refusal
-
-if TYPE_CHECKING:
-    from hashlib import _Hash as Hash
 
 SKEW_S = 900
 PRESIGNED_S_MAX = 604_800
@@ -244,16 +241,12 @@ def _shown(seconds: float) -> str:
 
 
 @lru_cache(maxsize=64)
-def _key(secret: str, day: str, region: str) -> tuple[Hash, Hash]:
-    """What a client signs with all day: both halves of an HMAC, begun with the key."""
+def _key(secret: str, day: str, region: str) -> hmac.HMAC:
+    """What a client signs with all day: an HMAC that has taken in the key, to be copied."""
     key = f"AWS4{secret}".encode()
     for part in (day, region, SERVICE, "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")
-    padded = key.ljust(hashlib.sha256().block_size, b"\0")
-    return (
-        hashlib.sha256(bytes(byte ^ 0x36 for byte in padded)),
-        hashlib.sha256(bytes(byte ^ 0x5C for byte in padded)),
-    )
+    return hmac.new(key, digestmod="sha256")
 
 
 def _quick_signature(
@@ -267,11 +260,10 @@ def _quick_signature(
     canonical = f"{request.method}\n{request.path}\n\n{lines}\n\n{signed}\n{body_hash}"
     digest = hashlib.sha256(canonical.encode()).hexdigest()
     text = f"{ALGORITHM}\n{stamp}\n{claim.scope}\n{digest}"
-    # Not `hmac`, which makes the key ready anew each time: that takes longer than the text.
-    inner, outer = (half.copy() for half in _key(secret, claim.day, claim.caller.region or ""))
-    inner.update(text.encode())
-    outer.update(inner.digest())
-    return outer.hexdigest()
+    # A copy, because making the key ready anew takes longer than the text.
+    signing = _key(secret, claim.day, claim.caller.region or "").copy()
+    signing.update(text.encode())
+    return signing.hexdigest()
 
 
 def _signature(request: Request, claim: Claim, stamp: str, secret: str, url_query: str) -> str:

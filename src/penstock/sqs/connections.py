@@ -3,7 +3,8 @@
 httptools parses (it is the parser of Node.js), an event loop reads and writes. There is no
 framework between the two: with one (granian and uvicorn were measured) HTTP took three times as
 long. What a client may cost is bounded: bytes of a head, bytes of a body, the time for either,
-requests that it sends ahead, and how many clients there are.
+requests that it sends ahead, and how many clients there are. So are the bodies of all clients
+together.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ HEAD_S_MAX = 60.0
 """For the head of a request, and so for a connection that asks nothing."""
 BODY_BYTES_MAX = 8 << 20
 """A megabyte of message, each byte of it escaped, and what stands around it."""
+ALL_BODIES_BYTES_MAX = 512 << 20
+"""Of all clients together, so that many clients with large bodies can't take all memory."""
 BODY_S_MAX = 30.0
 CONNECTIONS_MAX = 4096
 BACKLOG = 1024
@@ -71,6 +74,8 @@ class Connection(asyncio.Protocol):
         self._client = ""
         self._is_head, self._head_bytes, self._body_bytes = True, 0, 0
         self._url, self._headers, self._body = b"", {}, []  # type: ignore[var-annotated]
+        self._held_bytes = 0
+        """Of bodies that have come and are not answered."""
         self._ahead: deque[Request] = deque()
         self._now: Request | None = None
         self._is_over = self._is_full = False
@@ -92,6 +97,7 @@ class Connection(asyncio.Protocol):
         """It is gone."""
         self._is_over = True
         self._ahead.clear()
+        self._let_go(self._held_bytes)
         self._listener.leave(self)
         if self.work is not None:
             self.work.cancel()
@@ -160,6 +166,11 @@ class Connection(asyncio.Protocol):
             self._refuse(413)
         elif not self._is_over:
             self._body.append(piece)
+            self._held_bytes += len(piece)
+            self._listener.held_bytes += len(piece)
+            if self._listener.held_bytes > ALL_BODIES_BYTES_MAX:
+                self._body = []
+                self._refuse(503)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
@@ -191,6 +202,7 @@ class Connection(asyncio.Protocol):
         request, self._now, self.work = self._now, None, None
         if self._is_over or request is None:
             return
+        self._let_go(len(request.body))
         listener = self._listener
         self.deadline_s = listener.now_s + HEAD_S_MAX
         is_last = request.is_last or listener.is_stopping
@@ -223,6 +235,10 @@ class Connection(asyncio.Protocol):
         self._is_over = True
         self._ahead.clear()
         self._transport.close()
+
+    def _let_go(self, body_bytes: int) -> None:
+        self._held_bytes -= body_bytes
+        self._listener.held_bytes -= body_bytes
 
     def expire(self) -> None:
         """Time is up: for a head, for a body, or for an answer that nobody reads."""
@@ -267,6 +283,8 @@ class Listener:
 
     application: Application
     date: str
+    held_bytes: int
+    """Of bodies that have come and are not answered, of all clients."""
     is_stopping: bool
     loop: asyncio.AbstractEventLoop
     now_s: float
@@ -275,7 +293,7 @@ class Listener:
     def __init__(self, application: Application) -> None:
         """Needs the running event loop. Nobody can come yet: see `open`."""
         self.application, self.loop = application, asyncio.get_running_loop()
-        self.is_stopping, self.port = False, 0
+        self.is_stopping, self.port, self.held_bytes = False, 0, 0
         self._connections: set[Connection] = set()
         self._nobody = asyncio.Event()
         self._nobody.set()

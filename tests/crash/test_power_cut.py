@@ -32,7 +32,6 @@ FEWEST = 2
 """States that one effect is examined in at least."""
 REOPEN_EVERY, VERIFY_EVERY, SNIFF_EVERY = 16, 16, 8
 SECOND_CUT_EVERY, SECOND_CUT_EVERY_OF_FEW = 100, 3
-STREAMS = ("3", "2-released-lz4")
 
 
 @dataclass(frozen=True)
@@ -64,13 +63,6 @@ class Examiner:
         """By state, and by image: several states may be the same files."""
         self.images: dict[int, Outcome] = {}
 
-    @property
-    def keeps_lists(self) -> bool:
-        """Whether a list is there as a whole or not at all. A vqs ring, and a segment that is one
-        compressed stream, keep what was never synced as far as it checks."""
-        options = self.recording.options
-        return options.get("format") != "vqs" and options.get("layout") not in STREAMS
-
     def examine(self, disk: Disk, state: State, key: int, lower: Facts, upper: Facts) -> None:
         """Checks the state, whose hash is `key`."""
         self.checked += 1
@@ -88,7 +80,7 @@ class Examiner:
 
     def check(self, outcome: Outcome, lower: Facts, upper: Facts) -> None:
         check_messages(outcome.found, lower, upper)
-        if upper.is_list and lower.durable == lower.put and self.keeps_lists:
+        if upper.is_list and lower.durable == lower.put:
             count = len([number for number in outcome.found if number >= lower.put])
             assert count in (0, upper.put - lower.put), f"half a list: {count}"
         if self.recording.ack:

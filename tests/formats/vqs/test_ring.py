@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -398,6 +399,22 @@ def test_after_a_power_loss_the_extent_on_disk_says_where_the_ring_ends(path: Pa
         assert again.stats()["dropped"]
         again.put(b"next")
     assert header(path)["count"] == 6
+
+
+def test_who_joins_at_always_makes_the_end_exact(path: Path, tmp_path: Path) -> None:
+    """What others put below `always` is kept as far as it checks, which may be half a list; from
+    when someone is there who may put one at `always` it is not."""
+    clock, found = ManualClock(), []
+    with open_queue(path, clock=clock) as queue:
+        for number, level in enumerate(("process", "always", "process")):
+            with open_queue(path, clock=clock, durability=level):
+                queue.put_many(numbered(2 * number, 2 * number + 2))
+                left = tmp_path / str(number)
+                shutil.copytree(path.parent, left, ignore=shutil.ignore_patterns("[0-9]"))
+            later = ManualClock()  # Another boot.
+            with Queue(left / path.name, read_only=True, clock=later) as reader:
+                found.append(len(list(reader.scan())))
+    assert found == [2, 2, 4]
 
 
 def test_a_torn_extent_leaves_the_one_before(path: Path, tmp_path: Path) -> None:

@@ -157,6 +157,10 @@ impl Publish for StreamEnd {
         region::write_at(&open.file, COUNT_AT, &open.frames.to_le_bytes())
     }
 
+    fn is_first_word(&self) -> bool {
+        true
+    }
+
     fn drop_above(
         &self,
         segment: &Segment,
@@ -165,6 +169,7 @@ impl Publish for StreamEnd {
     ) -> std::io::Result<bool> {
         cut(segment, batch.end).map(|()| false)
     }
+
     /// Makes the plain copy, empty: whoever made it later could hide a segment that was filled and
     /// closed by then. One that is there is a dead holder's, of a segment that never was.
     fn begin(&self, _: &Segment, _: &Batch, base: u64) -> std::io::Result<bool> {

@@ -37,6 +37,7 @@ const WORDS_AT: usize = 4;
 const EXTENT_FILE_BYTES: usize = 8192;
 const SLOT_BYTES: usize = 4096;
 const RECORD_BYTES: usize = 80;
+const EXACT_AT: usize = 72;
 const CRC_AT: usize = 76;
 const MAGIC: &[u8; 8] = b"VQSINTNT";
 /// So much of a ring is copied by one write.
@@ -62,6 +63,15 @@ struct Extent {
     tail: u64,
     head_number: u64,
     next_number: u64,
+}
+
+/// What one slot of the extent file says.
+struct Noted {
+    sequence: u64,
+    slot: usize,
+    extent: Extent,
+    /// Nothing above the extent's tail counts.
+    is_exact: bool,
 }
 
 impl Extent {
@@ -238,32 +248,56 @@ impl RingHeader {
         map.publish64(MOVING, 0);
     }
 
-    /// What a slot of the extent file says: its sequence and the extent. None: it is not whole.
-    fn noted(&self, slot: usize) -> Option<(u64, Extent)> {
+    /// What a slot of the extent file says. None: it is not whole.
+    fn noted(&self, slot: usize) -> Option<Noted> {
         let raw = self.extent_file.get(slot, RECORD_BYTES)?;
         if words::u32_le(raw, CRC_AT) != raw.get(..CRC_AT).map(crc32c) {
             return None;
         }
         let wide = |at| words::u64_le(raw, at);
         let (head, tail) = (wide(16)?, wide(24)?);
-        Some((wide(8)?, Extent { head, tail, head_number: wide(32)?, next_number: wide(40)? }))
+        let extent = Extent { head, tail, head_number: wide(32)?, next_number: wide(40)? };
+        let is_exact = words::u32_le(raw, EXACT_AT)? != 0;
+        Some(Noted { sequence: wide(8)?, slot, extent, is_exact })
+    }
+
+    /// The newest whole slot.
+    fn newest(&self) -> Option<Noted> {
+        let slots = [self.noted(0), self.noted(SLOT_BYTES)];
+        slots.into_iter().flatten().max_by_key(|noted| noted.sequence)
+    }
+
+    /// From now on nothing counts after a power loss that was not synced: a list of this opening,
+    /// which is at `always`, would be there by halves.
+    fn be_exact(&self) -> io::Result<()> {
+        let Some(newest) = self.newest().filter(|newest| !newest.is_exact) else { return Ok(()) };
+        let raw =
+            self.extent_file.get(newest.slot, RECORD_BYTES).and_then(|raw| raw.try_into().ok());
+        self.write_slot(Some(&newest), raw.ok_or_else(missing)?)
     }
 
     /// Writes the extent into the slot that is not the newest. Under the sync lock.
     fn note(&self, segment: &Segment, extent: &Extent) -> io::Result<()> {
-        let sequence = |slot| self.noted(slot).map_or(0, |(sequence, _)| sequence);
-        let (first, second) = (sequence(0), sequence(SLOT_BYTES));
-        let slot = if first > second { SLOT_BYTES } else { 0 };
         let mut raw = [0; RECORD_BYTES];
         let file_bytes = segment.ring().map_or(0, |ring| ring.len() + ring.start() as u64);
-        let wide = [first.max(second) + 1, extent.head, extent.tail, extent.head_number];
+        let wide = [extent.head, extent.tail, extent.head_number, extent.next_number];
         words::put(&mut raw, 0, MAGIC);
-        for (at, value) in (8..).step_by(8).zip(wide) {
+        for (at, value) in (16..).step_by(8).zip(wide) {
             words::put_u64_le(&mut raw, at, value);
         }
-        words::put_u64_le(&mut raw, 40, extent.next_number);
         words::put(&mut raw, 48, &extent.words(segment).ok_or_else(missing)?);
         words::put_u64_le(&mut raw, 64, file_bytes);
+        self.write_slot(self.newest().as_ref(), raw)
+    }
+
+    /// Writes a record behind the newest one. What a writer at `always` has made exact stays so,
+    /// whoever notes next.
+    fn write_slot(&self, newest: Option<&Noted>, mut raw: [u8; RECORD_BYTES]) -> io::Result<()> {
+        let (sequence, slot) =
+            newest.map_or((1, 0), |newest| (newest.sequence + 1, SLOT_BYTES - newest.slot));
+        let is_exact = self.is_always || newest.is_some_and(|newest| newest.is_exact);
+        words::put_u64_le(&mut raw, 8, sequence);
+        words::put_u32_le(&mut raw, EXACT_AT, u32::from(is_exact));
         let crc = crc32c(raw.get(..CRC_AT).unwrap_or_default());
         words::put_u32_le(&mut raw, CRC_AT, crc);
         self.extent_file.store(slot, &raw).ok_or_else(missing)?;
@@ -273,8 +307,7 @@ impl RingHeader {
     /// What the newest extent on the disk claims from `head` on, if it claims anything before it:
     /// that space must not be used again as long as a power loss would bring the claim back.
     fn claimed(&self, head: u64, number: u64) -> Option<Extent> {
-        let slots = [self.noted(0), self.noted(SLOT_BYTES)];
-        let (_, claim) = slots.into_iter().flatten().max_by_key(|(sequence, _)| *sequence)?;
+        let claim = self.newest()?.extent;
         if claim.head == claim.tail || head <= claim.head {
             return None;
         }
@@ -449,12 +482,14 @@ impl PyRingHeader {
     #[new]
     #[pyo3(signature = (shared, extent_file, *, always, meta=None))]
     fn new(
+        py: Python<'_>,
         shared: &Shared,
         extent_file: PathBuf,
         always: bool,
         meta: Option<PathBuf>,
     ) -> PyResult<Self> {
-        let file = region::open_or_create(&extent_file)?;
+        let path = extent_file;
+        let file = region::open_or_create(&path)?;
         region::allocate(&file, EXTENT_FILE_BYTES as u64)?;
         let extent_file = Mapping::new(file, EXTENT_FILE_BYTES, true)?;
         let meta = match meta {
@@ -462,14 +497,23 @@ impl PyRingHeader {
             Some(path) => Some(Mapping::new(region::open(&path, true)?, SLOT_BYTES, true)?),
         };
         let control = Arc::clone(&shared.control);
-        Ok(Self(Arc::new(RingHeader {
+        let header = RingHeader {
             control,
             meta,
             extent_file,
             is_always: always,
             ring: Mutex::new(None),
             ready: AtomicU64::new(0),
-        })))
+        };
+        if always {
+            let be_exact = || {
+                let _syncing = header.sync_lock()?;
+                header.control.sync(|| header.be_exact())
+            };
+            let is_exact = patiently(py, header.control.life(), be_exact)?;
+            is_exact.map_err(|error| errors::os(error, &path))?;
+        }
+        Ok(Self(Arc::new(header)))
     }
 
     /// How the end becomes visible.

@@ -82,7 +82,9 @@ def _ends(
     end = base + copy.stat().st_size - header.kind.header_bytes
     info = SegmentInfo(path, base, base, end, 0)
     copied = end, _whole_end(format.open_segment(info, writable=False), start, end)
-    if own[1] > copied[1]:
+    # A list is in the copy before its first word is, and before the stream has any of it. So as
+    # long as the copy is longer than what the stream gives, that may be half a list.
+    if own[1] > copied[1] and own[1] >= end:
         cut.older_copies.add(number)
         return own
     return copied
@@ -124,30 +126,43 @@ def cut_off(format: BeatsFiles, cut: CutEnd) -> None:
 def _cut_segment(format: BeatsFiles, number: int, path: Path, end: int) -> None:
     header = format.header(path)
     assert isinstance(header, Header)
-    kind, base, copy = (
-        header.kind,
-        header.kind.base(number),
-        plain_copies.path_of(format.sidecar, number),
-    )
+    kind, base = header.kind, header.kind.base(number)
+    if kind.is_stream:
+        _cut_stream(format, number, path, header, end - base)
+        return
     if end == base:
         _core.unlink_file(segments.mac_path(path))  # Tags came to the disk, and their frames not.
-    if kind.is_stream and not copy.exists():
-        segment = format.open_stream(base, path, header)[0]
-        plain = segment.read(kind.header_bytes, end - base)
-        plain_copies.write(format.sidecar, number, bytes(kind.header_bytes) + plain)
-    file, data_at = (copy, kind.header_bytes) if kind.is_stream else (path, kind.data_at)
-    length = data_at + end - base
-    if (more := file.stat().st_size - length) > 0:
-        quarantine.copy(format.sidecar, file, length, more, now_ns=format.clock.wall_now_ns())
-        if kind.is_stream:
-            plain_copies.cut(format.sidecar, number, length)
-        else:
-            _core.resize_file(file, length)
-    if not kind.is_stream:
-        if end == base and kind.is_counted:
-            _core.write_file(file, closing.COUNT_AT, bytes(4))  # It came, its frames did not.
-        _core.sync_file(file)
+    _set_aside(format, path, kind.data_at + end - base)
+    if path.stat().st_size > kind.data_at + end - base:
+        _core.resize_file(path, kind.data_at + end - base)
+    if end == base and kind.is_counted:
+        _core.write_file(path, closing.COUNT_AT, bytes(4))  # It came, its frames did not.
+    _core.sync_file(path)
     closing.close_one(format, number)
+
+
+def _cut_stream(
+    format: BeatsFiles, number: int, path: Path, header: Header, plain_bytes: int
+) -> None:
+    """Makes a stream anew from its first `plain_bytes`: what stands in it may be more, or less."""
+    kind, copy = header.kind, plain_copies.path_of(format.sidecar, number)
+    if copy.exists():
+        _set_aside(format, copy, kind.header_bytes + plain_bytes)
+        plain = files.read_bytes(copy)[kind.header_bytes :][:plain_bytes]
+    elif kind.is_encrypted:
+        return  # A Beat's, which is only read.
+    else:
+        segment = format.open_stream(kind.base(number), path, header)[0]
+        plain = segment.read(kind.header_bytes, plain_bytes)
+    closing.write_stream(path, kind, plain)
+    plain_copies.drop(format.sidecar, number)
+
+
+def _set_aside(format: BeatsFiles, file: Path, length: int) -> None:
+    """Keeps what stands behind the first `length` bytes of `file`, should anyone want it."""
+    more = file.stat().st_size - length
+    if more > 0:
+        quarantine.copy(format.sidecar, file, length, more, now_ns=format.clock.wall_now_ns())
 
 
 def rewrite(format: BeatsFiles, durable: int) -> None:

@@ -28,6 +28,8 @@ class Extent:
     tail: int
     head_number: int
     next_number: int
+    exact: int
+    """1: nothing above the tail counts. It stands between two puts, so a list is whole."""
 
 
 def read(sidecar: Path) -> Extent | None:
@@ -46,7 +48,7 @@ def _parse(raw: bytes) -> Extent | None:
     word = EXTENT.unpack(raw)
     if word["crc"] != _core.crc32c(raw[:CRC_AT]) or word["tail"] < word["head"]:
         return None
-    names = ("sequence", "head", "tail", "head_number", "next_number")
+    names = ("sequence", "head", "tail", "head_number", "next_number", "exact")
     return Extent(**{name: word[name] for name in names})
 
 
@@ -57,7 +59,7 @@ def write(sidecar: Path, extent: Extent, words: dict[str, int], file_bytes: int)
         slot = EXTENT.pack(
             magic=b"VQSINTNT", sequence=sequence, head=extent.head, tail=extent.tail,
             head_number=extent.head_number, next_number=extent.next_number, **words,
-            file_bytes=file_bytes, crc=0,
+            file_bytes=file_bytes, exact=extent.exact, crc=0,
         )  # fmt: skip
         slot = slot[:CRC_AT] + _core.crc32c(slot[:CRC_AT]).to_bytes(4, "little")
         raw = raw.ljust(at, b"\0") + slot

@@ -321,7 +321,13 @@ class VqsFormat(Format):
         return said if is_led == (last == known.tail) else stored
 
     def _end_of_extent(self, last: Extent) -> End:
-        """What was synced, and what came after it as far as its checksums hold."""
+        """What was synced, and what came after it as far as its checksums hold.
+
+        At `always` every put that returned was synced, and more would be half a list.
+        """
+        if last.exact:
+            numbers = (last.head, last.head_number)
+            return End(last.tail, last.next_number, BASE, *numbers, last.tail)
         segment = self._ring(last.head, writable=False, watched=False)
         most = last.head + self.ring_bytes
         seen = _core.walk(segment, last.tail, most, covered=True)
@@ -385,7 +391,8 @@ class VqsFormat(Format):
         sequence = noted.sequence + 2 if noted is not None else 1
         numbers = (end.head, end.tail, end.head_number, end.next_number)
         size = self.ring_bytes + self.stage.start
-        extent.write(self.sidecar, extent.Extent(sequence, *numbers), words, size)
+        exact = int(self.options.durability is Durability.ALWAYS)
+        extent.write(self.sidecar, extent.Extent(sequence, *numbers, exact), words, size)
         return replace(end, durable=end.tail)
 
     def leave(self, shared: _core.Shared) -> None:

@@ -82,7 +82,8 @@ EXTENT = Struct(
     Field("read_offset", "I", ""),
     Field("write_offset", "I", ""),
     Field("file_bytes", "Q", "size of the file they are for"),
-    Field("reserved", "4x", ""),
+    Field("exact", "I", "1: a writer at `always` has had the queue open, and nothing above the "
+          "tail counts; 0: records above it count as far as they check"),
     Field("crc", "I", "CRC-32C of the bytes before it"),
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ the tree, and over a few lines that break them: a rule that finds nothing might 
 from __future__ import annotations
 
 import ast
+import collections
 import functools
 import io
 import os
@@ -71,6 +72,20 @@ def wrong_in(paths: Iterable[Path], rule: Callable[[str], Iterable[str]]) -> lis
     return [f"{where(path)}: {fault}" for path in paths for fault in rule(path.read_text())]
 
 
+@functools.cache
+def nodes(text: str) -> tuple[ast.stmt | ast.expr, ...]:
+    """The statements and calls of a module at any depth: what the rules look at. Each file is
+    parsed once for all of them."""
+    found: list[ast.stmt | ast.expr] = []
+    inside = collections.deque[ast.AST]([ast.parse(text)])
+    while inside:
+        for node in ast.iter_child_nodes(inside.popleft()):
+            inside.append(node)
+            if isinstance(node, ast.stmt | ast.Call):
+                found.append(node)
+    return tuple(found)
+
+
 def lines_matching(text: str, pattern: re.Pattern[str]) -> list[str]:
     lines = enumerate(text.splitlines(), 1)
     return [f"line {number}: {line.strip()}" for number, line in lines if pattern.search(line)]
@@ -88,7 +103,7 @@ def module_name(path: Path) -> str:
 def imports(text: str, module: str, is_package: bool = False) -> Iterator[str]:
     """The full name of everything that a module imports, at any depth of its code."""
     package = module.split(".") if is_package else module.split(".")[:-1]
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -220,7 +235,7 @@ FUNCTION_LINES_MAX = 60
 def long_functions(text: str) -> list[str]:
     """Functions that are too long, their docstrings left out."""
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0]
             is_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
@@ -275,15 +290,18 @@ OWNERS = {path.stem for path in (SOURCE / "sidecar").glob("*.py")}
 def writes_to_the_sidecar(text: str) -> list[str]:
     """Effects on paths that come from the sidecar, followed through names inside a function."""
     found = []
-    for function in ast.walk(ast.parse(text)):
+    lines = text.splitlines()
+    for function in nodes(text):
         if not isinstance(function, ast.FunctionDef):
             continue
+        if not SIDECAR.search("\n".join(lines[function.lineno - 1 : function.end_lineno])):
+            continue  # No path in it comes from there.
         names = _names_of_sidecar_paths(function)
         for call in ast.walk(function):
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
                 continue
-            name, of = call.func.attr, ast.unparse(call.func.value)
-            if of in OWNERS:
+            name = call.func.attr
+            if name not in EFFECTS | {"open"} or ast.unparse(call.func.value) in OWNERS:
                 continue
             on = [call.func.value] if name in {"unlink", "rename", "mkdir", "rmdir"} else []
             is_made = name == "open" and "O_CREAT" in ast.unparse(call)
@@ -549,6 +567,8 @@ def rust_unsafe(text: str) -> list[str]:
 
 def pickles(text: str) -> list[str]:
     """Names in code; a docstring may say that there is none."""
+    if not re.search(r"pickle|\b(?:dill|shelve|marshal)\b", text):
+        return []
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return [
         f"line {token.start[0]}: {token.string}"
@@ -662,7 +682,7 @@ def test_every_word_of_the_glossary_stands_there_once() -> None:
 def short_test_names(text: str) -> list[str]:
     names = (
         node.name
-        for node in ast.walk(ast.parse(text))
+        for node in nodes(text)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
     return [
@@ -675,7 +695,7 @@ def short_test_names(text: str) -> list[str]:
 def sleeps(text: str) -> list[str]:
     """Real sleeping; giving way with `asyncio.sleep(0)` is no sleep."""
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.ImportFrom) and node.module in ("time", "asyncio"):
             if any(alias.name == "sleep" for alias in node.names):
                 found.append(f"line {node.lineno}: from {node.module} import sleep")

@@ -382,11 +382,8 @@ class Shared:
     def wait_room(self, seen: int, seconds: float | None = None) -> bool:
         """Sleeps until a signal came after `seen`; false when `seconds` are over before."""
 
-    def user_word(self, index: int) -> int:
-        """A word of the format's own, in the second half of the block."""
-
     def set_user_word(self, index: int, value: int) -> None:
-        """Stores a word of the format's own."""
+        """Stores a word of the format's own, in the second half of the block."""
 
 @final
 class FolderLock:

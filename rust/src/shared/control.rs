@@ -719,12 +719,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A word of the format's own, in the second half of the block.
-    fn user_word(&self, index: usize) -> PyResult<u64> {
-        Ok(self.control.map.word64(user_at(index)?).load(Ordering::Acquire))
-    }
-
-    /// Stores a word of the format's own.
+    /// Stores a word of the format's own, in the second half of the block.
     fn set_user_word(&self, index: usize, value: u64) -> PyResult<()> {
         self.control.map.publish64(user_at(index)?, value);
         Ok(())

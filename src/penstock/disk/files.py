@@ -70,12 +70,6 @@ def make_folder(path: Path, like: Path | None = None) -> None:
     _core.sync_folder(above)
 
 
-def fresh(folder: Path, kind: str, suffix: str = ".seg") -> Path:
-    """A name for a new file that nobody else has: processes in different containers have the same
-    numbers, and their objects the same addresses."""
-    return folder / f"{kind}-{os.urandom(8).hex()}{suffix}"
-
-
 def names_in(folder: Path) -> list[str]:
     """What is in a folder; nothing where there is none, and nobody asks first: an opening waits."""
     try:

@@ -10,24 +10,16 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from penstock import _core
 from penstock.formats.values import NewSegment, SegmentInfo
-from penstock.hints import Protocol, overload
+from penstock.hints import overload
 from penstock.records import replace
+from penstock.sidecar import control
 
 FORGOTTEN = 64
 """How many segments below the head stay in a list: whoever trims next looks whether they went."""
-
-
 LISTINGS_MAX = 4
 """How often a folder is listed while others begin segments in it."""
-
-
-class HasLastBase(Protocol):
-    """Tells where the last segment begins, as it is now."""
-
-    @property
-    def segment_base(self) -> int:
-        """The offset where the last segment begins."""
 
 
 class _Full:
@@ -63,7 +55,9 @@ class SegmentList(Sequence[SegmentInfo]):
         self._full, self._start, self._stop = _Full(full), 0, len(full)
 
     @classmethod
-    def of(cls, look: Callable[[], list[SegmentInfo]], words: HasLastBase) -> SegmentList:
+    def of(
+        cls, look: Callable[[], list[SegmentInfo]], words: _core.Shared | control.Look
+    ) -> SegmentList:
         """As `look` finds them. Again when a segment has begun meanwhile: what a folder gets while
         it is listed may be left out, though what comes after it is not.
 

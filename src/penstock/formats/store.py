@@ -37,7 +37,7 @@ from penstock.formats import cursors, known_damage, past
 from penstock.formats.contract import Format
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.past import Past
-from penstock.formats.segment_list import HasLastBase, SegmentList
+from penstock.formats.segment_list import SegmentList
 from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verdict
 from penstock.hints import final
 from penstock.logs import logger
@@ -328,7 +328,7 @@ class Store:
             known = self._known = SegmentList.of(self.format.list_segments, words)
         return known
 
-    def _holds(self, known: SegmentList, words: HasLastBase) -> bool:
+    def _holds(self, known: SegmentList, words: _core.Shared | control.Look) -> bool:
         """Whether listing the folder again would find the same."""
         if known.last_base is None:
             return False

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.hints import Any, Protocol
+from penstock import _core
+from penstock.hints import Any
 from penstock.records import dataclass, field
+from penstock.sidecar import control
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,34 +92,6 @@ class Damage:
         }
 
 
-class HasEnd(Protocol):
-    """Words that say where a queue begins and ends."""
-
-    @property
-    def tail(self) -> int:
-        """The offset of the next append."""
-
-    @property
-    def next_number(self) -> int:
-        """The number of the next message."""
-
-    @property
-    def segment_base(self) -> int:
-        """Where the segment begins that is appended to."""
-
-    @property
-    def head(self) -> int:
-        """The oldest kept offset."""
-
-    @property
-    def head_number(self) -> int:
-        """The number of the oldest kept message."""
-
-    @property
-    def durable(self) -> int:
-        """Everything below was synced."""
-
-
 @dataclass(frozen=True, slots=True)
 class End:
     """Where a queue begins and ends, and what had to be dropped to say so."""
@@ -131,7 +105,7 @@ class End:
     dropped: tuple[Damage, ...] = ()
 
     @classmethod
-    def by(cls, words: HasEnd) -> End:
+    def by(cls, words: control.Words | _core.Shared) -> End:
         """As words that are kept elsewhere have it."""
         return cls(
             words.tail, words.next_number, words.segment_base, words.head, words.head_number,

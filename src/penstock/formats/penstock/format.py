@@ -17,14 +17,7 @@ from penstock.formats.past import Past
 from penstock.formats.penstock import recovery, segments, structs
 from penstock.formats.penstock.index import Index
 from penstock.formats.penstock.segments import Header, segment_path
-from penstock.formats.values import (
-    Capabilities,
-    Damage,
-    End,
-    NewSegment,
-    SegmentInfo,
-    Verdict,
-)
+from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
 from penstock.hints import ClassVar
 from penstock.options import Durability, QueueOptions
 from penstock.records import replace

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.disk.structs import Struct
 from penstock.errors import CorruptError, FormatError
 from penstock.formats.penstock import structs
 from penstock.formats.values import SegmentInfo
@@ -177,9 +176,3 @@ def list_segments(folder: Path) -> list[SegmentInfo]:
         SegmentInfo(Path(path), base, base, end, None)
         for (base, path), end in zip(found, ends[: len(found)], strict=True)
     ]
-
-
-TABLES: dict[str, tuple[int, Struct]] = {
-    "header": (0, structs.HEADER),
-    "summary": (structs.SUMMARY_AT, structs.SUMMARY),
-}

@@ -13,14 +13,7 @@ from penstock.disk import files
 from penstock.errors import FormatError, OptionError, UnsupportedError
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
-from penstock.formats.values import (
-    Capabilities,
-    Damage,
-    End,
-    NewSegment,
-    SegmentInfo,
-    Verdict,
-)
+from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
 from penstock.formats.zbus import index, readers, recovery, sniffing, structs
 from penstock.formats.zbus.index import NS_PER_MS, Block, Index, IndexHead
 from penstock.formats.zbus.sniffing import Found, segment_path

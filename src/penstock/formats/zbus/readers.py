@@ -21,8 +21,6 @@ from penstock.records import dataclass
 from penstock.sidecar import notes
 
 FILTER_BYTES = 127
-DEFAULT_WINDOW = 100
-DEFAULT_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)

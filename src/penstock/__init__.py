@@ -134,9 +134,17 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         why = f": {_NEVER[name]}" if name in _NEVER else ""
         raise AttributeError(f"module 'penstock' has no attribute {name!r}{why}")
-    from importlib import import_module
+    import gc
 
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    # What is loaded stays. The collector would look through it again and again meanwhile.
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        home = __import__(_HOMES[name], fromlist=[name])
+        value = globals()[name] = getattr(home, name)
+    finally:
+        if is_collecting:
+            gc.enable()
     return value
 
 

@@ -43,6 +43,8 @@ OLD_QUEUE = {
     "integrity": "checksums",
     "seal": "tamper_evident",
 }
+DEFAULT_GROUP = "default"
+"""The group that `Queue.get` reads as."""
 OLD_GROUP = {
     "bound": "release_on_exit",
     "holds": "retain_unread",

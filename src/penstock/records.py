@@ -2,8 +2,8 @@
 
 The standard library's own loads `inspect` and compiles half a dozen functions per class: that was
 half the time from `import penstock` to a queue that is open. Here a class compiles one function,
-its `__init__`, when the first object is made. Checkers see the standard library's, and so does
-whoever asks with `dataclasses.fields`: what it looks for is made when it looks.
+its `__init__`, and only when many objects of it are made. Checkers see the standard library's, and
+so does whoever asks with `dataclasses.fields`: what it looks for is made when it looks.
 """
 
 # Checkers see the standard library's, so that nothing here has a type for them to read.
@@ -91,13 +91,41 @@ else:
             found |= {"__getstate__": _values, "__setstate__": _set_values}
         return found
 
+    COMPILED_AFTER = 32
+    """So many objects of a class are made without a function of its own. Compiling one takes as
+    long as making a hundred objects this way, and most classes have a few."""
+
     def _first_init(cls, frozen):
+        left = COMPILED_AFTER
+
         def __init__(self, *args, **kwargs):
-            # From now on without this detour; whoever derives from the class gets it, too.
-            cls.__init__ = init = _init(cls, frozen)
-            init(self, *args, **kwargs)
+            nonlocal left
+            left -= 1
+            known, plain = cls.__record_fields__, cls.__match_args__
+            given = dict(zip(plain, args, strict=False))
+            is_odd = len(args) > len(plain) or given.keys() & kwargs or kwargs.keys() - known.keys()
+            if left < 0 or is_odd or not _fill(self, known, given | kwargs):
+                # From now on without this detour; whoever derives from the class gets it, too. It
+                # also says what is wrong with the arguments.
+                cls.__init__ = init = _init(cls, frozen)
+                init(self, *args, **kwargs)
+            elif hasattr(cls, "__post_init__"):
+                self.__post_init__()
 
         return __init__
+
+    def _fill(self, known, given):
+        for name, one in known.items():
+            if name in given:
+                value = given[name]
+            elif one.factory is not None:
+                value = one.factory()
+            elif one.default is not NONE_GIVEN:
+                value = one.default
+            else:
+                return False
+            object.__setattr__(self, name, value)
+        return True
 
     def _init(cls, frozen):
         known = cls.__record_fields__

@@ -96,14 +96,14 @@ def write_json(path: Path, value: Any, *, synced: bool = True) -> None:
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """The value of a small file; none when it is missing or was torn."""
-    import json
-
     try:
         raw = read_start(path, SMALL_BYTES_MAX + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None  # Mostly: so it should cost little.
     if len(raw) > SMALL_BYTES_MAX:
         return None  # Another file stands here: nobody reads gigabytes to find that out.
+    import json
+
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError):

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import cached_property
 
 from penstock.hints import Any, Final, Literal
 from penstock.records import dataclass
@@ -42,6 +43,7 @@ _WORDS = {
     **{"B": "uint8", "H": "uint16", "I": "uint32", "Q": "uint64"},
     **{"f": "float32", "d": "float64", "s": "bytes", "x": "reserved", "p": "slot"},
 }
+_NUMBERS = frozenset("bBhHiIqQfd")
 _SHOWN_BYTES = 16
 _SLOT_MAX_BYTES = 128  # a signed length byte counts to 127
 
@@ -56,6 +58,8 @@ class Field:
 
     def __post_init__(self) -> None:
         """Refuse a kind that this module does not know."""
+        if self.kind in _NUMBERS:
+            return
         count, letter = self.kind[:-1], self.kind[-1:]
         is_counted = count.isascii() and count.isdigit() and count[0] != "0"
         if not (is_counted if letter in "spx" else not count) or letter not in _WORDS:
@@ -138,13 +142,23 @@ class Struct:
         self.order: Final[Order] = order
         self.size: Final = size
         self.fields: Final = fields
-        valued = [(at, field) for at, field in self.places() if not field.is_reserved]
-        self._places = {field.name: (at, field) for at, field in valued}
-        if len(self._places) != len(valued):
+        self._names = tuple([field.name for field in fields if field.kind[-1] != "x"])
+        if len(set(self._names)) != len(self._names):
             raise ValueError(f"struct {name!r}: a field name occurs twice")
-        self._names = tuple(self._places)
-        self._slots = [field for _, field in valued if field.is_slot]
-        self._texts = [(field.name, field.size) for _, field in valued if field.kind[-1] == "s"]
+
+    # Most programs use few of the structs that they load, so the rest is computed when needed.
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[int, Field]]:
+        return {field.name: (at, field) for at, field in self.places() if not field.is_reserved}
+
+    @cached_property
+    def _slots(self) -> list[Field]:
+        return [field for field in self.fields if field.is_slot]
+
+    @cached_property
+    def _texts(self) -> list[tuple[str, int]]:
+        return [(field.name, field.size) for field in self.fields if field.kind[-1] == "s"]
 
     def __repr__(self) -> str:
         """Name and size: the fields are many."""

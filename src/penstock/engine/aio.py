@@ -30,12 +30,13 @@ from penstock.clock import ManualClock
 from penstock.engine import paths, when_full
 from penstock.engine.aio_group import AsyncGroup, Messages
 from penstock.engine.codecs import Codec
-from penstock.engine.group import DEFAULT, Group
+from penstock.engine.group import Group
 from penstock.engine.positions import Where
 from penstock.engine.queue import Queue
 from penstock.errors import ClosedError, Full
 from penstock.logs import renamed
 from penstock.options import (
+    DEFAULT_GROUP,
     CodecName,
     Dialect,
     Durability,
@@ -262,7 +263,7 @@ class AsyncQueue:
 
     def group(
         self,
-        name: str = DEFAULT,
+        name: str = DEFAULT_GROUP,
         *,
         start: Where | Group | None = None,
         create: bool = True,

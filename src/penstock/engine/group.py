@@ -19,7 +19,14 @@ from penstock.engine import deadletter, facts, positions
 from penstock.errors import ClosedError, Empty, GroupError, OptionError, PenstockError, typed
 from penstock.hints import TYPE_CHECKING, Any, Protocol, Self, Unpack
 from penstock.logs import logger
-from penstock.options import OLD_GROUP, Durability, GroupKeywords, GroupOptions, of_today
+from penstock.options import (
+    DEFAULT_GROUP,
+    OLD_GROUP,
+    Durability,
+    GroupKeywords,
+    GroupOptions,
+    of_today,
+)
 from penstock.records import fields
 from penstock.sidecar import groups as group_files
 
@@ -29,8 +36,6 @@ if TYPE_CHECKING:
     from penstock.formats.store import Store
     from penstock.formats.values import End
     from penstock.options import Dialect, QueueOptions
-
-DEFAULT = "default"
 
 
 def folder_of(store: Store, name: str) -> Path:
@@ -126,7 +131,7 @@ class OpenQueue(Protocol):
     def groups(self) -> list[str]:
         """The names of all groups."""
 
-    def group(self, name: str = DEFAULT, *, create: bool = True) -> Group:
+    def group(self, name: str = DEFAULT_GROUP, *, create: bool = True) -> Group:
         """Opens the group of this name."""
 
     def look(self, name: str) -> Group | None:

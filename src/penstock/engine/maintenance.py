@@ -12,12 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 
 from penstock.engine import exclusive
-from penstock.engine.group import OpenQueue
 from penstock.engine.orphans import Orphans
 from penstock.engine.threads import Background
 from penstock.errors import ClosedError, PenstockError
+from penstock.hints import TYPE_CHECKING
 from penstock.logs import logger
 from penstock.options import Durability
+
+if TYPE_CHECKING:
+    from penstock.engine.group import OpenQueue
 
 SWEEP_S = 10.0
 """How often groups of dead consumers are looked for."""

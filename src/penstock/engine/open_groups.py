@@ -12,9 +12,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.engine.group import Group, OpenQueue, folder_of, has_progress
 from penstock.errors import ClosedError, GroupError
-from penstock.hints import Any, TypeVar
+from penstock.hints import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from penstock.engine.group import Group, OpenQueue
 
 Q = TypeVar("Q")
 
@@ -48,11 +50,15 @@ class OpenGroups:
                 return found, False
             if found is not None:
                 self._queue.forget_group(name)
+            from penstock.engine.group import Group
+
             found = self._groups[name] = Group(self._queue, name, **options)
             return found, True
 
     def look(self, name: str) -> Group | None:
         """A group to look at; `None` if there is no such group. A damaged one is an error."""
+        from penstock.engine.group import Group, folder_of, has_progress
+
         with self._lock:
             self._ensure_open()
             found = self._groups.get(name) or self._looked.get(name)

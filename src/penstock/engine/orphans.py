@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import contextlib
 
-from penstock.engine.group import Group, OpenQueue
 from penstock.errors import GroupError
+from penstock.hints import TYPE_CHECKING
 from penstock.sidecar import groups
+
+if TYPE_CHECKING:
+    from penstock.engine.group import OpenQueue
 
 
 class Orphans:
@@ -42,6 +45,8 @@ class Orphans:
         return {name: mark for name, mark in marks.items() if mark is not None}
 
     def _sync(self, name: str) -> None:
+        from penstock.engine.group import Group
+
         # Not kept open: each has files, and there may be as many groups as there were consumers.
         with contextlib.suppress(GroupError, FileNotFoundError):  # It went meanwhile.
             Group(self._queue, name, create=False, look=True).core.sync()

@@ -21,17 +21,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock import clock as clocks
-from penstock.engine import (
-    deadletter,
-    exclusive,
-    facts,
-    kept_options,
-    open_queues,
-    paths,
-    positions,
-    retrying_writer,
-)
-from penstock.engine.group import DEFAULT, Group, names
+from penstock.engine import exclusive, kept_options, open_queues, paths, retrying_writer
 from penstock.engine.maintenance import Maintenance
 from penstock.engine.open_groups import OpenGroups
 from penstock.errors import ClosedError, NoQueueError, OptionError, typed
@@ -41,6 +31,7 @@ from penstock.formats.values import End, Verdict
 from penstock.hints import TYPE_CHECKING, Any, Self, Unpack
 from penstock.logs import renamed
 from penstock.options import (
+    DEFAULT_GROUP,
     CodecName,
     Dialect,
     Durability,
@@ -52,7 +43,9 @@ from penstock.options import (
 from penstock.sidecar import opening
 
 if TYPE_CHECKING:
+    from penstock.engine import positions
     from penstock.engine.codecs import Codec
+    from penstock.engine.group import Group
     from penstock.engine.repair import Report
     from penstock.engine.table import Head, Scan
 
@@ -232,7 +225,7 @@ class Queue:
 
     def group(
         self,
-        name: str = DEFAULT,
+        name: str = DEFAULT_GROUP,
         *,
         start: positions.Where | Group | None = None,
         create: bool = True,
@@ -269,6 +262,8 @@ class Queue:
 
     def groups(self) -> list[str]:
         """The names of all groups."""
+        from penstock.engine.group import names
+
         return names(self.store)
 
     def get(
@@ -325,11 +320,12 @@ class Queue:
 
         `start` and `end` are offsets, times, `number:N`, `earliest` or `latest`.
         """
-        self.ensure_open()
-        first = positions.resolve(self.store, start)
-        last = self.store.end().tail if end is None else positions.resolve(self.store, end)
+        from penstock.engine.positions import resolve
         from penstock.engine.table import Scan
 
+        self.ensure_open()
+        first = resolve(self.store, start)
+        last = self.store.end().tail if end is None else resolve(self.store, end)
         return Scan(
             self.store, first, last, tags=tags, dialect=dialect, columns=columns,
             tolerant=tolerant, codec=self.codec,
@@ -366,12 +362,16 @@ class Queue:
 
     def message_at(self, offset: int, *, id: str | None = None) -> _core.Message:
         """The message at an offset; with `id`, raises `OffsetError` if it has another id."""
-        positions.resolve(self.store, offset, id)
+        from penstock.engine.positions import resolve
+
+        resolve(self.store, offset, id)
         return next(iter(self.scan(start=offset)))
 
     def count_from(self, offset: int) -> int:
         """How many messages there are from `offset` to the tail."""
-        return facts.messages_from(self.store, offset)
+        from penstock.engine.facts import messages_from
+
+        return messages_from(self.store, offset)
 
     def offsets(self) -> End:
         """Where the queue begins and ends now, and up to where it is on the disk."""
@@ -402,7 +402,7 @@ class Queue:
 
     def trim(self, before: positions.Where | None = None, *, dry_run: bool = False) -> int:
         """Deletes whole segments before `before`, or as retention says; returns how many."""
-        from penstock.engine import retention
+        from penstock.engine import positions, retention
 
         self.ensure_open()
         offset = None if before is None else positions.resolve(self.store, before)
@@ -485,11 +485,13 @@ class Queue:
     def forget_group(self, name: str) -> None:
         """Forgets a group that was closed, deleted or renamed."""
         self._open_groups.forget(name)
-        if name == DEFAULT:
+        if name == DEFAULT_GROUP:
             self.__dict__.pop("get", None)
 
     def dead_letters(self, path: Path) -> Queue:
         """The queue for dead letters at `path`, open as long as this one is."""
+        from penstock.engine import deadletter
+
         return self._open_groups.grave(
             path, lambda: deadletter.open_at(path, self.store, type(self))
         )
@@ -554,6 +556,8 @@ class Queue:
 
     def stats(self) -> dict[str, Any]:
         """Facts about the queue and its open groups, as plain values."""
+        from penstock.engine import facts
+
         self.ensure_open()
         groups = [] if self.store.shared is None else [g.stats() for g in self.open_groups()]
         return {

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.engine import exclusive, facts, intents, overview
-from penstock.engine.group import DEFAULT, OpenQueue, folder_of, has_progress
+from penstock.engine.group import OpenQueue, folder_of, has_progress
 from penstock.errors import ClosedError, PenstockError, PoisonedError
 from penstock.formats.store import Store
 from penstock.formats.values import Consumed, SegmentInfo
 from penstock.logs import logger
+from penstock.options import DEFAULT_GROUP
 from penstock.records import dataclass
 from penstock.sidecar import notes, sinks
 
@@ -150,7 +151,7 @@ def purge(queue: OpenQueue) -> int:
     Where there is no default group, nobody has read anything for it; none is made.
     """
     store = queue.store
-    default = queue.look(DEFAULT)
+    default = queue.look(DEFAULT_GROUP)
     unread = facts.messages_from(store, store.end().head) if default is None else default.lag
     if store.end().tail > store.segments()[-1].first:
         store.roll(store.need_shared().segment_base, 0)

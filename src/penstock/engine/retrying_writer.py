@@ -13,8 +13,10 @@ from collections.abc import Callable
 from weakref import WeakKeyDictionary, proxy
 
 from penstock import _core
-from penstock.engine.group import OpenQueue
-from penstock.hints import Any, TypeVar
+from penstock.hints import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from penstock.engine.group import OpenQueue
 
 T = TypeVar("T")
 PASSING = {

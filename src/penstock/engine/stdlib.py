@@ -29,11 +29,11 @@ from typing import Any, Self, Unpack
 from penstock import _core
 from penstock.clock import ManualClock
 from penstock.engine.codecs import Codec
-from penstock.engine.group import DEFAULT, Group
+from penstock.engine.group import Group
 from penstock.engine.queue import Queue
 from penstock.engine.when_full import MANUAL_NAP_S
 from penstock.errors import Empty, Full, GroupError, PenstockError, ShutDown
-from penstock.options import MAX_IN_FLIGHT, AckMode, CodecName, QueueKeywords
+from penstock.options import DEFAULT_GROUP, MAX_IN_FLIGHT, AckMode, CodecName, QueueKeywords
 
 FOR_EVER_S = 4e9
 """A task ends by `task_done` or with its process, not by the clock."""
@@ -52,7 +52,7 @@ class StandardQueue:
         maxsize: int = 0,
         *,
         codec: CodecName | Codec | type = "json",
-        group: str = DEFAULT,
+        group: str = DEFAULT_GROUP,
         ack: AckMode = "lease",
         format: str | None = None,
         layout: str | None = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
 from penstock import _core
@@ -27,7 +26,8 @@ def format_class(name: str) -> type[Format]:
     if name not in MODULES:
         raise OptionError("format", name, " or ".join(MODULES))
     module, _, attribute = MODULES[name].partition(":")
-    found: type[Format] = getattr(import_module(module), attribute)
+    # Not by `importlib`: every opening of a queue would load three modules for this one call.
+    found: type[Format] = getattr(__import__(module, fromlist=[attribute]), attribute)
     return found
 
 

@@ -9,6 +9,8 @@ import penstock.kombu  # noqa: F401  (the short name)
 
 from . import skipping
 
+pytest_plugins = ("celery.contrib.pytest",)
+"""Its fixtures; nothing else loads them where Celery's own set-up has not."""
 backends.BACKEND_ALIASES["penstock"] = "penstock.celery:Backend"  # As the entry point does.
 
 NOT_OURS = {

@@ -32,7 +32,7 @@ def test_a_listing_that_missed_a_segment_between_others_is_made_again() -> None:
         words.segment_base = 20  # Two have begun, and the folder showed the second one only.
         return [info(0, 20), info(20, None)]
 
-    assert list(SegmentList.of(look, words)) == THREE
+    assert list(SegmentList.of(look, lambda: words.segment_base)) == THREE
 
 
 def test_an_offset_is_found_in_full_segments_only() -> None:
@@ -120,7 +120,7 @@ def test_a_listing_ends_however_fast_others_begin_segments() -> None:
         bases = range(0, words.segment_base + 1, 10)
         return [info(base, base + 10) for base in bases[:-1]] + [info(bases[-1], None)]
 
-    found = SegmentList.of(look, words)
+    found = SegmentList.of(look, lambda: words.segment_base)
     assert found.as_of == found[-1].base == words.segment_base - 10
     assert found[-1].end is None
     assert [one.base for one in found] == list(range(0, words.segment_base, 10))

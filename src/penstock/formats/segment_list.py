@@ -10,11 +10,9 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from penstock import _core
 from penstock.formats.values import NewSegment, SegmentInfo
 from penstock.hints import overload
 from penstock.records import replace
-from penstock.sidecar import control
 
 FORGOTTEN = 64
 """How many segments below the head stay in a list: whoever trims next looks whether they went."""
@@ -55,19 +53,18 @@ class SegmentList(Sequence[SegmentInfo]):
         self._full, self._start, self._stop = _Full(full), 0, len(full)
 
     @classmethod
-    def of(
-        cls, look: Callable[[], list[SegmentInfo]], words: _core.Shared | control.Look
-    ) -> SegmentList:
+    def of(cls, look: Callable[[], list[SegmentInfo]], last_base: Callable[[], int]) -> SegmentList:
         """As `look` finds them. Again when a segment has begun meanwhile: what a folder gets while
-        it is listed may be left out, though what comes after it is not.
+        it is listed may be left out, though what comes after it is not. `last_base` tells where the last one
+        begins now.
 
         Where others begin them faster than a long folder is listed, that would never end: then
         the list is of those that were there when the listing began, all of which it has.
         """
         for _ in range(LISTINGS_MAX):
-            base = words.segment_base
+            base = last_base()
             infos = look()
-            if words.segment_base == base:
+            if last_base() == base:
                 return cls(infos, base)
         there = [info for info in infos if info.base <= base]
         if there:

@@ -325,7 +325,9 @@ class Store:
         """
         known, words = self._known, self.shared or control.Look(self.sidecar)
         if fresh or not self._holds(known, words):
-            known = self._known = SegmentList.of(self.format.list_segments, words)
+            known = self._known = SegmentList.of(
+                self.format.list_segments, lambda: words.segment_base
+            )
         return known
 
     def _holds(self, known: SegmentList, words: _core.Shared | control.Look) -> bool:

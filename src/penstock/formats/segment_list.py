@@ -55,8 +55,8 @@ class SegmentList(Sequence[SegmentInfo]):
     @classmethod
     def of(cls, look: Callable[[], list[SegmentInfo]], last_base: Callable[[], int]) -> SegmentList:
         """As `look` finds them. Again when a segment has begun meanwhile: what a folder gets while
-        it is listed may be left out, though what comes after it is not. `last_base` tells where the last one
-        begins now.
+        it is listed may be left out, though what comes after it is not. `last_base` says where the
+        last one begins now.
 
         Where others begin them faster than a long folder is listed, that would never end: then
         the list is of those that were there when the listing began, all of which it has.

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import Empty, PenstockError, Queue, StorageError
+from penstock import Empty, GroupError, PenstockError, Queue, StorageError
 from penstock.disk import files
 from penstock.formats import registry
 
@@ -224,3 +226,43 @@ def test_the_name_of_a_queue_itself_may_be_a_link(tmp_path: Path) -> None:
     with Queue(tmp_path / "link", create=False) as queue:
         queue.put(b"x")
         assert queue.verify().is_ok
+
+
+# ── what files and callers say ─────────────────────────────────────────────────────────────────
+
+HOSTILE: tuple[Any, ...] = (
+    {"visibility_s": "x"}, {"visibility_s": float("nan")}, {"window": -1}, {"tags": "a" * 5000},
+    {"tags": None}, {"ack": "bogus"}, {"ack": None}, {"max_receives": 1 << 70}, {"dialect": 5},
+    [], "text", None,
+)  # fmt: skip
+
+
+def test_no_value_in_a_group_s_file_ends_in_anything_but_an_error_of_ours(tmp_path: Path) -> None:
+    path = made(tmp_path, "penstock")
+    file = path / ".penstock" / "groups" / "default" / "group.json"
+    usual = json.loads(file.read_text())
+    del usual["check"]
+    texts = [json.dumps(usual | one if isinstance(one, dict) else one) for one in HOSTILE]
+    for text in [*texts, '{"a":' + "[" * 100_000 + "]" * 100_000 + "}", "", "\0" * 4096]:
+        file.write_text(text)
+        with Queue(path) as queue, suppress(GroupError):
+            queue.group("default").get(0).nack()
+
+
+NAMES: tuple[Any, ...] = (
+    "..", "../x", "a/b", "a\0b", "a\nb", ".hidden", "", "x" * 81, "x" * 300, "é", "a\\b", "~",
+    "$HOME", "%s", "..%2f", "a b", "\ud800", "default/../../x", b"x", 5,
+    *(chr(code) + "x" for code in range(48) if chr(code) != "-"),
+)  # fmt: skip
+
+
+def test_no_name_of_a_group_makes_a_file_elsewhere(tmp_path: Path) -> None:
+    path = made(tmp_path, "penstock")
+    before = set(tmp_path.rglob("*"))
+    with Queue(path) as queue:
+        for name in NAMES:
+            with pytest.raises(PenstockError):
+                queue.group(name)
+            with pytest.raises(PenstockError):
+                queue.group("side").rename(name)
+    assert set(tmp_path.rglob("*")) - before == set()

@@ -519,6 +519,10 @@ fn unpack(plain: &[u8], outer: &FrameView) -> Option<Vec<FrameView>> {
     if count == 0 || count > MAX_PACKED_COUNT || raw_len > MAX_PACKED_BYTES {
         return None;
     }
+    // Memory is not taken for more than the bytes that are there can spell.
+    if raw_len > plain.len().saturating_mul(255) || count as usize > raw_len / FIXED_BYTES {
+        return None;
+    }
     let raw: Arc<[u8]> = lz4_flex::block::decompress(plain.get(8..)?, raw_len).ok()?.into();
     let mut views = Vec::with_capacity(count as usize);
     let mut at = 0usize;

@@ -290,6 +290,31 @@ def test_an_lz4_bomb_in_a_stream_is_bounded(tmp_path: Path) -> None:
         assert len(scan.damage) == 1
 
 
+def peak_bytes() -> int:
+    """The most memory that this process has had since the peak began anew."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) << 10
+
+
+@pytest.mark.parametrize("size", [0, (1 << 30) - 1, 100 << 20, 1000], ids=lambda n: f"says-{n}")
+def test_a_gigabyte_in_a_small_stream_takes_little_memory(tmp_path: Path, size: int) -> None:
+    """Zeros behind a frame that says how long it is: no reason to unpack them all."""
+    path = tmp_path / "q"
+    path.mkdir()
+    zeros = b"\x1f\x00\x01\x00" + b"\xff" * 16_000 + b"\x00\x50" + bytes(5)
+    first = (4 | 1 << 31).to_bytes(4, "little") + size.to_bytes(4, "little")
+    blocks = first + 256 * (len(zeros).to_bytes(4, "little") + zeros)
+    stream = bytes.fromhex("04224d186470b9") + blocks
+    (path / "0.seg").write_bytes(bytes.fromhex("020000000000000002000000") + stream)
+    Path("/proc/self/clear_refs").write_text("5")  # The peak begins anew.
+    before = peak_bytes()
+    with Queue(path, read_only=True) as queue:
+        scan = queue.scan(tolerant=True)
+        assert list(scan) == []
+        assert len(scan.damage) == 1
+    assert peak_bytes() - before < 300 << 20
+
+
 def test_random_bytes_are_refused_or_reported(tmp_path: Path) -> None:
     path = tmp_path / "q"
     path.mkdir()

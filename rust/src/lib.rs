@@ -25,6 +25,8 @@ mod _core {
     #[pymodule_export]
     use super::append::Writer;
     #[pymodule_export]
+    use super::append::arrow_in::crc32c_array;
+    #[pymodule_export]
     use super::append::atomic::check_range;
     #[pymodule_export]
     use super::bytes::cipher::{decrypt_bytes, encrypt_bytes};

@@ -50,6 +50,7 @@ __all__ = [
     "consumer_offset",
     "crc32",
     "crc32c",
+    "crc32c_array",
     "create_file",
     "decrypt_bytes",
     "encrypt_bytes",
@@ -1021,6 +1022,9 @@ def crc32(data: bytes) -> int:
 
 def crc32c(data: bytes) -> int:
     """CRC-32C of `data`."""
+
+def crc32c_array(data: object) -> int:
+    """CRC-32C of what is in an Arrow array of bytes (`uint8`): a large file as it is mapped."""
 
 def tag_matches(tags: str, tag: str, dialect: str = "modern") -> bool:
     """Whether `tag` passes the filter."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock import OptionError, Queue, UnsupportedError
+from penstock import OptionError, Queue, UnsupportedError, _core
 from penstock.spark import sink, staging
 from tests.spark.helpers import batch_writer, bodies, options_of, schema_of, stream_writer, table
 
@@ -87,6 +87,23 @@ def test_staged_rows_may_lie_anywhere_that_fsspec_knows(tmp_path: Path) -> None:
     writer = stream_writer(tmp_path / "q", stagingDir="memory://staging")
     writer.commit([writer.write(iter([table(b"a")]))], 0)
     assert bodies(tmp_path / "q") == [b"a"]
+
+
+def test_rows_are_synced_once_in_the_queue_and_not_where_they_are_staged(tmp_path: Path) -> None:
+    Queue(tmp_path / "q").close()
+    writer = stream_writer(tmp_path / "q")
+    _core.take_effects()
+    _core.record_effects(True)
+    try:
+        staged = writer.write(iter([table(b"a" * 100_000)]))
+        in_the_task = _core.take_effects()
+        writer.commit([staged], 0)
+        committed = _core.take_effects()
+    finally:
+        _core.record_effects(False)
+    assert not [effect for effect in in_the_task if effect[0] == "sync"]
+    assert [effect for effect in committed if effect[0] == "sync"]
+    assert bodies(tmp_path / "q") == [b"a" * 100_000]
 
 
 def test_damaged_staging_is_refused(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ use arrow_array::{
     LargeStringArray, ListArray, MapArray, RecordBatch, StringArray, StringViewArray, StructArray,
     make_array,
 };
+use arrow_data::ArrayData;
 use arrow_schema::{DataType, TimeUnit};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyString, PyTuple};
 
 use crate::append::Writer;
+use crate::bytes::checksum::crc32c;
 use crate::bytes::headers;
 use crate::errors;
 use crate::segment::frame::{Draft, NO_TIME};
@@ -196,6 +198,26 @@ impl<'a> Columns<'a> {
     }
 }
 
+/// What another library holds as an Arrow array.
+fn array_of(data: &Bound<'_, PyAny>) -> PyResult<ArrayData> {
+    let pair = data.call_method0("__arrow_c_array__")?;
+    let pair = pair.cast::<PyTuple>()?;
+    let schema: FFI_ArrowSchema =
+        capsule::take(pair.get_item(0)?.cast::<PyCapsule>()?, c"arrow_schema")?;
+    let array: FFI_ArrowArray =
+        capsule::take(pair.get_item(1)?.cast::<PyCapsule>()?, c"arrow_array")?;
+    capsule::import(array, &schema)
+}
+
+/// CRC-32C of what is in an Arrow array of bytes (`uint8`): a large file as it is mapped.
+#[pyfunction]
+pub fn crc32c_array(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u32> {
+    let array = array_of(data)?;
+    let bytes = array.buffers().first().map(|buffer| buffer.as_slice()).unwrap_or_default();
+    let bytes = bytes.get(array.offset()..array.offset() + array.len()).unwrap_or_default();
+    Ok(py.detach(|| crc32c(bytes)))
+}
+
 impl Writer {
     fn put_batch(
         &self,
@@ -273,14 +295,7 @@ impl Writer {
     ) -> PyResult<Option<u64>> {
         let tag = tag.map_or(Ok(&[][..]), |tag| tag.to_str().map(str::as_bytes))?;
         if data.hasattr("__arrow_c_array__")? {
-            let pair = data.call_method0("__arrow_c_array__")?;
-            let pair = pair.cast::<PyTuple>()?;
-            let schema: FFI_ArrowSchema =
-                capsule::take(pair.get_item(0)?.cast::<PyCapsule>()?, c"arrow_schema")?;
-            let array: FFI_ArrowArray =
-                capsule::take(pair.get_item(1)?.cast::<PyCapsule>()?, c"arrow_array")?;
-            let data = capsule::import(array, &schema)?;
-            return self.put_array(py, &make_array(data), tag, delay);
+            return self.put_array(py, &make_array(array_of(data)?), tag, delay);
         }
         let stream = data.call_method0("__arrow_c_stream__")?;
         let stream: FFI_ArrowArrayStream =

@@ -4,6 +4,7 @@
 //! how its bytes check, and is on the disk before the batch is visible. Whoever comes back after a
 //! crash compares: frames below the tail that check as the note says are the batch.
 
+use std::borrow::Borrow;
 use std::path::PathBuf;
 
 use arrow_array::RecordBatch;
@@ -11,13 +12,32 @@ use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::append::Writer;
 use crate::append::arrow_in::Columns;
 use crate::append::note::{Note, check};
+use crate::append::{Writer, stamp};
 use crate::bytes::words;
 use crate::segment::PySegment;
-use crate::segment::frame::Draft;
+use crate::segment::frame::{Draft, Drafts};
 use crate::sys::capsule;
+
+/// The rows of a table. A draft is as long as a short message, so they are not made all at once.
+struct Rows<'a> {
+    columns: Vec<Columns<'a>>,
+    count: usize,
+    now_ns: i64,
+    delay_ns: i64,
+}
+
+impl Drafts for Rows<'_> {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn each<'s>(&'s self) -> impl Iterator<Item: Borrow<Draft<'s>>> {
+        let drafts = self.columns.iter().flat_map(|columns| columns.drafts(&[]));
+        drafts.map(|draft| stamp(draft, self.now_ns, self.delay_ns))
+    }
+}
 
 /// The check of the frames in `[first, end)`, as a note has it; none if they are not all there.
 #[pyfunction]
@@ -53,15 +73,18 @@ impl Writer {
             .map_err(failed)?;
         let columns: Vec<Columns<'_>> =
             batches.iter().map(|batch| Columns::of(py, batch)).collect::<PyResult<_>>()?;
-        let mut drafts: Vec<Draft<'_>> =
-            columns.iter().flat_map(|columns| columns.drafts(&[])).collect();
-        if drafts.is_empty() {
+        let rows = Rows {
+            columns,
+            count: batches.iter().map(RecordBatch::num_rows).sum(),
+            now_ns: self.now(),
+            delay_ns: self.delay(None)?,
+        };
+        if rows.count == 0 {
             return Ok(None);
         }
-        self.stamp_all(&mut drafts, None)?;
         let note = Note { path: note, text };
-        let (first, end) = self.append_detached(py, &drafts, Some(&note))?;
+        let (first, end) = self.append_detached(py, &rows, Some(&note))?;
         self.sync_up_to(py, end)?;
-        Ok(Some((first, end, drafts.len())))
+        Ok(Some((first, end, rows.count)))
     }
 }

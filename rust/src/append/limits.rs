@@ -1,8 +1,10 @@
 //! How much: what fits into a queue, and into one append.
 
+use std::borrow::Borrow;
+
 use crate::append::write::Obstacle;
 use crate::segment::Segment;
-use crate::segment::frame::Draft;
+use crate::segment::frame::{Draft, Drafts};
 
 /// Bytes of a list that go in one piece.
 pub fn batch_limit(segment: &Segment) -> usize {
@@ -20,16 +22,17 @@ pub fn rough_size(draft: &Draft<'_>) -> usize {
 }
 
 /// Bytes of the drafts' frames, each one's in `sizes`; or why one can't be held.
-pub(crate) fn measure(
+pub(crate) fn measure<D: Drafts + ?Sized>(
     segment: &Segment,
-    drafts: &[Draft<'_>],
+    drafts: &D,
     sizes: &mut Vec<usize>,
     most: usize,
 ) -> Result<usize, Obstacle> {
     sizes.clear();
     segment.frames().begin();
     let mut total = 0usize;
-    for draft in drafts {
+    for draft in drafts.each() {
+        let draft = draft.borrow();
         refuse_large(draft, most).map_err(Obstacle::Refused)?;
         let size = segment.frames().measure(draft).map_err(Obstacle::Unfit)?;
         sizes.push(size);

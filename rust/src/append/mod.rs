@@ -16,6 +16,7 @@ mod roll;
 mod sync;
 mod write;
 
+use std::borrow::Borrow;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -25,14 +26,14 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use crate::append::limits::{batch_limit, mark_of, measure, refuse_large, rough_size};
 use crate::append::note::Note;
 use crate::append::pace::Pace;
-use crate::append::pack::{copy_packed, encode_all, pack};
+use crate::append::pack::{Pieces, copy_packed, encode_all, pack};
 use crate::append::prefault::Prefault;
 use crate::append::write::{Obstacle, Way};
 use crate::clock::{Clock, seconds_to_ns};
 use crate::errors;
 use crate::files::region;
 use crate::message::{Body, Message, encode_headers};
-use crate::segment::frame::{Draft, NO_TIME, Place};
+use crate::segment::frame::{Draft, Drafts, NO_TIME, Place};
 use crate::segment::publish::PyPublish;
 use crate::segment::publish::{Batch, Publish};
 use crate::segment::{PySegment, Segment};
@@ -196,10 +197,10 @@ impl Writer {
 
     /// The same where something is synced with the lock held, so that the interpreter lock is let
     /// go before it is taken. With `note` they are noted there before anyone sees them.
-    pub fn append_detached(
+    pub fn append_detached<D: Drafts + ?Sized>(
         &self,
         py: Python<'_>,
-        drafts: &[Draft<'_>],
+        drafts: &D,
         note: Option<&Note>,
     ) -> PyResult<(u64, u64)> {
         let mut in_vain = RetryLimit::default();
@@ -232,10 +233,10 @@ impl Writer {
     }
 
     /// Appends, unless a file was cut short under us: then the frames went nowhere.
-    fn append_checked(
+    fn append_checked<D: Drafts + ?Sized>(
         &self,
         state: &mut WriterState,
-        drafts: &[Draft<'_>],
+        drafts: &D,
         note: Option<&Note>,
     ) -> Result<(u64, u64), Obstacle> {
         if let Some(path) = self.control.cut_file() {
@@ -291,10 +292,10 @@ impl Writer {
 
     /// The append itself, with the lock held: checks, then frames, then what makes them visible.
     #[inline(always)]
-    fn append_locked(
+    fn append_locked<D: Drafts + ?Sized>(
         &self,
         state: &mut WriterState,
-        drafts: &[Draft<'_>],
+        drafts: &D,
         note: Option<&Note>,
     ) -> Result<(u64, u64), Obstacle> {
         let tail = self.tail_in(state)?;
@@ -311,7 +312,7 @@ impl Writer {
             // frames' check whether the word was stored, and a torn batch is never seen.
             note.write(&self.control, &state.segment, &batch).map_err(Obstacle::Io)?;
         }
-        if self.is_held_back(drafts.len()) {
+        if self.is_held_back(drafts.count()) {
             // The word that shows the batch must not reach the disk before all of it has.
             let synced = self.control.sync(|| state.segment.sync(false));
             synced.and_then(|()| write_word(&state.segment, &batch)).map_err(Obstacle::Io)?;
@@ -405,10 +406,10 @@ impl Writer {
 
     /// Announces what will be occupied and puts the frames there, with what lies beside them.
     #[inline(always)]
-    fn place_frames(
+    fn place_frames<D: Drafts + ?Sized>(
         &self,
         state: &mut WriterState,
-        drafts: &[Draft<'_>],
+        drafts: &D,
         tail: u64,
         total: usize,
     ) -> Result<Batch, Obstacle> {
@@ -421,8 +422,8 @@ impl Writer {
             first: tail,
             end: tail + total as u64,
             first_word: 0,
-            next_number: number + drafts.len() as u64,
-            now_ns: drafts.iter().map(|draft| draft.timestamp_ns).max().unwrap_or(0),
+            next_number: number + drafts.count() as u64,
+            now_ns: drafts.each().map(|draft| draft.borrow().timestamp_ns).max().unwrap_or(0),
         };
         control.reserve(batch.end, batch.next_number);
         let fill = |out: &mut [u8]| match &packed {
@@ -432,13 +433,22 @@ impl Writer {
         if let Some(sides) = segment.sides() {
             // What a frame can't hold is noted before anyone can meet the frame.
             let synced = self.is_always.then_some(control);
-            let keyless = segment.frames().holds_key().then(|| without_keys(drafts));
-            let noted = keyless.as_deref().unwrap_or(drafts);
-            sides.note_extras(noted, sizes, first, synced).map_err(Obstacle::Io)?;
+            let mut noted = drafts.whole();
+            if segment.frames().holds_key() {
+                noted.to_mut().iter_mut().for_each(|draft| draft.key = &[]);
+            }
+            sides.note_extras(&noted, sizes, first, synced).map_err(Obstacle::Io)?;
         }
         let len = total + segment.frames().trailing_zeros();
-        let way = Way { is_held_back: self.is_held_back(drafts.len()), ..self.way() };
-        let first_word = way.place(segment, scratch, segment.position(tail), len, fill)?;
+        let way = Way { is_held_back: self.is_held_back(drafts.count()), ..self.way() };
+        let position = segment.position(tail);
+        let first_word = if way.is_in_pieces(segment, len) {
+            let packed = packed.as_ref().map(|(bytes, _)| bytes.as_slice());
+            let pieces = Pieces::of(segment, drafts.each(), sizes, first, packed);
+            way.place_pieces(segment, scratch, position, pieces)?
+        } else {
+            way.place(segment, scratch, position, len, fill)?
+        };
         if let Some(sides) = segment.sides() {
             let frame = |offset, size| segment.frame_bytes(offset, size);
             sides.note_checksums(frame, sizes, tail).map_err(Obstacle::Io)?;
@@ -556,11 +566,6 @@ fn full(segment: &Segment, needed: usize) -> Obstacle {
         )),
         Some(_) => Obstacle::QueueFull(needed),
     }
-}
-
-/// The drafts as they are noted beside a segment whose frames hold their keys.
-fn without_keys<'a>(drafts: &[Draft<'a>]) -> Vec<Draft<'a>> {
-    drafts.iter().map(|draft| Draft { key: &[], ..*draft }).collect()
 }
 
 #[pymethods]

@@ -1,10 +1,14 @@
 //! How frames get to their place, through memory or by a write call, and what may be in the way.
 
+use std::borrow::Borrow;
 use std::path::PathBuf;
 
+use crate::append::pack::Pieces;
 use crate::files::region;
 use crate::segment::Segment;
+use crate::segment::frame::Draft;
 use crate::segment::ring::Ring;
+use crate::sys::mapping::Mapping;
 use crate::sys::memory;
 
 /// A list of this many bytes goes into a ring by a write call.
@@ -12,8 +16,10 @@ const RING_WRITE_BYTES: usize = 64 << 10;
 /// A list of this many bytes goes into any segment by a write call: pages that it fills are not
 /// zeroed first, and nobody waits for them one by one.
 const WRITE_BYTES: usize = 256 << 10;
-/// A longer one would need as much memory beside its own.
+/// A longer one goes by several of about this many bytes: by one, it would need as much memory
+/// beside its own; through memory, each page would be zeroed before it is filled.
 const MOST_WRITE_BYTES: usize = 4 << 20;
+const PIECE_BYTES: usize = 1 << 20;
 /// What others may look at before they look at the end.
 const FIRST_WORD_BYTES: usize = 4;
 
@@ -98,12 +104,7 @@ impl Way {
             if is_stored {
                 map.store(at, part);
             } else if !part.is_empty() {
-                region::write_at(map.file(), at as u64, part).map_err(|error| {
-                    if self.is_encrypting {
-                        segment.spoil();
-                    }
-                    Obstacle::Io(error)
-                })?;
+                self.write(segment, map, at, part)?;
             }
         }
         if is_long {
@@ -112,12 +113,62 @@ impl Way {
         Ok(word)
     }
 
+    /// Whether `len` bytes of frames go into `segment` by several write calls.
+    pub(crate) fn is_in_pieces(&self, segment: &Segment, len: usize) -> bool {
+        len > MOST_WRITE_BYTES && segment.ring().is_none() && !self.is_stored(segment, len)
+    }
+
+    /// Puts a long batch where it belongs, piece by piece; answers its first word.
+    pub(crate) fn place_pieces<'a, I: Iterator<Item: Borrow<Draft<'a>>>>(
+        &self,
+        segment: &Segment,
+        piece: &mut Vec<u8>,
+        position: usize,
+        mut pieces: Pieces<'a, I>,
+    ) -> Result<u32, Obstacle> {
+        let Some(map) = segment.map() else {
+            return Err(Obstacle::Refused("the segment is read-only".into()));
+        };
+        let (mut at, mut held_back) = (position, [0; FIRST_WORD_BYTES]);
+        let is_long = !self.is_always && !segment.is_by_write();
+        while pieces.next(piece, PIECE_BYTES).map_err(Obstacle::Refused)? {
+            let is_first = at == position && (is_long || self.is_held_back);
+            if let Some(first) = piece.first_chunk_mut().filter(|_| is_first) {
+                std::mem::swap(first, &mut held_back);
+            }
+            self.write(segment, map, at, piece)?;
+            at += piece.len();
+        }
+        piece.truncate(PIECE_BYTES);
+        piece.shrink_to(PIECE_BYTES); // One frame may have been much longer.
+        if is_long {
+            map.store(position, &held_back);
+        }
+        Ok(if self.is_held_back { u32::from_le_bytes(held_back) } else { pieces.first_word() })
+    }
+
+    /// One write call.
+    fn write(
+        &self,
+        segment: &Segment,
+        map: &Mapping,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<(), Obstacle> {
+        region::write_at(map.file(), at as u64, bytes).map_err(|error| {
+            if self.is_encrypting {
+                segment.spoil();
+            }
+            Obstacle::Io(error)
+        })
+    }
+
     /// Whether `len` bytes of frames go into `segment` through memory.
     pub(crate) fn is_stored(&self, segment: &Segment, len: usize) -> bool {
         let is_long = match segment.ring() {
             // Its pages were synced a lap ago and fault at the first store.
             Some(_) => len >= RING_WRITE_BYTES,
-            None => (WRITE_BYTES..=MOST_WRITE_BYTES).contains(&len),
+            None => len >= WRITE_BYTES,
         };
         !self.is_always && !segment.is_by_write() && !is_long
     }

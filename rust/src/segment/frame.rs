@@ -3,7 +3,7 @@
 //! `Frames` is made once per segment, when it is opened: layout, version, keys are decided there,
 //! and the loops then run on plain values. It finds bytes and judges nothing else.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
 /// A message on its way in. Empty means absent, except for the body.
@@ -30,6 +30,38 @@ impl Default for Draft<'_> {
         let none: &[u8] = &[];
         let (body, tag, id, key, headers) = (none, none, none, none, none);
         Self { body, tag, id, key, headers, timestamp_ns: NO_TIME, due_ns: 0 }
+    }
+}
+
+/// Messages on their way in together: a list, or rows of a table that become drafts one by one.
+pub trait Drafts: Sync {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// All of them, in order; the same ones however often they are asked for.
+    fn each<'s>(&'s self) -> impl Iterator<Item: Borrow<Draft<'s>>>;
+
+    /// All of them, as a list.
+    fn whole(&self) -> Cow<'_, [Draft<'_>]> {
+        Cow::Owned(self.each().map(|draft| *draft.borrow()).collect())
+    }
+}
+
+impl Drafts for [Draft<'_>] {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn each<'s>(&'s self) -> impl Iterator<Item: Borrow<Draft<'s>>> {
+        let drafts: &'s [Draft<'s>] = self;
+        drafts.iter()
+    }
+
+    #[inline(always)]
+    fn whole(&self) -> Cow<'_, [Draft<'_>]> {
+        Cow::Borrowed(self)
     }
 }
 

@@ -122,7 +122,7 @@ class SinkFiles:
 def write_rows(path: Path, data: bytes) -> None:
     """Leaves the rows of one task."""
     files.make_folder(path.parent)
-    _core.replace_file(path, data)
+    _core.replace_file(path, data, synced=False)
 
 
 def begin_rows(path: Path) -> Path:
@@ -134,9 +134,8 @@ def begin_rows(path: Path) -> Path:
 
 
 def place_rows(unfinished: Path, path: Path) -> None:
-    """The rows of one task are whole, and synced."""
+    """The rows of one task are whole."""
     _core.rename_file(unfinished, path)
-    _core.sync_folder(path.parent)
 
 
 def drop_rows(path: Path) -> None:

@@ -1,4 +1,8 @@
-"""What tasks of a sink leave for its commit: rows as Arrow files, synced, each with its check.
+"""What tasks of a sink leave for its commit: rows as Arrow files, each with its check.
+
+Nothing is synced here. A file that a power cut takes, or cuts short, is one that no commit has
+used: its check tells, the commit fails, and Spark runs the tasks again. What was committed is in
+the queue, and synced there. So a file that is soon removed never goes to the disk at all.
 
 A task that runs twice leaves two files; only the one whose message arrives is committed, the
 others are swept away by the next commit or abort. When the queue is encrypted so are they.
@@ -8,7 +12,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,13 +36,13 @@ class Staged(WriterCommitMessage):
     rows: int
     bytes: int
     check: int
-    """CRC-32 of the file."""
+    """CRC-32C of the file."""
 
 
 def write(
     folder: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, key: bytes | None
 ) -> Staged:
-    """Writes rows to a new file and returns when they are on the disk."""
+    """Writes rows to a new file, which has its name when it is whole."""
     partition, attempt = _task()
     name = f"{partition:06d}-{attempt}-{secrets.token_hex(4)}.arrow"
     path = f"{folder}/{name}"
@@ -52,7 +55,7 @@ def write(
     if key is not None:
         data = _core.encrypt_bytes(key, data, name.encode())
     _store(path, data)
-    return Staged(path, partition, attempt, rows, len(data), zlib.crc32(data))
+    return Staged(path, partition, attempt, rows, len(data), _check(pa.py_buffer(data)))
 
 
 def _write_stream(sink: Any, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
@@ -71,10 +74,9 @@ def _write_file(
     unfinished = sinks.begin_rows(path)
     with pa.OSFile(str(unfinished), "wb") as sink:
         rows = _write_stream(sink, batches, schema)
-    _core.sync_file(unfinished)
     with pa.memory_map(str(unfinished)) as file:
         data = file.read_buffer()
-        size, check = data.size, zlib.crc32(data)
+        size, check = data.size, _check(data)
     sinks.place_rows(unfinished, path)
     return rows, size, check
 
@@ -82,13 +84,19 @@ def _write_file(
 def read(staged: Staged, key: bytes | None) -> pa.Table:
     """The rows of a file, checked. They stay in the file's pages as long as they are used."""
     data = _load(staged.path)
-    if data.size != staged.bytes or zlib.crc32(data) != staged.check:
-        found = f"{data.size} bytes that check as {zlib.crc32(data):08x}"
+    check = _check(data)
+    if (data.size, check) != (staged.bytes, staged.check):
+        found = f"{data.size} bytes that check as {check:08x}"
         raise CorruptError(staged.path, 0, found, f"{staged.bytes}, {staged.check:08x}")
     if key is not None:
         name = staged.path.rsplit("/", 1)[-1].encode()
         data = pa.py_buffer(_core.decrypt_bytes(key, data.to_pybytes(), name))
     return pa.ipc.open_stream(data).read_all()
+
+
+def _check(data: pa.Buffer) -> int:
+    """CRC-32C, by the core: it takes a tenth of the time of `zlib`'s CRC-32."""
+    return _core.crc32c_array(pa.Array.from_buffers(pa.uint8(), data.size, [None, data]))
 
 
 def sweep(folder: str) -> None:

@@ -43,7 +43,9 @@ def test_threads_are_the_usual_ones_where_nobody_has_replaced_them() -> None:
 
 CODE = """
 import {pool}; {patch}
-import penstock.kombu, sys
+import os, penstock.kombu, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))
+kept = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]  # More than `select` itself can do.
 from kombu import Connection, Consumer, Producer, Queue
 jobs, got = Queue("jobs", routing_key="jobs"), []
 with Connection("penstock://" + sys.argv[1]) as connection:
@@ -62,7 +64,7 @@ assert got[0].payload == 1
     [("gevent", "from gevent import monkey; monkey.patch_all()"),
      ("eventlet", "eventlet.monkey_patch()")],
 )  # fmt: skip
-def test_a_consumer_that_waits_lets_other_green_threads_run(
+def test_a_consumer_with_high_descriptors_lets_other_green_threads_run(
     tmp_path: Path, pool: str, patch: str
 ) -> None:
     pytest.importorskip("kombu")

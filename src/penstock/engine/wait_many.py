@@ -84,7 +84,7 @@ class Green:
 
     def poll(self, seconds: float | None) -> list[int]:
         """Those that are readable."""
-        if not hasattr(select, "poll"):
+        if not hasattr(select, "poll"):  # eventlet's `select`, which has no highest descriptor.
             return select.select(list(self._watched), [], [], seconds)[0]
         inner = select.poll()
         for descriptor in self._watched:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from penstock import Queue
+from penstock import Message, Queue
 
 
 def bodies(queue: Queue) -> list[bytes]:
@@ -17,3 +18,8 @@ def bodies_at(path: Path, **options: Any) -> list[bytes]:
     """The body of every message in the queue at `path`, which stays as it is."""
     with Queue(path, read_only=True, **options) as queue:
         return bodies(queue)
+
+
+def bodies_of(messages: Iterable[Message]) -> list[bytes]:
+    """The body of each."""
+    return [message.body for message in messages]

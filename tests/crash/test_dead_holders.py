@@ -17,6 +17,7 @@ from penstock import PoisonedError, Queue, _core
 from penstock.sidecar.control import CONTROL
 from tests import lockwords
 from tests.failing import failing_syncs
+from tests.opening import open_queue
 from tests.reading import bodies
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -33,11 +34,6 @@ def path(tmp_path: Path) -> Path:
 def queue(path: Path) -> Iterator[Queue]:
     with open_queue(path) as queue:
         yield queue
-
-
-def open_queue(path: Path, **options: Any) -> Queue:
-    given: dict[str, Any] = {"durability": "process", "segment_bytes": 16384} | options
-    return Queue(path, **given)
 
 
 def hold_append_lock(path: Path, channel: Any) -> None:

@@ -26,7 +26,7 @@ FAST_STATES = 5
 Taken = list[Message]
 
 
-def bodies(numbers: Any) -> list[bytes]:
+def numbered(numbers: Any) -> list[bytes]:
     return [b"%04d" % number for number in numbers]
 
 
@@ -84,17 +84,17 @@ class Scene:
         self.queue = self.open()
         self.group = self.queue.group()
         queue = self.queue
-        queue.put_many(bodies(range(3)))
+        queue.put_many(numbered(range(3)))
         queue.put(b"0003", key="a")
         queue.put(b"0004", key="b")
         queue.put(b"0005", key="a")
         queue.put(b"0006", key="b")
-        queue.put_many(bodies(range(7, 12)))
+        queue.put_many(numbered(range(7, 12)))
         queue.put(b"0012", delay=50)
         queue.put(b"0013", key="a", delay=60)
-        queue.put_many(bodies(range(14, 20)))
+        queue.put_many(numbered(range(14, 20)))
         self.total = 20 + operation.crowd
-        queue.put_many(bodies(range(20, self.total)))
+        queue.put_many(numbered(range(20, self.total)))
         self.offsets = {number(message): message.offset or 0 for message in queue.scan()}
         # Taken, one acked in between, one given back: no entry of a table made anew is where it
         # was, and something is ready.

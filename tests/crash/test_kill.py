@@ -14,10 +14,11 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from penstock import CorruptError, Queue
+from penstock import CorruptError
 from penstock.formats.penstock import structs
 from penstock.formats.penstock.segments import Header, read_page
 from tests.crash.killing import Score, in_a_small_process, run_and_kill
+from tests.opening import open_queue
 
 pytestmark = pytest.mark.crash
 SEED = int(os.environ.get("PENSTOCK_SEED", "20261115"))
@@ -32,11 +33,6 @@ def folder() -> Iterator[Path]:
     path.mkdir()
     yield path
     shutil.rmtree(path)
-
-
-def open_queue(path: Path, **options: Any) -> Queue:
-    given: dict[str, Any] = {"durability": "process", "segment_bytes": 16384} | options
-    return Queue(path, **given)
 
 
 def put_for_ever(

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from penstock import Queue
 from tests.crash.killing import Score, in_a_small_process, run_and_kill
+from tests.opening import open_queue
 
 pytestmark = pytest.mark.crash
 SEED = int(os.environ.get("PENSTOCK_SEED", "20261115"))
@@ -40,11 +40,6 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def open_queue(path: Path, options: dict[str, Any]) -> Queue:
-    given: dict[str, Any] = {"durability": "process"} | options
-    return Queue(path, **given)
-
-
 def body_of(number: int, size: int) -> bytes:
     return b"%08d" % number + bytes([number % 251]) * size
 
@@ -61,7 +56,7 @@ def put_and_take(
 ) -> None:  # fmt: skip
     """The scores say how many puts have returned, and up to where messages were taken."""
     note_put, note_taken, rng = put.writer(), taken.writer(), random.Random(seed)
-    queue = open_queue(path, options)
+    queue = open_queue(path, **options)
     group = queue.group("g", ack="auto")
     ready()
     number = start
@@ -81,7 +76,7 @@ def put_and_take(
 
 def check(path: Path, start: int, promised: int, taken: int, options: Any) -> int:
     """Everything promised is there; takes the rest and answers how many there were ever."""
-    with open_queue(path, options) as queue:
+    with open_queue(path, **options) as queue:
         assert queue.stats()["dropped"] == []
         there = [number_of(message.body) for message in queue.scan()]
         # An empty ring knows how many it held; an empty log was purged here, at the last check.
@@ -116,7 +111,7 @@ def kill_often(folder: Path, times: int, options: Any) -> None:
         run_and_kill(work, rng)
         there = check(path, there, put.read(), taken.read(), options)
         if turn % 50 == 0:
-            with open_queue(path, options) as queue:
+            with open_queue(path, **options) as queue:
                 assert queue.verify().is_ok
     assert there > times
 

@@ -20,6 +20,7 @@ import pytest
 
 from penstock import Queue, ReceiptError
 from tests.crash.killing import in_a_small_process
+from tests.opening import open_queue
 
 pytestmark = pytest.mark.crash
 SEED = int(os.environ.get("PENSTOCK_SEED", "20261115"))
@@ -66,14 +67,10 @@ class Notes:
 CAME, ACKED, ENDED, REFUSED = range(4)
 
 
-def open_queue(path: Path) -> Queue:
-    return Queue(path, durability="process", segment_bytes=1 << 16)
-
-
 def consume(path: Path, notes: Notes, who: int, seed: int) -> None:
     """Takes some, keeps the lease of some for longer, gives some back, acks the rest."""
     rng = random.Random(seed)
-    group = open_queue(path).group("all", visibility_s=600.0)
+    group = open_queue(path, segment_bytes=1 << 16).group("all", visibility_s=600.0)
     for _ in range(100_000):
         messages = group.get_many(rng.randrange(1, BATCH + 1), 0.05)
         numbers = [int(message.body) for message in messages]
@@ -134,7 +131,7 @@ def kill_often(folder: Path, kills: int) -> None:
     rng, path = random.Random(SEED), folder / "queue"
     total, put = kills * 400, 0
     notes = Notes(folder / "notes", total)
-    with open_queue(path) as queue:
+    with open_queue(path, segment_bytes=1 << 16) as queue:
         group = queue.group("all", visibility_s=600.0)
         arena = Arena(path, notes, rng)
         for _ in range(kills):

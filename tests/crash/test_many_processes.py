@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import random
@@ -14,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from penstock import Empty, Queue
+from penstock import Empty
 from penstock.options import AckMode
+from tests import opening
 from tests.crash.killing import Score
 
 pytestmark = pytest.mark.crash
@@ -33,8 +35,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def open_queue(path: Path) -> Queue:
-    return Queue(path, durability="process", segment_bytes=1 << 20)
+open_queue = functools.partial(opening.open_queue, segment_bytes=1 << 20)
 
 
 def produce(path: Path, who: int, count: int) -> None:

@@ -18,7 +18,7 @@ YEAR_S = 365 * DAY_S
 WEEK_S = 7 * DAY_S
 
 
-def open_queue(path: Path, format: str, clock: penstock.ManualClock, **options: Any) -> Any:
+def open_format(path: Path, format: str, clock: penstock.ManualClock, **options: Any) -> Any:
     if format == "vqs":
         path, options = path.with_suffix(".bin"), {"max_bytes": 1 << 20} | options
     else:
@@ -33,7 +33,7 @@ def hold(queue: penstock.Queue) -> set[str]:
 @pytest.mark.parametrize("ack", ["lease", "auto"])
 def test_a_busy_group_is_never_idle(tmp_path: Path, ack: str) -> None:
     clock = penstock.ManualClock()
-    with open_queue(tmp_path / "q", "penstock", clock, retention_bytes=1) as queue:
+    with open_format(tmp_path / "q", "penstock", clock, retention_bytes=1) as queue:
         group = queue.group("slow", ack=ack)
         for i in range(60):
             queue.put_many([b"%03d" % i + b"x" * 2000] * 3)
@@ -49,7 +49,7 @@ def test_a_busy_group_is_never_idle(tmp_path: Path, ack: str) -> None:
 @pytest.mark.parametrize("ack", ["lease", "auto"])
 def test_a_group_that_stands_still_holds_retention_up_for_a_week(tmp_path: Path, ack: str) -> None:
     clock = penstock.ManualClock()
-    with open_queue(tmp_path / "q", "penstock", clock) as queue:
+    with open_format(tmp_path / "q", "penstock", clock) as queue:
         queue.group("still", ack=ack)
         queue.put(b"a")
         assert hold(queue) == {"still"}
@@ -63,7 +63,7 @@ def test_a_group_that_stands_still_holds_retention_up_for_a_week(tmp_path: Path,
 
 def test_a_group_with_nothing_to_read_is_not_idle(tmp_path: Path) -> None:
     clock = penstock.ManualClock()
-    with open_queue(tmp_path / "q", "vqs", clock) as queue:
+    with open_format(tmp_path / "q", "vqs", clock) as queue:
         group = queue.group("g", ack="auto")
         for _ in range(6):
             queue.put(b"x" * 250_000)
@@ -74,7 +74,7 @@ def test_a_group_with_nothing_to_read_is_not_idle(tmp_path: Path) -> None:
 
 def test_the_wall_clock_makes_no_group_idle(tmp_path: Path) -> None:
     clock = penstock.ManualClock()
-    with open_queue(tmp_path / "q", "penstock", clock) as queue:
+    with open_format(tmp_path / "q", "penstock", clock) as queue:
         queue.group("g", ack="auto")
         queue.put(b"a")
         assert hold(queue) == {"g"}
@@ -87,7 +87,7 @@ def test_idle_time_adds_up_over_restarts_of_the_machine_without_the_time_it_was_
 ) -> None:
     clock = penstock.ManualClock()
     for is_last in (False, False, True):
-        with open_queue(tmp_path / "q", "penstock", clock) as queue:
+        with open_format(tmp_path / "q", "penstock", clock) as queue:
             queue.group("g")
             queue.put(b"a")
             assert hold(queue) == {"g"}
@@ -100,7 +100,7 @@ def test_idle_time_adds_up_over_restarts_of_the_machine_without_the_time_it_was_
 def test_a_clock_that_jumps_forward_makes_no_message_older(tmp_path: Path, format: str) -> None:
     clock = penstock.ManualClock()
     age = {"retention_age_s": DAY_S, "retain_unread": False}
-    with open_queue(tmp_path / "q", format, clock, **age) as queue:
+    with open_format(tmp_path / "q", format, clock, **age) as queue:
         group = queue.group("g")
         for i in range(200):
             queue.put(b"%03d" % i + b"x" * 1000)
@@ -117,7 +117,7 @@ def test_a_clock_that_jumps_forward_makes_no_message_older(tmp_path: Path, forma
 
 def test_after_the_clock_was_put_right_messages_age_as_they_should(tmp_path: Path) -> None:
     clock = penstock.ManualClock(wall_s=1000.0)
-    with open_queue(tmp_path / "q", "penstock", clock, retention_age_s=DAY_S) as queue:
+    with open_format(tmp_path / "q", "penstock", clock, retention_age_s=DAY_S) as queue:
         group = queue.group("g")
         queue.put(b"put in 1970")
         clock.set_wall(1_700_000_000.0)
@@ -135,7 +135,7 @@ def test_a_delay_that_nobody_saw_ends_though_the_clock_was_set_back(
     tmp_path: Path, format: str
 ) -> None:
     clock = penstock.ManualClock()
-    with open_queue(tmp_path / "q", format, clock) as queue:
+    with open_format(tmp_path / "q", format, clock) as queue:
         group = queue.group("g")
         queue.put(b"later", delay=60)
         clock.set_wall(clock.wall() - 10 * YEAR_S)

@@ -12,7 +12,7 @@ from penstock.formats.values import End
 from tests.waiting import LONG_S, until_it_waits
 
 
-def bodies(group: penstock.Group) -> list[bytes]:
+def taken(group: penstock.Group) -> list[bytes]:
     return [message.body for message in group.get_many(100)]
 
 
@@ -23,9 +23,9 @@ def test_a_copied_group_begins_where_the_other_one_is(tmp_path: Path) -> None:
         leased, acked = source.get_many(2)
         acked.ack()
         copy = queue.group("copy", start=source)
-        assert bodies(copy) == [b"a", b"c", b"d"]
+        assert taken(copy) == [b"a", b"c", b"d"]
         leased.ack()
-        assert bodies(source) == [b"c", b"d"]
+        assert taken(source) == [b"c", b"d"]
 
 
 def test_a_copy_survives_a_restart(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_a_copy_survives_a_restart(tmp_path: Path) -> None:
         source.get_many(2)[1].ack()
         queue.group("copy", start=source)
     with penstock.Queue(tmp_path / "q") as queue:
-        assert bodies(queue.group("copy", create=False)) == [b"a", b"c"]
+        assert taken(queue.group("copy", create=False)) == [b"a", b"c"]
 
 
 def test_a_renamed_group_keeps_its_progress(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_renamed_group_keeps_its_progress(tmp_path: Path) -> None:
         assert queue.groups() == ["new"]
         assert queue.group("new") is group
         assert group.options.visibility_s == 77
-        assert bodies(group) == [b"b", b"c"]
+        assert taken(group) == [b"b", b"c"]
 
 
 def test_a_group_can_t_take_the_name_of_another(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_other_handles_on_a_removed_group_are_told(tmp_path: Path, how: str) -> 
             theirs.get(0)
         with pytest.raises(penstock.ReceiptError):
             leased.ack()
-        assert bodies(other.group("g")) == [b"a", b"b"]
+        assert taken(other.group("g")) == [b"a", b"b"]
 
 
 def test_deleting_a_group_ends_the_wait_of_another_consumer(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_reset_reads_everything_again(tmp_path: Path) -> None:
     with penstock.Queue(tmp_path / "q") as queue:
         queue.put_many([b"a", b"b"])
         group = queue.group(ack="auto")
-        assert bodies(group) == [b"a", b"b"]
+        assert taken(group) == [b"a", b"b"]
         group.reset()
-        assert bodies(group) == [b"a", b"b"]
+        assert taken(group) == [b"a", b"b"]
 
 
 def test_lag_is_told_in_messages_and_bytes(tmp_path: Path) -> None:
@@ -181,4 +181,4 @@ def test_get_many_goes_on_behind_a_message_that_needs_the_table(tmp_path: Path) 
         queue.put(b"plain")
         queue.put(b"keyed", key="a")
         queue.put(b"plain again")
-        assert bodies(group) == [b"plain", b"keyed", b"plain again"]
+        assert taken(group) == [b"plain", b"keyed", b"plain again"]

@@ -31,39 +31,39 @@ def put(queue: Queue, *names: str) -> None:
         queue.put(name.encode(), key=name[0])
 
 
-def bodies(group: Group, count: int = 10) -> list[str]:
+def taken(group: Group, count: int = 10) -> list[str]:
     return [message.body.decode() for message in group.get_many(count)]
 
 
 def test_what_is_there_of_a_key_comes_before_the_next_key(queue: Queue, group: Group) -> None:
     put(queue, "a1", "b1", "a2", "b2", "a3")
-    assert bodies(group) == ["a1", "a2", "a3", "b1", "b2"]
+    assert taken(group) == ["a1", "a2", "a3", "b1", "b2"]
 
 
 def test_a_key_that_is_out_gives_nothing_more(queue: Queue, group: Group) -> None:
     put(queue, "a1", "a2", "a3", "b1")
-    assert bodies(group, 2) == ["a1", "a2"]
-    assert bodies(group) == ["b1"]
+    assert taken(group, 2) == ["a1", "a2"]
+    assert taken(group) == ["b1"]
     put(queue, "a4")
-    assert bodies(group) == []
+    assert taken(group) == []
 
 
 def test_acks_in_any_order_free_the_key_when_all_are_done(queue: Queue, group: Group) -> None:
     put(queue, "a1", "a2", "a3", "a4")
     first, second, third = group.get_many(3)
     second.ack()
-    assert bodies(group) == []
+    assert taken(group) == []
     first.ack()
-    assert bodies(group) == []
+    assert taken(group) == []
     third.ack()
-    assert bodies(group) == ["a4"]
+    assert taken(group) == ["a4"]
 
 
 def test_what_comes_back_comes_in_order(queue: Queue, group: Group, clock: ManualClock) -> None:
     put(queue, "a1", "a2", "a3")
-    assert bodies(group, 2) == ["a1", "a2"]
+    assert taken(group, 2) == ["a1", "a2"]
     clock.advance(31)
-    assert bodies(group) == ["a1", "a2", "a3"]
+    assert taken(group) == ["a1", "a2", "a3"]
 
 
 def test_an_extended_message_hides_those_behind_it(
@@ -73,18 +73,18 @@ def test_an_extended_message_hides_those_behind_it(
     _, second, _ = group.get_many(3)
     second.extend(100)
     clock.advance(31)
-    assert bodies(group) == ["a1"]
+    assert taken(group) == ["a1"]
     clock.advance(31)
-    assert bodies(group) == ["a1"]
+    assert taken(group) == ["a1"]
 
 
 def test_one_given_back_waits_for_the_one_before_it(queue: Queue, group: Group) -> None:
     put(queue, "a1", "a2")
     first, second = group.get_many(2)
     second.nack()
-    assert bodies(group) == []
+    assert taken(group) == []
     first.ack()
-    assert bodies(group) == ["a2"]
+    assert taken(group) == ["a2"]
 
 
 def test_leases_of_a_key_survive_a_new_opening(tmp_path: Path, clock: ManualClock) -> None:
@@ -97,7 +97,7 @@ def test_leases_of_a_key_survive_a_new_opening(tmp_path: Path, clock: ManualCloc
     with Queue(tmp_path / "q", clock=clock) as queue:
         group = queue.group()
         assert group.options.key_batches
-        assert bodies(group) == []
+        assert taken(group) == []
         assert receipt is not None
         group.ack(receipt)
         again = group.get_many(10)
@@ -107,9 +107,9 @@ def test_leases_of_a_key_survive_a_new_opening(tmp_path: Path, clock: ManualCloc
 def test_a_dead_letter_makes_way_for_the_next_of_its_key(queue: Queue, clock: ManualClock) -> None:
     group = queue.group(key_batches=True, max_receives=1)
     put(queue, "a1", "a2")
-    assert bodies(group, 1) == ["a1"]
+    assert taken(group, 1) == ["a1"]
     clock.advance(31)
-    assert bodies(group) == ["a2"]
+    assert taken(group) == ["a2"]
 
 
 def test_messages_of_a_key_are_found_in_later_segments(queue: Queue, group: Group) -> None:
@@ -139,4 +139,4 @@ def test_a_message_is_acked_however_it_stands(
     assert not group.ack_at(wanted)
     clock.advance(60)
     left = {"a1", "a2", "b1"} | ({"d1"} if state == "delayed" else set())
-    assert sorted(bodies(group)) == sorted(left - {acked})
+    assert sorted(taken(group)) == sorted(left - {acked})

@@ -20,14 +20,11 @@ from penstock.options import AckMode, GroupOptions
 from penstock.sidecar import groups
 from penstock.sidecar.control import CONTROL
 from penstock.sidecar.groups import TABLE
+from tests.opening import open_queue
 from tests.waiting import LONG_S
 
 NOBODY = 1 << 12 | 77
 """The name of an opener that there is not."""
-
-
-def open_queue(path: Path, **options: Any) -> Queue:
-    return Queue(path, **{"durability": "process", "segment_bytes": 16384, **options})
 
 
 def set_table(queue: Queue, **words: int) -> None:

@@ -18,6 +18,7 @@ import pytest
 from penstock import ManualClock, Message, Queue, UnsupportedError
 from penstock.formats.registry import MODULES
 from penstock.formats.values import Capabilities
+from tests.reading import bodies_of
 
 SPAWN = multiprocessing.get_context("spawn")
 SMALL = 16 * 1024
@@ -38,10 +39,6 @@ def tree_hash(root: Path) -> str:
 def filler(number: int, size: int) -> bytes:
     """A body that begins with its number and that no compression makes smaller."""
     return b"%06d" % number + random.Random(number).randbytes(size)
-
-
-def bodies(messages: Any) -> list[bytes]:
-    return [message.body for message in messages]
 
 
 ALARM = signal.SIGUSR2
@@ -201,7 +198,7 @@ def take_and_wait(checks: Checks, channel: Any, path: Path, count: int) -> None:
     """Takes leases, says which, and stays with them."""
     with checks.make(path, durability="process") as queue:
         held: list[Message] = queue.get_many(count, 10)
-        channel.send(bodies(held))
+        channel.send(bodies_of(held))
         channel.recv()
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock import Empty, GroupError, ManualClock, OffsetError, Queue, ReceiptError
-from tests.formats.checks import Checks, bodies
+from tests.formats.checks import Checks
+from tests.reading import bodies_of
 
 
 class Consuming(Checks):
@@ -33,7 +34,7 @@ class Consuming(Checks):
         kinds = [b"\0", bytes(range(256)), b"\xff" * 37, b"x" * 5000]
         for body in kinds:
             queue.put(body)
-        assert bodies(queue.get_many(10)) == kinds
+        assert bodies_of(queue.get_many(10)) == kinds
 
     def test_an_empty_body_is_kept_or_refused(self, queue: Queue) -> None:
         if self.can(queue).empty_bodies:
@@ -88,7 +89,7 @@ class Consuming(Checks):
         first, second, _ = queue.get_many(3)
         second.nack()
         first.nack()
-        assert bodies(queue.get_many(3)) == put[:2]
+        assert bodies_of(queue.get_many(3)) == put[:2]
 
     def test_a_nack_with_a_delay_keeps_it_back(self, queue: Queue, clock: ManualClock) -> None:
         put = self.fill(queue, 1)
@@ -96,7 +97,7 @@ class Consuming(Checks):
         clock.advance(9.9)
         assert queue.get_many(1) == []
         clock.advance(0.2)
-        assert bodies(queue.get_many(1)) == put
+        assert bodies_of(queue.get_many(1)) == put
 
     def test_a_lease_ends_with_its_time_and_not_before(
         self, queue: Queue, clock: ManualClock
@@ -159,13 +160,13 @@ class Consuming(Checks):
         clock.restart()
         with self.reopen(path, clock=clock) as again:
             found = again.get_many(5)
-        assert bodies(found) == put[1:]
+        assert bodies_of(found) == put[1:]
         assert found[0].receives == 2
 
     def test_auto_ack_hands_each_out_once(self, queue: Queue, clock: ManualClock) -> None:
         put = self.fill(queue, 5)
         group = queue.group("auto", ack="auto")
-        assert bodies(group.get_many(3) + group.get_many(3)) == put
+        assert bodies_of(group.get_many(3) + group.get_many(3)) == put
         clock.advance(1e6)
         assert group.get_many(5) == []
 
@@ -174,17 +175,17 @@ class Consuming(Checks):
     def test_consumers_of_a_group_share_and_groups_do_not(self, queue: Queue) -> None:
         put = self.fill(queue, 4)
         one = queue.group("one")
-        assert bodies(one.get_many(2) + one.get_many(2)) == put
-        assert bodies(queue.group("two").get_many(9)) == put
+        assert bodies_of(one.get_many(2) + one.get_many(2)) == put
+        assert bodies_of(queue.group("two").get_many(9)) == put
 
     def test_a_group_starts_where_it_is_told(self, queue: Queue) -> None:
         put = self.fill(queue, 3)
         late = queue.group("late", start="latest")
         put += self.fill(queue, 1, 3)
-        assert bodies(late.get_many(9)) == put[3:]
+        assert bodies_of(late.get_many(9)) == put[3:]
         third = queue.get_many(9)[2].offset
         assert third is not None
-        assert bodies(queue.group("at", start=third).get_many(9)) == put[2:]
+        assert bodies_of(queue.group("at", start=third).get_many(9)) == put[2:]
 
     def test_a_broadcast_group_sees_what_comes_and_goes_with_its_consumer(
         self, queue: Queue
@@ -192,7 +193,7 @@ class Consuming(Checks):
         self.fill(queue, 1)
         first, second = queue.broadcast(), queue.broadcast()
         put = self.fill(queue, 2, 1)
-        assert bodies(first.get_many(9)) == bodies(second.get_many(9)) == put
+        assert bodies_of(first.get_many(9)) == bodies_of(second.get_many(9)) == put
         before = set(queue.groups())
         first.close()
         assert before - set(queue.groups()) == {first.name}
@@ -202,7 +203,7 @@ class Consuming(Checks):
         queue.group().pause()
         assert queue.get_many(5) == []
         queue.group().resume()
-        assert bodies(queue.get_many(5)) == put
+        assert bodies_of(queue.get_many(5)) == put
 
     def test_a_window_limits_what_is_out(self, queue: Queue) -> None:
         self.fill(queue, 5)
@@ -227,7 +228,7 @@ class Consuming(Checks):
         for tag in ("eu.orders.new", "us.orders", "eu.orders", None, "eu", "asia.x.y.z"):
             queue.put((tag or "none").encode(), tag=tag)
         group = queue.group("some", tags="eu.#;*.orders")
-        assert bodies(group.get_many(9)) == [b"eu.orders.new", b"us.orders", b"eu.orders", b"eu"]
+        assert bodies_of(group.get_many(9)) == [b"eu.orders.new", b"us.orders", b"eu.orders", b"eu"]
         assert [m.tag for m in queue.get_many(9)][3] is None
 
     def test_tags_change_at_run_time(self, queue: Queue, path: Path, clock: ManualClock) -> None:
@@ -236,11 +237,11 @@ class Consuming(Checks):
         group = queue.group("some", tags="a")
         for tag in ("a", "b"):
             queue.put(tag.encode(), tag=tag)
-        assert bodies(group.get_many(9)) == [b"a"]
+        assert bodies_of(group.get_many(9)) == [b"a"]
         group.configure(tags="b;c")
         for tag in ("a", "b", "c"):
             queue.put(tag.encode(), tag=tag)
-        assert bodies(group.get_many(9)) == [b"b", b"c"]
+        assert bodies_of(group.get_many(9)) == [b"b", b"c"]
         queue.close()
         with self.reopen(path, clock=clock) as again:
             again.put(b"later", tag="a")
@@ -255,7 +256,7 @@ class Consuming(Checks):
         queue.put(b"b1", key="b")
         queue.put(b"a3", key="a")
         first, other = queue.get_many(9)
-        assert bodies([first, other]) == [b"a1", b"b1"]
+        assert bodies_of([first, other]) == [b"a1", b"b1"]
         first.nack(5)
         assert queue.get_many(9) == []
         clock.advance(6)
@@ -270,15 +271,15 @@ class Consuming(Checks):
         if not self.holds(queue, self.can(queue).delays, lambda: queue.put(b"late", delay=60)):
             return
         queue.put(b"now")
-        assert bodies(queue.get_many(9, visibility=1000)) == [b"now"]
+        assert bodies_of(queue.get_many(9, visibility=1000)) == [b"now"]
         clock.advance(59)
         assert queue.get_many(9) == []
         queue.close()
         clock.restart()
         with self.reopen(path, clock=clock) as again:
-            assert bodies(again.get_many(9)) == [b"now"]
+            assert bodies_of(again.get_many(9)) == [b"now"]
             clock.advance(2)
-            assert bodies(again.get_many(9)) == [b"late"]
+            assert bodies_of(again.get_many(9)) == [b"late"]
 
     def test_dead_letters_and_the_way_back(self, queue: Queue, path: Path) -> None:
         put = self.fill(queue, 2)
@@ -290,11 +291,11 @@ class Consuming(Checks):
         key = queue.options.key  # Dead letters of an encrypted queue are under its key.
         with Queue(path.parent / "graves", create=False, key=key) as graves:
             dead = graves.get_many(9)
-            assert bodies(dead) == put
+            assert bodies_of(dead) == put
             assert dead[0].headers["penstock.group"] == "strict"
             assert graves.redrive(queue) == 2
         again = group.get_many(9)
-        assert bodies(again) == put
+        assert bodies_of(again) == put
         assert [message.receives for message in again] == [1, 1]
 
     # ── position ───────────────────────────────────────────────────────────────────────────
@@ -302,9 +303,9 @@ class Consuming(Checks):
     def test_seek_by_offset_and_to_the_ends(self, queue: Queue) -> None:
         offsets = [queue.put(b"%d" % number) for number in range(4)]
         queue.seek(offsets[2])
-        assert bodies(queue.get_many(9)) == [b"2", b"3"]
+        assert bodies_of(queue.get_many(9)) == [b"2", b"3"]
         queue.seek("earliest")
-        assert bodies(queue.get_many(9)) == [b"0", b"1", b"2", b"3"]
+        assert bodies_of(queue.get_many(9)) == [b"0", b"1", b"2", b"3"]
         queue.seek("latest")
         assert queue.get_many(9) == []
         for wrong in (offsets[1] + 1, offsets[3] + 10**9, -1):
@@ -339,8 +340,8 @@ class Consuming(Checks):
 
     def test_peek_takes_nothing_and_lag_counts(self, queue: Queue) -> None:
         put = self.fill(queue, 5)
-        assert bodies(queue.peek(2)) == bodies(queue.peek(2)) == put[:2]
+        assert bodies_of(queue.peek(2)) == bodies_of(queue.peek(2)) == put[:2]
         assert queue.lag == 5
         queue.get_many(2)
         assert queue.lag == 3
-        assert bodies(queue.peek(9)) == put[2:]
+        assert bodies_of(queue.peek(9)) == put[2:]

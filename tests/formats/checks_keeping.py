@@ -11,7 +11,8 @@ import pytest
 
 from penstock import ClosedError, Full, ManualClock, Message, Queue, UnsupportedError
 from penstock.engine import retention
-from tests.formats.checks import SMALL, Checks, bodies, filler, tree_hash
+from tests.formats.checks import SMALL, Checks, filler, tree_hash
+from tests.reading import bodies_of
 
 
 class Keeping(Checks):
@@ -19,11 +20,11 @@ class Keeping(Checks):
         put = self.fill(queue, 30)
         messages = list(queue.scan())
         table = pa.table(queue.scan())
-        assert bodies(messages) == put == table.column("body").to_pylist()
+        assert bodies_of(messages) == put == table.column("body").to_pylist()
         offsets = [message.offset or 0 for message in messages]
         assert offsets == sorted(offsets) == table.column("offset").to_pylist()
-        assert bodies(queue.scan(start=offsets[10], end=offsets[20])) == put[10:20]
-        assert bodies(queue.get_many(40)) == put
+        assert bodies_of(queue.scan(start=offsets[10], end=offsets[20])) == put[10:20]
+        assert bodies_of(queue.get_many(40)) == put
 
     def test_scan_goes_over_segments(self, queue: Queue) -> None:
         offsets = self.fill_segments(queue)
@@ -49,7 +50,7 @@ class Keeping(Checks):
         watcher.join()
         assert {count % 100 for count in seen} <= {0}
         assert queue.put_many([]) is None
-        assert bodies(queue.get_many(1000)) == batch * 5
+        assert bodies_of(queue.get_many(1000)) == batch * 5
 
     def test_put_many_refuses_all_or_nothing(self, queue: Queue) -> None:
         tail = queue.offsets().tail
@@ -60,7 +61,7 @@ class Keeping(Checks):
     def test_put_many_takes_messages_and_arrow(self, queue: Queue) -> None:
         queue.put_many(Message(b"%d" % number) for number in range(3))
         queue.put_many(pa.array([b"3", b"4"], pa.binary()))
-        assert bodies(queue.get_many(9)) == [b"0", b"1", b"2", b"3", b"4"]
+        assert bodies_of(queue.get_many(9)) == [b"0", b"1", b"2", b"3", b"4"]
 
     @pytest.mark.parametrize("level", ["process", "interval", "always"])
     def test_each_durability_keeps_what_it_says(self, path: Path, level: str) -> None:
@@ -74,7 +75,7 @@ class Keeping(Checks):
             queue.sync()
             assert queue.offsets().durable == queue.offsets().tail
         with self.reopen(path) as again:
-            assert bodies(again.get_many(9)) == put
+            assert bodies_of(again.get_many(9)) == put
 
     def test_a_body_over_the_limit_is_refused(self, path: Path) -> None:
         with self.make(path, max_message_bytes=100) as queue:
@@ -90,7 +91,7 @@ class Keeping(Checks):
         if not self.holds(queue, False, lambda: queue.put(put[1])):
             del put[1]
         queue.put(put[-1])
-        assert bodies(queue.get_many(9)) == put
+        assert bodies_of(queue.get_many(9)) == put
         assert queue.verify().is_ok
 
     def test_an_empty_queue_takes_what_is_larger_than_its_segment(self, queue: Queue) -> None:
@@ -98,7 +99,7 @@ class Keeping(Checks):
             return
         batch = [filler(number, 200) for number in range(300)]
         queue.put_many(batch)
-        assert bodies(queue.scan())[1:] == batch
+        assert bodies_of(queue.scan())[1:] == batch
         assert len(queue.get_many(999)) == 301
         assert queue.verify().is_ok
 
@@ -136,7 +137,7 @@ class Keeping(Checks):
             put = [filler(number, 500) for number in range(40)]
             for body in put:
                 queue.put(body)
-            assert bodies(queue.get_many(99)) == put
+            assert bodies_of(queue.get_many(99)) == put
 
     def test_a_blocked_put_goes_on_when_a_consumer_makes_room(self, path: Path) -> None:
         with self.full(path, when_full="block", put_timeout_s=30) as queue:
@@ -217,7 +218,7 @@ class Keeping(Checks):
             queue.put(b"old")
             clock.advance(61)
             queue.put(b"new")
-            assert bodies(queue.get_many(9)) == [b"new"]
+            assert bodies_of(queue.get_many(9)) == [b"new"]
 
     def test_purge_leaves_nothing_unread(self, queue: Queue) -> None:
         self.fill_segments(queue)
@@ -225,7 +226,7 @@ class Keeping(Checks):
         assert queue.purge() == 80
         assert queue.get_many(9) == other.get_many(9) == []
         queue.put(b"after")
-        assert bodies(queue.get_many(9)) == bodies(other.get_many(9)) == [b"after"]
+        assert bodies_of(queue.get_many(9)) == bodies_of(other.get_many(9)) == [b"after"]
 
     # ── reading only, and checking ─────────────────────────────────────────────────────────
 
@@ -236,7 +237,7 @@ class Keeping(Checks):
             queue.get(0).ack()
         before = tree_hash(path)
         with self.reopen(path, read_only=True) as reader:
-            assert bodies(reader.scan()) == put
+            assert bodies_of(reader.scan()) == put
             assert reader.verify().is_ok
             assert reader.stats()["messages"] == len(reader) == 20
             for change in (lambda: reader.put(b"x"), lambda: reader.get(0), reader.sync):
@@ -247,7 +248,7 @@ class Keeping(Checks):
     def test_a_reader_sees_what_a_writer_puts(self, queue: Queue, clock: ManualClock) -> None:
         with self.reopen(queue.path, read_only=True, clock=clock) as reader:
             put = self.fill(queue, 3)
-            assert bodies(reader.scan()) == put
+            assert bodies_of(reader.scan()) == put
 
     def test_verify_counts_what_is_there(self, queue: Queue) -> None:
         self.fill_segments(queue)

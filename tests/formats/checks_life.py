@@ -16,7 +16,6 @@ from penstock import ClosedError, CorruptError, ManualClock, NoQueueError, Penst
 from tests.formats.checks import (
     Checks,
     alarm,
-    bodies,
     filler,
     put_and_die,
     put_and_wait,
@@ -24,6 +23,7 @@ from tests.formats.checks import (
     take_and_ack,
     take_and_wait,
 )
+from tests.reading import bodies_of
 from tests.waiting import LONG_S, often_switching
 
 
@@ -43,8 +43,8 @@ class Life(Checks):
             assert again.store.identity == identity
             # Where offsets have gaps, an opening may begin a new segment.
             assert again.offsets().tail == tail or self.can(again).gaps
-            assert bodies(again.scan()) == put
-            assert bodies(again.get_many(20)) == [put[0], *put[2:]]
+            assert bodies_of(again.scan()) == put
+            assert bodies_of(again.get_many(20)) == [put[0], *put[2:]]
             assert again.stats()["dropped"] == []
             with pytest.raises(PenstockError):
                 first.ack()
@@ -56,7 +56,7 @@ class Life(Checks):
                 self.hold(queue)
                 put += self.fill(queue, 3, 3 * turn)
         with self.reopen(path) as queue:
-            assert bodies(queue.scan()) == put
+            assert bodies_of(queue.scan()) == put
             assert queue.verify().is_ok
 
     def test_nothing_there_is_an_error_that_says_so(self, path: Path) -> None:
@@ -162,7 +162,7 @@ class Life(Checks):
             work()
         assert seen == put[:2]
         left = queue.get_many(9)
-        assert bodies(left) == put[1:]
+        assert bodies_of(left) == put[1:]
         assert [message.receives for message in left] == [2, 1]
 
     # ── other processes ────────────────────────────────────────────────────────────────────
@@ -172,9 +172,9 @@ class Life(Checks):
             put = other.hear()
             other.end()
         with self.reopen(path) as queue:
-            assert bodies(queue.scan()) == put
+            assert bodies_of(queue.scan()) == put
             put += self.fill(queue, 5, 50)
-            assert bodies(queue.get_many(99)) == put
+            assert bodies_of(queue.get_many(99)) == put
             assert queue.verify().is_ok
 
     def test_a_killed_neighbour_disturbs_nobody(self, path: Path) -> None:
@@ -184,7 +184,7 @@ class Life(Checks):
                 put = other.hear()
                 other.kill()
             put += self.fill(queue, 5, 20)
-            assert bodies(queue.get_many(99)) == put
+            assert bodies_of(queue.get_many(99)) == put
             assert queue.verify().is_ok
 
     def test_two_processes_put_and_get(self, path: Path) -> None:
@@ -202,10 +202,10 @@ class Life(Checks):
             put = self.fill(queue, 4)
             with self.other_process(take_and_wait, path, 3) as other:
                 assert other.hear() == put[:3]
-                assert bodies(queue.get_many(9)) == put[3:]
+                assert bodies_of(queue.get_many(9)) == put[3:]
                 other.kill()
                 found = queue.get_many(9, 20)
-            assert bodies(found) == put[:3]
+            assert bodies_of(found) == put[:3]
             assert [message.receives for message in found] == [2, 2, 2]
 
     def test_a_forked_child_has_an_opening_of_its_own(self, path: Path) -> None:
@@ -223,8 +223,8 @@ class Life(Checks):
                     os._exit(code)
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
             held.ack()
-            assert bodies(queue.scan()) == [*put, b"from the child"]
-            assert bodies(queue.get_many(9, 20)) == [b"from the child"]
+            assert bodies_of(queue.scan()) == [*put, b"from the child"]
+            assert bodies_of(queue.get_many(9, 20)) == [b"from the child"]
 
     def test_a_handle_travels_as_its_path(self, path: Path) -> None:
         with self.make(path, durability="process") as queue:
@@ -233,7 +233,7 @@ class Life(Checks):
             with self.other_process(put_from_handle, queue) as other:
                 assert other.hear() == self.format
                 assert other.end() == 0
-            assert bodies(queue.scan())[1] == b"from the other side"
+            assert bodies_of(queue.scan())[1] == b"from the other side"
             with pickle.loads(pickle.dumps(queue)) as handle:
                 assert handle.path == path
 
@@ -258,11 +258,11 @@ class Life(Checks):
             stream.seek(end)
             stream.write(b"\x31" * 300)
         with self.reopen(path, clock=clock) as queue:
-            assert bodies(queue.scan()) == put
+            assert bodies_of(queue.scan()) == put
             put += self.fill(queue, 30, 10)
         clock.restart()
         with self.reopen(path, clock=clock) as again:
-            assert bodies(again.scan()) == put
+            assert bodies_of(again.scan()) == put
             assert again.verify().is_ok
 
     def test_a_last_frame_that_never_reached_the_disk_is_not_wrong_and_not_hidden(
@@ -279,12 +279,12 @@ class Life(Checks):
                 if queue.offsets().tail == end
                 else contextlib.nullcontext()
             ):
-                found.extend(bodies(queue.scan()))
+                found.extend(bodies_of(queue.scan()))
             assert queue.store.dropped or not queue.verify().is_ok or found == put
             scan = queue.scan(tolerant=True)
-            assert bodies(scan) in (put[:-1], put)
+            assert bodies_of(scan) in (put[:-1], put)
             self.fill(queue, 1, 99)
         with self.reopen(path, clock=clock) as again:
-            kept = bodies(again.scan(tolerant=True))
+            kept = bodies_of(again.scan(tolerant=True))
             assert kept[: len(put) - 1] == put[:-1]
             assert kept[-1] == b"message 000099"

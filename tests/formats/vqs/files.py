@@ -46,7 +46,3 @@ def ring_of(path: Path) -> bytes:
 def read(path: Path, **options: Any) -> list[Message]:
     with Queue(path, read_only=True, **options) as queue:
         return list(queue.scan())
-
-
-def bodies(path: Path, **options: Any) -> list[bytes]:
-    return [message.body for message in read(path, **options)]

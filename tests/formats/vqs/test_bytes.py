@@ -12,7 +12,8 @@ import pytest
 from penstock import FormatError, Full, Queue, UnsupportedError
 from penstock.options import DurabilityName
 from tests.formats.vqs import gob
-from tests.formats.vqs.files import START, bodies, header, make, read, ring_of
+from tests.formats.vqs.files import START, header, make, read, ring_of
+from tests.reading import bodies_at
 
 NEW = bytes.fromhex("56515301 00c0ff07 00000000 00400000 00400000 0000 00000400 00460500 0000 1e00")
 PAGE = 4096
@@ -139,7 +140,7 @@ def test_a_record_may_wrap_anywhere_also_inside_its_length(tmp_path: Path, befor
     at = 2 * PAGE - before_end - len(first)
     path = make(tmp_path / "hand.bin", [first, second, third], 2 * PAGE, at)
     expected = [b"a" * 100, b"b" * 150, b"c" * 30]
-    assert bodies(path) == expected
+    assert bodies_at(path) == expected
     ours = make(tmp_path / "ours.bin", [], 2 * PAGE, at)
     with Queue(ours, when_full="reject") as queue:
         for body in expected:
@@ -187,7 +188,7 @@ def test_the_ring_fills_to_the_last_byte_and_no_further(tmp_path: Path) -> None:
     found = header(path)
     assert (found["capacity_left"], found["count"]) == (0, 2)
     assert found["read_offset"] == found["write_offset"] == START
-    assert len(bodies(path)) == 2
+    assert len(bodies_at(path)) == 2
 
 
 def header_left(queue: Queue) -> int:
@@ -208,7 +209,7 @@ def test_an_odd_ring_is_read_and_not_written(tmp_path: Path) -> None:
     for at in (0, 1, 5, len(record)):
         path = make(tmp_path / f"{at}.bin", [record], len(record) + 1, at)
         before = path.read_bytes()
-        assert bodies(path) == [b"only"]
+        assert bodies_at(path) == [b"only"]
         with pytest.raises(FormatError, match="multiple of 4096"):
             Queue(path)
         assert path.read_bytes() == before

@@ -13,7 +13,8 @@ import pytest
 
 from penstock import CorruptError, FormatError, PenstockError, Queue
 from tests.formats.vqs import gob
-from tests.formats.vqs.files import START, bodies, make
+from tests.formats.vqs.files import START, make
+from tests.reading import bodies_at
 
 RING = 8192
 
@@ -23,7 +24,7 @@ def refused(path: Path, match: str = "found") -> None:
     with pytest.raises((CorruptError, FormatError), match=match), Queue(path) as queue:
         list(queue.scan())
     with pytest.raises((CorruptError, FormatError), match=match):
-        bodies(path)
+        bodies_at(path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
 
@@ -97,7 +98,7 @@ def test_a_field_that_we_do_not_know_is_passed_over(tmp_path: Path) -> None:
     extra = gob.sint(-67) + b"\x04\x02" + gob.sint(6) + b"\x01" + gob.sint(5) + b"\0\0"
     value = struct_value([b"\x01" + gob.text(b"k") + gob.text(b"v"), b"\x01", gob.text(b"body")])
     record = gob.message(struct) + gob.message(extra) + gob.message(VALUE + value)
-    assert bodies(make(tmp_path / "q.bin", [framed(record)], RING)) == [b"body"]
+    assert bodies_at(make(tmp_path / "q.bin", [framed(record)], RING)) == [b"body"]
 
 
 def struct_value(fields: list[bytes]) -> bytes:
@@ -120,13 +121,13 @@ def test_a_gzip_bomb_is_refused_in_bounded_memory(tmp_path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number, record in enumerate((bomb, packed, b"\x1f\x8b not gzip", b"")):
         with pytest.raises((CorruptError, FormatError)):
-            bodies(stage2(tmp_path / str(number), record))
+            bodies_at(stage2(tmp_path / str(number), record))
     many = gob.message(VALUE + b"\x03" + gob.uint(10 << 20) + bytes(20 << 20) + b"\x01\0\0")
     with pytest.raises(CorruptError, match="attributes"):
-        bodies(stage2(tmp_path / "many", gzip.compress(gob.types() + many, 9)))
+        bodies_at(stage2(tmp_path / "many", gzip.compress(gob.types() + many, 9)))
     big = gzip.compress(bytes(40 << 20), 9)
     with pytest.raises(CorruptError):
-        bodies(stage2(tmp_path / "big", big[:45000]))
+        bodies_at(stage2(tmp_path / "big", big[:45000]))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 << 10
 
 
@@ -139,7 +140,7 @@ def test_random_bytes_never_crash_a_reader(tmp_path: Path) -> None:
             raw[rng.randrange(4, len(raw))] = rng.randrange(256)
         path = make(tmp_path / "q.bin", [good[:4] + raw[4:]], 4096)
         with contextlib.suppress(PenstockError):
-            bodies(path)
+            bodies_at(path)
 
 
 def test_a_file_cut_at_every_byte_is_refused(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_a_file_cut_at_every_byte_is_refused(tmp_path: Path) -> None:
     for size in sorted(points):
         path.write_bytes(whole[:size])
         with pytest.raises((CorruptError, FormatError)):
-            bodies(path)
+            bodies_at(path)
         with pytest.raises((CorruptError, FormatError)):
             Queue(path)
         assert path.read_bytes() == whole[:size]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import threading
@@ -14,18 +15,17 @@ import pytest
 from penstock import CorruptError, ManualClock, OptionError, Queue, _core
 from penstock.formats.vqs import extent, resize, settings
 from penstock.sidecar.control import CONTROL
-from tests import lockwords
+from tests import lockwords, opening
 from tests.formats.checks import Checks
 from tests.formats.vqs import files, gob
-from tests.formats.vqs.files import START, bodies, header, make
+from tests.formats.vqs.files import START, header, make
+from tests.reading import bodies_at
 
 PAGE = 4096
 SIZE = 4 * PAGE
 
 
-def open_queue(path: Path, **options: Any) -> Queue:
-    given: dict[str, Any] = {"max_bytes": SIZE, "durability": "process"}
-    return Queue(path, format="vqs", **(given | options))
+open_queue = functools.partial(opening.open_queue, format="vqs", max_bytes=SIZE)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_the_head_is_the_lowest_cursor_of_all_groups(path: Path) -> None:
         queue.sync()
         assert (queue.offsets().head, header(path)["count"]) == (offsets[5], 5)
         assert header(path)["read_offset"] == START + offsets[5]
-    assert bodies(path) == numbered(5, 10)
+    assert bodies_at(path) == numbered(5, 10)
 
 
 def test_a_message_stays_whole_when_its_space_is_used_again(path: Path) -> None:
@@ -240,7 +240,7 @@ def test_puts_and_acks_go_on_while_a_ring_is_copied(
         assert [message.body for message in queue.scan()] == numbered(1, 9)
         assert [message.body for message in group.get_many(9)] == numbered(1, 9)
         assert queue.verify().is_ok
-    assert bodies(path) == numbered(1, 9)
+    assert bodies_at(path) == numbered(1, 9)
 
 
 def test_a_put_goes_on_while_settings_are_changed(
@@ -258,7 +258,7 @@ def test_a_put_goes_on_while_settings_are_changed(
         queue.set_meta(delay_seconds=3)
         assert queue.meta["delay_seconds"] == 3
         assert [message.body for message in queue.scan()] == [b"before", b"after"]
-    assert bodies(path) == [b"before", b"after"]
+    assert bodies_at(path) == [b"before", b"after"]
 
 
 class DiesAfterTheRename:
@@ -293,7 +293,7 @@ def test_whoever_dies_between_rename_and_telling_loses_nothing(path: Path) -> No
         queue.put(b"two")
         assert [message.body for message in queue.scan()] == [b"one", b"two"]
         assert queue.meta["ring_bytes"] == 16 * PAGE
-    assert bodies(path) == [b"one", b"two"]
+    assert bodies_at(path) == [b"one", b"two"]
 
 
 # ── other programs ─────────────────────────────────────────────────────────────────────────
@@ -312,7 +312,7 @@ def test_a_file_that_another_program_changed_is_taken_over(path: Path) -> None:
         assert [message.body for message in queue.get_many(9)] == [b"theirs", b"too"]
         assert queue.verify().is_ok
         queue.put(b"ours again")
-    assert bodies(path) == [b"theirs", b"too", b"ours again"]
+    assert bodies_at(path) == [b"theirs", b"too", b"ours again"]
 
 
 def test_the_copy_of_a_file_without_its_sidecar_is_whole(path: Path) -> None:
@@ -322,7 +322,7 @@ def test_the_copy_of_a_file_without_its_sidecar_is_whole(path: Path) -> None:
         queue.get_many(3)[0].ack()
     copy = path.with_name("copy.bin")
     copy.write_bytes(path.read_bytes())
-    assert bodies(copy) == numbered(0, 5)
+    assert bodies_at(copy) == numbered(0, 5)
 
 
 # ── crashes and damage ─────────────────────────────────────────────────────────────────────
@@ -333,7 +333,7 @@ def test_a_torn_header_is_made_anew_after_a_kill(path: Path) -> None:
         put = other.hear()
         other.end()
     tear(path)
-    assert bodies(path) == put
+    assert bodies_at(path) == put
     with open_queue(path) as queue:
         assert [message.body for message in queue.scan()] == put
     assert header(path)["count"] == 20

@@ -22,7 +22,7 @@ def layout(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def open_queue(tmp_path: Path, layout: str = "doc", **options: Any) -> Queue:
+def open_layout(tmp_path: Path, layout: str = "doc", **options: Any) -> Queue:
     name = "q.bin" if layout == "doc" else "q"
     given: dict[str, Any] = {"max_bytes": SIZE, "durability": "process"}
     given |= options
@@ -74,7 +74,7 @@ def test_a_header_may_say_anything_from_nought_to_all_bits(
 
 def test_changing_a_setting_changes_the_file_and_the_queue(tmp_path: Path, layout: str) -> None:
     clock = ManualClock()
-    with open_queue(tmp_path, layout, clock=clock) as queue:
+    with open_layout(tmp_path, layout, clock=clock) as queue:
         group, stays = queue.group(), queue.group("own", visibility_s=5)
         queue.put(b"kept")
         queue.set_meta(delay_seconds=60, max_message_size=1024, visibility_timeout=120)
@@ -112,7 +112,7 @@ def test_changing_a_setting_changes_the_file_and_the_queue(tmp_path: Path, layou
 def test_what_can_not_be_is_refused_and_changes_nothing(
     tmp_path: Path, values: dict[str, Any]
 ) -> None:
-    with open_queue(tmp_path) as queue:
+    with open_layout(tmp_path) as queue:
         before = queue.path.read_bytes()
         with pytest.raises(OptionError):
             queue.set_meta(**values)
@@ -121,7 +121,7 @@ def test_what_can_not_be_is_refused_and_changes_nothing(
 
 def test_labels_are_set_listed_and_removed(tmp_path: Path, layout: str) -> None:
     labels = {"team": "images", "clé": "значение", "📦": "値", "empty": "", "n" * 128: "v" * 256}
-    with open_queue(tmp_path, layout) as queue:
+    with open_layout(tmp_path, layout) as queue:
         assert queue.meta["labels"] == {}
         queue.set_meta(labels=labels)
         assert queue.meta["labels"] == labels
@@ -137,7 +137,7 @@ def test_labels_are_set_listed_and_removed(tmp_path: Path, layout: str) -> None:
 
 
 def test_one_label_is_set_or_removed_and_the_others_stay(tmp_path: Path, layout: str) -> None:
-    with open_queue(tmp_path, layout) as queue:
+    with open_layout(tmp_path, layout) as queue:
         queue.set_meta(labels={"team": "images", "old": "1"})
         queue.set_meta(set_labels={"team": "audio", "new": "2"}, remove_labels=["old"])
         assert queue.meta["labels"] == {"team": "audio", "new": "2"}
@@ -155,13 +155,13 @@ def test_labels_that_are_no_text_stay_to_the_byte(tmp_path: Path) -> None:
 
 
 def test_whole_seconds_are_kept_and_parts_rounded_up(tmp_path: Path) -> None:
-    with open_queue(tmp_path, delay_s=0.5, retention_age_s=90.1) as queue:
+    with open_layout(tmp_path, delay_s=0.5, retention_age_s=90.1) as queue:
         assert (queue.meta["delay_seconds"], queue.meta["retention_period"]) == (1, 91)
         assert (queue.options.delay_s, queue.options.retention_age_s) == (1.0, 91.0)
 
 
 def test_what_two_openers_change_at_once_both_counts(tmp_path: Path) -> None:
-    with open_queue(tmp_path) as one, Queue(one.path, durability="process") as two:
+    with open_layout(tmp_path) as one, Queue(one.path, durability="process") as two:
         one.set_meta(delay_seconds=5, labels={"x": "1"})
         two.set_meta(wait_seconds=3, set_labels={"y": "2"})
         one.store.resize(START + 2 * SIZE)
@@ -182,7 +182,7 @@ def set_labels_there(checks: Checks, channel: Any, path: Path, name: str) -> Non
 
 
 def test_processes_that_change_labels_at_once_lose_none(tmp_path: Path) -> None:
-    with open_queue(tmp_path) as queue:
+    with open_layout(tmp_path) as queue:
         there = set_labels_there
         with (
             Checks().other_process(there, queue.path, "a") as one,
@@ -201,14 +201,14 @@ def test_labels_may_fill_their_area_to_the_last_byte(tmp_path: Path) -> None:
     """Then no empty name ends them."""
     labels = {f"n{number:02d}" + "a" * 125: "b" * 256 for number in range(42)}
     labels["rest"] = "c" * (16350 - 42 * 386 - 6)
-    with open_queue(tmp_path) as queue:
+    with open_layout(tmp_path) as queue:
         queue.set_meta(labels=labels)
         assert queue.path.read_bytes()[START - 2 : START] == b"c\0"
         assert queue.meta["labels"] == labels
 
 
 def test_a_change_that_was_interrupted_is_finished(tmp_path: Path, layout: str) -> None:
-    with open_queue(tmp_path, layout) as queue:
+    with open_layout(tmp_path, layout) as queue:
         queue.set_meta(labels={"old": "1"})
         queue.put(b"kept")
         stage, sidecar = STAGES[layout], queue.store.sidecar
@@ -234,7 +234,7 @@ def change_there(checks: Checks, channel: Any, path: Path) -> None:
 
 
 def test_another_process_notices(tmp_path: Path) -> None:
-    with open_queue(tmp_path) as queue:
+    with open_layout(tmp_path) as queue:
         queue.put(b"x" * 2000)
         with Checks().other_process(change_there, queue.path) as other:
             other.hear()
@@ -247,7 +247,7 @@ def test_another_process_notices(tmp_path: Path) -> None:
 
 def test_what_is_older_than_the_retention_period_goes_read_or_not(tmp_path: Path) -> None:
     clock = ManualClock()
-    with open_queue(tmp_path, clock=clock) as queue:
+    with open_layout(tmp_path, clock=clock) as queue:
         queue.set_meta(retention_period=60)
         group = queue.group()
         queue.put(b"old")
@@ -264,7 +264,7 @@ def test_what_is_older_than_the_retention_period_goes_read_or_not(tmp_path: Path
 
 
 def test_ring_and_page_metrics_are_told(tmp_path: Path) -> None:
-    with open_queue(tmp_path) as queue:
+    with open_layout(tmp_path) as queue:
         queue.put(b"x")
         meta = queue.meta
         assert meta["ring_bytes"] == SIZE == meta["file_bytes"] - START

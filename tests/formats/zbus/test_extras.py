@@ -18,17 +18,17 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-def open_queue(path: Path, clock: ManualClock, **options: Any) -> Queue:
+def open_crc(path: Path, clock: ManualClock, **options: Any) -> Queue:
     return Queue(path, format="zbus", layout="crc", clock=clock, durability="process", **options)
 
 
 def test_keys_and_due_times_survive_a_restart(tmp_path: Path, clock: ManualClock) -> None:
-    with open_queue(tmp_path / "mq", clock) as queue:
+    with open_crc(tmp_path / "mq", clock) as queue:
         queue.put(b"plain")
         queue.put(b"keyed", key="customer-9")
         queue.put(b"late", delay=60)
         queue.put(b"both", key="customer-9", delay=5)
-    with open_queue(tmp_path / "mq", clock) as queue:
+    with open_crc(tmp_path / "mq", clock) as queue:
         due = int(clock.wall() * 1e9)
         assert [(m.body, m.key, m.due_ns) for m in queue.scan()] == [
             (b"plain", None, None),
@@ -47,8 +47,8 @@ def test_keys_and_due_times_survive_a_restart(tmp_path: Path, clock: ManualClock
 
 def test_a_process_sees_what_another_one_notes(tmp_path: Path, clock: ManualClock) -> None:
     with (
-        open_queue(tmp_path / "mq", clock) as writer,
-        open_queue(tmp_path / "mq", clock) as reader,
+        open_crc(tmp_path / "mq", clock) as writer,
+        open_crc(tmp_path / "mq", clock) as reader,
     ):
         for number in range(3):
             writer.put(b"%d" % number, key=f"k{number}")
@@ -57,13 +57,13 @@ def test_a_process_sees_what_another_one_notes(tmp_path: Path, clock: ManualCloc
 
 def test_a_list_has_its_own_keys(tmp_path: Path, clock: ManualClock) -> None:
     messages = [_core.Message(b"%d" % n, key="odd" if n % 2 else None) for n in range(6)]
-    with open_queue(tmp_path / "mq", clock) as queue:
+    with open_crc(tmp_path / "mq", clock) as queue:
         queue.put_many(messages)
         assert [m.key for m in queue.scan()] == [None, "odd"] * 3
 
 
 def test_without_keys_and_delays_nothing_is_noted(tmp_path: Path, clock: ManualClock) -> None:
-    with open_queue(tmp_path / "mq", clock) as queue:
+    with open_crc(tmp_path / "mq", clock) as queue:
         queue.put_many([b"x"] * 100)
     assert EXTRAS.unpack((tmp_path / "mq" / SIDE).read_bytes())["end"] <= EXTRAS.size
 
@@ -82,11 +82,11 @@ def test_a_note_of_a_message_that_never_was_does_not_apply_to_the_next(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     path = tmp_path / "mq"
-    with open_queue(path, clock) as queue:
+    with open_crc(path, clock) as queue:
         queue.put(b"one", key="a")
         queue.put(b"two", key="b", delay=99)
     cut_last(path, 207)
-    with open_queue(path, clock) as queue:
+    with open_crc(path, clock) as queue:
         queue.put(b"new")
         assert [(m.body, m.key, m.due_ns) for m in queue.scan()] == [
             (b"one", "a", None),
@@ -100,16 +100,16 @@ def test_a_note_does_not_apply_to_what_another_program_wrote_there(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     path = tmp_path / "mq"
-    with open_queue(path, clock) as queue:
+    with open_crc(path, clock) as queue:
         queue.put(b"one", key="a")
         queue.put(b"two", key="b", delay=99)
     extras = (path / SIDE).read_bytes()
     cut_last(path, 207)
     clock.advance(5)
-    with open_queue(path, clock, checksums=False) as queue:
+    with open_crc(path, clock, checksums=False) as queue:
         queue.put(b"new")
     (path / SIDE).write_bytes(extras)  # The note came back, with an older time in it.
-    with open_queue(path, clock) as queue:
+    with open_crc(path, clock) as queue:
         assert [(m.body, m.key, m.due_ns) for m in queue.scan()][1] == (b"new", None, None)
 
 
@@ -117,18 +117,18 @@ def test_a_torn_record_is_dropped_by_recovery_and_reported_before(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     path = tmp_path / "mq"
-    with open_queue(path, clock) as queue:
+    with open_crc(path, clock) as queue:
         queue.put(b"one", key="a")
         queue.put(b"two", key="b")
     raw = bytearray((path / SIDE).read_bytes())
     end = EXTRAS.unpack(raw)["end"]
     raw[end - 10] ^= 1
     (path / SIDE).write_bytes(raw)
-    with open_queue(path, clock) as queue:
+    with open_crc(path, clock) as queue:
         assert [d.path.name for d in queue.verify().corrupt] == [Path(SIDE).name]
         assert [m.key for m in queue.scan()] == ["a", None]
     (path / ".penstock/control").unlink()
-    with open_queue(path, clock) as queue:
+    with open_crc(path, clock) as queue:
         assert queue.verify().is_ok
         queue.put(b"three", key="c")
         assert [m.key for m in queue.scan()] == ["a", None, "c"]

@@ -149,7 +149,6 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Public names, loaded or not."""
     return sorted({*globals(), *__all__})
 
 

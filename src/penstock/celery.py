@@ -67,7 +67,6 @@ class News(BaseResultConsumer):
     """Results as they come, for a process that waits for some."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
-        """Nothing is waited for yet."""
         super().__init__(*args, **keywords)
         self._wanted: dict[str, str] = {}
         """Task ids by key."""
@@ -159,19 +158,16 @@ class Chord:
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens nothing yet."""
         self._path = path
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
-        """Waits for the lock."""
         files.make_folder(self._path)
         self._lock = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Lets others go on."""
         if self._lock is not None:
             os.close(self._lock)
 
@@ -360,5 +356,4 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         return f"penstock+{self.url}"
 
     def __reduce__(self, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        """Travels as its URL."""
         return super().__reduce__(args, {**(kwargs or {}), "url": self.url})

@@ -35,7 +35,6 @@ class PenstockBroker(dramatiq.Broker):  # type: ignore[misc]  # Dramatiq's types
         middleware: list[Any] | None = None,
         **options: Unpack[QueueKeywords],
     ) -> None:
-        """Makes the folder."""
         super().__init__(middleware=middleware)
         self.queues: dict[str, None] = {}
         self._path, self._options = path, options
@@ -118,7 +117,6 @@ class Lease(dramatiq.MessageProxy):  # type: ignore[misc]
     """A message and the lease on it."""
 
     def __init__(self, found: _core.Message) -> None:
-        """Decodes it."""
         super().__init__(dramatiq.Message.decode(found.body))
         self.lease = found
 
@@ -127,7 +125,6 @@ class Consumer(dramatiq.Consumer):  # type: ignore[misc]
     """Messages of one queue."""
 
     def __init__(self, broker: PenstockBroker, name: str, prefetch: int, timeout: int) -> None:
-        """Made by `PenstockBroker.consume`."""
         self._jobs = broker.folder.jobs(name)
         if not name.endswith(".DQ"):
             self._jobs.queue.group(dead_letter=safe_name(xq_name(name)))

@@ -53,7 +53,6 @@ class PenstockStorage(BaseStorage):
         read_timeout: float = 1.0,
         **options: Unpack[QueueKeywords],
     ) -> None:
-        """Makes the folder."""
         super().__init__(name)
         self._root = Path(path).expanduser().absolute() / safe_name(name)
         self._timeout_s, self._options = read_timeout, options

@@ -182,7 +182,6 @@ class QueueOptions(_Renamed):
     """Open for writing what another user owns, or what every user of the machine may write to."""
 
     def __post_init__(self) -> None:
-        """Refuses what can't be."""
         _check_types(self)
         big, small = self.segment_bytes, 16 * KIB
         _check("segment_bytes", big, small <= big <= 2 * GIB - MIB, f"{small} to {2 * GIB - MIB}")
@@ -206,7 +205,6 @@ class QueueOptions(_Renamed):
             _check("key", "…", is_key, "16 or 32 bytes")
 
     def __repr__(self) -> str:
-        """Everything but the key."""
         shown = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name != "key")
         return f"QueueOptions({', '.join(shown)})"
 
@@ -301,7 +299,6 @@ class GroupOptions(_Renamed):
     """One consumer only; the group goes when it leaves (broadcast)."""
 
     def __post_init__(self) -> None:
-        """Refuses what can't be."""
         _check_types(self)
         _check("ack", self.ack, self.ack in ("lease", "auto"), "lease or auto")
         seconds = self.visibility_s

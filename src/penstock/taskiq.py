@@ -37,7 +37,6 @@ class PenstockBroker(AsyncBroker):  # type: ignore[misc]  # taskiq's types are n
         queue_name: str = "taskiq",
         **options: Unpack[QueueKeywords],
     ) -> None:
-        """Opens nothing before `startup`."""
         super().__init__()
         given: Any = {**DEFAULTS, **options}
         self._open = partial(AsyncQueue, Path(path).expanduser() / safe_name(queue_name), **given)

@@ -58,7 +58,7 @@ panels.arrange(app)
 
 @cache
 def command() -> Any:
-    """What parses the line: made once, for whoever runs several commands in one process."""
+    """The parser: made once, also where one process runs several commands."""
     return typer.main.get_command(app)
 
 
@@ -90,7 +90,7 @@ def said(error: Exception) -> str:
 
 
 def _tell_defect(error: Exception) -> None:
-    """An error that nobody foresaw: a sentence for the user, and the way to its traceback."""
+    """An unforeseen error: a sentence for the user, and the way to its traceback."""
     if os.environ.get("PENSTOCK_DEBUG") == "1":
         import traceback
 

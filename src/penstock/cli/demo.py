@@ -214,7 +214,7 @@ class _Demo:
         missing = sum(max(0, count - seen.get(int(n[-1]), 0)) for n, count in promised.items())
         kept = sum(seen.values())
         left = queue.count_from(queue.group(GROUP).core.cursor)
-        # Whoever is killed between an ack and its count takes one from the count.
+        # A process that is killed between an ack and counting it leaves the count one too low.
         killed = sum(w.fate == "kill -9" for w in self.workers)
         left = max(left, kept - sum(w.counters[ACKED] for w in self.workers) - killed)
         return {

@@ -83,7 +83,7 @@ def repair(
     """Set damage aside so that readers go on; every whole message stays where it is.
 
     Bad bytes are copied to `.penstock/quarantine/` and noted in `.penstock/known-damage.json`.
-    Nobody else may have the queue open. Exit code 1: something could not be repaired.
+    No other process may have the queue open. Exit code 1: something could not be repaired.
     """
     with show.progress(f"repairing {at.path}") as advance:
         report = repairs.repair(

@@ -192,7 +192,7 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], Non
                 code = work(**_given(work, options))
                 sys.stdout.flush()
             except BrokenPipeError:
-                # Whoever read our output has enough: what is still buffered goes nowhere.
+                # The reader of our output has closed it: what is still buffered is dropped.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return
             except OptionError as error:

@@ -218,7 +218,7 @@ def _back(queue: Queue, count: int) -> str:
 def _follow(
     queue: Queue, reader: _Reader, wanted: Filter, timeout: float | None, json: bool | None
 ) -> None:
-    """A reader may not write, so nobody wakes it: it looks again, ever more slowly."""
+    """A reader does not write, so no writer wakes it: it looks again, ever more slowly."""
     at, nap, idle = reader.scan.end, POLL_S[0], 0.0
     while timeout is None or idle < timeout:
         end = queue.offsets().tail

@@ -26,7 +26,7 @@ FILE_WIDTH = 160
 
 
 def wants_json(flag: bool | None) -> bool:
-    """As asked for; else whenever nobody looks at a terminal."""
+    """As asked for; else when the output is not a terminal."""
     return flag if flag is not None else not sys.stdout.isatty()
 
 
@@ -187,12 +187,12 @@ class Advance(Protocol):
     """Tells how far something is."""
 
     def __call__(self, done: int, total: int, text: str = "") -> None:
-        """`done` of `total`; 0: nobody knows how much it is."""
+        """`done` of `total`; a total of 0 is unknown."""
 
 
 @contextmanager
 def progress(label: str) -> Iterator[Advance]:
-    """A bar on stderr once it has taken a second, and only for someone who looks."""
+    """A progress bar on stderr, after a second, and only if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, total, text="": None
         return

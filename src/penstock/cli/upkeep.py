@@ -96,7 +96,7 @@ def purge(
     dry_run: DryRun = False,
     json: Json = None,
 ) -> None:
-    """Ack every message for every group, then delete the segments that nobody needs."""
+    """Ack every message for every group, then delete the segments that no group needs."""
     if dry_run:
         with at.reading() as queue:
             count = facts_of.messages_from(queue.store, queue.offsets().head)

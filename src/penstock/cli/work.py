@@ -134,7 +134,7 @@ def work(
         backoff, max_backoff, until_empty,
     )  # fmt: skip
     with job.open() as queue:
-        # The group keeps its options, so every worker, and whoever looks, sees the same ones.
+        # The group keeps its options, so every worker and every command sees the same ones.
         queue.group(group, **job.options).configure(**job.options)
     facts = Crew(job, processes, grace).run()
     if show.wants_json(json):
@@ -297,7 +297,7 @@ class Crew:
         self.wait(RESTART_S)
 
     def kill(self) -> None:
-        """Ends whoever is left; their leases end with them."""
+        """Ends the workers that are left; their leases end with them."""
         for process in self.workers.values():
             if process.pid is not None and process.exitcode is None:
                 process.kill()

@@ -71,7 +71,7 @@ def make_folder(path: Path, like: Path | None = None) -> None:
 
 
 def names_in(folder: Path) -> list[str]:
-    """What is in a folder; nothing where there is none, and nobody asks first: an opening waits."""
+    """The names in a folder; none where there is no folder."""
     try:
         return os.listdir(folder)  # noqa: PTH208  (names alone)
     except (FileNotFoundError, NotADirectoryError):
@@ -101,7 +101,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None  # Mostly: so it should cost little.
     if len(raw) > SMALL_BYTES_MAX:
-        return None  # Another file stands here: nobody reads gigabytes to find that out.
+        return None  # This is another file: it is not read to its end to find that out.
     import json
 
     try:
@@ -112,8 +112,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def descriptor(path: Path | str) -> int:
-    """A file of a queue, open to be read. A link is not followed, and what is no ordinary file (a
-    pipe that nobody writes to) makes nobody wait."""
+    """A file of a queue, open to be read. A link is not followed. What is no ordinary
+    file is refused, since opening a pipe could wait for ever."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
@@ -151,8 +151,8 @@ def read_start(path: Path | str, count: int) -> bytes:
 
 
 def refuse_links(*folders: Path) -> None:
-    """What a queue has in folders of its own is in the queue. A link there would have us write to
-    wherever someone let it point."""
+    """What a queue has in folders of its own is in the queue. A link there could
+    make us write anywhere."""
     for folder in folders:
         if folder.is_symlink():
             raise _link(folder)

@@ -31,7 +31,7 @@ def is_written_elsewhere(path: Path) -> bool:
     file = files.descriptor(path)
     try:
         # Who opens the file in this instant makes the kernel send a signal. The usual one would end
-        # the process; nobody minds this one.
+        # the process; this one is ignored.
         fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)

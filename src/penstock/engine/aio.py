@@ -116,14 +116,12 @@ class AsyncQueue:
         await asyncio.to_thread(queue.close)
 
     async def __aenter__(self) -> Self:
-        """Opens."""
         await self.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Closes."""
         await self.close()
 
     @property
@@ -326,7 +324,6 @@ class AsyncQueue:
         await asyncio.to_thread((self._queue or await self.open()).sync)
 
     def __repr__(self) -> str:
-        """Path and state."""
         return f"<AsyncQueue {str(self.path)!r}: {'open' if self._queue else 'not open'}>"
 
 

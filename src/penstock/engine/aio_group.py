@@ -39,7 +39,6 @@ class AsyncGroup:
     inner: Group
 
     def __init__(self, queue: Loop, inner: Group) -> None:
-        """Made by `AsyncQueue.group`."""
         self.queue, self.inner = queue, inner
         self._waiters: deque[Waiter] = deque()
         self._returned: deque[_core.Message] = deque()
@@ -228,7 +227,6 @@ class AsyncGroup:
         return Messages(self, timeout)
 
     def __repr__(self) -> str:
-        """As the group behind it."""
         return f"<AsyncGroup of {self.inner!r}>"
 
 
@@ -261,7 +259,6 @@ class Messages:
         self._last: _core.Message | None = None
 
     def __aiter__(self) -> Messages:
-        """Itself."""
         return self
 
     async def __anext__(self) -> _core.Message:

@@ -90,7 +90,6 @@ class CborCodec:
     """CBOR, by the library cbor2, which must be installed."""
 
     def __init__(self) -> None:
-        """Loads the library."""
         try:
             import cbor2
         except ImportError as error:
@@ -156,7 +155,6 @@ class DataclassCodec:
     kind: type
 
     def __init__(self, kind: type) -> None:
-        """For that class."""
         from typing import get_type_hints
 
         self.kind, self._json, self._hints = kind, JsonCodec(), get_type_hints

@@ -627,11 +627,9 @@ class Group:
         return f"<Group {where}: cursor {self.cursor}, lag {self.lag}>"
 
     def __enter__(self) -> Self:
-        """Returns the group, for `with`."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the handle."""
         self.close()
 
 

@@ -30,7 +30,6 @@ class Maintenance:
     """One thread per open queue and process."""
 
     def __init__(self, queue: OpenQueue) -> None:
-        """Starts the thread."""
         self._queue = queue
         self._writer = queue.store.need_writer()
         self._stop = threading.Event()

@@ -80,7 +80,6 @@ class JsonSerializer(_CodecSerializer):
     """JSON, compact, UTF-8."""
 
     def __init__(self) -> None:
-        """Ready."""
         super().__init__(codecs.JsonCodec())
 
 
@@ -88,7 +87,6 @@ class CborSerializer(_CodecSerializer):
     """CBOR, by the library cbor2, which must be installed."""
 
     def __init__(self) -> None:
-        """Loads the library."""
         super().__init__(codecs.CborCodec())
 
 
@@ -100,7 +98,6 @@ class MsgspecSerializer:
     """
 
     def __init__(self, kind: Any = Any) -> None:
-        """Loads the library."""
         try:
             msgspec: Any = importlib.import_module("msgspec")
         except ImportError as error:
@@ -146,7 +143,6 @@ class MappedFileQueueOptions:
     """What survives a power loss (the original: nothing is synced)."""
 
     def __post_init__(self) -> None:
-        """Refuses what can't be."""
         for name, least in (
             ("consumer_retry_interval", 1e-6),
             ("consumer_spin_wait_duration", 0.0),
@@ -188,7 +184,6 @@ class Producer:
     """The writing side."""
 
     def __init__(self, queue: Queue) -> None:
-        """Of an open queue."""
         self._queue = queue
         if isinstance(retrying_writer.writer(queue), _core.Writer):
             # One call from Python to bytes.
@@ -227,7 +222,6 @@ class Consumer:
     """The reading side: the same message, or messages, until they are committed."""
 
     def __init__(self, queue: Queue, options: MappedFileQueueOptions) -> None:
-        """Of an open queue."""
         self._queue = queue
         self._core = _core.MfqConsumer(
             _Opening(queue), spin_s=options.consumer_spin_wait_duration,
@@ -343,9 +337,7 @@ class MappedFileQueue:
         self.queue.close()
 
     def __enter__(self) -> MappedFileQueue:
-        """For `with`."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes."""
         self.close()

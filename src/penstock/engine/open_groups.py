@@ -25,7 +25,6 @@ class OpenGroups:
     """The groups and dead-letter queues that one open queue has open."""
 
     def __init__(self, queue: OpenQueue) -> None:
-        """Nothing is open yet."""
         self._queue = queue
         self._lock = threading.RLock()
         self._groups: dict[str, Group] = {}

@@ -21,7 +21,6 @@ class Orphans:
     """What was unsynced at the last look."""
 
     def __init__(self, queue: OpenQueue) -> None:
-        """Nothing was found yet."""
         self._queue = queue
         self._unsynced: dict[str, tuple[int, int, int]] = {}
 

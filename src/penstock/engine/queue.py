@@ -652,11 +652,9 @@ class Queue:
         return _reopen, (str(self.path), self._format, self._read_only, options)
 
     def __enter__(self) -> Self:
-        """Returns the queue, for `with`."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the queue."""
         self.close()
 
 

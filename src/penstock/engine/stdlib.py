@@ -281,15 +281,12 @@ class StandardQueue:
         return _reopen, (str(self.queue.path), self.maxsize, self._given)
 
     def __enter__(self) -> Self:
-        """For `with`."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes."""
         self.close()
 
     def __repr__(self) -> str:
-        """Path and size."""
         return f"<StandardQueue {str(self.queue.path)!r}: {self.qsize()} waiting>"
 
 

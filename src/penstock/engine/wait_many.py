@@ -39,7 +39,6 @@ class Epoll:
     """The usual one."""
 
     def __init__(self) -> None:
-        """Watches nothing."""
         self._inner: Any = select.epoll()
 
     def register(self, descriptor: int) -> None:
@@ -67,7 +66,6 @@ class Green:
     """For green threads, by `poll` or `select` as their library has them."""
 
     def __init__(self) -> None:
-        """Watches nothing."""
         self._watched: set[int] = set()
 
     def register(self, descriptor: int) -> None:
@@ -100,7 +98,6 @@ class Inbox:
     part: str
 
     def __init__(self, folder: Folder, poll: QueuePoll, name: str, part: str) -> None:
-        """Nothing is opened yet."""
         self.name, self.part, self._folder, self._poll = name, part, folder, poll
         self._queue: Queue | None = None
         self.watch: _core.Watch | None = None
@@ -154,7 +151,6 @@ class QueuePoll:
     """What a connection sleeps on."""
 
     def __init__(self) -> None:
-        """Nothing is watched yet."""
         self._poller: Poller = Epoll() if hasattr(select, "epoll") else Green()
         self._own = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poller.register(self._own)

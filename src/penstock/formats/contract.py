@@ -196,8 +196,8 @@ class Format(ABC):
         return info
 
     def list_from(self, offset: int) -> list[SegmentInfo] | None:
-        """The segments from the one that holds `offset` on, for a reader of a queue that nobody of
-        this process writes to; none where that costs as much as listing all."""
+        """The segments from the one that holds `offset` on, for a queue that this process only
+        reads; none where that costs as much as listing all."""
         return None
 
     def find_segment(self, offset: int) -> SegmentInfo | None:
@@ -261,11 +261,11 @@ class Format(ABC):
             return None
         if words is None or words.is_clean or _core.Shared.is_open(self.sidecar):
             return words
-        return None  # Whoever left them so could not vouch for them: the files are looked at.
+        return None  # A process left them without closing the queue: the files decide.
 
     def is_passed(self) -> bool:
-        """Whether another program has gone on from our last word, and nobody of ours has been there
-        since: what we noted beside frames may then be about others than those that are there."""
+        """Whether another program has appended after us, and no process of ours has opened the
+        queue since: what we noted beside frames may then belong to frames that are gone."""
         words = None if self.is_live else control.peek(self.sidecar)
         if words is None or words.is_clean or _core.Shared.is_open(self.sidecar):
             return False

@@ -1,4 +1,4 @@
-"""What whoever recovers a queue does about its groups, before the first append.
+"""What recovery does about the groups of a queue, before the first append.
 
 Cursors above the end are set back. After a power cut the page of an ack may have reached the disk,
 and that of the message not: then a group has read what is not there any more. What is put next
@@ -32,7 +32,7 @@ def set_back(format: Format, tail: int) -> None:
             if files.is_name(name) and _is_beyond(format, folder, tail):
                 _cut(format, folder, tail)
         except (PenstockError, OSError) as error:
-            # Damage of one group is not the queue's: whoever opens the group is told.
+            # Damage of one group does not stop the queue: opening that group reports it.
             logger("recovery").warning("%s: its cursor could not be checked: %s", folder, error)
 
 

@@ -11,7 +11,7 @@ from penstock.sidecar.damage import SetAside
 
 
 def mark(segment: _core.Segment, entries: Sequence[SetAside]) -> None:
-    """Tells a segment which offsets nobody reads."""
+    """Tells a segment which offsets its readers skip."""
     holes = [
         (entry.first, entry.last)
         for entry in entries

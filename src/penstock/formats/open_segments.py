@@ -20,7 +20,6 @@ class OpenSegments:
     """Open segments by base, the longest unused forgotten first."""
 
     def __init__(self) -> None:
-        """Nothing is open yet."""
         self._lock = threading.Lock()
         self._by_base: OrderedDict[int, _core.Segment] = OrderedDict()
 

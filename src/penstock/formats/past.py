@@ -1,11 +1,11 @@
 """What happened to a queue before it was opened: decided here, once, for every format.
 
-Whoever opens a queue alone must know what it may believe. After an orderly close everything is as
-our last words say. When all who had it open were killed, no page was lost, but an append may have
-been cut short. When the machine stopped, only what was synced is surely there. After a failed sync
-nobody knows what the disk has got, whatever the page cache shows. Besides, a program that is not
-ours may have gone on with the queue since, in all of these cases: that is told by comparing the
-format's own files with the last words that we wrote, however we came to leave them.
+The first process that opens a queue must know what it may believe. After an orderly close the
+shared words are right. If every process that had it open was killed, no page was lost, but an
+append may have been cut short. If the machine stopped, only what was synced is surely there. After
+a failed sync it is unknown what is on the disk, whatever the page cache shows. In each of these
+cases another program, one that is not ours, may have used the queue since. Comparing the format's
+own files with the last words that we stored tells whether it did.
 
 The answer is one value, `Past`; formats get it and decide none of this themselves.
 """
@@ -96,7 +96,7 @@ def of(queue: Described) -> Past:
     cause = _cause_of(words, queue.run)
     if cause is Cause.STOPPED:
         # The disk may have kept any mixture of older and newer words; only `durable` counts, and
-        # nobody can tell what another program did from what was lost.
+        # what another program did can't be told from what was lost.
         return Past(cause, words)
     fault = _fault_of(words, queue.sidecar / "control")
     if fault is not None:
@@ -105,8 +105,8 @@ def of(queue: Described) -> Past:
 
 
 def is_foreign_now(queue: Described, words: control.Words) -> bool:
-    """Whether a program that is not ours has written since `words`, for whoever only looks: others
-    may have the queue open, and then both change while they are compared."""
+    """Whether a program that is not ours has written since `words`, asked by a reader. Others may
+    have the queue open: then words and files change while they are compared."""
     while queue.is_foreign(words):
         again = control.peek(queue.sidecar)
         if again is None or again == words:

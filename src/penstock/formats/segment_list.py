@@ -15,7 +15,7 @@ from penstock.hints import overload
 from penstock.records import replace
 
 FORGOTTEN = 64
-"""How many segments below the head stay in a list: whoever trims next looks whether they went."""
+"""How many segments below the head stay in a list: the next trim looks whether they are gone."""
 LISTINGS_MAX = 4
 """How often a folder is listed while others begin segments in it."""
 
@@ -74,11 +74,9 @@ class SegmentList(Sequence[SegmentInfo]):
     # ── as a sequence ──────────────────────────────────────────────────────────────────────
 
     def __len__(self) -> int:
-        """How many there are."""
         return self._stop - self._start + (self._last is not None)
 
     def __iter__(self) -> Iterator[SegmentInfo]:
-        """The segments, oldest first."""
         return self._from(self._start)
 
     @overload

@@ -131,8 +131,8 @@ class Store:
         opening.open(self.path, self.sidecar, self._open_alone)
 
     def _open_alone(self, shared: _core.Shared) -> None:
-        """Under the opening lock. Who finds nobody else alive recovers; whoever else has the queue
-        open is of this kernel, whatever its boot id says: then all words are of now."""
+        """Under the opening lock. A process that finds no other one alive recovers. If there is
+        another, it runs on this kernel, whatever its boot id says: then all words are of now."""
         self.shared, self.was_first = shared, shared.is_first
         self._run = self._own_run() if self.was_first else shared.boot
         if self.was_first:
@@ -159,7 +159,7 @@ class Store:
             return self._run
         words = control.peek(self.sidecar)
         if words is not None and _core.Shared.is_open(self.sidecar):
-            return words.boot  # Whoever has it open is of now.
+            return words.boot  # A process has it open, so its words are of this run.
         return self._own_run()
 
     def _own_run(self) -> int:
@@ -236,7 +236,7 @@ class Store:
         if shared.is_poisoned:
             return
         if not self.sidecar.exists():
-            raise NoQueueError(self.path)  # Someone has deleted it meanwhile.
+            raise NoQueueError(self.path)  # Another process has deleted it meanwhile.
         if writer is not None:
             writer.sync()
         if shared.is_alone():
@@ -402,7 +402,7 @@ class Store:
         """A segment of the list, opened once and kept open.
 
         Which one is appended to is asked after it was listed: one that was the last before has an
-        end by now, and whoever began the next one may have cut its file there.
+        end by now, and the process that began the next one may have cut its file there.
         """
         found, live_base = self._opened.get(info.base), self.end().segment_base
         if info.base == live_base and self.is_live:
@@ -412,7 +412,7 @@ class Store:
         if found is not None:
             return found
         segment = self.open_whole(info, writable=False)
-        # One that begins just now is kept by whoever opens it to append: all threads share it.
+        # One that begins just now is kept by the thread that opens it to append: all share it.
         is_ours = info.end is not None or info.base == live_base
         return self._opened.keep(segment) if is_ours else segment
 
@@ -515,7 +515,7 @@ class Store:
             return self._opened.keep(self.open_whole(info, writable=True))
         self._seen_base = base
         segment = self.format.open_segment(info, writable=True)
-        segment.set_end(base)  # Nobody but its holder can append to it.
+        segment.set_end(base)  # Only its holder can append to it.
         return segment
 
     # ── rolling and trimming ───────────────────────────────────────────────────────────────
@@ -539,7 +539,7 @@ class Store:
         self.format.rolled(base)
 
     def switch(self, base: int, needed: int) -> int | None:
-        """Begins the segment after `base`, unless someone else does; where the old one ends, if
+        """Begins the segment after `base`, unless another process does; where the old one ends, if
         that is where the new one begins."""
         shared, writer = self.need_shared(), self.need_writer()
         with self._turn:  # A prepared file is one thread's alone until it has its name.

@@ -120,7 +120,7 @@ class Consumed:
     lowest: int | None
     """The lowest cursor; none when no group holds anything."""
     needed_from: int | None
-    """Batches from this offset on may not go yet: nobody can say that they landed."""
+    """Batches from this offset on must stay: it is not known yet whether they landed."""
     sync: Callable[[], None]
     """Syncs the journals of the groups: an ack must not be lost once what it acked is gone."""
 

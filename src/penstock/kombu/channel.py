@@ -32,7 +32,6 @@ class Message(virtual.Message):  # type: ignore[misc]  # kombu has no types
     """A message of kombu's, with the lease behind it."""
 
     def __init__(self, payload: dict[str, Any], channel: Channel, **keywords: Any) -> None:
-        """Made from what `Channel._get` answers."""
         self.lease: _core.Message | None = payload.pop("lease", None)
         super().__init__(payload, channel=channel, **keywords)
 

@@ -37,7 +37,6 @@ class State(BrokerState):  # type: ignore[misc]  # kombu has no types
     """What was declared: `arguments`, `auto_delete`, and which `parts` the queue has."""
 
     def __init__(self, folder: Path) -> None:
-        """Reads what is there."""
         super().__init__()
         self.queues = {}
         self._path, self._lock_path = folder / FILE, folder / LOCK
@@ -139,14 +138,11 @@ class Looked:
     __slots__ = ("_state",)
 
     def __init__(self, state: State) -> None:
-        """Nothing yet."""
         self._state = state
 
     def __enter__(self) -> None:
-        """Looks."""
         self._state.refresh()
         self._state.is_fresh = True
 
     def __exit__(self, *_: object) -> None:
-        """Others are heard again."""
         self._state.is_fresh = False

@@ -21,7 +21,7 @@ CONTROL = Struct(
     Field("magic", "8s", "PENSTCTL"),
     Field("boot", "Q", "which run of the machine wrote the words below"),
     Field("lock", "I", "append lock: 0, or the holder's name (`round << 12 | slot`: its byte of "
-          "the lock file, and how many openers there had been); top bit: someone sleeps on it"),
+          "the lock file, and how many openers there had been); top bit: a process sleeps on it"),
     Field("sync_lock", "I", "the same for the one who syncs"),
     Field("poison", "I", "1 after a failed sync: every put raises"),
     Field("clean", "I", "CRC-32C of tail … durable, set by the last closer; 0 while open"),
@@ -33,7 +33,7 @@ CONTROL = Struct(
     Field("segment_base", "Q", "base of the segment that is appended to"),
     Field("head", "Q", "oldest kept offset"),
     Field("head_number", "Q", "number of the oldest kept message"),
-    Field("tail_check", "Q", "the tail's complement: a tail that nobody stored is known by it"),
+    Field("tail_check", "Q", "the tail's complement: a damaged tail is noticed by it"),
     Field("publishing", "Q", "what the end in the format's own file is about to be"),
     Field("published", "Q", "what it is, by our own hand; where it is a word of its own"),
     Field("waiters", "I", "how many sleep on `event`"),
@@ -74,7 +74,7 @@ class Words:
     head_number: int
     durable: int
     last_number: int
-    """The next number also when someone died between the tail and it."""
+    """The next number, also if a process died between storing the tail and storing the number."""
     reserved_end: int
     """Bytes between the tail and this may have been touched."""
     next_head: int
@@ -95,7 +95,7 @@ class Look:
 
     @property
     def segment_base(self) -> int:
-        """Where the last segment begins; 0 while nobody has said."""
+        """Where the last segment begins; 0 while that is unknown."""
         words = peek(self.sidecar)
         return words.segment_base if words is not None else 0
 
@@ -117,7 +117,7 @@ def peek(sidecar: Path) -> Words | None:
         found = _parse(raw)
         if found is not None:
             return found
-        # Or someone opens the queue just now, and some words are from before that.
+        # Another process may be opening the queue: then some words are older than that.
         before, raw = raw, _read(sidecar)
         if raw == before:
             return None

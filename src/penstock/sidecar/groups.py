@@ -40,7 +40,7 @@ TABLE = Struct(
     Field("synced_next", "Q", "`next` when it was last synced"),
     Field("broken", "I", "1: something failed half-way; made anew from the journal before use"),
     Field("sync_asked", "I", "1: progress was made since the last sync began, and was said"),
-    Field("looked_for_dead", "q", "boot time at which someone last looked for dead consumers"),
+    Field("looked_for_dead", "q", "boot time of the last look for dead consumers"),
     Field("journaled_next", "Q", "`next` as the journal has it"),
     Field("capacity", "I", "entries that the file has room for"),
     Field("used", "I", "entries ever used"),
@@ -78,7 +78,7 @@ ENTRY = Struct(
     Field("key", "Q", "hash of its key; 0: none"),
     Field("state", "I", "0 free, 1 leased, 2 delayed, 3 ready, 4 blocked"),
     Field("receives", "I", "how often it was handed out"),
-    Field("owner", "I", "opener that has it; all ones: nobody in particular"),
+    Field("owner", "I", "opener that has it; all ones: none in particular"),
     Field("place", "I", "where it is in the heap; all ones - 1: in the lane; all ones: in neither"),
     Field("lane_before", "I", "entry before it in the lane"),
     Field("lane_after", "I", "entry after it in the lane"),
@@ -123,7 +123,7 @@ _USUAL_FIELDS = (
     Field("wall_ns", "q", "when the deadline was set, ns since 1970"),
     Field("deadline", "q", "boot time"),
     Field("timeout", "q", "ns"),
-    Field("owner", "I", "opener that has it; all ones: nobody in particular"),
+    Field("owner", "I", "opener that has it; all ones: none in particular"),
     Field("receives", "I", "how often it was handed out"),
 )
 SHORT_RECORD = Struct("group journal record, short", "<", 24, *_SHORT_FIELDS)
@@ -243,7 +243,7 @@ def write_options(folder: Path, value: dict[str, Any]) -> None:
 
 
 def drop_table(folder: Path) -> None:
-    """The table is made anew from the journal by whoever opens the group next."""
+    """Drops the table; the next opener of the group makes it anew from the journal."""
     _core.unlink_file(folder / "table")
 
 

@@ -1,4 +1,4 @@
-"""Opening `.penstock/`: the folder is made, and whoever is inside is there alone or with others.
+"""Opening `.penstock/`: creating the folder, and entering it alone or together with others.
 
 make       a queue that is new: under the opening lock, and gone again afterwards
 visit      work that needs the queue for itself for a moment (repair)
@@ -52,7 +52,7 @@ def drop_temporaries(path: Path, sidecar: Path) -> None:
 
 
 def sync_words(sidecar: Path, *, is_new: bool) -> None:
-    """Syncs the control block as it is, and its name if nobody has yet."""
+    """Syncs the control block, and its name if that is new."""
     _core.sync_file(sidecar / CONTROL)
     if is_new:
         _core.sync_folder(sidecar)

@@ -5,7 +5,7 @@
     next.seg         the next segment, ready to be taken
     copy-<name>      a file of the queue that is written anew after a failed sync
 
-Whoever dies before the rename leaves a file here that the next opener deletes.
+A process that dies before the rename leaves a file here; the next opener deletes it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ PIECE_BYTES = 1 << 20
 
 
 def fresh(sidecar: Path, kind: str = "new", suffix: str = ".seg") -> Path:
-    """A name for a new file that nobody else has: processes in different containers have the same
-    numbers, and their objects the same addresses."""
+    """A name for a new file that no other process uses. It is random: processes in different
+    containers have the same numbers, and their objects the same addresses."""
     return sidecar / f"{kind}-{os.urandom(8).hex()}{suffix}"
 
 
@@ -79,7 +79,7 @@ def place(path: Path, target: Path, *, synced: bool = True) -> None:
 
 
 def drop(path: Path) -> None:
-    """Deletes a prepared file that nobody needs."""
+    """Deletes a prepared file that is not needed."""
     _core.unlink_file(path)
 
 
@@ -99,7 +99,7 @@ def keep_ready(sidecar: Path, make: Callable[[Path], object]) -> None:
 
 
 def take_ready(sidecar: Path, fits: Callable[[int], bool]) -> tuple[Path, int] | None:
-    """The next segment, if it is ready and its size fits; whoever takes it has it alone."""
+    """The next segment, if it is ready and its size fits. Only one process gets it."""
     path, ready = fresh(sidecar), sidecar / READY
     try:
         size = ready.stat().st_size

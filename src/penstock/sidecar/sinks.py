@@ -58,7 +58,7 @@ def file_name(app: str) -> str:
 
 
 def open_notes(sidecar: Path) -> list[Note]:
-    """Notes of batches of which nobody has said yet whether they landed."""
+    """Notes of batches that are not yet known to have landed."""
     folder = folder_of(sidecar)
     names = (name for name in files.names_in(folder) if name.endswith(".intent"))
     found = (Note.load(folder / name) for name in names)

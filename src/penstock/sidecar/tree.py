@@ -23,7 +23,7 @@ class Entry:
     """Below `.penstock/`; `<x>` stands for any name."""
     holds: str
     writer: str
-    """The module that writes it; nobody else may."""
+    """The only module that writes it."""
     trust: Trust
     """`truth`: it can't be made again; `cache`: of this boot, made again from the truth; `hint`:
     may be missing or old; `temporary`: gets its real name, or is deleted by the next opener."""
@@ -92,7 +92,7 @@ ENTRIES = (
 
 
 def entry_of(path: str) -> Entry | None:
-    """The entry of a file, named from `.penstock/` on; none when nobody should have written it."""
+    """The entry of a file, by its path below `.penstock/`; `None` for a file that is not ours."""
     return next((entry for entry in ENTRIES if entry.matches(path)), None)
 
 

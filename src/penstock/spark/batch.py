@@ -30,7 +30,6 @@ class BatchReader(DataSourceReader):
     bounds: Bounds
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        """For the columns of `schema`."""
         self.options, self.schema = options, schema
         self.bounds = Bounds.from_text(options.bounds)
         if options.tags:  # Of two filters on tags, Spark itself checks the one in the query.

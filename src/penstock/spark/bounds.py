@@ -70,7 +70,7 @@ class Bounds:
         return replace(self, first_ns=first, last_ns=last)
 
     def takes_tags(self, kind: str, values: Sequence[Any]) -> bool:
-        """Whether the core can do this comparison of the tag, and nobody has to do it again."""
+        """Whether the core does this comparison of the tag, so that Spark need not repeat it."""
         return self.tags == EVERY_TAG and _tag_filter(kind, values) is not None
 
     def _with_tags(self, kind: str, values: Sequence[Any]) -> Bounds:

@@ -87,7 +87,7 @@ def _narrowed(whole: DataFrame, where: Any, needs: dict[str, Need]) -> DataFrame
         return whole
     columns = need.columns or {"offset"}
     frame = table(whole.sparkSession, where, *columns, bounds=need.bounds.as_text())
-    # The query may name columns of which the optimizer finds that nobody uses them.
+    # The query may name columns that the optimizer finds to be unused.
     return frame.select(*(
         field.name if field.name in columns else F.lit(None).cast(field.dataType).alias(field.name)
         for field in whole.schema.fields
@@ -101,7 +101,6 @@ class Need:
     bounds: Bounds
 
     def __init__(self, columns: set[str], bounds: Bounds) -> None:
-        """These columns, within these bounds."""
         self.columns, self.bounds = columns, bounds
 
     def together(self, other: Need) -> Need:

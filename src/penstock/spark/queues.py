@@ -35,7 +35,6 @@ class LocalQueue:
     end: int
 
     def __init__(self, name: str, path: str, options: SourceOptions) -> None:
-        """Opens it for reading."""
         self.name, self.where = name, path
         self._made = _made(path)
         self.store = open_store(path, options)

@@ -42,7 +42,6 @@ class Stream:
     """A native scan with its columns, for `pyarrow.RecordBatchReader.from_stream`."""
 
     def __init__(self, scan: _core.Scan, columns: list[str]) -> None:
-        """Reads it once."""
         self._scan, self._columns = scan, columns
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

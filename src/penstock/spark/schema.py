@@ -151,7 +151,6 @@ class Shape:
     wants_errors: bool
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        """For the columns of `schema`."""
         self._known = known_columns(options)
         self._is_kafka = options.layout == "kafka"
         self._names = schema.fieldNames()

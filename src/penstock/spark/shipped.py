@@ -157,7 +157,6 @@ class ShippedQueue:
     end: int
 
     def __init__(self, name: str, url: str, options: SourceOptions) -> None:
-        """Reads the manifest."""
         self._options = options
         manifest = Manifest.load(url)
         if manifest is None:

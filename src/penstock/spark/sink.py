@@ -61,7 +61,7 @@ class SinkOptions:
 
     path: str
     app: str
-    """Whose ledger; empty when nobody can tell the batches of two runs apart."""
+    """The name of the ledger; empty when batches of two runs can't be told apart."""
     version: int
     staging: str
     delivery: Literal["exactly-once", "at-least-once"]
@@ -219,7 +219,7 @@ class _Sink:
         self, messages: Iterable[WriterCommitMessage | None], app: str, version: int,
         *, is_last: bool = False,
     ) -> None:  # fmt: skip
-        """On the driver: all rows of all tasks, once. `is_last`: nobody will ask again."""
+        """On the driver: all rows of all tasks, once. `is_last`: it is not asked for again."""
         key = self.options.key()
         staged = [one for one in staging.staged_of(messages) if one.rows]
         if not self.options.is_routed:

@@ -46,7 +46,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     schema: StructType
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        """For the columns of `schema`."""
         if options.starting_offsets in ("latest", "-1", "group") and not options.group:
             raise OptionError(
                 "startingOffsets", options.starting_offsets,
@@ -325,7 +324,6 @@ class UnlimitedReader(StreamReader):
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        """For the columns of `schema`."""
         limits = {
             "maxOffsetsPerTrigger": options.max_rows,
             "maxBytesPerTrigger": options.max_bytes,

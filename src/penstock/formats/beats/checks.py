@@ -31,7 +31,7 @@ def check_key(format: BeatsFiles) -> None:
             if _opens_any(format, number, header):
                 return
         except FileNotFoundError:
-            return  # It was read and freed meanwhile: whoever did that had a key.
+            return  # It was read and deleted meanwhile, by a process that had the key.
     if with_data:
         path = format.path / f"{min(with_data)}.seg"
         raise KeyNeededError(

@@ -39,7 +39,7 @@ def name_plain(format: BeatsFiles, number: int) -> None:
 
 
 def close_segment(format: BeatsFiles, base: int, tail: int, next_number: int) -> None:
-    """Nobody appends any more: the file ends at `tail`, and its header says how many frames.
+    """Closes a full segment: the file ends at `tail`, and its header says how many frames.
 
     Who began it may not have got there; another process may be done with it, and delete it.
     """
@@ -183,7 +183,7 @@ def mend_streams(format: BeatsFiles) -> None:
     it passes over those without a count, and over what lies above the file's length."""
     newest = next(format.readable(newest_first=True), None)
     if newest is None or not newest[2].kind.is_stream:
-        return  # Whoever writes streams writes nothing else.
+        return  # A release that writes streams writes no other kind.
     for number, path, header in list(format.readable()):
         kind = header.kind
         if (

@@ -190,7 +190,7 @@ def _gaps_of(found: dict[str, object]) -> list[int]:
 
 
 def note_gaps(format: BeatsFiles, numbers: list[int]) -> None:
-    """Ids that nobody has or will have: their segments were set aside."""
+    """Ids that no segment has or will have: their segments were set aside."""
     found = known(format)
     notes.write(format.sidecar, notes.BEATS, found | {"gaps": sorted({*_gaps_of(found), *numbers})})
 
@@ -231,7 +231,7 @@ def _left(format: BeatsFiles, past: Past, found: dict[str, object]) -> range | N
         before = found.get("state")
     elif past.is_killed and words is not None:
         # Asked for after the files: others move the head before they unlink.
-        # The last one counts once it has events: nobody misses a roll that was cut short.
+        # The last one counts once it has events: a roll that was cut short lost nothing.
         number, has_events = words.segment_base >> POSITION_BITS, words.tail > words.segment_base
         left = range(words.head >> POSITION_BITS, number + has_events)
         ours = progress(format)

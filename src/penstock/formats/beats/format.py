@@ -1,8 +1,8 @@
 """A Beats disk queue, open.
 
 One process holds the open segment and appends to it by write calls, so the file never has bytes
-of no frame. Whoever else wants to append closes it and begins the next one: hand-over. Every
-opening of the queue begins a new segment too, as Beats itself does. An encrypted segment is
+of no frame. Another process that wants to append closes it and begins the next one: hand-over.
+Every opening of the queue begins a new segment too, as Beats itself does. An encrypted segment is
 therefore never appended to by two, and never after a crash: no keystream is used twice.
 
 What every group has acked is deleted by whole segments; the default group's cursor is also in
@@ -118,7 +118,7 @@ class BeatsFormat(BeatsFiles):
         try:
             count = checks.count_of(self, info)
         except FileNotFoundError:
-            return info  # Another process has just deleted it; whoever reads it will say so.
+            return info  # Another process has just deleted it; the next read raises.
         return replace(info, messages=count) if count else info
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
@@ -129,7 +129,7 @@ class BeatsFormat(BeatsFiles):
 
     def find_end(self, past: Past) -> End:
         """Where the last file ends. What a crash cut short stands before that, and is reported."""
-        if self.store.shared is not None:  # Who only reads has looked when it opened the queue.
+        if self.store.shared is not None:  # A reader has looked when it opened the queue.
             self._is_recovering, self.past = True, past
             self._cut_end = power_cut.find(self, past)
         end = self._find_end()
@@ -197,7 +197,7 @@ class BeatsFormat(BeatsFiles):
             power_cut.cut_off(self, self._cut_end)
             self._cut_end = None
         if past.is_stopped:
-            # Names that the power cut took: nobody was promised what they were for.
+            # Names that the power cut took: nothing in them was promised to be durable.
             there = [number for number, _ in segments.listed(self.path)]
             following.note_gaps(self, sorted({*range(there[0], there[-1])} - {*there}))
         was = past.words.segment_base >> POSITION_BITS if past.words is not None else -1
@@ -234,7 +234,7 @@ class BeatsFormat(BeatsFiles):
         found = state.read(self.state_path)
         if found is not None and found.segment >= number and following.fault(self) is None:
             number = found.segment + (0 if found.is_start else 1)
-        # Also behind one without events: nobody looks for the ids between it and the new one.
+        # Also behind one without events: the ids between it and the new one are not missing.
         newest = max((there for there, _ in segments.listed(self.path)), default=number)
         if newest + 1 < number:
             following.note_gaps(self, list(range(newest + 1, number)))

@@ -84,7 +84,7 @@ class BeatsFiles(Format, ABC):
         self._headers: dict[int, tuple[int, Header | Unreadable]] = {}
         """By segment id, each with the inode that it was read from."""
         self._ended: dict[int, tuple[int, SegmentInfo]] = {}
-        """The same for segments that nobody will ever write to again."""
+        """The same for segments that are never written to again."""
         self._stream_ends: dict[tuple[str, int, int], int] = {}
         self._own: dict[int, int] = {}
         self._making_room: set[int] = set()
@@ -114,7 +114,7 @@ class BeatsFiles(Format, ABC):
         self._own.pop(info.base, None)
 
     def _live_base(self) -> int | None:
-        """The segment that someone has open, if anyone has."""
+        """The base of the segment that a process has open, if one has."""
         if self._is_recovering:
             return None
         if self.store.shared is not None:
@@ -123,7 +123,7 @@ class BeatsFiles(Format, ABC):
         return words.segment_base if words is not None else None
 
     def _live_words(self) -> control.Words | None:
-        """The shared words of a queue that someone has open, or that a crash left in this boot.
+        """The shared words of a queue that a process has open, or that a crash left in this boot.
 
         None once a Beat has begun a segment since: it goes on from the newest there is, and
         deletes the oldest first.
@@ -139,7 +139,7 @@ class BeatsFiles(Format, ABC):
             last, next = (segments.path_of(self.path, n) for n in (number, number + 1))
             if last.exists() and not next.exists():
                 return words
-            if control.peek(self.sidecar) == words:  # Else someone of ours has just begun it.
+            if control.peek(self.sidecar) == words:  # Else one of our processes has just begun it.
                 is_unborn = words.reserved_end == control.ROLLING and last.exists()
                 return words if is_unborn and self._has_no_frame(next) else None
 
@@ -201,9 +201,9 @@ class BeatsFiles(Format, ABC):
         self, live: int | None, first: int = 0, *, newest_first: bool = False
     ) -> Iterator[SegmentInfo]:
         listed = segments.listed(self.path)
-        if live is not None:  # One behind it has its name, and nobody was told yet.
+        if live is not None:  # A newer one has its name already, but is not announced.
             del listed[bisect_left(listed, ((live >> POSITION_BITS) + 1, 0)) :]
-        # Whoever began the last one may still be closing the one before it.
+        # The process that began the last one may still be closing the one before it.
         closed_below = 0 if self._is_recovering else len(listed) - OPEN_AT_MOST
         places = range(bisect_left(listed, (first, 0)), len(listed))
         for place in reversed(places) if newest_first else places:
@@ -314,7 +314,7 @@ class BeatsFiles(Format, ABC):
         )  # fmt: skip
 
     def _capacity(self, info: SegmentInfo, kind: Kind) -> int:
-        """Bytes that a segment may get: what its holder wants; who only reads it sees them all."""
+        """How many bytes a segment may get: the holder's limit, or the format's for a reader."""
         if info.base not in self._own:
             return MAX_SEGMENT_BYTES
         return max(self._own[info.base], info.size)
@@ -337,7 +337,7 @@ class BeatsFiles(Format, ABC):
         return info
 
     def is_trimmed(self, info: SegmentInfo, end: End) -> bool:
-        """Whether it went, by whoever: what is missing in the middle was deleted, as read."""
+        """Whether the segment was deleted, by us or a Beat: one that is missing was read before."""
         return not info.path.exists() and info.base != end.segment_base
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
@@ -347,7 +347,7 @@ class BeatsFiles(Format, ABC):
         return self.path.stat().st_mtime_ns
 
     def believed(self, seen: object) -> control.Words | None:
-        """The shared words of a queue that someone has open; else it ends where its files do."""
+        """The shared words of a queue that a process has open; else the files say where it ends."""
         return self._live_words()
 
     def readable(self, *, newest_first: bool = False) -> Iterator[tuple[int, Path, Header]]:

@@ -231,8 +231,8 @@ class MfqFormat(Format):
     _has_noted: bool = False
 
     def is_foreign(self, words: control.Words) -> bool:
-        """Whether `producer.offset` says what we never stored there. Nobody sets it back: what lies
-        below our own is damage."""
+        """Whether `producer.offset` says what we never stored there. No program sets it back:
+        what lies below our own is damage."""
         if words.is_clean:
             return self._said_end() != words.tail
         producer = read_offset(self.path, PRODUCER)
@@ -240,7 +240,7 @@ class MfqFormat(Format):
 
     def find_end(self, past: Past) -> End:
         """Walks the last segment up to `producer.offset`: the last whole frame is the end."""
-        # After an orderly close they are as they were when we looked, unless someone went on.
+        # After an orderly close the list is still right, unless another program went on.
         producer = self._producer(past)
         is_same = self.store.shared is not None and past.is_closed and not past.is_foreign
         infos = self.store.segments(fresh=not is_same)

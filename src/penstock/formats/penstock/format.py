@@ -180,7 +180,7 @@ class PenstockFormat(Format):
         except FileNotFoundError:
             if not self.store.is_trimmed(info):
                 raise
-            return info  # Whoever reads it will see.
+            return info  # The next read of it raises.
 
     def _read_about(self, info: SegmentInfo) -> SegmentInfo:
         page = segments.read_page(info.path)
@@ -340,7 +340,7 @@ class PenstockFormat(Format):
             page = segments.read_page(info.path)
             if len(page) < HEADER_BYTES:
                 continue  # Cut short: `verify` reports it, and it has no place for a summary.
-            # One that does not check is written by someone else just now, or was never whole.
+            # A summary that does not check is being written by another process, or was never whole.
             if segments.read_summary(page) is None:
                 assert info.end is not None
                 segment = self.store.open_whole(info, writable=True)

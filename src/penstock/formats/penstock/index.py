@@ -107,7 +107,7 @@ class Index:
             return
         size -= size % INDEX_ENTRY.size
         if size < self._read:
-            self._begin_anew()  # Someone has tidied it.
+            self._begin_anew()  # Another process has written the index anew.
         start = self._read or max(0, size - LOOK_BYTES)
         if self._read == 0:
             self._first = start

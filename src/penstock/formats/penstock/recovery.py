@@ -82,10 +82,10 @@ class Walk:
 def find_end(format: Files, past: Past) -> End:
     """From the words as far as the frames bear them out; after a power cut from the frames above
     `durable`."""
-    # After an orderly close they are as they were when we looked, unless someone has rolled since.
+    # After an orderly close the list is still right, unless another process has rolled since.
     infos = format.store.segments(fresh=not past.is_closed)
     if not infos:
-        raise NoQueueError(format.path)  # Someone has deleted it meanwhile.
+        raise NoQueueError(format.path)  # Another process has deleted it meanwhile.
     words, head = past.words, infos[0]
     is_named = words is not None and infos.at(words.segment_base) is not None
     if words is not None and not past.is_stopped and (is_named or past.is_closed):
@@ -277,7 +277,7 @@ def go_on(format: Files, end: End, words: control.Words) -> End:
 
 
 def make_durable(format: Files, end: End, *, poisoned: bool) -> None:
-    """Full segments above `durable`, and all names: nobody may have synced them yet."""
+    """Syncs full segments above `durable`, and all names: they may not be on the disk yet."""
     for info in format.store.segments():
         if info.end is None or info.end <= end.durable:
             continue

@@ -61,7 +61,7 @@ class Header:
     previous: int = 0
 
     def pack(self, key: bytes | None = None) -> bytes:
-        """The 4 KiB page; with the queue's key it says which key that is, to those who have it."""
+        """The 4 KiB page. With `key` it carries a proof by which a key can be checked."""
         raw = structs.HEADER.pack(
             magic=structs.MAGIC, version=structs.VERSION, flags=self.flags, queue_id=self.queue_id,
             base=self.base, base_number=self.base_number, created_ns=self.created_ns,

@@ -17,12 +17,11 @@ LEAST_S = 1.0
 
 
 class Ages:
-    """The notes of one queue; whoever tends it adds to them."""
+    """The notes of one queue; the maintenance thread adds to them."""
 
     notes: list[tuple[int, int]]
 
     def __init__(self, sidecar: Path) -> None:
-        """Reads what is there."""
         self._sidecar = sidecar
         self.notes = self._load()
 

@@ -53,7 +53,7 @@ def _parse(raw: bytes) -> Extent | None:
 
 
 def write(sidecar: Path, extent: Extent, words: dict[str, int], file_bytes: int) -> None:
-    """Both slots anew: for whoever opens the queue alone."""
+    """Writes both slots anew. Only the process that opens the queue alone may."""
     raw = b""
     for at, sequence in zip(SLOTS, (extent.sequence + 1, extent.sequence), strict=True):
         slot = EXTENT.pack(

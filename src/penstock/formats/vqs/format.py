@@ -177,7 +177,7 @@ class VqsFormat(Format):
         return _core.Segment.over(self.data_path, BASE, 0, frames, straight, at=first, first=first)
 
     def refresh(self) -> None:
-        """Reads settings and ring again after someone has changed or replaced them."""
+        """Reads settings and ring again after another process has changed or replaced them."""
         self.store.forget_stale(BASE)
         shared = self.store.shared
         generation = shared.generation if shared is not None else 0
@@ -242,7 +242,7 @@ class VqsFormat(Format):
     def believed(self, seen: object) -> control.Words | None:
         """The shared words, unless another program has changed the header since we left it."""
         if seen != self.header.words:
-            self._read_header()  # Someone has had the queue open since we looked.
+            self._read_header()  # Another process has had the queue open since we looked.
         return super().believed(seen)
 
     def is_foreign(self, words: control.Words) -> bool:
@@ -251,7 +251,7 @@ class VqsFormat(Format):
         if words.is_clean:
             return self._words(words) != found
         if not self._is_sound(found):
-            return False  # Torn by whoever was killed: it is made anew.
+            return False  # A killed process left it torn: it is made anew.
         heads = [words.next_head, *(head for head, _ in self._shown_heads(words))]
         begins = {self._position(head) for head in heads}
         ends = {self._position(end) for end in words.published}
@@ -295,7 +295,7 @@ class VqsFormat(Format):
         return replace(end, dropped=(Damage(self.data_path, at, lost, found, "whole records"),))
 
     def _with_head_shown(self, known: control.Words) -> control.Words:
-        """What the header shows as done is done, and given back by whoever recovers."""
+        """What the header shows as done is done; recovery frees its space."""
         heads, at = self._shown_heads(known), self.header.words["read_offset"]
         head, number = next((h for h in heads if self._position(h[0]) == at), heads[0])
         return replace(known, head=head, head_number=number)
@@ -405,7 +405,7 @@ class VqsFormat(Format):
         return self.vqs.mirror() if self.vqs is not None and is_held_for else None
 
     def note_group(self, group: str, options: GroupOptions) -> None:
-        """Whether ring space waits for this group: else its acks are nobody's business."""
+        """Whether ring space waits for this group; the header shows only such groups' acks."""
         self._holding[group] = options.retain_unread
 
     def regroup(self) -> None:
@@ -461,7 +461,7 @@ class VqsFormat(Format):
             length = segment.read(segment.position(head), 4)
             head = min(head + 4 + int.from_bytes(length, "little"), end.tail)
         if head > end.head:
-            # Unless someone else has: the bytes read above may be other messages by now.
+            # Unless another process has: the bytes read above may be other messages by now.
             self._free(head, since=end.head)
 
     def resize(self, size: int) -> None:
@@ -474,7 +474,7 @@ class VqsFormat(Format):
 
     def _resize(self, ring: int) -> bool:
         """Makes the new file and puts it in the place of this one. False: that was replaced."""
-        settings.finish(self.path, self.sidecar, self.stage)  # What someone began who died.
+        settings.finish(self.path, self.sidecar, self.stage)  # What a process that died had begun.
         self.refresh()
         end, stage = self.store.end(), self.stage
         resize.check(stage, end.tail - end.head, ring)

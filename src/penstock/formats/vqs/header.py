@@ -126,7 +126,7 @@ def lengths_of(file: Path, area: bytes, at: int) -> list[tuple[bytes, bytes]]:
 
 
 def encode_labels(option: str, labels: Any) -> dict[bytes, bytes]:
-    """Labels that someone gives, as they go into the file."""
+    """Labels as given, in the form that goes into the file."""
     if not isinstance(labels, Mapping):
         raise OptionError(option, labels, "a mapping of names to values (format vqs)")
     found = {}

@@ -43,7 +43,7 @@ def check(stage: Stage, used: int, ring: int) -> None:
 def copy_ring(
     sidecar: Path, segment: _core.Segment, stage: Stage, end: End, ring: int, head: bytes | None
 ) -> Path:
-    """A file with a ring of this size and the same messages, synced; nobody sees it yet."""
+    """A file with a ring of this size and the same messages, synced; it is not in place yet."""
     fresh = prepared.make(sidecar, stage.start + ring, head=head, suffix=".bin")
     try:
         _copy(segment, fresh, stage.start, ring, end.head, end.tail)

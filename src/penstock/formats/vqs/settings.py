@@ -72,7 +72,7 @@ def create_files(path: Path, sidecar: Path, stage: Stage, options: QueueOptions)
     words |= {"read_offset": stage.start, "write_offset": stage.start}
     head = header.pack(stage, words | of_options(options))
     remember(sidecar, stage.name, secrets.token_hex(16))
-    if stage.meta:  # Two files: whoever finds one of them alone may finish what we began.
+    if stage.meta:  # Two files: a process that finds only one of them finishes the creation.
         notes.write_bytes(sidecar, notes.RING_MAKING, b"")
         _core.sync_folder(path)
         _core.sync_folder(path.parent)
@@ -87,7 +87,7 @@ def create_files(path: Path, sidecar: Path, stage: Stage, options: QueueOptions)
 
 
 def remember(sidecar: Path, layout: str, identity: str) -> None:
-    """Which queue this is, for those who remember offsets."""
+    """Notes which queue this is, for consumers that keep offsets elsewhere."""
     if notes.read(sidecar, notes.IDENTITY) is None:
         notes.write(sidecar, notes.IDENTITY, {"identity": identity, "layout": layout})
 
@@ -99,7 +99,7 @@ def change(path: Path, sidecar: Path, stage: Stage, values: dict[str, Any]) -> N
         known = ", ".join([*structs.SETTINGS, *LABELS])
         raise OptionError("meta", sorted(unknown)[0], f"one of {known} (format vqs)")
     given = {name: value for name, value in values.items() if name not in LABELS}
-    finish(path, sidecar, stage)  # What someone began who died.
+    finish(path, sidecar, stage)  # What a process that died had begun.
     raw = header.read_bytes(path, stage)
     found = header.parse(path, stage, raw)
     fixed = header.pack(stage, found.values | header.check_settings(given))[FIXED_AT:]

@@ -59,7 +59,7 @@ class Files(Protocol):
 
 def born(found: Index) -> tuple[Block, ...]:
     """The blocks without those at the end that were counted before their entry was written. There
-    is always a first one: nobody may have begun it yet."""
+    is always a first one, though it may not have begun yet."""
     blocks = found.blocks or (Block(found.start, 0, 0, 0, 0),)
     while len(blocks) > 1 and blocks[-1].is_unborn:
         blocks = blocks[:-1]

@@ -124,7 +124,7 @@ def header_era(path: Path, raw: bytes) -> str:
 
 
 def is_unused(raw: bytes) -> bool:
-    """Whether nobody has queued anything yet: a consumer came first, or a producer was killed at
+    """Whether nothing was queued yet: a consumer came first, or a producer was killed at
     its first block. There is no block then, or an empty one; their folder may be missing."""
     if len(raw) != INDEX_BYTES:
         return False

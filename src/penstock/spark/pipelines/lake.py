@@ -102,7 +102,6 @@ class DeltaTable:
     root: str
 
     def __init__(self, target: str) -> None:
-        """At this folder or URL."""
         self.root = _absolute(target)
         self._package = _package("deltalake", "delta")
 
@@ -144,7 +143,6 @@ class IcebergTable:
     name: str
 
     def __init__(self, request: Request, target: str) -> None:
-        """For this request."""
         _package("pyiceberg", "iceberg")
         options = dict(request.options)
         folder = _absolute(target)

@@ -196,7 +196,6 @@ class Run:
     error: str
 
     def __init__(self, name: str, request: Request, folder: str = "runs") -> None:
-        """Begins now."""
         self.name, self.request = name, request
         self.started = datetime.now(UTC)
         self.id = f"{self.started:%Y%m%dT%H%M%S}-{name}-{secrets.token_hex(3)}"
@@ -260,14 +259,13 @@ class Run:
                 stalls.look()
 
     def __enter__(self) -> Self:
-        """Writes the record: whoever dies before the end is found as `running`."""
+        """Writes the record. A run that dies before the end is found as `running`."""
         self._write()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Writes the record."""
         self._took = time.monotonic() - self._began
         self.outcome = "dry run" if self.request.dry_run else "done"
         if error is not None:

@@ -1,4 +1,4 @@
-"""Streams that stand still: Spark calls a query active whose driver waits for nobody's answer."""
+"""Streams that stand still: Spark calls a query active even while its driver waits in vain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class StallDetector:
     """
 
     def __init__(self, query: StreamingQuery, patience_s: float = PATIENCE_S) -> None:
-        """Looks from now on."""
         self._query, self._patience_s = query, patience_s
         self._seen: object = None
         self._since = time.monotonic()

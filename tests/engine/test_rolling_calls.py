@@ -18,6 +18,13 @@ CALLS_MAX = {"penstock": 74, "zbus": 112, "beats": 105, "mfq": 53}
 
 @pytest.mark.parametrize("format", CALLS_MAX)
 def test_a_roll_takes_few_calls(tmp_path: Path, format: str) -> None:
+    for number in range(8):  # The first objects of a class are made without a constructor.
+        rolls = calls_of_rolls(tmp_path / str(number), format)
+    assert len(rolls) > 3
+    assert sorted(rolls)[len(rolls) // 2] <= CALLS_MAX[format]
+
+
+def calls_of_rolls(path: Path, format: str) -> list[int]:
     body, calls, rolls = b'{"text": "%s"}' % (b"x" * 900), 0, []
 
     def count(frame: FrameType, event: str, _: object) -> None:
@@ -25,7 +32,7 @@ def test_a_roll_takes_few_calls(tmp_path: Path, format: str) -> None:
         calls += event == "call" and frame.f_code.co_filename.startswith(PACKAGE)
 
     options = {"durability": "process", "segment_bytes": 16 << 10}
-    with Queue(tmp_path / "q", format=format, **options) as queue:  # type: ignore[arg-type]
+    with Queue(path, format=format, **options) as queue:  # type: ignore[arg-type]
         for _ in range(120):
             base, calls = queue.offsets().segment_base, 0
             sys.setprofile(count)
@@ -33,5 +40,4 @@ def test_a_roll_takes_few_calls(tmp_path: Path, format: str) -> None:
             sys.setprofile(None)
             if queue.offsets().segment_base != base:
                 rolls.append(calls)
-    assert len(rolls) > 3
-    assert sorted(rolls)[len(rolls) // 2] <= CALLS_MAX[format]
+    return rolls

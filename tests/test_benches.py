@@ -13,7 +13,7 @@ from benches._limits import Unfinished, within
 from benches._parties import CONTEXT
 from benches.against import peers
 from benches.harness import Row
-from tools import performance_page, plot_peers
+from tools import bench_pages, demo_picture, performance_page, plot_peers
 
 
 @pytest.mark.parametrize(
@@ -104,3 +104,25 @@ def test_the_page_of_figures_is_filled_from_results(tmp_path: Path) -> None:
     assert "| a | 2 ns | b 1 | 2 x | call 1 | 2 x | met |" in found
     assert "old" not in found
     assert "kept" in found
+
+
+def test_the_tables_of_imports_and_tasks_are_filled_from_results() -> None:
+    machine = harness.machine()
+    imported = Row(case="import penstock", ours=-0.1, unit="ms", peer="bare Python", peer_value=9)
+    other = Row(case="queuelib, open", ours=21.04, unit="ms")
+    drawn = bench_pages.imports({"machine": machine, "rows": [other.as_dict(), imported.as_dict()]})
+    assert drawn.endswith("| **penstock**: import penstock | 0.0 |\n| queuelib, open | 21.0 |")
+    rows = [
+        Row(case=f"to start, beside {peer}", ours=2.4, unit="ms", peer=peer, peer_value=value)
+        for peer, value in (("redis", 3.5), ("filesystem", 223.0))
+    ]
+    drawn = bench_pages.tasks({"machine": machine, "rows": [row.as_dict() for row in rows]})
+    assert drawn.endswith("| to start | 2.4 ms | 3.5 ms | 223 ms |")
+    page = bench_pages.filled("<!-- tasks -->\nold\n<!-- end -->\n", "tasks", drawn)
+    assert "old" not in page
+
+
+def test_the_picture_of_the_demo_is_the_first_plot_of_its_page() -> None:
+    page = '<p>x</p><svg width="1">\n <metadata>m</metadata>\n <path d="M 1.2345 2"/>\n</svg><svg/>'
+    assert demo_picture.first_plot(page) == '<svg width="1"> <path d="M 1.2 2"/> </svg>\n'
+    assert demo_picture.PICTURE.stat().st_size < 60_000

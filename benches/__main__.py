@@ -40,6 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
             f"{name} on {about['cpu']}, {about['cores']} cores, load {about['load_1min']}", rows
         )
         print(f"written: {harness.save(name, rows, about)}")
+        if not chosen.quick:
+            harness.publish(name, rows, about)
         missed += sum(row.met is False for row in rows)
     return 1 if chosen.gate and missed else 0
 

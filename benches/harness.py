@@ -179,6 +179,13 @@ def save(name: str, rows: list[Row], about: dict[str, Any], folder: Path = RESUL
     return path
 
 
+def publish(name: str, rows: list[Row], about: dict[str, Any]) -> None:
+    """Writes the page anew that shows these figures, where a benchmark has one of its own."""
+    work = getattr(importlib.import_module(f"benches.{name}"), "publish", None)
+    if work is not None:
+        work(rows, about)
+
+
 def shown(value: float | None) -> str:
     """A figure with as many digits as mean something."""
     if value is None:

@@ -163,3 +163,44 @@ def test_a_queue_that_delays_delays_in_order(
     clock.advance(11)
     found = json_client("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
     assert bodies(found) == ["a1", "a2"]
+
+
+def test_a_group_that_is_given_back_comes_after_the_others(
+    send: Send, receive: Receive, json_client: Json, url: str
+) -> None:
+    for name in ("a1", "a2", "b1", "c1"):
+        send(name)
+    (first,) = receive(MaxNumberOfMessages=1)
+    given = {"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"]}
+    json_client("ChangeMessageVisibility", **given, VisibilityTimeout=0)
+    asked = {"QueueUrl": url, "AttributeNames": ["All"]}
+    counts = json_client("GetQueueAttributes", **asked)["Attributes"]
+    assert counts["ApproximateNumberOfMessages"] == "4"
+    assert counts["ApproximateNumberOfMessagesNotVisible"] == "0"
+    again = receive()
+    assert bodies(again) == ["b1", "c1", "a1", "a2"]
+    assert again[2]["Attributes"]["ApproximateReceiveCount"] == "2"
+
+
+def test_a_group_at_the_back_does_not_wait_for_what_comes_later(
+    send: Send, receive: Receive, json_client: Json, url: str
+) -> None:
+    for name in ("a1", "b1"):
+        send(name)
+    (first,) = receive(MaxNumberOfMessages=1)
+    given = {"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"]}
+    json_client("ChangeMessageVisibility", **given, VisibilityTimeout=0)
+    send("c1")
+    got = [receive(MaxNumberOfMessages=1)[0]["Body"] for _ in range(3)]
+    assert got == ["b1", "a1", "c1"]
+
+
+def test_a_group_at_the_back_with_nobody_else_comes_at_once(
+    send: Send, receive: Receive, json_client: Json, url: str
+) -> None:
+    send("a1")
+    for _ in range(3):
+        (found,) = receive()
+        given = {"QueueUrl": url, "ReceiptHandle": found["ReceiptHandle"]}
+        json_client("ChangeMessageVisibility", **given, VisibilityTimeout=0)
+    assert bodies(receive()) == ["a1"]

@@ -144,6 +144,7 @@ def what_is_left(root: Path) -> list[str]:
         process.stdout.close()
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("lives", [2, pytest.param(200, marks=pytest.mark.slow)])
 def test_nothing_acknowledged_is_lost_or_comes_back(root: Path, lives: int) -> None:
     log, random_ = Log(), random.Random(lives)

@@ -97,6 +97,86 @@ def test_messages_that_are_held_back_are_counted_after_a_restart(root: Path) -> 
         assert found["ApproximateNumberOfMessages"] == "0"
 
 
+def test_when_a_message_was_first_received_is_known_after_a_restart(root: Path) -> None:
+    clock = penstock.ManualClock()
+    shown: list[dict[str, str]] = []
+    for _ in range(3):
+        with (
+            penstock.sqs.server(root, clock=clock) as endpoint, Json(endpoint.port) as client,
+        ):  # fmt: skip
+            url = client("CreateQueue", QueueName="q")["QueueUrl"]
+            if not shown:
+                client("SendMessage", QueueUrl=url, MessageBody="x")
+            asked = {"QueueUrl": url, "AttributeNames": ["All"], "VisibilityTimeout": 5}
+            (found,) = client("ReceiveMessage", **asked)["Messages"]
+            shown.append(found["Attributes"])
+            clock.advance(10)
+    assert len({one["ApproximateFirstReceiveTimestamp"] for one in shown}) == 1
+    assert [one["ApproximateReceiveCount"] for one in shown] == ["1", "2", "3"]
+
+
+def test_a_file_about_receives_that_is_broken_keeps_no_queue_from_opening(root: Path) -> None:
+    for _ in range(2):
+        with penstock.sqs.server(root) as endpoint, Json(endpoint.port) as client:
+            url = client("CreateQueue", QueueName="q")["QueueUrl"]
+            client("SendMessage", QueueUrl=url, MessageBody="x")
+            assert client("ReceiveMessage", QueueUrl=url)["Messages"]
+        path = root / ".sqs/123456789012/us-east-1/q.received.json"
+        path.write_text('{"a": 1, "7": "x"}')
+
+
+def test_no_message_is_away_for_more_than_twelve_hours(root: Path) -> None:
+    clock = penstock.ManualClock()
+    with penstock.sqs.server(root, clock=clock) as endpoint, Json(endpoint.port) as client:
+        url = client("CreateQueue", QueueName="q")["QueueUrl"]
+        client("SendMessage", QueueUrl=url, MessageBody="x")
+        asked = {"QueueUrl": url, "VisibilityTimeout": 7200}
+        (found,) = client("ReceiveMessage", **asked)["Messages"]
+        change = {"QueueUrl": url, "ReceiptHandle": found["ReceiptHandle"]}
+        clock.advance(3600)
+        with pytest.raises(Refused, match="beyond the limit"):
+            client("ChangeMessageVisibility", **change, VisibilityTimeout=39_601)
+        client("ChangeMessageVisibility", **change, VisibilityTimeout=39_600)
+        clock.advance(39_601)
+        (again,) = client("ReceiveMessage", **asked)["Messages"]
+        change["ReceiptHandle"] = again["ReceiptHandle"]
+        client("ChangeMessageVisibility", **change, VisibilityTimeout=43_200)
+
+
+def test_queues_may_be_kept_as_vqs_does(root: Path) -> None:
+    clock = penstock.ManualClock()
+    attributes = {"city": {"DataType": "String", "StringValue": "Köln"}}
+    for life in range(2):
+        running = penstock.sqs.server(root, format="vqs", clock=clock)
+        with running as endpoint, Json(endpoint.port) as client:
+            url = client("CreateQueue", QueueName="q")["QueueUrl"]
+            fifo = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+            ordered = client("CreateQueue", QueueName="q.fifo", Attributes=fifo)["QueueUrl"]
+            client("SendMessage", QueueUrl=ordered, MessageBody="x", MessageGroupId="g")
+            if life == 0:
+                given = {"QueueUrl": url, "MessageBody": "hello", "MessageAttributes": attributes}
+                client("SendMessage", **given)
+                client("SendMessage", QueueUrl=url, MessageBody="later", DelaySeconds=60)
+            asked = {"QueueUrl": url, "AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+            counts = client("GetQueueAttributes", QueueUrl=url, AttributeNames=["All"])
+            assert counts["Attributes"]["ApproximateNumberOfMessagesDelayed"] == "1"
+            found = client("ReceiveMessage", **asked, MaxNumberOfMessages=10)["Messages"]
+            assert [one["Body"] for one in found] == ["hello"]
+            assert found[0]["MessageAttributes"] == attributes
+            assert found[0]["Attributes"]["ApproximateReceiveCount"] == str(life + 1)
+            assert found[0]["Attributes"]["SentTimestamp"] == "1700000000000"
+            clock.advance(31)
+    handle = {"QueueUrl": url, "ReceiptHandle": found[0]["ReceiptHandle"]}
+    with penstock.sqs.server(root, clock=clock) as endpoint, Json(endpoint.port) as client:
+        client("DeleteMessage", **handle)
+        found = client("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+        assert [one["Body"] for one in found] == ["later"]
+        assert len(client("ReceiveMessage", QueueUrl=ordered)["Messages"]) == 1
+    assert (root / "q" / "data.dat").exists()
+    with Queue(root / "q", create=False) as queue:
+        assert queue.store.format.name == "vqs"
+
+
 def test_regions_and_accounts_have_queues_of_their_own(root: Path) -> None:
     with penstock.sqs.server(root) as endpoint:
         port = endpoint.port
@@ -151,6 +231,7 @@ def test_a_port_that_is_taken_is_an_error(root: Path, tmp_path: Path) -> None:
     "options",
     [
         {"host": "0.0.0.0"}, {"account": "12"}, {"region": "../x"}, {"port": 70000},
+        {"format": "mfq"},
     ],
 )  # fmt: skip
 def test_options_that_can_not_be_are_refused(root: Path, options: dict[str, Any]) -> None:

@@ -35,6 +35,9 @@ def serve(
         "123456789012"
     ),
     region: Annotated[str, typer.Option(help="The region of the queues in ROOT.")] = "us-east-1",
+    format: Annotated[
+        str, typer.Option(help="What new standard queues are kept in: penstock or vqs.")
+    ] = "penstock",
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A Host header to serve without signatures.")
     ] = None,
@@ -54,6 +57,7 @@ def serve(
 
     options = ServerOptions(
         root=root, host=host, port=port, auth=not no_auth, relaxed=relaxed, account=account,
-        region=region, allow_hosts=tuple(allow_host or ()), log_requests=log_requests,
+        region=region, format=format, allow_hosts=tuple(allow_host or ()),
+        log_requests=log_requests,
     )  # fmt: skip
     return running.run(options, json_logs=json_logs)

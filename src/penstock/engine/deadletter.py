@@ -101,8 +101,10 @@ def letter(
     return copy_of(message, headers)
 
 
-def copy_of(message: _core.Message, headers: dict[str, str]) -> _core.Message:
-    """A message of the same bytes, which no codec is asked about."""
+def copy_of(
+    message: _core.Message, headers: dict[str, str], *, id: str | None = None
+) -> _core.Message:
+    """A message of the same bytes, which no codec is asked about; `id` gives it another one."""
     return _core.Message(
-        message.body, tag=message.tag, id=message.id, key=message.key, headers=headers or None
+        message.body, tag=message.tag, id=id or message.id, key=message.key, headers=headers or None
     )

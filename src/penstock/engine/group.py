@@ -196,6 +196,8 @@ class Group:
         self._seat: _core.FolderLock | None = None
         self._version, self._is_new = -1, False
         self.options = GroupOptions()
+        self.bury: Callable[[_core.Message, str | None], None] | None = None
+        """What is done with a message that was handed out too often, instead of the usual."""
         self._open()
 
     def _open(self) -> None:
@@ -371,6 +373,9 @@ class Group:
 
     def dead_letter(self, message: _core.Message, reason: str | None = None) -> None:
         """Moves a message to the dead letters, with the reason, and acks it here."""
+        if self.bury is not None:
+            self.bury(message, reason)
+            return
         # In this order: a crash in between leaves it in both queues, never in none.
         dead = self.queue.dead_letters(self.dead_letter_path)
         dead.put_many([deadletter.letter(message, self.queue.path, self.name, reason)])

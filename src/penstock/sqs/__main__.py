@@ -25,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--account", help=f"the home account ({HOME_ACCOUNT})")
     parser.add_argument("--region", help=f"the home region ({HOME_REGION})")
+    parser.add_argument("--format", choices=("penstock", "vqs"), help="of new standard queues")
     parser.add_argument("--allow-host", action="append", help="a Host to serve without signatures")
     parser.add_argument("--log-requests", action="store_true", help="log every request")
     parser.add_argument("--json-logs", action="store_true", help="log as JSON, one object a line")

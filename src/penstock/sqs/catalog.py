@@ -2,6 +2,7 @@
 
     ROOT/orders/                                        a queue of the home account and region
     ROOT/.sqs/123456789012/us-east-1/orders.json        what is kept about it: attributes, tags …
+    ROOT/.sqs/123456789012/us-east-1/orders.received.json    when messages were received
     ROOT/.sqs/111111111111/eu-west-1/orders/            a queue of another account or region
     ROOT/.sqs/secret                                    what receipt handles are signed with
     ROOT/.sqs/trash/                                    queues that are being deleted
@@ -67,11 +68,12 @@ class Catalog:
     clock: _core.Clock
 
     def __init__(
-        self, root: Path, home: Place, clock: _core.Clock, *, cool_down_s: float = COOL_DOWN_S
-    ) -> None:
+        self, root: Path, home: Place, clock: _core.Clock, *,
+        cool_down_s: float = COOL_DOWN_S, format: str = "penstock",
+    ) -> None:  # fmt: skip
         """Reads what is kept; queues are opened when they are first used."""
         self.root, self.home, self.clock = root, home, clock
-        self.cool_down_s = cool_down_s
+        self.cool_down_s, self._format = cool_down_s, format
         self._known: dict[Place, dict[str, Record]] = {}
         self._open: dict[str, SqsQueue] = {}
         for folder in (root, root / ".sqs"):
@@ -227,6 +229,15 @@ class Catalog:
         """Writes the record, synced."""
         self._write(self.place_of(queue), queue.name, queue.record)
 
+    def keep_received(self, queue: SqsQueue) -> None:
+        """Writes when messages were received, if that has changed."""
+        times = queue.received()
+        if times is not None:
+            files.write_json(self._received_path(self.place_of(queue), queue.name), times)
+
+    def _received_path(self, place: Place, name: str) -> Path:
+        return self._folder_of(place) / f"{name}.received.json"
+
     def delete(self, queue: SqsQueue) -> None:
         """Removes a queue and its messages; its name is blocked for a while."""
         place = self.place_of(queue)
@@ -238,6 +249,7 @@ class Catalog:
                 other.dead_letters = None
         queue.group.core.retire()  # Programs of this host that consume from it are told.
         queue.close()
+        self._received_path(place, queue.name).unlink(missing_ok=True)
         self._throw_away(queue.path)
 
     def _throw_away(self, path: Path) -> None:
@@ -257,7 +269,12 @@ class Catalog:
 
     def _opened(self, place: Place, name: str, record: Record) -> SqsQueue:
         arn, path = place.arn(name), self._path_of(place, name)
-        queue = SqsQueue(arn, name, path, record, self._secret, self.clock)
+        queue = SqsQueue(arn, name, path, record, self._secret, self.clock, format=self._format)
+        try:
+            kept = files.read_json(self._received_path(place, name)) or {}
+            queue.remember_received(kept)
+        except (PenstockError, ValueError, TypeError) as error:
+            logger("sqs").warning("%s: first receives begin anew: %s", name, error)
         self._open[arn] = queue
         self._link(queue)
         return queue
@@ -329,6 +346,7 @@ class Catalog:
         with ExitStack() as steps:
             for queue in self._open.values():
                 steps.callback(queue.close)
+                steps.callback(self.keep_received, queue)
             self._open = {}
 
 

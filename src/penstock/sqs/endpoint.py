@@ -183,6 +183,7 @@ class Endpoint:
                 try:
                     queue.forget_done()
                     await asyncio.to_thread(queue.trim)
+                    self.catalog.keep_received(queue)
                 except PenstockError as error:
                     if not queue.store.is_closed:
                         logger("sqs").warning("%s: nothing is freed: %s", queue.name, error)

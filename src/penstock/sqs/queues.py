@@ -21,12 +21,14 @@ import struct
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Iterator
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any
 
 from penstock import _core
 from penstock.clock import moment
+from penstock.engine import deadletter
 from penstock.engine.group import Group
 from penstock.engine.queue import Queue
 from penstock.errors import ReceiptError
@@ -43,6 +45,13 @@ ANSWER_S = 0.1
 SEQUENCE_BASE = 18_000_000_000_000_000_000
 RECEIPT = struct.Struct(">IQQ")
 PROOF_BYTES = 16
+
+FORMATS: dict[str, dict[str, Any]] = {
+    "penstock": {},
+    "vqs": {"format": "vqs", "layout": "stage4"},
+}
+"""What a new queue may be, and how it is made: as a folder."""
+BACK_S = 30
 
 ATTRIBUTES, SYSTEM, SENDER = "sqs.attributes", "sqs.system", "sqs.sender"
 GROUP, DEDUPLICATION = "sqs.group", "sqs.deduplication"
@@ -110,15 +119,18 @@ class SqsQueue:
     numbers: dict[str, int]
 
     def __init__(
-        self, arn: str, name: str, path: Path, record: Record, secret: bytes, clock: _core.Clock
-    ) -> None:
-        """Opens the messages at `path`, or makes room for them."""
+        self, arn: str, name: str, path: Path, record: Record, secret: bytes, clock: _core.Clock,
+        *, format: str = "penstock",
+    ) -> None:  # fmt: skip
+        """Opens the messages at `path`, or makes room for them in a queue of this format."""
         self.arn, self.name, self.path, self.record = arn, name, path, record
         self.is_fifo = name.endswith(".fifo")
         self._secret = hmac.digest(secret, arn.encode() + b"%d" % record.created_s, "sha256")
         self.clock = clock
         is_new = registry.is_empty(path)
-        self.store = Queue(path, clock=clock, durability="process")
+        # Only our own format keeps what is done for as long as deduplication needs it.
+        new = FORMATS["penstock" if self.is_fifo else format] if is_new else {}
+        self.store = Queue(path, clock=clock, durability="process", **new)
         if is_new:
             # Ours is to wait for `Commits`; programs of this host open it as any other queue.
             self.store.set_options(durability=None)
@@ -126,7 +138,7 @@ class SqsQueue:
             release_on_exit=False, key_batches=self.is_fifo, visibility_s=30,
             max_in_flight=attributes.IN_FLIGHT_MAX if self.is_fifo else 1 << 20,
         )  # fmt: skip
-        self.group.dead_letter = self._bury  # type: ignore[method-assign]
+        self.group.bury = self._bury
         self.dead_letters: SqsQueue | None = None
         self._room = 0
         """As many may be received before anyone counts again what is out."""
@@ -136,7 +148,13 @@ class SqsQueue:
         """By scope and deduplication id: until when, and what its sender was told."""
         self._due_ns: list[int] = []
         """When messages that are held back come, the next one first."""
-        self._first_received_ms: dict[int, int] = {}
+        self._received: dict[int, tuple[int, int]] = {}
+        """By offset, when it was received: for the first time, and the last time, in ms."""
+        self._has_received = False
+        """Whether that has changed since it was kept."""
+        self._back: dict[int, tuple[str, int]] = {}
+        """Leases of messages whose groups are at the back, each until so many were handed out."""
+        self._handed_out = 0
         self._attempts: OrderedDict[str, Attempt] = OrderedDict()
         self.waiting: deque[Any] = deque()
         """Receives that wait for a message: the longest waiting first."""
@@ -187,6 +205,9 @@ class SqsQueue:
 
     def _recent(self, seconds: int, start: int) -> Iterator[_core.Message]:
         """Messages of the last `seconds` from `start` on, also those that are done."""
+        if not self.store.store.capabilities.timestamps:
+            yield from self.store.scan(start=max(start, self.store.offsets().head))
+            return
         since = moment(self.clock.wall_now_ns() - seconds * 1_000_000_000)
         first = next(iter(self.store.scan(start=since)), None)
         if first is not None and first.offset is not None:
@@ -227,6 +248,8 @@ class SqsQueue:
             headers[DEDUPLICATION] = outgoing.deduplication
         if outgoing.group and not self.is_fifo:
             headers[GROUP] = outgoing.group
+        if not self.store.store.capabilities.timestamps:
+            headers[SENT] = str(self.clock.wall_now_ns() // 1_000_000)
         return headers
 
     def _put(self, outgoing: Outgoing, message_id: str, headers: dict[str, str]) -> int:
@@ -291,12 +314,41 @@ class SqsQueue:
             visibility_s = self.numbers["VisibilityTimeout"]
         if self.group.core.is_gone:
             return []
+        self._bring_forward(is_all=False)
         found = self.group.get_many(count, 0, visibility=visibility_s)
+        if self._back and len(found) < count:
+            self._bring_forward(is_all=True)
+            found += self.group.get_many(count - len(found), 0, visibility=visibility_s)
         self._room -= len(found)
+        self._handed_out += len(found)
         if visibility_s == 0:
             for message in found:
                 message.settle(False)
         return found
+
+    def _put_back(self, offset: int, receipt: str) -> None:
+        """The message's group comes after everything that waits now.
+
+        The engine hands out by age, so the message stays leased until the others had their turn;
+        should this process die, the lease runs out.
+        """
+        counts = self.group.core.counts()
+        waiting = counts["ready"] + counts["blocked"] + self.group.lag
+        if not waiting:
+            self.group.nack(receipt)
+            return
+        self.group.extend(receipt, BACK_S)
+        self._back[offset] = receipt, self._handed_out + waiting
+
+    def _bring_forward(self, *, is_all: bool) -> None:
+        """Lets those from the back go whose turn it is."""
+        if not self._back:
+            return
+        for offset, (receipt, until) in list(self._back.items()):
+            if is_all or until <= self._handed_out:
+                del self._back[offset]
+                with suppress(ReceiptError):
+                    self.group.nack(receipt)
 
     def is_durable(self, found: list[_core.Message]) -> bool:
         """Whether messages are on the disk, so that not even a power cut takes them back."""
@@ -321,10 +373,27 @@ class SqsQueue:
         """How often it was received, here and in the queue that it died in."""
         return message.receives + int(message.headers.get(RECEIVES, 0))
 
-    def first_received_ms(self, message: _core.Message) -> int:
-        """When it was received for the first time, as far as this process knows."""
-        now_ms = self.clock.wall_now_ns() // 1_000_000
-        return self._first_received_ms.setdefault(message.offset or 0, now_ms)
+    def note_received(self, message: _core.Message) -> int:
+        """It is being handed out; answers when it was for the first time, in ms."""
+        now_ms, offset = self.clock.wall_now_ns() // 1_000_000, message.offset or 0
+        first_ms = self._received[offset][0] if offset in self._received else now_ms
+        self._received[offset] = first_ms, now_ms
+        self._has_received = True
+        return first_ms
+
+    def received(self) -> dict[str, tuple[int, int]] | None:
+        """What is to be kept about messages that were received; none: it is kept already."""
+        if not self._has_received:
+            return None
+        self._has_received = False
+        return {str(offset): times for offset, times in self._received.items()}
+
+    def remember_received(self, kept: dict[str, Any]) -> None:
+        """What a server before this one has kept."""
+        cursor = self.group.cursor
+        for offset, (first_ms, last_ms) in kept.items():
+            if int(offset) >= cursor:
+                self._received[int(offset)] = int(first_ms), int(last_ms)
 
     def attempt(self, attempt_id: str, visibility_s: int | None) -> list[_core.Message] | None:
         """What the same attempt got before, if none of it was deleted or changed meanwhile."""
@@ -392,7 +461,7 @@ class SqsQueue:
             self.group.ack(receipt)
         except ReceiptError:
             self.group.ack_at(offset)
-        self._first_received_ms.pop(offset, None)
+        self._received.pop(offset, None)
 
     def change_visibility(self, handle: str, seconds: int) -> None:
         """The message comes back after `seconds`, counted from now."""
@@ -405,11 +474,24 @@ class SqsQueue:
             raise errors.ended_receipt(handle)
         if state != "leased":
             raise errors.Refusal("MessageNotInflight", "The message referred to isn't in flight.")
+        self._check_total(offset, seconds)
         self.forget_attempts(offset)
-        if seconds == 0:
-            self.group.nack(current)
-        else:
+        self._back.pop(offset, None)
+        if seconds:
             self.group.extend(current, seconds)
+        elif self.is_fifo:
+            self._put_back(offset, current)
+        else:
+            self.group.nack(current)
+
+    def _check_total(self, offset: int, seconds: int) -> None:
+        """A refusal if a message would be away for more than twelve hours in one go."""
+        now_ms = self.clock.wall_now_ns() // 1_000_000
+        received_ms = self._received[offset][1] if offset in self._received else now_ms
+        most = attributes.NUMBERS["VisibilityTimeout"].high
+        if seconds and (now_ms - received_ms) // 1000 + seconds > most:
+            reason = f"Total VisibilityTimeout for the message is beyond the limit [{most} seconds]"
+            raise errors.value("VisibilityTimeout", seconds, reason)
 
     # ── dead letters ───────────────────────────────────────────────────────────────────────
 
@@ -430,12 +512,11 @@ class SqsQueue:
         self.dead_letters.adopt(message, headers, id=self.id_of(message))
         self.dead_letters.store.sync()
         message.settle(True)
-        self._first_received_ms.pop(message.offset, None)
+        self._received.pop(message.offset, None)
 
     def adopt(self, message: _core.Message, headers: dict[str, str], *, id: str) -> None:
         """Takes a message over that was in another queue."""
-        copy = _core.Message(message.body, id=id, key=message.key, headers=headers)
-        self.store.put_many([copy])
+        self.store.put_many([deadletter.copy_of(message, headers, id=id)])
 
     def sequence_of(self, message: _core.Message) -> str:
         """The sequence number of a message in a FIFO queue."""
@@ -456,25 +537,29 @@ class SqsQueue:
         counts, unread = self.group.core.counts(), self.group.lag
         waiting = unread + counts["delayed"] + counts["ready"] + counts["blocked"]
         delayed = min(len(self._due_ns), waiting)
-        found = waiting - delayed, counts["leased"], delayed
+        back = len(self._back)
+        found = waiting - delayed + back, max(counts["leased"] - back, 0), delayed
         return dict(zip(attributes.COUNTS, found, strict=True))
 
     def purge(self) -> None:
         """Everything that is there now is done."""
         self.group.seek("latest")
         self._due_ns.clear()
-        self._first_received_ms.clear()
+        self._received.clear()
+        self._back.clear()
         self._attempts.clear()
 
     def forget_done(self) -> None:
         """Forgets when messages were received that are gone, by whatever way."""
         cursor = self.group.cursor
-        gone = [offset for offset in self._first_received_ms if offset < cursor]
+        gone = [offset for offset in self._received if offset < cursor]
         for offset in gone:
-            del self._first_received_ms[offset]
+            del self._received[offset]
 
     def trim(self) -> None:
         """Frees what everyone is done with; what deduplication still needs stays."""
+        if self.store.store.capabilities.deletes_consumed:
+            return  # It frees that by itself.
         before = self.group.cursor
         if self.is_fifo:
             since_ns = self.clock.wall_now_ns() - DEDUPLICATION_S * 1_000_000_000
@@ -489,6 +574,8 @@ class SqsQueue:
 
     def close(self) -> None:
         """Lets go."""
+        if not self.store.is_closed:
+            self._bring_forward(is_all=True)
         if self.watch is not None:
             self.watch.close()
             self.watch = None

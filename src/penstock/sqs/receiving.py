@@ -94,7 +94,7 @@ def _shown(
     queue: SqsQueue, message: _core.Message, system: set[str], names: list[str]
 ) -> dict[str, Any]:
     """A message as its receiver sees it."""
-    headers = message.headers
+    headers, first_ms = message.headers, queue.note_received(message)
     shown: dict[str, Any] = {
         "MessageId": queue.id_of(message),
         "ReceiptHandle": queue.handle(message),
@@ -102,13 +102,11 @@ def _shown(
         "Body": message.body.decode("utf-8", "backslashreplace"),
     }
     if system:
-        about = _about(queue, message, headers)
+        about = _about(queue, message, headers, first_ms)
         is_all = "All" in system
         shown["Attributes"] = {
             name: value for name, value in about.items() if is_all or name in system
         }
-    else:
-        queue.first_received_ms(message)
     if names and ATTRIBUTES in headers:
         chosen = digests.chosen(json.loads(headers[ATTRIBUTES]), names)
         if chosen:
@@ -117,12 +115,14 @@ def _shown(
     return shown
 
 
-def _about(queue: SqsQueue, message: _core.Message, headers: dict[str, str]) -> dict[str, str]:
+def _about(
+    queue: SqsQueue, message: _core.Message, headers: dict[str, str], first_ms: int
+) -> dict[str, str]:
     about = {
         "SenderId": headers.get(SENDER, "AIDAPENSTOCK"),
         "SentTimestamp": str(queue.sent_ms(message)),
         "ApproximateReceiveCount": str(queue.receives_of(message)),
-        "ApproximateFirstReceiveTimestamp": str(queue.first_received_ms(message)),
+        "ApproximateFirstReceiveTimestamp": str(first_ms),
     }
     if queue.is_fifo:
         about["SequenceNumber"] = queue.sequence_of(message)

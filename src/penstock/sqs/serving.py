@@ -60,6 +60,9 @@ class ServerOptions:
     relaxed: bool = False
     """A deleted queue's name is free again at once."""
 
+    format: str = "penstock"
+    """What new standard queues are kept in: `penstock` or `vqs`. FIFO queues are in `penstock`."""
+
     allow_hosts: tuple[str, ...] = ()
     """Names in the Host header that are served without signatures, besides the loopback ones."""
 
@@ -74,6 +77,8 @@ class ServerOptions:
             raise OptionError("region", self.region, "a region's name, such as us-east-1")
         if not self.auth and self.host not in LOOPBACK:
             raise OptionError("host", self.host, "a loopback address where nobody signs (no auth)")
+        if self.format not in ("penstock", "vqs"):
+            raise OptionError("format", self.format, "penstock or vqs")
         if not 0 <= self.port <= 65535:
             raise OptionError("port", self.port, "0 to 65535")
 
@@ -169,7 +174,9 @@ class Server:
         try:
             home = Place(options.account, options.region)
             cool_down_s = 0 if options.relaxed else COOL_DOWN_S
-            catalog = Catalog(root, home, self._clock, cool_down_s=cool_down_s)
+            catalog = Catalog(
+                root, home, self._clock, cool_down_s=cool_down_s, format=options.format
+            )
             verifier = self._verifier(root)
             hosts = frozenset({*LOCAL, options.host, *options.allow_hosts})
             endpoint = Endpoint(catalog, Access(verifier, hosts), log_requests=options.log_requests)

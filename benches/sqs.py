@@ -78,7 +78,7 @@ FAUXQS = {"FAUXQS_PORT": "{port}", "FAUXQS_LOGGER": "false"}
 OTHERS = (
     Peer(
         "moto 5.2.5", False, ("{peers}/python/bin/moto_server", "-H", "127.0.0.1", "-p", "{port}"),
-        messages=300,
+        messages=200,
     ),
     Peer(
         "MiniStack 1.5.33", False, ("{peers}/python/bin/ministack",), {"GATEWAY_PORT": "{port}"},
@@ -178,6 +178,16 @@ class Served:
             kind: self.best(kind, messages * (5 if kind.endswith("10") else 1)) for kind in KINDS
         }
 
+    def answered(self, messages: int) -> dict[str, dict[str, Any]]:
+        """The same of a server that may fail under load: what fails is none."""
+        found = {}
+        for kind in KINDS:
+            try:
+                found[kind] = self.best(kind, messages)
+            except subprocess.CalledProcessError:
+                found[kind] = {"rate": 0.0, "server_us": 0.0, "p99_ms": 0.0}
+        return found
+
 
 @contextmanager
 def ours(root: Path) -> Iterator[Served]:
@@ -246,6 +256,7 @@ def run(quick: bool) -> Iterator[Row]:
             if name != OURS:
                 one = kinds[kind]
                 note = f"{one['server_us']:.0f} us of CPU; p99 {one['p99_ms']:.1f} ms"
+                note = note if one["rate"] else "it fails under this load"
                 yield Row(case=f"{case}: {name}", ours=one["rate"], unit="msg/s", note=note)
     yield from deep(quick)
 
@@ -255,7 +266,9 @@ def measured(peer: Peer) -> dict[str, dict[str, Any]] | None:
     with scratch() as data:
         try:
             with theirs(peer, data) as served:
-                return served.all_kinds(peer.messages)
+                served.drive("send", peer.messages // 4)
+                served.drive("receive", peer.messages // 4)
+                return served.answered(peer.messages)
         except (OSError, subprocess.CalledProcessError) as error:
             print(f"  sqs: {peer.name} is left out: {error}", file=sys.stderr)
             return None
@@ -311,7 +324,8 @@ def publish(rows: list[Row], about: dict[str, Any]) -> None:
     durable = {OURS, *(peer.name for peer in OTHERS if peer.is_durable)}
     for name in named:
         cases = [case if name == OURS else f"{case}: {name}" for case in KINDS.values()]
-        figures = " | ".join(f"{by_case[case].ours:,.0f}" for case in cases)
+        rates = [by_case[case].ours for case in cases]
+        figures = " | ".join(f"{rate:,.0f}" if rate else "fails" for rate in rates)
         lines.append(f"| {name} | {'yes' if name in durable else 'no'} | {figures} |")
     lines += ["", "| | messages a second | of an empty queue |", "| --- | ---: | ---: |"]
     lines += [

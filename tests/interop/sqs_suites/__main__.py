@@ -37,6 +37,8 @@ class Suite:
     """Files of ours that are put among theirs."""
     edited: tuple[tuple[str, str, str], ...] = ()
     """Files of theirs in which one text takes the place of another."""
+    is_signed: bool = False
+    """The endpoint wants signatures, and what it prints is in the environment."""
 
 
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", "--timeout", "60")
@@ -75,15 +77,18 @@ SUITES = {
         edited=(("tests/conftest.py", "http://localhost:4566", URL),),
     ),
     "botocore-query": Suite(
-        ("botocore==1.31.80", "boto3==1.28.80"), (str(HERE / "client.py"), URL, "query"),
-        environment=KEYS,
+        ("botocore==1.31.80", "boto3==1.28.80"), (str(HERE / "client.py"), "query"),
+        is_signed=True,
     ),
     "botocore-json": Suite(
-        ("botocore==1.43.117", "boto3==1.43.117"), (str(HERE / "client.py"), URL, "json"),
-        environment=KEYS,
+        ("botocore==1.43.117", "boto3==1.43.117"), (str(HERE / "client.py"), "json"),
+        is_signed=True,
     ),
-    "aws-cli": Suite(
-        ("awscli>=1.44",), (str(HERE / "command.py"), URL), environment=KEYS,
+    "aiobotocore": Suite(("aiobotocore>=2.13",), (str(HERE / "aio_client.py"),), is_signed=True),
+    "aws-cli": Suite(("awscli>=1.44",), (str(HERE / "command.py"),), is_signed=True),
+    "celery": Suite(
+        ("celery[sqs]==5.7.0", "kombu[sqs]==5.7.0"), (str(HERE / "celery_worker.py"),),
+        is_signed=True,
     ),
 }  # fmt: skip
 
@@ -101,8 +106,10 @@ def run_javascript() -> int:
     shutil.copy(HERE / "client.mjs", folder)
     if not (folder / "node_modules").exists():
         subprocess.run(JAVASCRIPT, cwd=folder, check=True)
-    with served():
-        return subprocess.run(["node", "client.mjs", URL], cwd=folder, check=False).returncode
+    with served(is_signed=True) as said:
+        return subprocess.run(
+            ["node", "client.mjs"], cwd=folder, env=os.environ | said, check=False
+        ).returncode
 
 
 def prepared(name: str, suite: Suite) -> Path:
@@ -140,19 +147,24 @@ def tests_of(folder: Path, suite: Suite) -> Path:
 
 
 @contextmanager
-def served() -> Iterator[None]:
-    """Our endpoint, as a process."""
+def served(*, is_signed: bool) -> Iterator[dict[str, str]]:
+    """Our endpoint, as a process; answers what it says that a client needs."""
     with tempfile.TemporaryDirectory(prefix="interop-", ignore_cleanup_errors=True) as root:
-        command = [sys.executable, "-m", "penstock.sqs", root, "--no-auth", "--relaxed"]
+        command = [sys.executable, "-m", "penstock.sqs", root, "--relaxed", "--port", str(PORT)]
         path = {"PYTHONPATH": str(ROOT / "src")}
         with subprocess.Popen(
-            [*command, "--port", str(PORT)], stdout=subprocess.PIPE, text=True,
+            command if is_signed else [*command, "--no-auth"], stdout=subprocess.PIPE, text=True,
             env=os.environ | path,
         ) as process:  # fmt: skip
             assert process.stdout is not None
-            assert process.stdout.readline().startswith("penstock: SQS endpoint"), "it ended"
+            said: dict[str, str] = {}
+            while "AWS_SECRET_ACCESS_KEY" not in said:
+                line = process.stdout.readline()
+                assert line, "it ended"
+                name, _, value = line.strip().removeprefix("export ").partition("=")
+                said[name] = value
             try:
-                yield
+                yield {name: value for name, value in said.items() if name.startswith("AWS_")}
             finally:
                 process.terminate()
 
@@ -165,7 +177,9 @@ def run(name: str) -> int:
     binaries = folder / "env" / "bin"
     environment |= {"PATH": f"{binaries}:{environment['PATH']}", **dict(suite.environment)}
     command = [str(binaries / "python"), *suite.command]
-    with served():
+    with served(is_signed=suite.is_signed) as said:
+        if suite.is_signed:
+            environment |= said
         return subprocess.run(
             command, cwd=tests_of(folder, suite), env=environment, check=False
         ).returncode

@@ -1,15 +1,11 @@
-// The JavaScript SDK, which compares every digest: `node client.mjs URL`.
+// The JavaScript SDK, which compares every digest: `node client.mjs`, with the endpoint in the environment.
 import assert from "node:assert";
 import {
   CreateQueueCommand, DeleteMessageCommand, ReceiveMessageCommand, SendMessageBatchCommand,
   SendMessageCommand, SQSClient,
 } from "@aws-sdk/client-sqs";
 
-const client = new SQSClient({
-  endpoint: process.argv[2],
-  region: "us-east-1",
-  credentials: { accessKeyId: "test", secretAccessKey: "test" },
-});
+const client = new SQSClient({ endpoint: process.env.AWS_ENDPOINT_URL_SQS, region: "us-east-1" });
 const { QueueUrl } = await client.send(new CreateQueueCommand({ QueueName: "javascript" }));
 await client.send(new SendMessageCommand({
   QueueUrl,

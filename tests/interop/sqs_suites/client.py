@@ -1,19 +1,20 @@
-"""Every kind of call once, with the botocore of this environment: `client.py URL PROTOCOL`.
+"""Every kind of call once, with the botocore of this environment: `client.py PROTOCOL`.
 
-Run by itself, with nothing of penstock installed.
+Run by itself, with nothing of penstock installed, and the endpoint in the environment.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
 import boto3
 
 
-def main(url: str, protocol: str) -> None:
-    sqs = boto3.client("sqs", endpoint_url=url)
+def main(protocol: str) -> None:
+    sqs = boto3.client("sqs", endpoint_url=os.environ["AWS_ENDPOINT_URL_SQS"])
     assert sqs.meta.service_model.metadata["protocol"] == protocol
     queue = sqs.create_queue(
         QueueName=f"client-{protocol}", Attributes={"VisibilityTimeout": "5"}, tags={"a": "b"}

@@ -1,30 +1,29 @@
-"""The AWS command line against the endpoint: `command.py URL`. Run by itself."""
+"""The AWS command line against the endpoint that the environment names. Run by itself."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import Any
 
 
-def aws(url: str, *words: str) -> Any:
-    command = ["aws", "sqs", *words, "--endpoint-url", url, "--output", "json"]
+def aws(line: str, *words: str) -> Any:
+    command = [*line.split(), *words, "--output", "json"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(text) if text.strip() else {}
 
 
-def main(url: str) -> None:
-    queue = aws(url, "create-queue", "--queue-name", "command")["QueueUrl"]
-    aws(url, "send-message", "--queue-url", queue, "--message-body", "hello")
-    (found,) = aws(url, "receive-message", "--queue-url", queue)["Messages"]
+def main() -> None:
+    queue = aws("aws sqs create-queue --queue-name orders")["QueueUrl"]
+    aws("aws sqs send-message", "--queue-url", queue, "--message-body", "hello")
+    (found,) = aws("aws sqs receive-message", "--queue-url", queue)["Messages"]
     assert found["Body"] == "hello"
     handle = found["ReceiptHandle"]
-    aws(url, "delete-message", "--queue-url", queue, "--receipt-handle", handle)
-    assert aws(url, "receive-message", "--queue-url", queue) == {}
-    aws(url, "delete-queue", "--queue-url", queue)
+    aws("aws sqs delete-message", "--queue-url", queue, "--receipt-handle", handle)
+    assert aws("aws sqs receive-message", "--queue-url", queue) == {}
+    aws("aws sqs delete-queue", "--queue-url", queue)
     print("aws sqs: every call answered as expected")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -636,6 +636,7 @@ class Group:
         visibility_s: float,
         window: int,
         max_receives: int,
+        together: bool,
         tags: str,
         dialect: str,
         mirror: Mirror | None = None,

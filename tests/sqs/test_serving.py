@@ -457,3 +457,17 @@ def test_what_the_command_prints_is_all_that_a_client_needs(
     sqs.close()
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
+
+
+def test_a_queue_that_could_not_be_made_can_be_made_later(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.engine.group import Group
+
+    given = {"QueueName": "q", "Attributes": {"VisibilityTimeout": "5"}}
+    with penstock.sqs.server(root) as endpoint, Json(endpoint.port) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(Group, "_open_alone", lambda _: 1 / 0)
+            with pytest.raises(Refused, match="unknown error"):
+                client("CreateQueue", **given)
+        client("CreateQueue", **given)

@@ -194,7 +194,7 @@ impl PyGroup {
     /// reads from `start` on, after the `(offset, receives)` in `entered`. `host` has
     /// `segment_at(offset)` and `dead_letter(message)`.
     #[new]
-    #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, visibility_s, window, max_receives, tags, dialect, mirror=None, publish=None, entered=Vec::new()))]
+    #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, visibility_s, window, max_receives, together, tags, dialect, mirror=None, publish=None, entered=Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -209,6 +209,7 @@ impl PyGroup {
         visibility_s: f64,
         window: u64,
         max_receives: u32,
+        together: bool,
         tags: &str,
         dialect: &str,
         mirror: Option<&PyMirror>,
@@ -230,7 +231,7 @@ impl PyGroup {
             expire_ns: 0.into(),
             spin_ns: 2_000.into(),
             noticed_version: table.small(at::VERSION).into(),
-            together: false.into(),
+            together: together.into(),
         };
         // Who was told may be gone: the next progress is said again.
         table.set_small(at::SYNC_ASKED, 0);

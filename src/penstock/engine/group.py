@@ -271,19 +271,18 @@ class Group:
         options = self.options
         # By a weak reference: the collector does not see into native objects, and a closed group
         # would keep its files open for ever.
-        core = _core.Group(
+        return _core.Group(
             self.queue.store.need_shared(), self.folder, self.queue.store.clock,
             weakref.proxy(self),
             start=start, lease=options.ack == "lease",
             always=self.queue.options.durability is Durability.ALWAYS,
             bound=options.release_on_exit,
             visibility_s=options.visibility_s, window=options.max_in_flight,
-            max_receives=options.max_receives, tags=options.tags, dialect=options.dialect,
+            max_receives=options.max_receives, together=options.key_batches,
+            tags=options.tags, dialect=options.dialect,
             mirror=self.queue.store.format.mirror(self.name) if options.native_cursor else None,
             publish=self.queue.store.publish, entered=entered,
         )  # fmt: skip
-        core.configure(together=options.key_batches)
-        return core
 
     @property
     def is_native(self) -> bool:

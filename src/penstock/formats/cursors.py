@@ -108,5 +108,5 @@ def _open(format: Format, folder: Path, start: int) -> _core.Group:
         start=start, lease=not _is_auto(folder),
         always=format.options.durability is Durability.ALWAYS, bound=usual.release_on_exit,
         visibility_s=usual.visibility_s, window=usual.max_in_flight,
-        max_receives=usual.max_receives, tags="", dialect=usual.dialect,
+        max_receives=usual.max_receives, together=usual.key_batches, tags="", dialect=usual.dialect,
     )  # fmt: skip

@@ -157,7 +157,11 @@ class Catalog:
         self._check_dead_letters(place, name, said)
         scope = said.get("DeduplicationScope", "queue")
         record = Record(said, int(now_s), int(now_s), tags, scope=scope)
-        found = self._opened(place, name, record)
+        try:
+            found = self._opened(place, name, record)
+        except BaseException:
+            self._throw_away(self._path_of(place, name))  # Or half a queue would be found later.
+            raise
         known[name] = record
         self.keep(found)
         return found

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -25,11 +26,12 @@ def worker(done: Path) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
-def until(done: Path, pattern: str) -> None:
+def until(worker: subprocess.Popen[bytes], done: Path, pattern: str) -> None:
     end = time.monotonic() + PATIENCE_S
     while not list(done.glob(pattern)):
         assert time.monotonic() < end, f"no {pattern}"
-        time.sleep(0.05)
+        with suppress(subprocess.TimeoutExpired):
+            raise AssertionError(f"the worker ended: {worker.wait(0.05)}")
 
 
 def main() -> None:
@@ -38,20 +40,23 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         done = Path(folder)
+        os.mkfifo(done / "go")
         slow.delay("slow")
         with worker(done) as first:
-            until(done, "slow.begun.*")
+            until(first, done, "slow.begun.*")
             first.kill()
-        (done / "go").touch()
+        go = os.open(done / "go", os.O_RDWR)
+        os.write(go, b"go\n")
         for number in range(5):
             flaky.delay(f"flaky-{number}")
         with worker(done) as second:
             try:
-                until(done, "slow")  # The killed worker had not acked it.
+                until(second, done, "slow")  # The killed worker had not acked it.
                 for number in range(5):
-                    until(done, f"flaky-{number}")
+                    until(second, done, f"flaky-{number}")
             finally:
                 second.terminate()
+                os.close(go)
         assert len(list(done.glob("slow.begun.*"))) == 2
     print("celery: retried, and done again after a kill")
 

@@ -262,6 +262,23 @@ def test_what_another_program_put_and_read_since_is_followed(
     assert found == [*map(body, range(15, COUNT + 5)), b"new"]
 
 
+@pytest.mark.parametrize("layout", ["doc001", "flag", "corr", "crc"])
+def test_zbus_numbers_go_on_behind_what_another_program_put_since(
+    tmp_path: Path, layout: str
+) -> None:
+    """Nothing but the end in the index tells that it did: we had closed the queue in order."""
+    path = tmp_path / "queue"
+    with penstock.Queue(path, format="zbus", layout=layout, **options("zbus")) as queue:
+        queue.put_many([body(0), body(1)])
+    moved_by_another_program(path, lambda queue: queue.put_many([body(2), body(3), body(4)]))
+    with penstock.Queue(path, create=False, **options("zbus")) as queue:
+        queue.put(body(5))
+        numbers = [message.number for message in queue.scan()]
+        end = queue.offsets()
+    assert end.next_number == end.head_number + 6
+    assert numbers == list(range(end.head_number, end.next_number))
+
+
 def test_mfq_what_was_acked_at_always_does_not_come_back_after_a_power_cut(tmp_path: Path) -> None:
     clock = penstock.ManualClock()
     given = options("mfq", durability="always", clock=clock)

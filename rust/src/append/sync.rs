@@ -55,14 +55,7 @@ impl Writer {
                 return Err(std::io::Error::from_raw_os_error(libc::ENODATA));
             }
             segment.sync(false)?;
-            // A synced segment that no folder names is lost all the same.
-            let named = control.map().word64(at::NAMED_BASE).load(Ordering::Acquire);
-            if segment.base() > named || named > control.segment_base() {
-                if let Some(folder) = segment.path().parent() {
-                    region::sync_folder(folder)?;
-                }
-                control.map().publish64(at::NAMED_BASE, segment.base());
-            }
+            control.sync_name(segment.base(), segment.path())?;
         }
         if let (true, Some(last)) = (self.publish.is_word(), segments.last()) {
             let now_ns = self.now();

@@ -368,6 +368,24 @@ impl Control {
             }
         })
     }
+
+    /// Syncs the name of the segment that begins at `base`, unless that was done: a synced segment
+    /// that no folder names is lost all the same. Under the sync lock.
+    pub fn sync_name(&self, base: u64, path: &Path) -> std::io::Result<()> {
+        let named = self.map.word64(at::NAMED_BASE).load(Ordering::Acquire);
+        if base > named || named > self.segment_base() {
+            if let Some(folder) = path.parent() {
+                region::sync_folder(folder)?;
+            }
+            self.map.publish64(at::NAMED_BASE, base);
+        }
+        Ok(())
+    }
+
+    /// The last segment has another file since: whoever syncs next syncs its name, too.
+    pub fn forget_name(&self) {
+        self.map.publish64(at::NAMED_BASE, u64::MAX);
+    }
 }
 
 /// Opening and the shared words, for Python.

@@ -7,6 +7,7 @@ import functools
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -284,15 +285,29 @@ def die_after_the_rename(checks: Checks, channel: Any, path: Path) -> None:
     queue.store.resize(START + 16 * PAGE)
 
 
+def recorded(work: Callable[[], object]) -> list[str]:
+    """The kinds of what `work` does to files."""
+    _core.take_effects()
+    _core.record_effects(True)
+    try:
+        work()
+    finally:
+        _core.record_effects(False)
+    return [str(effect[0]) for effect in _core.take_effects()]
+
+
 def test_whoever_dies_between_rename_and_telling_loses_nothing(path: Path) -> None:
     with open_queue(path) as queue:
         queue.put(b"one")
         with Checks().other_process(die_after_the_rename, path) as other:
             other.hear()
             other.end()
-        queue.put(b"two")
+        with_put = recorded(lambda: queue.put(b"two"))
+        with_sync = recorded(queue.sync)
         assert [message.body for message in queue.scan()] == [b"one", b"two"]
         assert queue.meta["ring_bytes"] == 16 * PAGE
+    assert not any("sync" in kind for kind in with_put), "nobody waits for a disk with the lock held"
+    assert "sync_folder" in with_sync, "or the new name may be lost, with what was put behind it"
     assert bodies_at(path) == [b"one", b"two"]
 
 

@@ -159,8 +159,8 @@ impl RingHeader {
         let file = segment.map().ok_or_else(missing)?.file();
         if region::inode(file)? != region::inode(&region::open(segment.path(), false)?)? {
             // It died between the rename of a resized file and telling the others. Nobody may rely
-            // on what comes next before the name is on the disk.
-            self.control.sync(|| region::sync_folder(folder_of(segment)))?;
+            // on what comes next before the name is on the disk: the next sync sees to that.
+            self.control.forget_name();
             self.control.map().word64(at::GENERATION).fetch_add(1, Ordering::AcqRel);
             return Ok(false);
         }
@@ -343,7 +343,11 @@ impl RingHeader {
             control.begin_sync(); // What comes from now on asks the maintenance threads anew.
             drop(held);
             let extent = Extent { head, tail, head_number: number, next_number };
-            control.sync(|| segment.sync(false).and_then(|()| self.note(segment, &extent)))?;
+            control.sync(|| {
+                segment.sync(false)?;
+                control.sync_name(segment.base(), segment.path())?;
+                self.note(segment, &extent)
+            })?;
             control.set_durable(tail);
         } else if let Some(left) = self.claimed(head, number) {
             control.sync(|| self.note(segment, &left))?;
@@ -561,7 +565,9 @@ impl PyRingHeader {
     /// everything up to `copied` in it, synced. Answers whether it did, and how many bytes are in
     /// use: it does not when these are more, or when the file was replaced meanwhile.
     ///
-    /// Nobody relies on the disk before the new name is there: the sync lock is held until then.
+    /// Nobody relies on the disk before the new name is there: the sync lock is held until then. So
+    /// what was synced is below the tail that is copied up to here, and on the disk before the name
+    /// can be.
     /// The append lock is held for what came since `copied`, and for the rename; no sync is in it.
     fn replace(
         &self,
@@ -576,7 +582,11 @@ impl PyRingHeader {
         let file = region::open(&fresh, true).map_err(os)?;
         let _syncing = header.control.hold_sync(py)?;
         let soon = header.control.tail();
-        py.detach(|| copy(segment, &file, ring, copied, soon)).map_err(os)?;
+        let copy_more = || {
+            copy(segment, &file, ring, copied, soon)?;
+            header.control.sync(|| region::sync(&file))
+        };
+        py.detach(copy_more).map_err(os)?;
         let held = header.control.hold(py)?;
         let answer =
             py.detach(|| header.replace(segment, &fresh, &file, ring, soon)).map_err(os)?;

@@ -270,7 +270,11 @@ def test_zbus_numbers_go_on_behind_what_another_program_put_since(
     path = tmp_path / "queue"
     with penstock.Queue(path, format="zbus", layout=layout, **options("zbus")) as queue:
         queue.put_many([body(0), body(1)])
-    moved_by_another_program(path, lambda queue: queue.put_many([body(2), body(3), body(4)]))
+
+    def put(queue: penstock.Queue) -> None:
+        queue.put_many([body(2), body(3), body(4)])
+
+    moved_by_another_program(path, put)
     with penstock.Queue(path, create=False, **options("zbus")) as queue:
         queue.put(body(5))
         numbers = [message.number for message in queue.scan()]

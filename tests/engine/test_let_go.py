@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Message, Queue
+from penstock import ClosedError, Message, Queue
 from penstock.formats import registry
 
 Use = Callable[[Queue], Any]
@@ -84,6 +84,25 @@ def test_a_closed_reader_has_no_file_open(path: Path, format: str, name: str) ->
         USES[name](queue)
         queue.close()
         assert open_files(path.parent) == []
+
+
+@pytest.mark.parametrize("format", registry.MODULES)
+def test_groups_let_go_with_their_queue(path: Path, format: str) -> None:
+    with no_collection():
+        queue, other = Queue(path), Queue(path)
+        kept: list[Any] = [queue.group("jobs"), queue.group("quick", ack="auto")]
+        kept += [queue.look("jobs"), other.look("jobs")]
+        assert all(group.get(0) for group in kept[:2])
+        other.close()
+        queue.close()
+        assert open_files(path.parent) == []
+        for group in kept:
+            with pytest.raises(ClosedError):
+                group.get(0)
+            with pytest.raises(ClosedError):
+                _ = group.cursor
+            assert "closed" in repr(group)
+            group.close()
 
 
 @pytest.mark.parametrize("format", registry.MODULES)

@@ -165,6 +165,14 @@ class OpenQueue(Protocol):
         """Syncs and lets go."""
 
 
+class LetGo:
+    """Stands where a group's native part was, once its queue is closed."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever is asked for."""
+        raise ClosedError()
+
+
 class Group:
     """One group, open in this process."""
 
@@ -564,6 +572,8 @@ class Group:
 
     def close(self) -> None:
         """Ends this handle's waits and returns its leases. A broadcast group is deleted."""
+        if isinstance(self.core, LetGo):
+            return  # With its queue.
         self.core.close()
         self.__dict__.pop("get", None)
         self.__dict__.pop("get_many", None)
@@ -575,6 +585,12 @@ class Group:
         if self.core.is_dirty and self.queue.options.durability is not Durability.PROCESS:
             self.core.sync()
         self.queue.forget_group(self.name)
+
+    def let_go(self) -> None:
+        """The queue is closed: so are the group's files, however long this object lives."""
+        self.__dict__.pop("get", None)
+        self.__dict__.pop("get_many", None)
+        self.core = LetGo()  # type: ignore[assignment]
 
     def delete(self) -> None:
         """Removes the group and its progress. Consumers in other processes get `GroupError`."""
@@ -628,6 +644,8 @@ class Group:
     def __repr__(self) -> str:
         """The name, the cursor and the lag."""
         where = f"{self.name!r} of {str(self.queue.path)!r}"
+        if isinstance(self.core, LetGo):
+            return f"<Group {where}: closed>"
         return f"<Group {where}: cursor {self.cursor}, lag {self.lag}>"
 
     def __enter__(self) -> Self:

@@ -109,6 +109,8 @@ class OpenGroups:
         """From now on nothing is opened; returns what must be closed."""
         with self._lock:
             self._is_closed = True
+            for looked in self._looked.values():
+                looked.let_go()
             self._looked.clear()
             return list(self._groups.values()), list(self._graves.values())
 

@@ -632,6 +632,7 @@ class Queue:
                 for grave in graves:
                     steps.callback(grave.close)
                 for group in groups:
+                    steps.callback(group.let_go)
                     steps.callback(group.core.close if self.is_poisoned else group.close)
         except BaseException:
             self.store.drop()  # Also after Ctrl-C: the next opener recovers the queue.

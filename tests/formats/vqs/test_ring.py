@@ -306,7 +306,9 @@ def test_whoever_dies_between_rename_and_telling_loses_nothing(path: Path) -> No
         with_sync = recorded(queue.sync)
         assert [message.body for message in queue.scan()] == [b"one", b"two"]
         assert queue.meta["ring_bytes"] == 16 * PAGE
-    assert not any("sync" in kind for kind in with_put), "nobody waits for a disk with the lock held"
+    assert not any("sync" in kind for kind in with_put), (
+        "nobody waits for a disk with the lock held"
+    )
     assert "sync_folder" in with_sync, "or the new name may be lost, with what was put behind it"
     assert bodies_at(path) == [b"one", b"two"]
 

@@ -100,8 +100,8 @@ def run(name: str, more: list[str]) -> int:
             sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *plugin,
             "-c", os.devnull, f"--rootdir={folder}", "-o", "python_classes=test_* Test*",
             "-o", "anyio_mode=auto", "-W", "ignore", "--timeout=120", "--tb=short",
-            # A test that gives itself half a second gets another try on a busy machine.
-            "--reruns=3", "--only-rerun=monotonic", *more,
+            # A test that gives itself half a second, or 20, gets another try on a busy machine.
+            "--reruns=3", "--only-rerun=monotonic", "--only-rerun=Timeout", *more,
             *suite.tests,
         ]  # fmt: skip
         return subprocess.run(command, cwd=folder, env=environment, check=False).returncode

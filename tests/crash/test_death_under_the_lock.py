@@ -21,7 +21,7 @@ from tests.crash.stepping import LOCK, Image, images, need_stepping
 
 pytestmark = pytest.mark.crash
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path("/tmp")
-FAST_STATES = 5
+FAST_STATES = 3
 """Of each operation, spread over all; the slow suite tries every one."""
 Taken = list[Message]
 

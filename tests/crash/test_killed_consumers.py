@@ -178,8 +178,8 @@ def check(queue: Queue, notes: Notes, put: int, kills: int) -> None:
     assert done > kills
 
 
-def test_hundreds_of_killed_consumers_harm_nobody_else(folder: Path) -> None:
-    in_a_small_process(kill_often, folder, 300)
+def test_a_hundred_killed_consumers_harm_nobody_else(folder: Path) -> None:
+    in_a_small_process(kill_often, folder, 100)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from tests.crash.test_power_cut import MEMORY, SEED, Examiner, Outcome, cut_ever
 from tests.crash.workloads import Facts, record
 
 pytestmark = pytest.mark.crash
-STATES = int(os.environ.get("PENSTOCK_STATES", "300"))
+STATES = int(os.environ.get("PENSTOCK_STATES", "150"))
 KEY = bytes(range(16))
 KINDS: dict[str, dict[str, Any]] = {
     "1": {"layout": "1"},
@@ -86,7 +86,7 @@ def test_a_power_cut_anywhere_keeps_what_was_promised(name: str, level: str, kin
 @pytest.mark.parametrize("level", ["always", "process"])
 @pytest.mark.parametrize("name", ["appends", "rolls", "reopens", "leases", "consumes"])
 def test_many_power_cuts_keep_what_was_promised(name: str, level: str, kind: str) -> None:
-    cut(name, level, kind, 10 * STATES)
+    cut(name, level, kind, 20 * STATES)
 
 
 def test_a_plain_copy_that_came_back_without_its_bytes_hides_nothing(tmp_path: Path) -> None:

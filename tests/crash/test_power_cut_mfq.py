@@ -10,7 +10,7 @@ from tests.crash.test_power_cut import MEMORY, SEED, cut_everywhere
 from tests.crash.workloads import record
 
 pytestmark = pytest.mark.crash
-STATES = int(os.environ.get("PENSTOCK_STATES", "300"))
+STATES = int(os.environ.get("PENSTOCK_STATES", "150"))
 WORKLOADS = ["appends", "rolls", "trims", "reopens", "leases", "gets"]
 
 
@@ -30,4 +30,4 @@ def test_a_power_cut_anywhere_keeps_what_was_promised(name: str, level: str) -> 
 @pytest.mark.parametrize("level", ["always", "process"])
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_many_power_cuts_keep_what_was_promised(name: str, level: str) -> None:
-    cut(name, level, 10 * STATES)
+    cut(name, level, 20 * STATES)

@@ -10,7 +10,7 @@ from tests.crash.test_power_cut import MEMORY, SEED, cut_everywhere
 from tests.crash.workloads import record
 
 pytestmark = pytest.mark.crash
-STATES = int(os.environ.get("PENSTOCK_STATES", "300"))
+STATES = int(os.environ.get("PENSTOCK_STATES", "150"))
 
 
 CASES = [
@@ -41,4 +41,4 @@ def test_a_power_cut_anywhere_keeps_what_was_promised(name: str, level: str, lay
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "level", "layout"), CASES)
 def test_many_power_cuts_keep_what_was_promised(name: str, level: str, layout: str) -> None:
-    cut(name, level, layout, 10 * STATES)
+    cut(name, level, layout, 20 * STATES)

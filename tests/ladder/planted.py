@@ -99,7 +99,10 @@ def build(root: Path) -> None:
 
 def failing(tests: list[str], root: Path) -> str:
     """The first of the named tests that fails, or the whole of them when they hang; empty: none."""
-    environment = os.environ | {"PYTHONPATH": f"{root / 'src'}:{root}"}
+    environment = os.environ | {
+        "PYTHONPATH": f"{root / 'src'}:{root}",
+        "PENSTOCK_STATES": "600",  # More than in the usual run: some bugs show in few states.
+    }
     command = [
         sys.executable, "-m", "pytest", "-q", "-x", "-rfE", "-p", "no:cacheprovider",
         "--timeout=120", *tests,

@@ -1,4 +1,5 @@
-"""`python -m tests.ladder T5 --size ci`: runs rungs, says each figure, writes it as JSON."""
+"""`python -m tests.ladder T5 --size ci`: runs rungs, says each figure, writes it as JSON and renews
+the tables of the page that shows them."""
 
 from __future__ import annotations
 
@@ -13,10 +14,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.ladder import tables
 from tests.ladder.means import NotRun
-from tests.ladder.rungs import ROOT, RUNGS, Figure, Rung
-
-RESULTS = ROOT / "benches" / "results" / "ladder"
+from tests.ladder.rungs import RESULTS, ROOT, RUNGS, Figure, Rung
 
 
 def climb(rung: Rung, size: str) -> Figure:
@@ -56,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         path = save(rung, chosen.size, figure, time.monotonic() - began)
         print(f"{name:4} {rung.question}?\n     {figure.text()}  ({path.relative_to(ROOT)})")
         sys.stdout.flush()
+        tables.renew()
         failed += figure.failed > 0
     return 1 if failed else 0
 

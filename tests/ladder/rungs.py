@@ -26,6 +26,7 @@ from tests.ladder.cut_products import Case
 from tests.ladder.means import NotRun, add_peers, need_module, need_programs
 
 ROOT = Path(__file__).parent.parent.parent
+RESULTS = ROOT / "benches" / "results" / "ladder"
 LAYOUTS = [
     ("penstock", "", ""), ("penstock", "", "lz4"), ("penstock", "", "key"),
     ("zbus", "doc000", ""), ("zbus", "doc001", ""), ("zbus", "flag", ""), ("zbus", "corr", ""),

@@ -7,8 +7,7 @@ import re
 import sys
 from typing import Any
 
-from tests.ladder.__main__ import RESULTS
-from tests.ladder.rungs import ROOT, RUNGS
+from tests.ladder.rungs import RESULTS, ROOT, RUNGS
 
 PAGE = ROOT / "docs" / "reliability.md"
 PLACE = re.compile(r"(<!-- ladder: begin (\w+) -->\n).*?(<!-- ladder: end -->)", re.S)
@@ -47,6 +46,9 @@ def power_cuts(found: dict[str, Any]) -> str:
     for (who, level), counts in rows.items():
         cells = [f"{counts[s][0]} of {counts[s][1]}" if s in counts else "" for s in systems]
         lines.append(f"| {who} | {level} | {' | '.join(cells)} |")
+    earlier = sorted({row["commit"] for row in found["rows"] if row.get("commit")})
+    if earlier:
+        lines += ["", f"The rows of other products are of earlier runs, at {', '.join(earlier)}."]
     return "\n".join(lines) + "\n"
 
 
@@ -75,11 +77,14 @@ def page(text: str) -> str:
     return PLACE.sub(table, text)
 
 
+def renew() -> None:
+    PAGE.write_text(page(PAGE.read_text()))
+
+
 def main() -> int:
-    wanted = page(PAGE.read_text())
     if "--check" in sys.argv:
-        return int(wanted != PAGE.read_text())
-    PAGE.write_text(wanted)
+        return int(page(PAGE.read_text()) != PAGE.read_text())
+    renew()
     return 0
 
 

@@ -16,6 +16,8 @@ from penstock.engine.threads import Background
 from penstock.logs import logger
 from penstock.sqs.queues import SqsQueue
 
+SLOW_S, PATIENCE = 0.002, 0.25
+"""From how long a sync is slow, and for which part of its time it is worth to wait for more."""
 PREPARE_S = 0.02
 """How often somebody looks whether a next segment will be needed."""
 Later = asyncio.Future[Any]
@@ -29,9 +31,13 @@ class Commits:
         """The thread starts at once."""
         self._loop = loop
         self._waiting: Round = {}
+        self._waiting_count = 0
         self._rounds: SimpleQueue[Round | None] = SimpleQueue()
         self._is_asked = False
         """Whether a round is under way, or about to be: the next one begins after it."""
+        self._expected_count, self._patience_s = 0, 0.0
+        """How many may come for the next round, and how long it is worth to wait for them."""
+        self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._thread = Background(self._run, "penstock-sqs-commits")
@@ -40,34 +46,46 @@ class Commits:
         """Has `answer` when everything put or acked in `queue` so far is on the disk."""
         future: Later = self._loop.create_future()
         self._waiting.setdefault(queue, []).append((future, answer))
+        self._waiting_count += 1
         if not self._is_asked:
             self._is_asked = True
             self._idle.clear()
-            # What else this turn of the loop has brought comes along.
-            self._loop.call_soon(self._begin)
+            self._ask()
+        elif self._timer is not None and self._waiting_count >= self._expected_count:
+            self._timer.cancel()
+            self._begin()
         return future
 
+    def _ask(self) -> None:
+        """Begins a round soon: what else this turn of the loop has brought comes along.
+
+        Where syncs are slow, it is better to wait for a part of one: those who were just answered
+        ask again, and would otherwise wait for this round and for the next.
+        """
+        if self._patience_s and self._waiting_count < self._expected_count:
+            self._timer = self._loop.call_later(self._patience_s, self._begin)
+        else:
+            self._loop.call_soon(self._begin)
+
     def _begin(self) -> None:
-        round_, self._waiting = self._waiting, {}
+        round_, self._waiting, self._waiting_count = self._waiting, {}, 0
+        self._timer = None
         self._rounds.put(round_)
 
     def _run(self) -> None:
         prepared_s = 0.0
         while (round_ := self._rounds.get()) is not None:
+            began_s = time.monotonic()
             failed = {queue: error for queue in round_ if (error := _synced(queue))}
-            self._loop.call_soon_threadsafe(self._tell, round_, failed)
-            if time.monotonic() - prepared_s > PREPARE_S:
-                prepared_s = time.monotonic()
+            took_s = time.monotonic() - began_s
+            self._loop.call_soon_threadsafe(self._tell, round_, failed, took_s)
+            if began_s - prepared_s > PREPARE_S:
+                prepared_s = began_s
                 for queue in round_:
                     if queue not in failed:
                         _prepare(queue)
 
-    def _tell(self, round_: Round, failed: dict[SqsQueue, Exception]) -> None:
-        if self._waiting:
-            self._begin()
-        else:
-            self._is_asked = False
-            self._idle.set()
+    def _tell(self, round_: Round, failed: dict[SqsQueue, Exception], took_s: float) -> None:
         for queue, futures in round_.items():
             error = failed.get(queue)
             for future, answer in futures:
@@ -77,6 +95,13 @@ class Commits:
                     future.set_result(answer)
                 else:
                     future.set_exception(error)
+        self._expected_count = sum(map(len, round_.values())) + self._waiting_count
+        self._patience_s = took_s * PATIENCE if took_s > SLOW_S else 0.0
+        if self._waiting:
+            self._ask()
+        else:
+            self._is_asked = False
+            self._idle.set()
 
     async def close(self) -> None:
         """Syncs what is left, and ends."""

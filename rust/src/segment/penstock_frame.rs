@@ -50,6 +50,8 @@ pub const MAX_FRAME_BYTES: usize = 1 << 30;
 const MAX_SHORT: usize = 65535;
 const SIZES: std::ops::RangeInclusive<usize> =
     FIXED_BYTES..=MAX_FRAME_BYTES + FIXED_BYTES + TAG_BYTES;
+/// No message has a larger one.
+const MAX_NUMBER: u64 = i64::MAX.cast_unsigned();
 /// Messages in one compressed frame, and its plain bytes, at most.
 const MAX_PACKED_COUNT: u32 = 1 << 16;
 const MAX_PACKED_BYTES: usize = 64 << 20;
@@ -266,6 +268,30 @@ struct Head {
     timestamp_ns: i64,
 }
 
+impl Head {
+    /// Whether the body is all there is inside.
+    #[inline(always)]
+    fn is_bare(&self) -> bool {
+        let lengths = self.id_len | self.tag_len | self.ext_len | self.headers_len;
+        lengths == 0 && self.flags & !HAS_MORE == 0 && self.number <= MAX_NUMBER
+    }
+}
+
+/// What `split` finds in a bare frame, which is what most are.
+#[inline(always)]
+fn split_bare(head: &Head, view: &mut FrameView) {
+    const NONE: Span = Span { at: 36, len: 0 };
+    const { assert!(NONE.at as usize == FIXED_BYTES) };
+    (view.key, view.id, view.tag, view.headers) = (NONE, NONE, NONE, NONE);
+    view.body = Span::new(FIXED_BYTES, head.size - FIXED_BYTES);
+    (view.due_ns, view.timestamp_ns) = (0, head.timestamp_ns);
+    view.number = head.number.cast_signed();
+    (view.count, view.opaque, view.has_more) = (1, false, head.flags & HAS_MORE != 0);
+    if view.owned.is_some() {
+        view.owned = None;
+    }
+}
+
 #[inline]
 fn read_head(frame: &[u8]) -> Option<Head> {
     Some(Head {
@@ -341,13 +367,18 @@ impl PenstockFrames {
     #[inline]
     fn split_plain<'a>(bytes: &'a [u8], at: usize, view: &mut FrameView) -> Option<&'a [u8]> {
         let rest = bytes.get(at..)?;
-        let head = read_head(rest)?;
+        // One look at the length: all fields behind it are where they are.
+        let head = read_head(rest.first_chunk::<FIXED_BYTES>()?)?;
         let is_plain = head.flags & !(HAS_KEY | HAS_DUE | HAS_MORE) == 0;
         if !is_plain || !SIZES.contains(&head.size) {
             return None;
         }
         let frame = rest.get(..head.size)?;
-        split(&head, frame, FIXED_BYTES, head.size - FIXED_BYTES, view)?;
+        if head.is_bare() {
+            split_bare(&head, view);
+        } else {
+            split(&head, frame, FIXED_BYTES, head.size - FIXED_BYTES, view)?;
+        }
         view.size = align8(head.size);
         view.payload = Span::new(FIXED_BYTES, head.size - FIXED_BYTES);
         Some(frame)

@@ -19,9 +19,9 @@ use crate::clock::Clock;
 use crate::errors;
 use crate::message::{Lease, Message};
 use crate::read::reader::{Found, Reader};
-use crate::segment::Segment;
 use crate::segment::frame::{Fault, FrameView, NO_TIME};
 use crate::segment::message_bytes::MessageBytes;
+use crate::segment::{Segment, Taken};
 use crate::shared::retry_limit::RetryLimit;
 use crate::sys::sigbus;
 
@@ -356,6 +356,9 @@ impl Group {
                         put_into(out, reader, frame, Lease::none(next));
                     }
                     next = after;
+                    if !out.is_full() {
+                        next = read_known(reader, next, out);
+                    }
                 }
                 Found::Nothing => break,
                 Found::Hole { next: after } => next = after,
@@ -720,6 +723,20 @@ impl Group {
             && view.timestamp_ns != NO_TIME
             && self.control.is_older(self.clock(), view.timestamp_ns, expire_ns)
     }
+}
+
+/// Gives out what is known to follow what the reader has just found, as far as it needs nothing but
+/// its place; answers where reading goes on.
+#[inline(always)]
+fn read_known<B: Basket>(reader: &mut Reader, next: u64, out: &mut B) -> u64 {
+    reader.each_known(next, u64::MAX, |segment, offset, view, _| {
+        if view.due_ns != 0 || view.key.len != 0 {
+            return Taken::Not;
+        }
+        let content = MessageBytes::found(segment, offset, view);
+        out.push(Message::claimed(Lease::none(offset), content), false);
+        if out.is_full() { Taken::Last } else { Taken::One }
+    })
 }
 
 /// Gives out what the reader has just found.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    BinaryBuilder, Int64Builder, MapBuilder, MapFieldNames, StringBuilder,
-    TimestampMicrosecondBuilder, TimestampNanosecondBuilder,
+    Int64Builder, MapBuilder, MapFieldNames, StringBuilder, TimestampMicrosecondBuilder,
+    TimestampNanosecondBuilder,
 };
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
+use arrow_array::{ArrayRef, BinaryArray, RecordBatch, RecordBatchReader};
+use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -15,9 +16,9 @@ use pyo3::types::PyCapsule;
 use crate::bytes::headers;
 use crate::errors;
 use crate::read::reader::Reader;
-use crate::read::scan::Scan;
-use crate::segment::Segment;
+use crate::read::scan::{Halt, Scan, Scanner};
 use crate::segment::frame::{FrameView, NO_NUMBER, NO_TIME};
+use crate::segment::{Segment, Taken};
 use crate::sys::{memory, sigbus};
 
 const BATCH_BYTES: usize = 2 << 20;
@@ -110,8 +111,36 @@ enum Builder {
     Time(TimestampNanosecondBuilder),
     TimeUs(TimestampMicrosecondBuilder),
     Text(StringBuilder),
-    Bytes(BinaryBuilder),
+    Bytes(BytesBuilder),
     Map(MapBuilder<StringBuilder, StringBuilder>),
+}
+
+/// Bytes, none of them null: the library's builder looks after nulls at every value.
+struct BytesBuilder {
+    values: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<i32>,
+}
+
+impl BytesBuilder {
+    fn with_capacity(rows: usize, bytes: usize) -> Self {
+        let mut ends = Vec::with_capacity(rows + 1);
+        ends.push(0);
+        Self { values: Vec::with_capacity(bytes), ends }
+    }
+
+    #[inline(always)]
+    fn append(&mut self, value: &[u8]) -> Result<(), ArrowError> {
+        self.values.extend_from_slice(value);
+        let end = i32::try_from(self.values.len());
+        self.ends.push(end.map_err(|_| ArrowError::OffsetOverflowError(self.values.len()))?);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<BinaryArray, ArrowError> {
+        let ends = OffsetBuffer::new(ScalarBuffer::from(std::mem::take(&mut self.ends)));
+        BinaryArray::try_new(ends, Buffer::from_vec(std::mem::take(&mut self.values)), None)
+    }
 }
 
 impl Builder {
@@ -127,9 +156,7 @@ impl Builder {
             Column::Id | Column::Key | Column::Tag | Column::Segment => {
                 Self::Text(StringBuilder::with_capacity(rows, rows.saturating_mul(8)))
             }
-            Column::Body | Column::Payload => {
-                Self::Bytes(BinaryBuilder::with_capacity(rows, bytes))
-            }
+            Column::Body | Column::Payload => Self::Bytes(BytesBuilder::with_capacity(rows, bytes)),
             Column::Headers => {
                 let names = MapFieldNames {
                     entry: "entries".into(),
@@ -142,8 +169,22 @@ impl Builder {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, kind: Column, segment: &Segment, row: &Row<'_>) -> Result<(), ArrowError> {
+        match self {
+            Self::Bytes(values) if kind == Column::Body => {
+                values.append(row.view.body.of(row.bytes))
+            }
+            _ => self.push_other(kind, segment, row),
+        }
+    }
+
+    fn push_other(
+        &mut self,
+        kind: Column,
+        segment: &Segment,
+        row: &Row<'_>,
+    ) -> Result<(), ArrowError> {
         let Row { view, bytes, .. } = *row;
         let time = Some(view.timestamp_ns).filter(|time| *time != NO_TIME);
         match self {
@@ -175,10 +216,7 @@ impl Builder {
                     _ => texts.append_value(String::from_utf8_lossy(span.of(bytes))),
                 }
             }
-            Self::Bytes(values) => match kind {
-                Column::Body => values.append_value(view.body.of(bytes)),
-                _ => values.append_value(segment.payload(row.frame, view)),
-            },
+            Self::Bytes(values) => values.append(&segment.payload(row.frame, view))?,
             Self::Map(map) => {
                 for (key, value) in headers::iterate(view.headers.of(bytes)) {
                     map.keys().append_value(String::from_utf8_lossy(key));
@@ -190,15 +228,15 @@ impl Builder {
         Ok(())
     }
 
-    fn finish(&mut self) -> ArrayRef {
-        match self {
+    fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        Ok(match self {
             Self::Int(builder) => Arc::new(builder.finish()),
             Self::Time(builder) => Arc::new(builder.finish()),
             Self::TimeUs(builder) => Arc::new(builder.finish()),
             Self::Text(builder) => Arc::new(builder.finish()),
-            Self::Bytes(builder) => Arc::new(builder.finish()),
+            Self::Bytes(builder) => Arc::new(builder.finish()?),
             Self::Map(builder) => Arc::new(builder.finish()),
-        }
+        })
     }
 }
 
@@ -206,6 +244,61 @@ impl Builder {
 fn corr_offset(raw: &[u8]) -> Option<i64> {
     let (_, value) = headers::iterate(raw).find(|(key, _)| *key == b"zbus.corr_offset")?;
     std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// One batch on its way.
+struct BatchBuilder {
+    builders: Vec<(Column, Builder)>,
+    rows: usize,
+    bytes: usize,
+}
+
+impl BatchBuilder {
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.rows >= BATCH_ROWS || self.bytes >= BATCH_BYTES
+    }
+
+    #[inline(always)]
+    fn push(&mut self, segment: &Segment, row: &Row<'_>) -> Result<(), ArrowError> {
+        for (kind, builder) in &mut self.builders {
+            builder.push(*kind, segment, row)?;
+        }
+        self.rows += 1;
+        self.bytes += row.view.body.len as usize + 32;
+        Ok(())
+    }
+
+    /// Takes what follows until it is full, or tells why there is nothing more. After one message
+    /// that was looked for come those, mostly all others, whose place is known by that.
+    fn fill(&mut self, place: &mut Scanner) -> Result<Option<Halt>, ArrowError> {
+        while !self.is_full() {
+            let (offset, frame) = match place.next() {
+                Ok(found) => found,
+                Err(halt) => return Ok(Some(halt)),
+            };
+            let Reader { segment: Some(segment), view, .. } = &place.reader else {
+                continue;
+            };
+            let row = Row { offset, frame, view, bytes: segment.bytes_of(frame, view) };
+            self.push(segment, &row)?;
+            let mut pushed = Ok(());
+            if !self.is_full() {
+                place.each_known(|segment, offset, view, bytes| {
+                    pushed = self.push(segment, &Row { offset, frame: offset, view, bytes });
+                    if pushed.is_ok() && !self.is_full() { Taken::One } else { Taken::Last }
+                });
+            }
+            pushed?;
+        }
+        Ok(None)
+    }
+
+    fn finish(mut self, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+        let columns: Result<_, _> = self.builders.iter_mut().map(|(_, one)| one.finish()).collect();
+        let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(self.rows));
+        RecordBatch::try_new_with_options(Arc::clone(schema), columns?, &options)
+    }
 }
 
 /// The batches of one scan.
@@ -224,31 +317,15 @@ impl Batches {
         if !memory::has_room(needed) {
             return Err(memory::none_left(needed));
         }
-        let mut builders: Vec<Builder> =
-            self.kinds.iter().map(|kind| Builder::new(*kind, likely, room)).collect();
-        let (mut rows, mut bytes) = (0usize, 0usize);
+        let builder = |kind: &Column| (*kind, Builder::new(*kind, likely, room));
+        let builders = self.kinds.iter().map(builder).collect();
+        let mut table = BatchBuilder { builders, rows: 0, bytes: 0 };
         let hits = sigbus::hits();
-        while !self.is_over && rows < BATCH_ROWS && bytes < BATCH_BYTES {
-            let kinds = &self.kinds;
+        while !self.is_over && !table.is_full() {
             let scan = self.scan.get();
             let filled = py.detach(|| {
                 let mut place = scan.place.lock().unwrap_or_else(|e| e.into_inner());
-                while rows < BATCH_ROWS && bytes < BATCH_BYTES {
-                    let (offset, frame) = match place.next() {
-                        Ok(found) => found,
-                        Err(halt) => return Ok(Some(halt)),
-                    };
-                    let Reader { segment: Some(segment), view, .. } = &place.reader else {
-                        continue;
-                    };
-                    let row = Row { offset, frame, view, bytes: segment.bytes_of(frame, view) };
-                    for (builder, kind) in builders.iter_mut().zip(kinds) {
-                        builder.push(*kind, segment, &row)?;
-                    }
-                    rows += 1;
-                    bytes += view.body.len as usize + 32;
-                }
-                Ok::<_, ArrowError>(None)
+                table.fill(&mut place)
             });
             match filled
                 .map_err(|error| pyo3::exceptions::PyRuntimeError::new_err(error.to_string()))?
@@ -264,15 +341,11 @@ impl Batches {
         if sigbus::hits() != hits {
             return Err(errors::vanished(py, std::path::Path::new("a segment of this scan")));
         }
-        if rows == 0 {
+        if table.rows == 0 {
             return Ok(None);
         }
-        let columns = builders.iter_mut().map(Builder::finish).collect();
-        let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(rows));
-        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options);
-        batch
-            .map(Some)
-            .map_err(|error| pyo3::exceptions::PyRuntimeError::new_err(error.to_string()))
+        let batch = table.finish(&self.schema).map(Some);
+        batch.map_err(|error| pyo3::exceptions::PyRuntimeError::new_err(error.to_string()))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::bytes::tags::Filter;
 use crate::bytes::words;
 use crate::segment::frame::{Fault, FrameView, Span};
 use crate::segment::walk::{self, Met};
-use crate::segment::{LIVE, Segment};
+use crate::segment::{LIVE, Segment, Taken};
 use crate::shared::control::Control;
 
 /// What stands at an offset.
@@ -115,6 +115,28 @@ impl Reader {
             Met::Frame if !self.view.opaque => Some(offset + self.view.size as u64),
             _ => None,
         }
+    }
+
+    /// The messages from `offset` on that begin before `end` and are known to be there, wanted ones
+    /// with the bytes of their frames to `take`, until it has enough or a closer look is needed.
+    /// Answers where the next look begins.
+    #[inline]
+    pub fn each_known(
+        &mut self,
+        offset: u64,
+        end: u64,
+        mut take: impl FnMut(&Arc<Segment>, u64, &mut FrameView, &[u8]) -> Taken,
+    ) -> u64 {
+        let Self { segment, filter, view, known, .. } = self;
+        let is_held = |segment: &&Arc<Segment>| offset >= segment.first() && !segment.is_stale();
+        let Some(segment) = segment.as_ref().filter(is_held) else { return offset };
+        let is_open = filter.is_open();
+        segment.each_plain(offset, (end.min(*known), *known), view, |offset, view, frame| {
+            match is_open || filter.matches(view.tag.of(frame)) {
+                true => take(segment, offset, view, frame),
+                false => Taken::One,
+            }
+        })
     }
 
     /// `find` in the queue that `control` belongs to.

@@ -9,9 +9,9 @@ use crate::bytes::tags::{self, Filter};
 use crate::errors;
 use crate::message::Message;
 use crate::read::reader::{Found, Reader};
-use crate::segment::frame::Fault;
+use crate::segment::frame::{Fault, FrameView};
 use crate::segment::message_bytes::MessageBytes;
-use crate::segment::{LIVE, PySegment, Segment};
+use crate::segment::{LIVE, PySegment, Segment, Taken};
 use crate::shared::control::{Control, Shared};
 use crate::shared::mutex;
 use crate::shared::retry_limit::RetryLimit;
@@ -65,6 +65,15 @@ impl Scanner {
             }
         }
         Err(Halt::End)
+    }
+
+    /// The messages that follow and need no closer look, to `take` until it has enough.
+    #[inline]
+    pub fn each_known(
+        &mut self,
+        take: impl FnMut(&Arc<Segment>, u64, &mut FrameView, &[u8]) -> Taken,
+    ) {
+        self.at = self.reader.each_known(self.at, self.end, take);
     }
 
     /// Bytes of frames that are left at most.

@@ -75,6 +75,16 @@ pub struct Segment {
     holes: OnceLock<Vec<(u64, u64)>>,
 }
 
+/// What became of a frame that was handed out.
+pub enum Taken {
+    /// It was taken, and the next one may come.
+    One,
+    /// It was taken, and nothing else is.
+    Last,
+    /// It was not: it needs a closer look.
+    Not,
+}
+
 /// Which frames are found in place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Plain {
@@ -237,6 +247,35 @@ impl Segment {
             Plain::Own => PenstockFrames::find_plain(bytes, at, view),
             _ => self.frames.find_plain(bytes, at, view) && self.judge(offset, view).is_ok(),
         }
+    }
+
+    /// Hands every frame from `offset` on to `take`, with its bytes, as long as they are plain and
+    /// whole, of our own format and begin before `end`, and it wants more. What every look asks of a
+    /// segment is asked once for all of them. Answers where the next look begins.
+    #[inline]
+    pub fn each_plain(
+        &self,
+        mut offset: u64,
+        (end, limit): (u64, u64),
+        view: &mut FrameView,
+        mut take: impl FnMut(u64, &mut FrameView, &[u8]) -> Taken,
+    ) -> u64 {
+        let is_simple = self.plain == Plain::Own && self.ring.is_none();
+        if !is_simple || self.holes.get().is_some() {
+            return offset;
+        }
+        let (bytes, mut at) = self.window(offset, limit);
+        while offset < end && PenstockFrames::find_plain(bytes, at, view) {
+            let next = at.saturating_add(view.size);
+            let Some(frame) = bytes.get(at..next) else { break };
+            let after = offset + view.size as u64;
+            match take(offset, view, frame) {
+                Taken::Not => break,
+                Taken::Last => return after,
+                Taken::One => (offset, at) = (after, next),
+            }
+        }
+        offset
     }
 
     /// Judges a frame by its checksum beside the segment, and gives it what was noted for it there.

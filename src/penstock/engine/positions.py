@@ -12,6 +12,8 @@ from penstock.hints import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from penstock.formats.values import End
+
     Where = int | str | datetime
 else:
     Where = object
@@ -52,14 +54,15 @@ def datetime_ns(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
 
 
-def resolve(store: Store, where: Where, id: str | None = None) -> int:
+def resolve(store: Store, where: Where, id: str | None = None, *, end: End | None = None) -> int:
     """The offset that `where` names; between messages it is the next one's.
 
-    With `id`, also as text (`offset:4096:o-17`), the message there must have that id.
+    With `id`, also as text (`offset:4096:o-17`), the message there must have that id. `end` is the
+    store's, for those who have just asked for it.
     """
     if id is not None:
         return check_id(store, resolve(store, where), id)
-    end = store.end()
+    end = end or store.end()
     if isinstance(where, int):
         return check(store, where)
     if not isinstance(where, str):

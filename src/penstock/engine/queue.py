@@ -324,8 +324,9 @@ class Queue:
         from penstock.engine.table import Scan
 
         self.ensure_open()
-        first = resolve(self.store, start)
-        last = self.store.end().tail if end is None else resolve(self.store, end)
+        now = self.store.end()
+        first = resolve(self.store, start, end=now)
+        last = now.tail if end is None else resolve(self.store, end, end=now)
         return Scan(
             self.store, first, last, tags=tags, dialect=dialect, columns=columns,
             tolerant=tolerant, codec=self.codec,

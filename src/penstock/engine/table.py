@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from penstock import _core
@@ -44,10 +45,14 @@ class Scan:
         self._columns = list(columns) if columns is not None else None
         self._filter: dict[str, Any] = {"tags": tags, "dialect": dialect, "tolerant": tolerant}
         self._guide: _Guide | None = None
-        self._core = self._begin()  # So that a filter that makes no sense is refused now.
+        self._fresh: list[_core.Scan] = []
+        self._fresh.append(self._begin())  # So that a filter that makes no sense is refused now.
 
     def _begin(self) -> _core.Scan:
-        """A new reading, whose damage `damage` tells from now on."""
+        """A new reading, whose damage `damage` tells from now on; the first was made with the scan,
+        and one thread gets it."""
+        with suppress(IndexError):
+            return self._fresh.pop()
         # Not `self`: the native scan keeps its host, and a circle through it is never collected.
         self._guide = _Guide(self._store) if self._filter["tolerant"] else None
         self._core = _core.Scan(

@@ -16,7 +16,7 @@ use crate::segment::{PySegment, Segment};
 use crate::shared::control::at;
 use crate::shared::lock::{Held, Hindrance, holder_of};
 use crate::shared::retry_limit::RetryLimit;
-use crate::sys::futex;
+use crate::sys::futex::{self, Woken};
 
 /// Segments that a sync holds open.
 const OPEN_AT_ONCE: usize = 8;
@@ -125,7 +125,6 @@ impl Writer {
         let control = &*self.control;
         let (mut reached, mut in_vain) = (0, RetryLimit::default());
         loop {
-            let seen = control.map().word32(at::DURABLE).load(Ordering::Acquire);
             control.check_file(py)?;
             let durable = control.durable();
             if durable >= offset {
@@ -141,8 +140,9 @@ impl Writer {
                 }
                 Err(error) => (Err(error), control.folder().to_path_buf()),
             };
+            // Those that are not held any more are unmapped in there, too: that may take long.
             let synced =
-                segments.and_then(|some| py.detach(|| self.sync_for_all(&some, offset, seen)));
+                segments.and_then(|some| py.detach(move || self.sync_for_all(&some, offset)));
             match synced.as_ref().map_err(Hindrance::of) {
                 Ok(Synced::Done) => {}
                 Ok(Synced::Moved) => {
@@ -166,31 +166,41 @@ impl Writer {
         Err(errors::corrupt(py, &control.file_path(), at::DURABLE, &found, &expected))
     }
 
-    /// Syncs `segments`, or waits a moment for someone else who does. Needs no interpreter lock: a
-    /// neighbour in a long call must not keep others from their sync.
-    fn sync_for_all(
-        &self,
-        segments: &[Arc<Segment>],
-        offset: u64,
-        seen: u32,
-    ) -> std::io::Result<Synced> {
+    /// Syncs `segments`, or waits for someone else who does. Needs no interpreter lock: a neighbour
+    /// in a long call must not keep others from their sync, and who syncs next begins before those
+    /// whom the last sync let go have had their turns with that lock.
+    fn sync_for_all(&self, segments: &[Arc<Segment>], offset: u64) -> std::io::Result<Synced> {
         let (control, word) = (&*self.control, self.control.sync_word());
         let life = control.life();
-        let Some(_) = life.try_take(word) else {
+        loop {
+            let seen = control.map().word32(at::DURABLE).load(Ordering::Acquire);
+            if control.durable() >= offset {
+                return Ok(Synced::Done);
+            }
+            if life.try_take(word).is_some() {
+                break;
+            }
             // The leader wakes everyone when `durable` has moved; the nap is for a dead leader.
-            futex::wait(control.map().word32(at::DURABLE), seen, Some(NAP));
+            if let Woken::Changed = futex::wait(control.map().word32(at::DURABLE), seen, Some(NAP))
+                && !control.is_poisoned()
+            {
+                continue;
+            }
             let seen = word.load(Ordering::Relaxed);
             if seen != 0 && !life.is_alive(holder_of(seen)) {
                 drop(life.take(word).map(|_| Held::new(life, word)));
             }
             return Ok(Synced::Waited);
-        };
+        }
         let _held = Held::new(life, word);
         if life.is_over() {
             return Err(std::io::Error::other(Hindrance::Over));
         }
         if control.durable() >= offset {
             return Ok(Synced::Done);
+        }
+        if control.is_poisoned() {
+            return Ok(Synced::Waited); // Whoever had it before us failed: nothing is synced again.
         }
         if self.is_always {
             self.pace.gather(control);

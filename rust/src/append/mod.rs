@@ -485,7 +485,7 @@ impl Writer {
             let is_first = std::mem::replace(step, u64::MAX) == 0;
             let len = crate::bytes::words::size(batch.end - batch.first);
             if self.way().is_stored(segment, len) {
-                *step = self.ahead.step(segment, batch.end, is_first);
+                *step = self.ahead.step(segment, batch.end, is_first, self.wants_sync);
             } else if !self.is_always {
                 *step = batch.end;
             }

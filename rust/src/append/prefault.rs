@@ -1,4 +1,5 @@
-//! Pages ahead of a quick writer: made and mapped by a thread of its own before they are stored to.
+//! Pages around a quick writer: those ahead are made and mapped by a thread before they are stored
+//! to, those behind begin their way to the disk by another one before they are synced.
 //!
 //! The first store to a page of a file costs ten times what the copy into it does. A writer that
 //! fills megabytes between two syncs gets its pages in blocks as large as the processor maps at
@@ -6,11 +7,13 @@
 //! of it was stored to. Nothing of this changes a byte.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use crate::files::region;
 use crate::segment::Segment;
+use crate::sys::thread_priority;
 
 /// What the processor maps by one entry, and the page cache holds in one piece.
 const BLOCK_BYTES: usize = 2 << 20;
@@ -18,8 +21,6 @@ const BLOCK_BYTES: usize = 2 << 20;
 const STEP_BYTES: u64 = 1 << 20;
 /// So many bytes ahead of the writer there are pages.
 const AHEAD_BYTES: usize = 8 << 20;
-/// So many bytes ahead a writer that overtakes the thread makes whole blocks itself.
-const ADVISED_BYTES: usize = 4 * AHEAD_BYTES;
 /// A writer is quick when a step takes no longer: half the usual time between two syncs.
 const QUICK: Duration = Duration::from_millis(50);
 
@@ -29,18 +30,70 @@ struct Reached {
     position: usize,
 }
 
+/// What a writer leaves for a thread: never more than its latest place.
 #[derive(Default)]
 struct Desk {
     latest: Mutex<Option<Reached>>,
-    is_quick: AtomicBool,
     is_over: AtomicBool,
 }
 
-/// The helper of one writer. Its thread begins with the first step.
+impl Desk {
+    /// The latest place, once there is one; none when it is over.
+    fn next(&self) -> Option<Reached> {
+        while !self.is_over.load(Ordering::Acquire) {
+            let place = self.latest.lock().ok().and_then(|mut latest| latest.take());
+            if place.is_some() {
+                return place;
+            }
+            thread::park();
+        }
+        None
+    }
+}
+
+/// A desk and the thread that works at it, which begins with the first place.
 #[derive(Default)]
-pub struct Prefault {
+struct Helper {
     desk: Arc<Desk>,
     thread: OnceLock<Option<Thread>>,
+}
+
+impl Helper {
+    /// Tells where the writer is. Never waits.
+    fn tell(
+        &self,
+        segment: &Arc<Segment>,
+        position: usize,
+        name: &str,
+        work: impl FnOnce(&Desk) + Send + 'static,
+    ) {
+        if let Ok(mut latest) = self.desk.latest.try_lock() {
+            *latest = Some(Reached { segment: Arc::clone(segment), position });
+        }
+        let started = self.thread.get_or_init(|| {
+            let desk = Arc::clone(&self.desk);
+            let started = thread::Builder::new().name(name.to_owned()).spawn(move || work(&desk));
+            started.ok().map(|handle| handle.thread().clone())
+        });
+        if let Some(thread) = started {
+            thread.unpark();
+        }
+    }
+
+    fn end(&self) {
+        self.desk.is_over.store(true, Ordering::Release);
+        if let Some(Some(thread)) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// The helpers of one writer.
+#[derive(Default)]
+pub struct Prefault {
+    pages: Helper,
+    write_back: Helper,
+    is_quick: Arc<AtomicBool>,
 }
 
 impl Prefault {
@@ -52,44 +105,35 @@ impl Prefault {
     }
 
     /// The writer has come to `tail`; answers where it tells again. Never waits. `is_first` in a
-    /// segment: then it matters only to those who were quick before.
+    /// segment: then it matters only to those who were quick before. With `is_synced`, what it
+    /// leaves behind is to be on the disk soon.
     #[cold]
-    pub fn step(&self, segment: &Arc<Segment>, tail: u64, is_first: bool) -> u64 {
+    pub fn step(&self, segment: &Arc<Segment>, tail: u64, is_first: bool, is_synced: bool) -> u64 {
         if !Self::fits(segment) {
             return u64::MAX;
         }
+        let position = segment.position(tail);
         if !is_first || self.is_quick() {
-            self.tell(segment, segment.position(tail));
+            let is_quick = Arc::clone(&self.is_quick);
+            self.pages.tell(segment, position, "penstock-ahead", move |desk| {
+                make_pages(desk, &is_quick);
+            });
+        }
+        if is_synced && self.is_quick() {
+            self.write_back.tell(segment, position, "penstock-behind", write_back);
         }
         tail.saturating_add(STEP_BYTES)
     }
 
-    fn tell(&self, segment: &Arc<Segment>, position: usize) {
-        if let Ok(mut latest) = self.desk.latest.try_lock() {
-            *latest = Some(Reached { segment: Arc::clone(segment), position });
-        }
-        let started = self.thread.get_or_init(|| {
-            let desk = Arc::clone(&self.desk);
-            let name = "penstock-ahead".to_owned();
-            let started = thread::Builder::new().name(name).spawn(move || serve(&desk));
-            started.ok().map(|handle| handle.thread().clone())
-        });
-        if let Some(thread) = started {
-            thread.unpark();
-        }
-    }
-
     /// Whether the writer fills pages faster than they should be made one by one.
     pub fn is_quick(&self) -> bool {
-        self.desk.is_quick.load(Ordering::Relaxed)
+        self.is_quick.load(Ordering::Relaxed)
     }
 
-    /// Ends the thread.
+    /// Ends the threads.
     pub fn end(&self) {
-        self.desk.is_over.store(true, Ordering::Release);
-        if let Some(Some(thread)) = self.thread.get() {
-            thread.unpark();
-        }
+        self.pages.end();
+        self.write_back.end();
     }
 }
 
@@ -99,23 +143,51 @@ impl Drop for Prefault {
     }
 }
 
-fn serve(desk: &Desk) {
+/// Has what a writer leaves behind written to the disk as it goes, in pieces. Whoever stores to a
+/// page of a file waits while a sync of that file ends, and a sync that finds all of a tenth of a
+/// second to be written takes tens of milliseconds to end.
+fn write_back(desk: &Desk) {
+    thread_priority::lower(); // It may wait: nobody waits for it.
+    let (mut begun, mut last) = (0, Weak::<Segment>::new());
+    while let Some(Reached { segment, position }) = desk.next() {
+        if last.as_ptr() != Arc::as_ptr(&segment) {
+            if let Some(last) = last.upgrade() {
+                begin_writing(&last, begun, usize::MAX);
+            }
+            (begun, last) = (0, Arc::downgrade(&segment));
+        }
+        // Not the block that the writer is in: it would fault there again.
+        let whole = position / BLOCK_BYTES * BLOCK_BYTES;
+        if whole > begun {
+            begin_writing(&segment, begun, whole);
+            begun = whole;
+        }
+    }
+}
+
+fn begin_writing(segment: &Segment, from: usize, to: usize) {
+    if let Some(map) = segment.map() {
+        let to = to.min(map.len());
+        region::begin_writing(map.file(), from as u64, to.saturating_sub(from) as u64);
+    }
+}
+
+fn make_pages(desk: &Desk, is_quick: &AtomicBool) {
     let (mut base, mut done, mut told) = (u64::MAX, 0, Instant::now());
-    while !desk.is_over.load(Ordering::Acquire) {
-        let place = desk.latest.lock().ok().and_then(|mut latest| latest.take());
-        let Some(Reached { segment, position }) = place else {
-            thread::park();
-            continue;
-        };
-        let is_quick = told.elapsed() < QUICK;
+    while let Some(Reached { segment, position }) = desk.next() {
+        is_quick.store(told.elapsed() < QUICK, Ordering::Relaxed);
         told = Instant::now();
-        desk.is_quick.store(is_quick, Ordering::Relaxed);
+        if !is_quick.load(Ordering::Relaxed) {
+            continue;
+        }
         if base != segment.base() {
             (base, done) = (segment.base(), 0);
+            if let Some(map) = segment.map() {
+                // Once for all of it: whoever faults while advice is taken waits for that.
+                map.advise_blocks(position, map.len());
+            }
         }
-        if is_quick {
-            done = make(desk, &segment, position, done);
-        }
+        done = make(desk, &segment, position, done);
     }
 }
 
@@ -124,9 +196,6 @@ fn make(desk: &Desk, segment: &Segment, position: usize, done: usize) -> usize {
     let Some(map) = segment.map() else { return done };
     let mut at = done.max(position / BLOCK_BYTES * BLOCK_BYTES);
     let end = position.saturating_add(AHEAD_BYTES).min(map.len());
-    if at < end {
-        map.advise_blocks(at, position.saturating_add(ADVISED_BYTES));
-    }
     while at < end {
         let has_news = desk.latest.try_lock().is_ok_and(|latest| latest.is_some());
         if has_news || desk.is_over.load(Ordering::Relaxed) {

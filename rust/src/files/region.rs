@@ -212,6 +212,12 @@ pub fn sync(file: &File) -> io::Result<()> {
     record(|| Ok(Effect::Sync(inode(file)?)))
 }
 
+/// Begins to write bytes to the disk, and does not wait for them: no promise, a sync still has to
+/// follow, and it is the one that tells of errors. The kernel may do the same at any time.
+pub fn begin_writing(file: &File, at: u64, len: u64) {
+    crate::sys::files::begin_writing(file, at, len);
+}
+
 /// A folder's names to the disk.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     let synced = sync_fault().and_then(|()| File::open(path)?.sync_all());

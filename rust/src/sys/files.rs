@@ -7,6 +7,18 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// Has the kernel begin to write `[at, at + len)` to the disk. It waits for nothing and takes no
+/// error away from the sync that follows, as it would if it waited.
+pub fn begin_writing(file: &File, at: u64, len: u64) {
+    let (at, len) = (i64::try_from(at), i64::try_from(len));
+    if let (Ok(at), Ok(len @ 1..)) = (at, len) {
+        // SAFETY: plain values and an open descriptor.
+        unsafe {
+            libc::sync_file_range(file.as_raw_fd(), at, len, libc::SYNC_FILE_RANGE_WRITE);
+        }
+    }
+}
+
 /// Allocates `[at, at + len)`, extending the file.
 pub fn allocate(file: &File, at: u64, len: u64) -> io::Result<()> {
     let (at, len) = (i64::try_from(at), i64::try_from(len));

@@ -14,4 +14,5 @@ pub mod mapping;
 pub mod memory;
 pub mod recorder;
 pub mod sigbus;
+pub mod thread_priority;
 pub mod view;

@@ -1,8 +1,8 @@
 """The background of an open queue: syncing, preparing segments, retention.
 
-Every process that has the queue open has a maintenance thread. The first one that finds something
-unsynced syncs it for all. The threads sleep on a shared word that the first unsynced append raises,
-so an idle queue costs nothing.
+Every process that has the queue open has a maintenance thread, and a quick writer a second one that
+only prepares segments. The first one that finds something unsynced syncs it for all. The threads
+sleep on a shared word that the first unsynced append raises, so an idle queue costs nothing.
 """
 
 from __future__ import annotations
@@ -37,14 +37,18 @@ class Maintenance:
         self._orphans, self._has_orphans = Orphans(queue), False
         self._failing: dict[str, str] = {}
         """The last error of each duty that fails."""
+        self._preparing: Background | None = None
+        """A second thread, once there is a quick writer."""
         self._writer.poke()  # Its asker may have died before the sync.
         self._thread = Background(self._run, "penstock-maintenance")
 
     def stop(self) -> None:
-        """Stops the thread, and waits until it has ended."""
+        """Stops the threads, and waits until they have ended."""
         self._stop.set()
         self._writer.poke()
         self._thread.join()
+        if self._preparing is not None:
+            self._preparing.join()
 
     def _run(self) -> None:
         seen, idle_s = 0, 1.0 if self._has_timed_duties() else 3600.0
@@ -52,11 +56,24 @@ class Maintenance:
             seen = self._writer.wait_dirty(seen, 0.0 if self._has_orphans else idle_s)
             until = time.monotonic() + self._queue.options.sync_interval_s
             while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
-                self._do("prepare a segment", self._queue.store.format.prepare_ahead)
+                if self._preparing is None:
+                    self._prepare()
                 seen = self._writer.wait_dirty(seen, left)
             for what, duty in self._duties():
                 if not self._stop.is_set():
                     self._do(what, duty)
+
+    def _prepare(self) -> None:
+        self._do("prepare a segment", self._queue.store.format.prepare_ahead)
+        if self._writer.is_quick and self._preparing is None and not self._stop.is_set():
+            # It fills segments while this thread syncs one: nobody but another can prepare them.
+            self._preparing = Background(self._prepare_on, "penstock-preparing")
+
+    def _prepare_on(self) -> None:
+        seen = 0
+        while not self._stop.is_set():
+            seen = self._writer.wait_dirty(seen, 3600.0)
+            self._do("prepare a segment", self._queue.store.format.prepare_ahead)
 
     def _do(self, what: str, duty: Callable[[], object]) -> None:
         """Does one duty. An error is logged once, until the duty succeeds again.

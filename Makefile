@@ -16,7 +16,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow spark-versions spark-edges check audit fuzz bench instructions ladder bench-peers interop site wheels dist docs
+.PHONY: help setup demo test test-slow spark-versions spark-edges check audit fuzz bench instructions ladder bench-peers bench-servers interop site wheels dist docs
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,8 +60,10 @@ audit: setup ## look at what penstock is built from: sources, licences, known ho
 fuzz: setup ## fuzz every decoder, guided by coverage; needs cargo-fuzz and a nightly toolchain
 	$(BIN)/python -m tools.fuzz
 
-bench: setup ## measure this machine
-	$(BIN)/python -m benches
+bench: setup ## measure this machine in under five minutes; renews the tables and plots of docs/performance.md
+	$(BIN)/python -m benches foundation delivery tails growth
+	$(BIN)/python -m tools.plot_growth
+	$(BIN)/python -m tools.performance_page
 
 instructions: setup ## count instructions of the hot paths (valgrind); fails when one is 3 % off
 	$(BIN)/python -m benches.instructions
@@ -69,11 +71,17 @@ instructions: setup ## count instructions of the hot paths (valgrind); fails whe
 ladder: setup ## climb the reliability ladder: RUNG=T5 (none: all) SIZE=ci|release
 	$(BIN)/python -m tests.ladder $(RUNG) --size $(SIZE)
 
-bench-peers: setup ## measure penstock beside other Python queues, in an environment of its own
+bench-peers: setup ## measure penstock beside other queues, in an environment of its own; renews the README's table and plot
 	$(PYTHON) -m venv build/peers
 	build/peers/bin/python -m pip install --quiet --disable-pip-version-check -r benches/against/peers.txt
 	PYTHONPATH=src:. build/peers/bin/python -m benches.against.peers
-	PYTHONPATH=. build/peers/bin/python -m tools.plot_peers benches/results/peers.json build/peers.svg
+	PYTHONPATH=. build/peers/bin/python -m tools.plot_peers
+
+bench-servers: ## fetch Redis, NATS (Debian) and Chronicle Queue (Maven) into build/, for bench and bench-peers
+	mkdir -p build/debian build/chronicle
+	cd build/debian && for name in redis-server redis-tools nats-server; do \
+		apt-get download $$name && dpkg-deb -x $${name}_*.deb . ; done
+	mvn -q -B -f benches/against/chronicle/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/build/chronicle
 
 interop: setup ## run the own tests of kombu, Celery, Dramatiq, taskiq, Huey and moto against penstock
 	$(PYTHON) -m venv build/interop-env

@@ -93,6 +93,12 @@ def _tick(path: str, count: int, ready: Connection) -> None:
 
 def latencies_us(path: Path, count: int, *, spinning: bool) -> tuple[float, float]:
     """One-way p50 and p99 of 100-byte messages at about 2500 a second."""
+    found = hand_overs_us(path, count, spinning=spinning)
+    return percentile(found, 50), percentile(found, 99)
+
+
+def hand_overs_us(path: Path, count: int, *, spinning: bool = False) -> list[float]:
+    """How long each message was on its way, but for the first tenth of them."""
     ours, theirs = CONTEXT.Pipe()
     found: list[float] = []
     with penstock.Queue(path) as queue:
@@ -106,8 +112,7 @@ def latencies_us(path: Path, count: int, *, spinning: bool) -> tuple[float, floa
             found += [(NOW() - int.from_bytes(one.body[:8], "little")) / 1000 for one in got]
         ours.send(True)
         producer.join()
-    found = found[len(found) // 10 :]
-    return percentile(found, 50), percentile(found, 99)
+    return found[len(found) // 10 :]
 
 
 def _tick_pipe(pipe: Connection, count: int) -> None:
@@ -118,6 +123,12 @@ def _tick_pipe(pipe: Connection, count: int) -> None:
 
 def pipe_latencies_us(count: int) -> tuple[float, float]:
     """The same through `multiprocessing.Pipe`."""
+    found = pipe_hand_overs_us(count)
+    return percentile(found, 50), percentile(found, 99)
+
+
+def pipe_hand_overs_us(count: int) -> list[float]:
+    """How long each was on its way through `multiprocessing.Pipe`, but for the first tenth."""
     ours, theirs = CONTEXT.Pipe(duplex=False)
     producer = CONTEXT.Process(target=_tick_pipe, args=(theirs, count))
     producer.start()
@@ -126,8 +137,7 @@ def pipe_latencies_us(count: int) -> tuple[float, float]:
         stamp = int.from_bytes(ours.recv_bytes()[:8], "little")
         found.append((NOW() - stamp) / 1000)
     producer.join()
-    found = found[len(found) // 10 :]
-    return percentile(found, 50), percentile(found, 99)
+    return found[len(found) // 10 :]
 
 
 def _fill_and_die(path: str, size: int) -> None:

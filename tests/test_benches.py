@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benches import harness
+from benches import harness, tails
 from benches._limits import Unfinished, within
 from benches._parties import CONTEXT
-from benches.against import peers
+from benches.against import peers, servers
 from benches.harness import Row
-from tools import bench_pages, demo_picture, performance_page, plot_peers
+from tools import bench_pages, demo_picture, performance_page, plot_growth, plot_peers
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,9 @@ def test_the_best_round_is_what_counts() -> None:
 
 
 def test_peers_that_are_missing_are_left_out_with_a_word(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(servers, "JARS", tmp_path)  # Java takes seconds to start.
     rows = {row["name"]: row for row in peers.run(rounds=1, share=0.005)}
     assert {"queue.Queue (standard library)", "penstock, durability=always"} <= set(rows)
     assert all(row["put_us"] > 0 and row["messages_per_second"] > 0 for row in rows.values())
@@ -94,6 +95,32 @@ def test_the_plot_of_peers_is_made_from_the_figures(tmp_path: Path) -> None:
     )
     plot_peers.plot({"rows": [row]}, tmp_path / "peers.svg")
     assert "78,125" in (tmp_path / "peers.svg").read_text()
+
+
+def test_the_readme_gets_the_figures_of_a_run_between_its_markers() -> None:
+    found = json.loads((plot_peers.IMAGES / "peers.json").read_text())
+    page = plot_peers.in_page("a\n<!-- peers: begin -->\nold\n<!-- peers: end -->\nb\n", found)
+    assert page.startswith("a\n<!-- peers: begin -->\nOne process")
+    assert page.endswith("<!-- peers: end -->\nb\n")
+    assert plot_peers.table(found) in page
+    assert "old" not in page
+
+
+def test_the_plot_of_growth_has_a_line_for_each_thing_that_is_done(tmp_path: Path) -> None:
+    rows = [
+        {"case": "groups 1: put", "ours": 200.0}, {"case": "groups 64: put", "ours": 210.0},
+        {"case": "groups 1: get", "ours": 150.0}, {"case": "open leases 1,000: get", "ours": 9.0},
+    ]  # fmt: skip
+    lines = plot_growth.lines(rows)
+    assert lines["groups"] == {"put": [(1, 200.0), (64, 210.0)], "get": [(1, 150.0)]}
+    assert lines["open leases"] == {"get": [(1000, 9.0)]}
+    plot_growth.plot(lines, [tmp_path / "growth.svg", tmp_path / "growth.png"])
+    assert "open leases" in (tmp_path / "growth.svg").read_text()
+
+
+def test_the_quantiles_are_those_of_all_values() -> None:
+    found = tails.quantiles(range(1, 1001))
+    assert [found[percent] for percent in (50.0, 99.0, 99.9, 100.0)] == [500, 990, 999, 1000]
 
 
 def test_the_page_of_figures_is_filled_from_results(tmp_path: Path) -> None:

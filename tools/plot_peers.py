@@ -1,6 +1,6 @@
-"""Draws docs/images/peers.svg from docs/images/peers.json, which `make bench-peers` writes.
+"""Puts the figures of `make bench-peers` into the README: the table, and docs/images/peers.*.
 
-python -m tools.plot_peers [JSON] [SVG]
+python -m tools.plot_peers [JSON], else benches/results/peers.json
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
+ROOT = Path(__file__).resolve().parent.parent
+README, IMAGES = ROOT / "README.md", ROOT / "docs" / "images"
+RESULT = ROOT / "benches" / "results" / "peers.json"
 OURS, THEIRS = "#0b6e99", "#b8c4cc"
 
 
@@ -53,16 +55,40 @@ def plot(found: dict[str, Any], to: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("messages per second: put, get and ack, one by one, 100 bytes each")
     axes.set_title("One message at a time, one process", loc="left", fontsize=11)
-    figure.savefig(to, format="svg", metadata={"Date": None})
+    no_date = {"Date": None} if to.suffix == ".svg" else {}
+    figure.savefig(to, format=to.suffix[1:], metadata=no_date, dpi=150)
+
+
+def section(found: dict[str, Any]) -> str:
+    """What the README has between its markers."""
+    machine = found["machine"]
+    return (
+        "<!-- peers: begin -->\n"
+        f"One process puts messages of {found['body_bytes']} bytes one by one, then gets and acks "
+        f"them one by one. Best of {found.get('rounds', 25)} short rounds, in which the queues "
+        f"take turns, on {machine['cores']} cores of an {machine['cpu']} (Linux "
+        f"{machine['kernel']}, Python {machine['python']}) with a load of "
+        f"{machine['load_1min']}: the order is what matters.\n\n{table(found)}\n"
+        "A queue that survives more costs more: compare rows that survive the same. `put_many` and "
+        "`get_many` are several times faster in penstock.\n<!-- peers: end -->"
+    )
+
+
+def in_page(page: str, found: dict[str, Any]) -> str:
+    """The page with these figures."""
+    begin, end = "<!-- peers: begin -->", "<!-- peers: end -->"
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return before + section(found) + after
 
 
 def main(arguments: list[str]) -> int:
-    source = Path(arguments[0]) if arguments else IMAGES / "peers.json"
-    target = Path(arguments[1]) if len(arguments) > 1 else IMAGES / "peers.svg"
-    found = json.loads(source.read_text())
-    plot(found, target)
+    found = json.loads((Path(arguments[0]) if arguments else RESULT).read_text())
+    for kind in ("svg", "png"):
+        plot(found, IMAGES / f"peers.{kind}")
+    (IMAGES / "peers.json").write_text(json.dumps(found, indent=1) + "\n")
+    README.write_text(in_page(README.read_text(), found))
     print(table(found))
-    print(f"written: {target}", file=sys.stderr)
     return 0
 
 

@@ -188,7 +188,7 @@ mod tests {
     use crate::group::table::{Entry, EntryState};
     use crate::properties::written;
     use crate::segment::frame::{Draft, Place};
-    use crate::segment::integrity::Entry as Cover;
+    use crate::segment::integrity::Checked as Cover;
 
     /// What was kept of a target, the smallest of everything that once led somewhere new.
     fn kept(target: &str) -> Vec<Vec<u8>> {

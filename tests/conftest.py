@@ -21,6 +21,20 @@ from penstock.engine import open_queues
 from penstock.errors import PenstockError
 from tests import golden_data
 
+ROOT = Path(__file__).parent.parent
+
+
+def keep_bytecode() -> None:
+    """Lets this run, and the hundreds of interpreters that it starts, compile each file once. An
+    environment that wants no bytecode beside the sources gets it in `build/`."""
+    if sys.dont_write_bytecode:
+        sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / "build" / "pycache")
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+
+
+keep_bytecode()
+
 # How long an example takes says something about the machine, nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")

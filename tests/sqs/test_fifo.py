@@ -204,3 +204,14 @@ def test_a_group_at_the_back_with_nobody_else_comes_at_once(
         given = {"QueueUrl": url, "ReceiptHandle": found["ReceiptHandle"]}
         json_client("ChangeMessageVisibility", **given, VisibilityTimeout=0)
     assert bodies(receive()) == ["a1"]
+
+
+def test_a_queue_with_a_group_at_the_back_is_deleted(
+    send: Send, receive: Receive, json_client: Json, url: str
+) -> None:
+    for name in ("a1", "b1"):
+        send(name)
+    (first,) = receive(MaxNumberOfMessages=1)
+    given = {"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"]}
+    json_client("ChangeMessageVisibility", **given, VisibilityTimeout=0)
+    assert json_client("DeleteQueue", QueueUrl=url) == {}

@@ -452,6 +452,7 @@ class SqsQueue:
         except ReceiptError:
             self.group.ack_at(offset)
         self._received.pop(offset, None)
+        self._back.pop(offset, None)
 
     def change_visibility(self, handle: str, seconds: int) -> None:
         """The message comes back after `seconds`, counted from now."""

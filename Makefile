@@ -16,7 +16,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow spark-versions spark-edges check audit fuzz bench instructions ladder bench-peers bench-servers interop site wheels dist docs
+.PHONY: help setup demo test test-slow spark-versions spark-kills spark-figures spark-edges check audit fuzz bench instructions ladder bench-peers bench-servers interop site wheels dist docs
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -36,6 +36,12 @@ test-slow: setup ## run the slow tests: long crash, model and soak runs
 
 spark-versions: setup ## run queues through the oldest, a middle and the newest PySpark
 	$(BIN)/python -m tools.spark_versions
+
+spark-kills: setup ## kill drivers, JVMs and workers at every step on the oldest PySpark (slow)
+	$(BIN)/python -m tools.spark_versions --kills
+
+spark-figures: setup ## queues beside Parquet, text, JSON and Kafka in Spark; renews docs/spark.md
+	$(BIN)/python -m tools.spark_figures
 
 spark-edges: setup ## queues of three hosts through an S3 server to a cluster; needs root
 	$(PYTHON) -m venv build/edges

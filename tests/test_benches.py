@@ -13,7 +13,14 @@ from benches._limits import Unfinished, within
 from benches._parties import CONTEXT
 from benches.against import peers, servers
 from benches.harness import Row
-from tools import bench_pages, demo_picture, performance_page, plot_growth, plot_peers
+from tools import (
+    bench_pages,
+    demo_picture,
+    performance_page,
+    plot_growth,
+    plot_peers,
+    spark_figures,
+)
 
 
 @pytest.mark.parametrize(
@@ -153,3 +160,23 @@ def test_the_picture_of_the_demo_is_the_first_plot_of_its_page() -> None:
     page = '<p>x</p><svg width="1">\n <metadata>m</metadata>\n <path d="M 1.2345 2"/>\n</svg><svg/>'
     assert demo_picture.first_plot(page) == '<svg width="1"> <path d="M 1.2 2"/> </svg>\n'
     assert demo_picture.PICTURE.stat().st_size < 60_000
+
+
+def test_figures_of_spark_get_into_their_page() -> None:
+    row = {"cpu_s": 2.0, "python_s": 0.5, "wall_s": 3.0, "rows": 1000}
+    rows = [
+        row | {"format": name, "work": work, "body": body}
+        for name in ("penstock", "parquet") for work in spark_figures.WORKS for body in (100, 1000)
+    ]  # fmt: skip
+    rows += [row | {"format": "penstock", "work": "scan by segments", "body": 950, "segments": 10}]
+    rows += [{"format": "penstock", "work": "plan of a micro-batch", "cpu_s": 0.001}]
+    machine = harness.machine() | {"pyspark": "4.0.5", "bytes": 300_000_000}
+    found = {"machine": machine, "rows": rows}
+    page = spark_figures.filled("before\n<!-- figures -->\nstale\n<!-- end -->\nbehind", found)
+    assert page.startswith("before")
+    assert page.endswith("behind")
+    assert "stale" not in page
+    assert "| penstock | 2.0 (3.0) |" in page
+    assert "| Python's share of penstock's | 25% |" in page
+    assert "Kafka" not in page
+    assert spark_figures.filled(page, found) == page

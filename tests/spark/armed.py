@@ -17,11 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
-from pyspark.sql.streaming.datasource import ReadLimit
 
 from penstock.spark import sink
 from penstock.spark.options import SourceOptions
-from penstock.spark.stream import StreamReader
+from penstock.spark.stream import StreamReader, UnlimitedReader
+from penstock.spark.versions import HAS_LIMITS, ReadLimit
 from pyspark_penstock import DefaultSource
 from tests.spark import cluster, killing
 
@@ -90,27 +90,37 @@ def hook_once() -> None:
     killing.hook_effects(step)
 
 
-class ArmedReader(StreamReader):
+class ArmedSteps:
+    """What every reader does."""
+
     def initialOffset(self) -> dict[str, Any]:
         step("ask where it begins")
-        return super().initialOffset()
+        return super().initialOffset()  # type: ignore[misc, no-any-return]
 
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        step("plan the tasks")
+        return super().partitions(start, end)  # type: ignore[misc, no-any-return]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        step("read a task")
+        return super().read(partition)  # type: ignore[misc, no-any-return]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        step("tell the source")
+        super().commit(end)  # type: ignore[misc]
+        step("source is told")
+
+
+class ArmedReader(ArmedSteps, StreamReader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         step("ask how far it goes")
         return super().latestOffset(start, limit)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        step("plan the tasks")
-        return super().partitions(start, end)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        step("read a task")
-        return super().read(partition)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        step("tell the source")
-        super().commit(end)
-        step("source is told")
+class ArmedUnlimitedReader(ArmedSteps, UnlimitedReader):
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        step("ask how far it goes")
+        return super().latestOffset()
 
 
 class ArmedWriter(sink.StreamWriter):
@@ -130,8 +140,9 @@ class Armed(DefaultSource):
     def name(cls) -> str:
         return "armed"
 
-    def streamReader(self, schema: Any) -> ArmedReader:
-        return ArmedReader(SourceOptions.of(self.options), schema)
+    def streamReader(self, schema: Any) -> StreamReader:
+        kind = ArmedReader if HAS_LIMITS else ArmedUnlimitedReader
+        return kind(SourceOptions.of(self.options), schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> ArmedWriter:
         return ArmedWriter(sink.options_of(self.options, streaming=True))
@@ -146,8 +157,10 @@ def main(folder: str) -> None:
     spark.dataSource.register(Armed)
     sys.stdin.readline()
     frame = spark.readStream.format("armed").option("group", "g").option("minPartitions", "2")
+    if HAS_LIMITS:
+        frame = frame.option("maxOffsetsPerTrigger", "20")
     query = (
-        frame.option("maxOffsetsPerTrigger", "20").load(f"{folder}/in").select("body")
+        frame.load(f"{folder}/in").select("body")
         .writeStream.format("armed").option("path", f"{folder}/out")
         .option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
     )  # fmt: skip

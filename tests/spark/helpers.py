@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from penstock import Queue
 from penstock.spark import sink, source
 from penstock.spark.stream import StreamReader
+from penstock.spark.versions import ReadAllAvailable, ReadLimit
 from tests.reading import bodies_at
 
 MESSAGE = ("offset", "number", "timestamp_ns", "id", "key", "tag", "headers", "body")

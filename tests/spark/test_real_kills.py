@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import Queue
+from penstock.spark.versions import HAS_LIMITS
 from tests.spark.conftest import Sessions
 from tests.spark.killing import OTHERS, Producer, each_once, stop_all
 
@@ -67,7 +68,9 @@ def start(spark: SparkSession, folder: Path) -> Any:
 
 def start_once(spark: SparkSession, folder: Path) -> Any:
     frame = spark.readStream.format("penstock").option("group", "g")
-    frame = frame.option("minPartitions", "2").option("maxOffsetsPerTrigger", "40")
+    frame = frame.option("minPartitions", "2")
+    if HAS_LIMITS:
+        frame = frame.option("maxOffsetsPerTrigger", "40")
     return (
         frame.load(str(folder / "in"))
         .select("body")

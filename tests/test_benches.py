@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -163,7 +164,7 @@ def test_the_picture_of_the_demo_is_the_first_plot_of_its_page() -> None:
 
 
 def test_figures_of_spark_get_into_their_page() -> None:
-    row = {"cpu_s": 2.0, "python_s": 0.5, "wall_s": 3.0, "rows": 1000}
+    row: dict[str, Any] = {"cpu_s": 2.0, "python_s": 0.5, "wall_s": 3.0, "rows": 1000}
     rows = [
         row | {"format": name, "work": work, "body": body}
         for name in ("penstock", "parquet") for work in spark_figures.WORKS for body in (100, 1000)

@@ -72,7 +72,7 @@ SUITES = {
          "types_aiobotocore[s3,sqs]"),
         # Those that keep results, or large messages, in S3 need S3.
         (*PYTEST, "-o", "asyncio_mode=auto", "tests", "--ignore", "tests/test_backend.py", "-k",
-         "not large_message and not extended_message"),
+         "not bypasses_batching and not test_kick_large_message and not listen_extended_message"),
         source="taskiq-aio-sqs==2.1.1",
         edited=(("tests/conftest.py", "http://localhost:4566", URL),),
     ),

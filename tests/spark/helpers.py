@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from penstock import Queue
 from penstock.spark import sink, source
 from penstock.spark.stream import StreamReader
-from penstock.spark.versions import ReadAllAvailable, ReadLimit
+from penstock.spark.versions import HAS_LIMITS, ReadAllAvailable, ReadLimit
 from tests.reading import bodies_at
 
 MESSAGE = ("offset", "number", "timestamp_ns", "id", "key", "tag", "headers", "body")
@@ -58,6 +58,15 @@ def stream(path: object, **options: object) -> StreamReader:
     return source.stream_reader(given, source.schema(given))
 
 
+def latest(
+    reader: StreamReader, start: dict[str, Any], limit: ReadLimit | None = None
+) -> dict[str, Any]:
+    """The end of the next micro-batch, asked for as this PySpark does."""
+    if not HAS_LIMITS:
+        return reader.latestOffset()  # type: ignore[call-arg]
+    return reader.latestOffset(start, limit or reader.getDefaultReadLimit() or ReadAllAvailable())
+
+
 def drain(
     reader: StreamReader, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
 ) -> tuple[list[list[dict[str, Any]]], dict[str, Any]]:
@@ -65,7 +74,7 @@ def drain(
     at = start if start is not None else reader.initialOffset()
     batches: list[list[dict[str, Any]]] = []
     while True:
-        end = reader.latestOffset(at, limit or reader.getDefaultReadLimit() or ReadAllAvailable())
+        end = latest(reader, at, limit)
         if end == at:
             return batches, at
         batches.append(collect(reader, reader.partitions(at, end)))

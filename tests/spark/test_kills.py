@@ -24,10 +24,12 @@ from typing import Any
 import pytest
 
 from penstock import Queue
+from penstock.spark.versions import HAS_LIMITS
 from tests.crash.killing import in_a_small_process
-from tests.spark.helpers import stream, stream_writer
+from tests.spark.helpers import latest, stream, stream_writer
 from tests.spark.killing import INSTANT, OTHERS, Producer, Step, each_once, hook_effects, stop_all
 
+LIMIT = {"maxOffsetsPerTrigger": 7} if HAS_LIMITS else {}
 STEPS = (
     "ask where it begins", "remember the start", "ask how far it goes", "log the offsets",
     "plan the tasks", "read a task", "stage a task", "commit the batch", "append the rows",
@@ -45,7 +47,7 @@ class Driver:
     def __init__(self, folder: Path, step: Step) -> None:
         self.folder, self.step = folder, step
         self.reader = stream(
-            folder / "source", group="g", maxOffsetsPerTrigger=7, columns="body",
+            folder / "source", group="g", columns="body", **LIMIT,
             targetPartitionBytes=200,
         )  # fmt: skip
         for name in ("offsets", "commits"):
@@ -91,7 +93,7 @@ class Driver:
         path = self.log("offsets", number)
         if not path.exists():
             self.step("ask how far it goes")
-            end = self.reader.latestOffset(start, self.reader.getDefaultReadLimit())
+            end = latest(self.reader, start)
             if end == start:
                 return end
             self.step("log the offsets")

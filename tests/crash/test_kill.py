@@ -14,7 +14,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from penstock import CorruptError
+from penstock import CorruptError, Queue
 from penstock.formats.penstock import structs
 from penstock.formats.penstock.segments import Header, read_page
 from tests.crash.killing import Score, in_a_small_process, run_and_kill
@@ -65,12 +65,25 @@ def check(path: Path, promised: int, options: Any) -> int:
             numbers.append(number)
         count = queue.offsets().next_number
         first = numbers[0] if numbers else count
-        assert numbers == list(range(first, count))
+        assert numbers == list(range(first, count)), story(queue, numbers, promised)
         assert count >= promised, f"{count} there, {promised} promised"
         if len(queue.store.segments()) > 20:
             queue.purge()
         assert queue.stats()["dropped"] == []
         return count
+
+
+def story(queue: Queue, numbers: list[int], promised: int) -> str:
+    """What is there where it should not be so: a kill does not come twice at the same instant."""
+    steps = [at for at in range(1, len(numbers)) if numbers[at] != numbers[at - 1] + 1]
+    around = [numbers[max(0, at - 2) : at + 2] for at in steps[:5]]
+    again = [int(message.body[:8]) for message in queue.scan()]
+    bases = [segment.base for segment in queue.store.segments()]
+    return (
+        f"{len(numbers)} numbers, {numbers[:1]} to {numbers[-1:]}, {promised} promised, not in a row "
+        f"at {around}; read again {'the same' if again == numbers else again[-5:]}; "
+        f"{queue.offsets()}, {queue.stats()['dropped']}, segments at {bases}"
+    )
 
 
 def kill_often(folder: Path, times: int, options: Any) -> None:

@@ -80,8 +80,8 @@ def story(queue: Queue, numbers: list[int], promised: int) -> str:
     again = [int(message.body[:8]) for message in queue.scan()]
     bases = [segment.base for segment in queue.store.segments()]
     return (
-        f"{len(numbers)} numbers, {numbers[:1]} to {numbers[-1:]}, {promised} promised, not in a row "
-        f"at {around}; read again {'the same' if again == numbers else again[-5:]}; "
+        f"{len(numbers)} numbers, {numbers[:1]} to {numbers[-1:]}, {promised} promised, "
+        f"not in a row at {around}; read again {'the same' if again == numbers else again[-5:]}; "
         f"{queue.offsets()}, {queue.stats()['dropped']}, segments at {bases}"
     )
 

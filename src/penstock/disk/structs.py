@@ -31,6 +31,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from functools import cached_property
+from operator import le
 
 from penstock.hints import Any, Final, Literal
 from penstock.records import dataclass
@@ -157,8 +158,8 @@ class Struct:
         return [field for field in self.fields if field.is_slot]
 
     @cached_property
-    def _texts(self) -> list[tuple[str, int]]:
-        return [(field.name, field.size) for field in self.fields if field.kind[-1] == "s"]
+    def _texts(self) -> dict[str, int]:
+        return {field.name: field.size for field in self.fields if field.kind[-1] == "s"}
 
     def __repr__(self) -> str:
         """Name and size: the fields are many."""
@@ -181,7 +182,8 @@ class Struct:
         ValueError if fewer bytes are left than the struct needs, or if a length byte can't
         be right: bytes from disk are checked here, not trusted.
         """
-        self._check(data, at, self.size)
+        if at < 0 or len(data) - at < self.size:
+            raise self._lack(data, at, self.size)
         values = dict(zip(self._names, self._struct.unpack_from(data, at), strict=True))
         for field in self._slots:
             values[field.name] = field.open_slot(values[field.name])
@@ -190,7 +192,8 @@ class Struct:
     def unpack_field(self, name: str, data: Buffer, at: int = 0) -> Any:
         """The value of one field of the struct that starts at byte `at` of `data`."""
         start, field = self._place(name)
-        self._check(data, at + start, field.size)
+        if at < 0 or len(data) - at - start < field.size:
+            raise self._lack(data, at + start, field.size)
         return field.decode(self.order, bytes(data[at + start : at + start + field.size]))
 
     def pack(self, **values: Any) -> bytes:
@@ -201,9 +204,10 @@ class Struct:
         if values.keys() != self._places.keys():
             wrong = ", ".join(sorted(values.keys() ^ self._places.keys()))
             raise ValueError(f"struct {self.name!r}: missing or unknown: {wrong}")
-        if not self._slots and all(len(values[name]) <= most for name, most in self._texts):
+        lengths = map(len, map(values.__getitem__, self._texts))
+        if not self._slots and all(map(le, lengths, self._texts.values())):
             try:
-                return self._struct.pack(*[values[name] for name in self._names])
+                return self._struct.pack(*map(values.__getitem__, self._names))
             except (struct.error, OverflowError):
                 pass  # The field that it does not fit says so below.
         return b"".join(
@@ -248,10 +252,9 @@ class Struct:
             raise ValueError(f"struct {self.name!r} has no field {name!r}")
         return self._places[name]
 
-    def _check(self, data: Buffer, at: int, size: int) -> None:
-        left = len(data) - at
-        if at < 0 or left < size:
-            raise ValueError(f"{self.name}: {size} bytes needed at {at}, found {max(left, 0)}")
+    def _lack(self, data: Buffer, at: int, size: int) -> ValueError:
+        left = max(len(data) - at, 0)
+        return ValueError(f"{self.name}: {size} bytes needed at {at}, found {left}")
 
 
 def _explain(field: Field, order: Order, raw: bytes) -> int | float | bytes | str:

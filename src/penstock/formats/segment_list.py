@@ -193,3 +193,7 @@ class SegmentList(Sequence[SegmentInfo]):
         found._full, found._start, found._stop = self._full, start, self._stop
         found._last = self._last
         return found
+
+
+UNKNOWN = SegmentList()
+"""What is known of a queue before it is listed."""

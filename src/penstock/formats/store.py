@@ -37,7 +37,7 @@ from penstock.formats import cursors, known_damage, past
 from penstock.formats.contract import Format
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.past import Past
-from penstock.formats.segment_list import SegmentList
+from penstock.formats.segment_list import UNKNOWN, SegmentList
 from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verdict
 from penstock.hints import final
 from penstock.logs import logger
@@ -55,6 +55,7 @@ class Store:
     options: QueueOptions
     clock: _core.Clock
     format: Format
+    capabilities: Capabilities
     was_first: bool
     set_aside: tuple[damage.SetAside, ...]
     """What a repair has set aside in the queue: readers pass over it."""
@@ -86,7 +87,7 @@ class Store:
         self._end_as_of: object = None
         """What the files looked like when the end was found."""
         self._opened = OpenSegments()
-        self._known = SegmentList()
+        self._known = UNKNOWN
         self._has_trimmed = False
         self._turn = threading.RLock()
         """Held by the thread that rolls, or adopts what another process has changed."""
@@ -94,18 +95,13 @@ class Store:
         self._seen_base = -1
         """A segment of another process that our writer knows of."""
         # By a weak reference: a queue that the program drops is freed at once, with its files.
-        self.format = format(weakref.proxy(self))
+        self.format, self.capabilities = format(weakref.proxy(self)), format.capabilities
         self._look_around()
         self.format.load()
         self.layout, self.options = self.format.layout, self.format.options
         self.set_aside = damage.load(self.sidecar, self.identity)
         if live:
             self._open_live()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What the format can hold."""
-        return self.format.capabilities
 
     @property
     def identity(self) -> str:
@@ -172,7 +168,7 @@ class Store:
         end = self._find_end(before)
         end = self.format.recover(end, before)
         if not before.is_closed:
-            self._known = SegmentList()  # Files may have been cut, moved or made.
+            self._known = UNKNOWN  # Files may have been cut, moved or made.
         shared.reset(
             boot=self.run, tail=end.tail, next_number=end.next_number,
             segment_base=end.segment_base, head=end.head, head_number=end.head_number,
@@ -390,6 +386,8 @@ class Store:
 
     def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         """Opens a segment; its readers skip what a repair has set aside."""
+        if not self.set_aside:
+            return self.format.open_segment(info, writable=writable)
         if known_damage.is_lost(info, self.set_aside):
             frames = _core.penstock_frames(bytes(16), info.base)
             segment = _core.Segment.over(info.path, info.base, 0, frames, b"", end=info.end)
@@ -440,7 +438,7 @@ class Store:
         """Closes all open segments; the next request lists them again."""
         with self._turn:
             self._opened.clear()
-            self._known = SegmentList()
+            self._known = UNKNOWN
 
     def forget_stale(self, base: int) -> None:
         """Closes the open segment that begins at `base` if its file was replaced."""
@@ -502,21 +500,19 @@ class Store:
         """The segment that is appended to: the one at `base`, which others may fill and trim before
         it is open; then the one that it is by now."""
         while True:
+            info = self.live_segment(base)
             try:
-                return self._open_writable(base)
+                if not self.format.hands_over or self.format.is_ours(base):
+                    return self._opened.keep(self.open_whole(info, writable=True))
+                self._seen_base = base
+                segment = self.format.open_segment(info, writable=True)
+                segment.set_end(base)  # Only its holder can append to it.
             except FileNotFoundError:
                 before, base = base, self.end().segment_base
                 if base == before:
                     raise
-
-    def _open_writable(self, base: int) -> _core.Segment:
-        info = self.live_segment(base)
-        if self.format.is_ours(base):
-            return self._opened.keep(self.open_whole(info, writable=True))
-        self._seen_base = base
-        segment = self.format.open_segment(info, writable=True)
-        segment.set_end(base)  # Only its holder can append to it.
-        return segment
+            else:
+                return segment
 
     # ── rolling and trimming ───────────────────────────────────────────────────────────────
 
@@ -525,7 +521,7 @@ class Store:
         if self.capabilities.ring:
             self.format.give_up_oldest(needed)
             return
-        if self.need_shared().segment_base == base:
+        if self.shared is not None and self.shared.segment_base == base:
             self.format.before_roll(base, needed)
         end = self.switch(base, needed)
         old = self._opened.get(base)
@@ -569,11 +565,10 @@ class Store:
             if done:
                 with self._poisoning(shared):
                     self.format.began(new, base, tail, number, needed)
-                known = self._known
-                is_known = known.as_of == known.last_base == base
                 end = tail if self.capabilities.gaps else new.base
-                following = known.followed_by(new, end, shared.head) if is_known else None
-                self._known = following or SegmentList()
+                known = self._known
+                is_known = known.as_of == base == known.last_base
+                self._known = known.followed_by(new, end, shared.head) if is_known else UNKNOWN
                 self.format.listed(new, needed)
                 return tail if new.base == tail else None
             prepared.drop(new_file)

@@ -100,11 +100,12 @@ def keep_ready(sidecar: Path, make: Callable[[Path], object]) -> None:
 
 def take_ready(sidecar: Path, fits: Callable[[int], bool]) -> tuple[Path, int] | None:
     """The next segment, if it is ready and its size fits. Only one process gets it."""
-    path, ready = fresh(sidecar), sidecar / READY
+    ready = sidecar / READY
     try:
         size = ready.stat().st_size
         if not fits(size):
             return None
+        path = fresh(sidecar)
         _core.rename_file(ready, path)
     except FileNotFoundError:
         return None  # There is none, or another process took it.

@@ -16,7 +16,7 @@ from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.penstock import recovery, segments, structs
 from penstock.formats.penstock.index import Index
-from penstock.formats.penstock.segments import Header, segment_path
+from penstock.formats.penstock.segments import Header
 from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
 from penstock.hints import ClassVar
 from penstock.options import Durability, QueueOptions
@@ -66,7 +66,7 @@ class PenstockFormat(Format):
                 size = segments.make_file(fresh, size, 0)
                 head = Header(os.urandom(16), 0, 0, flags, os.urandom(16), now, size)
                 prepared.write(fresh, 0, head.pack(options.key), synced=True)
-                prepared.place(fresh, segment_path(path, 0))
+                prepared.place(fresh, path / "log" / f"{0:020d}.seg")
                 for folder in (path, path.parent):
                     _core.sync_folder(folder)
 
@@ -153,7 +153,7 @@ class PenstockFormat(Format):
 
     def path_of(self, base: int) -> Path:
         """Named by its base."""
-        return segment_path(self.path, base)
+        return self.path / "log" / f"{base:020d}.seg"
 
     def header_of(self, info: SegmentInfo, page: bytes | None = None) -> Header:
         """The header of a segment of this queue."""
@@ -262,15 +262,16 @@ class PenstockFormat(Format):
 
         With `body` it takes the place of frames that are there already (recovery).
         """
-        if (
-            body is None
-            and self.store.shared is not None
-            and self.store.shared.segment_base == tail
-        ):
+        shared = self.store.shared
+        if body is None and shared is not None and shared.segment_base == tail:
             # The last one is empty, and too small: its successor needs a name of its own.
             tail += len(structs.SEALED_WORD)
         body = body or b""
-        last = self._before(tail)
+        last: SegmentInfo | None
+        if self.store.writer is not None and shared is not None and shared.segment_base < tail:
+            last = self.store.live_segment(shared.segment_base)
+        else:
+            last = next((info for info in reversed(self.list_segments()) if info.base < tail), None)
         before = last.size if last is not None else 0
         most = segments.limit_of(self.options)
         size = segments.next_size(before, max(needed, len(body)), most)
@@ -290,21 +291,11 @@ class PenstockFormat(Format):
             self.clock.wall_now_ns(), size, previous,
         )  # fmt: skip
         prepared.write(fresh, 0, header.pack(self.options.key) + body)
-        path = segment_path(self.path, tail)
-        return fresh, NewSegment(path, tail, tail, structs.SEALED_WORD)
+        return fresh, NewSegment(self.path_of(tail), tail, tail, structs.SEALED_WORD)
 
     def _check_of(self, info: SegmentInfo, end: int) -> int:
-        page = segments.read_page(info.path)
-        return _core.crc32c(page[: structs.HEADER.size] + end.to_bytes(8, "little"))
-
-    def _before(self, tail: int) -> SegmentInfo | None:
-        """The segment that ends at `tail`."""
-        if self.store.writer is not None and self.store.shared is not None:
-            last = self.store.live_segment(self.store.shared.segment_base)
-            if last.base < tail:
-                return last
-        infos = [info for info in self.list_segments() if info.base < tail]
-        return infos[-1] if infos else None
+        header = files.read_start(info.path, structs.HEADER.size)
+        return _core.crc32c(header + end.to_bytes(8, "little"))
 
     def tend(self) -> None:
         """Seals what is full."""

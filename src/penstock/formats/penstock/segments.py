@@ -21,11 +21,6 @@ FIRST_BYTES = 1 << 20
 GROWTH = 8
 
 
-def segment_path(folder: Path, base: int) -> Path:
-    """The file of the segment that begins at `base`."""
-    return folder / "log" / f"{base:020d}.seg"
-
-
 def limit_of(options: QueueOptions) -> int:
     """How large a segment gets. A queue with a limit has at least eight: only whole ones go."""
     most, total = options.segment_bytes, options.max_bytes
@@ -43,7 +38,7 @@ def make_file(path: Path, size: int, needed: int, **how: bool) -> int:
     """Creates the file of a new segment, smaller than `size` where the disk has little left, but
     with room for `needed` bytes; returns its size."""
     page = structs.HEADER_BYTES
-    least = min(size, max(4 * page, next_size(0, needed, page)))
+    least = min(size, max(4, 2 - -needed // page) * page)
     return prepared.make_fitting(path, size, least, page, **how)
 
 

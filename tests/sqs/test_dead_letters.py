@@ -153,3 +153,57 @@ def test_only_dead_letters_are_moved(
     with pytest.raises(Refused) as found:
         json_client("StartMessageMoveTask", SourceArn="arn:aws:sqs:us-east-1:123456789012:none")
     assert (found.value.status, found.value.shape) == (404, "ResourceNotFoundException")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"SourceArn": "none"}, "You must use this format to specify the SourceArn: "
+         "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"),
+        ({"DestinationArn": ""}, "You must use this format to specify the DestinationArn: "
+         "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"),
+        ({"DestinationArn": "arn:aws:sqs:us-east-1:123456789012:none"}, "The resource that you "
+         "specified for the DestinationArn parameter doesn't exist."),
+        ({"MaxNumberOfMessagesPerSecond": 501}, "Value for parameter MaxNumberOfMessagesPerSecond "
+         "is invalid. Reason: You must enter a number that's between 1 and 500."),
+    ],
+    ids=["source", "goal", "no goal", "rate"],
+)  # fmt: skip
+def test_a_task_that_can_not_be_says_why(
+    json_client: Json, pair: tuple[str, str], arn_of: Callable[[str], str],
+    wrong: dict[str, Any], message: str,
+) -> None:  # fmt: skip
+    given = {"SourceArn": arn_of(pair[1])} | wrong
+    with pytest.raises(Refused) as found:
+        json_client("StartMessageMoveTask", **given)
+    assert found.value.message == message
+
+
+def test_a_task_moves_between_two_queues_of_one_kind(
+    json_client: Json, pair: tuple[str, str], make_json: Make, arn_of: Callable[[str], str]
+) -> None:
+    dead = arn_of(pair[1])
+    with pytest.raises(Refused, match="cannot be the same"):
+        json_client("StartMessageMoveTask", SourceArn=dead, DestinationArn=dead)
+    fifo = arn_of(make_json(FifoQueue="true"))
+    with pytest.raises(Refused, match="must be of the same queue type"):
+        json_client("StartMessageMoveTask", SourceArn=dead, DestinationArn=fifo)
+
+
+def test_a_handle_that_is_none_cancels_nothing(json_client: Json) -> None:
+    with pytest.raises(Refused) as found:
+        json_client("CancelMessageMoveTask", TaskHandle="none")
+    assert found.value.message == "Value for parameter TaskHandle is invalid."
+
+
+def test_what_came_from_nowhere_is_not_moved(
+    json_client: Json, pair: tuple[str, str], arn_of: Callable[[str], str]
+) -> None:
+    dead = pair[1]
+    json_client("SendMessage", QueueUrl=dead, MessageBody="x")
+    json_client("StartMessageMoveTask", SourceArn=arn_of(dead))
+    until(lambda: tasks(json_client, arn_of(dead))[0]["Status"] == "FAILED")
+    (task,) = tasks(json_client, arn_of(dead))
+    assert task["FailureReason"] == "CouldNotDetermineMessageSource"
+    assert "TaskHandle" not in task
+    assert [one["Body"] for one in receive(json_client, dead)] == ["x"]

@@ -67,8 +67,20 @@ def test_a_receive_out_of_limits_says_which(
         ({"MessageBody": "x", "MessageAttributes": {"X": {"DataType": "String",
          "StringValue": ""}}}, "InvalidParameterValue",
          "Message (user) attribute 'X' must contain a non-empty value of type 'String'."),
+        ({"MessageBody": "x", "MessageAttributes": {"X": {"DataType": "String",
+         "StringValue": "a\x01"}}}, "InvalidParameterValue",
+         "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to "
+         "#xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF"),
+        ({"MessageBody": "x", "MessageAttributes": {"aWs.x": {"DataType": "String",
+         "StringValue": "a"}}}, "InvalidParameterValue",
+         "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These "
+         "strings are reserved for internal use."),
+        ({"MessageBody": "x", "MessageAttributes": {"x" * 257: {"DataType": "String",
+         "StringValue": "a"}}}, "InvalidParameterValue",
+         "Message (user) attribute name must be shorter than 256 bytes."),
     ],
-    ids=["empty", "large", "control character", "group", "empty attribute"],
+    ids=["empty", "large", "control character", "group", "empty attribute", "attribute",
+         "reserved name", "long name"],
 )  # fmt: skip
 def test_a_message_that_can_not_be_says_why(
     client: Client, make: Make, parameters: dict[str, Any], code: str, message: str
@@ -114,6 +126,39 @@ def test_a_batch_that_can_not_be_fails_as_a_whole(
 ) -> None:
     found = refusal(client, "SendMessageBatch", QueueUrl=make(), Entries=given)
     assert (found.status, found.code, found.message) == (400, QUEUE + code, message)
+
+
+def test_an_entry_without_an_id_is_told_by_its_number(json_client: Json, make_json: Make) -> None:
+    given = [*entries(1), {"MessageBody": "x"}]
+    found = refusal(json_client, "SendMessageBatch", QueueUrl=make_json(), Entries=given)
+    assert (found.code, found.message) == (
+        "MissingParameter", "The request must contain the parameter "
+        "SendMessageBatchRequestEntry.2.Id.",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"MessageBody": {}}, "Start of structure or map found where not expected."),
+        ({"MessageBody": []}, "Start of list found where not expected"),
+        ({"MessageBody": 1}, "NUMBER_VALUE can not be converted to a String"),
+        ({"MessageBody": True}, "TRUE_VALUE can not be converted to a String"),
+        ({"DelaySeconds": "soon"}, "STRING_VALUE can not be converted to an Integer"),
+    ],
+    ids=["structure", "list", "number", "flag", "text"],
+)
+def test_json_of_another_type_is_no_request(
+    json_client: Json, make_json: Make, wrong: dict[str, Any], message: str
+) -> None:
+    url, given = make_json(), {"MessageBody": "x"} | wrong
+    found = refusal(json_client, "SendMessage", QueueUrl=url, **given)
+    assert (found.status, found.shape) == (400, "SerializationException")
+    assert found.message == message
+    batch = [{"Id": "good", "MessageBody": "x"}, {"Id": "bad", **given}]
+    found = refusal(json_client, "SendMessageBatch", QueueUrl=url, Entries=batch)
+    assert found.message == message
+    assert json_client("ReceiveMessage", QueueUrl=url) == {}
 
 
 def test_a_handle_that_nobody_gave_out_is_no_handle(client: Client, make: Make) -> None:
@@ -181,6 +226,43 @@ def test_a_fifo_message_needs_its_ids(
     assert (found.status, found.code, found.message) == (400, code, message)
 
 
+def test_a_throughput_by_group_needs_a_scope_by_group(client: Client, make: Make) -> None:
+    url, given = make(FifoQueue="true"), {"FifoThroughputLimit": "perMessageGroupId"}
+    found = refusal(client, "SetQueueAttributes", QueueUrl=url, Attributes=given)
+    assert (found.code, found.message) == (
+        "InvalidAttributeValue", "The perMessageGroupId value is allowed only when the value for "
+        "DeduplicationScope is messageGroup.",
+    )  # fmt: skip
+    client("SetQueueAttributes", QueueUrl=url, Attributes={"DeduplicationScope": "messageGroup"})
+    client("SetQueueAttributes", QueueUrl=url, Attributes=given)
+
+
+def test_one_key_encrypts_a_queue(client: Client, make: Make) -> None:
+    def told() -> dict[str, str]:
+        names = ["SqsManagedSseEnabled", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"]
+        found = client("GetQueueAttributes", QueueUrl=url, AttributeNames=names)
+        return dict(found["Attributes"])
+
+    url, ours = make(KmsDataKeyReusePeriodSeconds="300"), {"SqsManagedSseEnabled": "true"}
+    assert told() == ours
+    again = {
+        "QueueName": url.rpartition("/")[2],
+        "Attributes": {"KmsDataKeyReusePeriodSeconds": "300"},
+    }
+    assert client("CreateQueue", **again)["QueueUrl"] == url
+    client("SetQueueAttributes", QueueUrl=url, Attributes={"KmsMasterKeyId": "alias/k"})
+    assert told() == {
+        "SqsManagedSseEnabled": "false", "KmsMasterKeyId": "alias/k",
+        "KmsDataKeyReusePeriodSeconds": "300",
+    }  # fmt: skip
+    found = refusal(
+        client, "SetQueueAttributes", QueueUrl=url, Attributes=ours | {"KmsMasterKeyId": "alias/k"}
+    )
+    assert found.message.startswith("You can use one type of server-side encryption (SSE)")
+    client("SetQueueAttributes", QueueUrl=url, Attributes={"KmsMasterKeyId": ""})
+    assert told() == ours
+
+
 def test_a_second_purge_has_to_wait(client: Client, make: Make) -> None:
     url = make()
     name = url.rpartition("/")[2]
@@ -202,6 +284,33 @@ def test_a_label_is_added_once(client: Client, make: Make) -> None:
     assert found.message == "Value L for parameter Label is invalid. Reason: Already exists."
 
 
+def test_a_permission_is_for_an_action_that_can_be_shared(client: Client, make: Make) -> None:
+    given = {"QueueUrl": make(), "Label": "L", "AWSAccountIds": ["111111111111"]}
+    start = "for parameter ActionName is invalid. Reason:"
+    found = refusal(client, "AddPermission", Actions=["DeleteQueue"], **given)
+    assert found.message == (
+        f"Value SQS:DeleteQueue {start} Only the queue owner is allowed to invoke this action."
+    )
+    found = refusal(client, "AddPermission", Actions=["Fly"], **given)
+    wsdl = "Please refer to the appropriate WSDL for a list of valid actions. "
+    assert found.message == f"Value SQS:Fly {start} {wsdl}"
+
+
+def test_a_policy_has_twenty_statements(client: Client, make: Make) -> None:
+    url = make()
+    for at in range(20):
+        client(
+            "AddPermission", QueueUrl=url, Label=f"L{at}", AWSAccountIds=["111111111111"],
+            Actions=["SendMessage"],
+        )  # fmt: skip
+    found = refusal(
+        client, "AddPermission", QueueUrl=url, Label="L", AWSAccountIds=["111111111111"],
+        Actions=["SendMessage"],
+    )  # fmt: skip
+    assert (found.status, found.code) == (403, "OverLimit")
+    assert found.message == "21 Statements were found, maximum allowed is 20."
+
+
 @pytest.mark.parametrize("name", ["", "a b", "../up", "x" * 81, "ü", "a.b", ".fifo", "a/b"])
 def test_a_name_that_is_none_makes_no_queue(client: Client, name: str) -> None:
     found = refusal(client, "CreateQueue", QueueName=name)
@@ -217,3 +326,43 @@ def test_an_action_that_there_is_not_is_told(json_client: Json, query_client: Qu
     assert (found.code, found.message) == (
         "InvalidAction", "The action Fly is not valid for this endpoint.",
     )  # fmt: skip
+
+
+def test_a_queue_s_url_is_asked_about_its_queue_alone(query_client: Query, make_json: Make) -> None:
+    path = "/" + make_json().split("/", 3)[3]
+    status, _, body = query_client.post(b"", {}, path, "GET")
+    assert (status, body) == (404, b"<UnknownOperationException/>")
+    status, _, body = query_client.post(b"", {}, f"{path}?Action=ListQueues", "GET")
+    assert status == 400
+    assert b"The action ListQueues is not valid for this endpoint." in body
+    asked = f"{path}?Action=GetQueueAttributes&AttributeName=QueueArn"
+    status, _, body = query_client.post(b"", {}, asked, "GET")
+    assert status == 200
+    assert b"<Name>QueueArn</Name>" in body
+
+
+def test_json_may_be_sent_to_a_queue_s_url(json_client: Json, make_json: Make) -> None:
+    url = make_json()
+    headers = {
+        "Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": "AmazonSQS.SendMessage",
+    }  # fmt: skip
+    path = "/" + url.split("/", 3)[3]
+    status, _, _ = json_client.post(b'{"MessageBody":"x"}', headers, path)
+    assert status == 200
+    (message,) = json_client("ReceiveMessage", QueueUrl=url)["Messages"]
+    assert message["Body"] == "x"
+
+
+def test_the_header_of_tracing_comes_with_the_message(json_client: Json, make_json: Make) -> None:
+    url, trace = make_json(), "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1"
+    system = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=other"}}
+    asked = {"QueueUrl": url, "MessageBody": "x"}
+    json_client.raw("SendMessage", asked, **{"X-Amzn-Trace-Id": trace})
+    said = asked | {"MessageSystemAttributes": system}
+    json_client.raw("SendMessage", said, **{"X-Amzn-Trace-Id": trace})
+    found = json_client(
+        "ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=10,
+        MessageSystemAttributeNames=["AWSTraceHeader"],
+    )  # fmt: skip
+    traces = [one["Attributes"]["AWSTraceHeader"] for one in found["Messages"]]
+    assert traces == [trace, "Root=other"]

@@ -77,13 +77,9 @@ def checked(given: Mapping[str, Any], *, is_fifo: bool) -> dict[str, str]:
                 raise errors.Refusal("InvalidAttributeName", text)
             raise errors.attribute_name(name)
         found[name] = value if name in POLICIES and not value else _checked(name, value)
-    limit, scope = found.get("FifoThroughputLimit"), found.get("DeduplicationScope")
-    if limit == "perMessageGroupId" and scope == "queue":
-        text = (
-            "The perMessageGroupId value is allowed only when the value for DeduplicationScope "
-            "is messageGroup."
-        )
-        raise errors.Refusal("InvalidAttributeValue", text)
+    if found.get("KmsMasterKeyId") and found.get("SqsManagedSseEnabled") == "true":
+        text = "You can use one type of server-side encryption (SSE) at one time. You can either"
+        raise errors.Refusal("InvalidAttributeValue", f"{text} enable KMS SSE or SQS SSE.")
     return found
 
 
@@ -158,7 +154,7 @@ def _redrive_policy(value: str) -> str:
     arn = found["deadLetterTargetArn"]
     if not isinstance(arn, str) or not ARN.fullmatch(arn):
         raise _wrong("RedrivePolicy", value, "Invalid value for deadLetterTargetArn.")
-    return json.dumps({**found, "maxReceiveCount": int(count)})
+    return json.dumps({**found, "maxReceiveCount": int(count)}, separators=(",", ":"))
 
 
 def _redrive_allow_policy(value: str) -> str:
@@ -200,18 +196,24 @@ def whole(said: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
 def changed(said: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
     """What was said, and then changed; an empty policy takes it away."""
     found = {**said, **changes}
+    scope = found.get("DeduplicationScope", FIFO_DEFAULTS["DeduplicationScope"])
+    if changes.get("FifoThroughputLimit") == "perMessageGroupId" and scope == "queue":
+        text = "The perMessageGroupId value is allowed only when the value for DeduplicationScope"
+        raise errors.Refusal("InvalidAttributeValue", f"{text} is messageGroup.")
     if changes.get("KmsMasterKeyId"):
         found.pop("SqsManagedSseEnabled", None)  # One of the two encrypts.
     elif changes.get("SqsManagedSseEnabled") == "true":
         found.pop("KmsMasterKeyId", None)
-        found.pop("KmsDataKeyReusePeriodSeconds", None)
+    if not found.get("KmsMasterKeyId"):  # Then the default says nothing about the queue.
+        found = {name: value for name, value in found.items() if KMS_DEFAULTS.get(name) != value}
     return {name: value for name, value in found.items() if value != ""}
 
 
 def difference(known: Mapping[str, str], given: Mapping[str, str]) -> str | None:
     """The first attribute that a second CreateQueue gives another value."""
     for name in given:
-        if _normal(name, known.get(name, "")) != _normal(name, given[name]):
+        value = known.get(name, KMS_DEFAULTS.get(name, ""))
+        if _normal(name, value) != _normal(name, given[name]):
             return name
     return None
 

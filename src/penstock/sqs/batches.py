@@ -29,10 +29,10 @@ def entries_of(call: Call, kind: str) -> list[dict[str, Any]]:
             "TooManyEntriesInBatchRequest", f"{text} You have sent {len(entries)}."
         )
     seen: set[str] = set()
-    for entry in entries:
+    for number, entry in enumerate(entries, 1):
         entry_id = entry.get("Id")
         if entry_id is None:
-            raise errors.missing(f"{kind}.1.Id")
+            raise errors.missing(f"{kind}.{number}.Id")
         if not isinstance(entry_id, str) or not ENTRY_ID.fullmatch(entry_id):
             raise errors.Refusal(
                 "InvalidBatchEntryId",
@@ -54,6 +54,8 @@ def batch(
         try:
             done.append((entry["Id"], one(entry)))
         except errors.Refusal as refusal:
+            if refusal.shape == "SerializationException":
+                raise  # It is no request, so none of it is done.
             failed.append(
                 {
                     "Id": entry["Id"],

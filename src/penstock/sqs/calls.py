@@ -53,6 +53,8 @@ class Call:
     base_url: str
     """Queue URLs begin with it: scheme and host as the client wrote them."""
     sender: str
+    trace: str = ""
+    """The header of Amazon's tracing, if the client sent one."""
 
     # ── parameters ─────────────────────────────────────────────────────────────────────────
 
@@ -70,7 +72,7 @@ class Call:
 
     def text(self, name: str) -> str | None:
         """A parameter that is text, if it is there."""
-        return as_text(name, self.parameters.get(name))
+        return as_text(self.parameters.get(name))
 
     def strings(self, *names: str) -> list[str]:
         """Parameters that are lists of text, one after the other."""
@@ -93,7 +95,7 @@ class Call:
 
     def integer(self, name: str) -> int | None:
         """A parameter that is a whole number, if it is there."""
-        return as_integer(name, self.parameters.get(name))
+        return as_integer(self.parameters.get(name))
 
     def integer_in(self, name: str, low: int, high: int, reason: str) -> int | None:
         """The same, and within limits."""
@@ -137,17 +139,17 @@ def _parts(url: str) -> tuple[str, str]:
     return match["account"], match["name"]
 
 
-def as_text(name: str, found: Any) -> str | None:
+def as_text(found: Any) -> str | None:
     """Text, or a refusal."""
-    if found is not None and not isinstance(found, str):
-        raise errors.Refusal("SerializationException", f"{name} must be a string.")
-    return found
+    if found is None or isinstance(found, str):
+        return found
+    raise errors.wrong_type(found, "a String")
 
 
-def as_integer(name: str, found: Any) -> int | None:
+def as_integer(found: Any) -> int | None:
     """A whole number, or a refusal. JSON clients may write it as text."""
     if found is None or (isinstance(found, int) and not isinstance(found, bool)):
         return found
     if isinstance(found, str) and re.fullmatch(r"[+-]?\d{1,18}", found, re.ASCII):
         return int(found)
-    raise errors.Refusal("SerializationException", f"{name} must be an integer.")
+    raise errors.wrong_type(found, "an Integer")

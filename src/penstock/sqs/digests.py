@@ -143,7 +143,7 @@ def _checked_one(name: str, given: Any, kind: str = "user") -> dict[str, str]:
         raise errors.invalid(f"{text} supported type prefixes is Binary, Number, and String.")
     if len(data_type.encode()) > NAME_MAX:
         raise errors.invalid(
-            f"Length of message attribute type must be less than {NAME_MAX} bytes."
+            f"Message (user) attribute type must be shorter than {NAME_MAX} bytes."
         )
     if match[1] == "Binary":
         return {"DataType": data_type, "BinaryValue": _bytes_of(given, what)}
@@ -151,11 +151,14 @@ def _checked_one(name: str, given: Any, kind: str = "user") -> dict[str, str]:
 
 
 def _check_name(name: str) -> None:
-    if not name or len(name) > NAME_MAX:
-        raise errors.invalid("Length of message attribute name must be less than 256 bytes.")
-    if RESERVED.match(name):
-        text = "Message attribute name cannot start with a reserved prefix (AWS. or Amazon.)."
+    if not name:
+        raise errors.invalid("The request must contain non-empty message (user) attribute names.")
+    if len(name) > NAME_MAX:
+        text = f"Message (user) attribute name must be shorter than {NAME_MAX} bytes."
         raise errors.invalid(text)
+    if RESERVED.match(name):
+        text = "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'."
+        raise errors.invalid(f"{text} These strings are reserved for internal use.")
     if name.startswith(".") or name.endswith(".") or ".." in name or not NAME.fullmatch(name):
         raise errors.invalid(
             "The message attribute name can contain A-Z, a-z, 0-9, underscore (_), hyphen (-), "
@@ -187,5 +190,8 @@ def _text_of(given: dict[str, Any], what: str, base: str, name: str) -> str:
         raise errors.invalid(
             f"Can't cast the value of message (user) attribute '{name}' to a number."
         )
-    fit(content)
+    try:
+        fit(content)
+    except errors.Refusal as refusal:
+        raise errors.invalid(refusal.message) from None  # Only of a body it is about contents.
     return content

@@ -26,6 +26,8 @@ from penstock.sqs.waiters import Waiters
 
 UPKEEP_S = 30.0
 PLACES_MAX = 1000
+TRACE_MAX = 1024
+"""Of a header that is kept with every message it comes with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +93,13 @@ class Endpoint:
             caller = self._caller(request)
             parameters, exchange.action = _parameters(request, target if is_json else None)
             work = ACTIONS.get(exchange.action)
-            if work is None:
+            if work is None or _is_elsewhere(exchange.action, request, is_json):
                 raise _no_action(exchange.action, is_json)
             found = work(
                 Call(
                     self, exchange.action, parameters, self._place(caller),
                     f"http://{request.headers.get('host')}", caller.sender,
+                    request.headers.get("x-amzn-trace-id", "")[:TRACE_MAX],
                 )
             )  # fmt: skip
             if isinstance(found, dict):
@@ -206,7 +209,10 @@ class Endpoint:
 def _parameters(request: Request, target: str | None) -> tuple[dict[str, Any], str]:
     """What was asked, and with which parameters."""
     if target is not None:
-        return wire.from_json(request.body), target.removeprefix(wire.TARGET)
+        parameters = wire.from_json(request.body)
+        if not parameters.get("QueueUrl") and QUEUE_PATH.fullmatch(request.path):
+            parameters["QueueUrl"] = request.path
+        return parameters, target.removeprefix(wire.TARGET)
     flat = wire.from_form(request.query)
     if request.body:
         try:
@@ -220,13 +226,17 @@ def _parameters(request: Request, target: str | None) -> tuple[dict[str, Any], s
     return parameters, action
 
 
+def _is_elsewhere(action: str, request: Request, is_json: bool) -> bool:
+    """Whether the action is asked of a queue's URL although it is about no queue."""
+    is_none = action in ("CreateQueue", "ListQueues")
+    return is_none and not is_json and QUEUE_PATH.fullmatch(request.path) is not None
+
+
 def _no_action(action: str, is_json: bool) -> Refusal:
     if is_json:
         return Refusal("UnknownOperationException", f"The operation {action!r} is not known.")
     if not action:
-        return Refusal(
-            "MissingRequiredParameterException", "The request must contain the parameter Action."
-        )
+        return Refusal("NoAction", "The request must contain the parameter Action.")
     return Refusal("InvalidAction", f"The action {action} is not valid for this endpoint.")
 
 

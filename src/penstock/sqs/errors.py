@@ -35,6 +35,7 @@ CODES: dict[str, tuple[str, int]] = {
     "ResourceNotFoundException": ("ResourceNotFoundException", 404),
     "InvalidAddress": ("InvalidAddress", 404),
     "InvalidAction": ("InvalidAction", 400),
+    "NoAction": ("UnknownOperationException", 404),
     "UnknownOperationException": ("InvalidAction", 400),
     "SerializationException": ("MalformedInput", 400),
     "RequestEntityTooLarge": ("RequestEntityTooLarge", 413),
@@ -99,6 +100,31 @@ def invalid(text: str) -> Refusal:
 def value(name: str, found: object, reason: str) -> Refusal:
     """The same, in the words that Amazon uses for most of them."""
     return invalid(f"Value {found} for parameter {name} is invalid. Reason: {reason}")
+
+
+def wrong_type(found: object, wanted: str) -> Refusal:
+    """JSON of one kind where another belongs: `wanted` is `a String`, or `an Integer`."""
+    if isinstance(found, dict):
+        text = "Start of structure or map found where not expected."
+    elif isinstance(found, list):
+        text = "Start of list found where not expected"
+    else:
+        kind = "STRING" if isinstance(found, str) else "NUMBER"
+        kind = str(found).upper() if isinstance(found, bool) else kind
+        text = f"{kind}_VALUE can not be converted to {wanted}"
+    return Refusal("SerializationException", text)
+
+
+def no_arn(name: str) -> Refusal:
+    """Text that can't be the name of a queue everywhere."""
+    form = "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
+    return invalid(f"You must use this format to specify the {name}: {form}")
+
+
+def no_resource(name: str) -> Refusal:
+    """Nobody made a queue of this ARN."""
+    text = f"The resource that you specified for the {name} parameter doesn't exist."
+    return Refusal("ResourceNotFoundException", text)
 
 
 def not_this_kind(name: str, found: object) -> Refusal:

@@ -203,13 +203,19 @@ def _checked_tags(given: Any) -> dict[str, str]:
 
 # ── permissions: kept in the queue's policy, and not enforced ──────────────────────────────────
 
-ACTIONS_MAX = 7
+ACTIONS_MAX, STATEMENTS_MAX = 7, 20
 SHARABLE = {
     "*", "SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility",
     "GetQueueAttributes", "GetQueueUrl", "ListDeadLetterSourceQueues", "PurgeQueue",
     "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch",
     "StartMessageMoveTask", "CancelMessageMoveTask", "ListMessageMoveTasks",
 }  # fmt: skip
+OWNERS = {
+    "AddPermission", "CreateQueue", "DeleteQueue", "ListQueueTags", "ListQueues",
+    "RemovePermission", "SetQueueAttributes", "TagQueue", "UntagQueue",
+}  # fmt: skip
+NO_ACTION = "Please refer to the appropriate WSDL for a list of valid actions. "
+"""With a blank at its end, as it comes from Amazon."""
 
 
 async def add_permission(call: Call) -> dict[str, Any]:
@@ -226,11 +232,17 @@ async def add_permission(call: Call) -> dict[str, Any]:
         raise errors.Refusal("OverLimit", text)
     for action in actions:
         if action not in SHARABLE:
-            text = "Only the queue owner is allowed to invoke this action."
+            is_known = action in OWNERS
+            text = (
+                "Only the queue owner is allowed to invoke this action." if is_known else NO_ACTION
+            )
             raise errors.value("ActionName", f"SQS:{action}", text)
     policy = _policy(queue)
     if any(one.get("Sid") == label for one in policy["Statement"]):
         raise errors.value("Label", label, "Already exists.")
+    if (count := len(policy["Statement"]) + 1) > STATEMENTS_MAX:
+        text = f"{count} Statements were found, maximum allowed is {STATEMENTS_MAX}."
+        raise errors.Refusal("OverLimit", text)
     principals = [f"arn:aws:iam::{account}:root" for account in accounts]
     names = [f"SQS:{action}" for action in actions]
     policy["Statement"].append(

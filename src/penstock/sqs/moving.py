@@ -34,20 +34,19 @@ Task = dict[str, Any]
 async def start_message_move_task(call: Call) -> dict[str, Any]:
     """Begins to move everything that is in a queue for dead letters."""
     catalog = call.endpoint.catalog
-    source = _source(call, call.required_text("SourceArn"))
+    source = _named(call, "SourceArn")
     place = catalog.place_of(source)
     if not catalog.sources_of(place, source.arn):
         raise errors.invalid("Source queue must be configured as a Dead Letter Queue.")
     goal = call.text("DestinationArn")
-    if goal is not None and catalog.by_arn(goal) is None:
-        text = "The resource that you specified for the DestinationArn parameter doesn't exist."
-        raise errors.Refusal("ResourceNotFoundException", text)
-    if goal == source.arn:
-        raise errors.invalid("Source queue arn and destination queue arn cannot be the same.")
-    rate = call.integer_in(
-        "MaxNumberOfMessagesPerSecond", 1, RATE_MAX,
-        f"The rate must be between 1 and {RATE_MAX}, if provided.",
-    )  # fmt: skip
+    if goal is not None:
+        _check_goal(source, _named(call, "DestinationArn"))
+    rate = call.integer("MaxNumberOfMessagesPerSecond")
+    if rate is not None and not 1 <= rate <= RATE_MAX:
+        reason = f"You must enter a number that's between 1 and {RATE_MAX}."
+        raise errors.invalid(
+            f"Value for parameter MaxNumberOfMessagesPerSecond is invalid. Reason: {reason}"
+        )
     if any(task["status"] in (RUNNING, CANCELLING) for task in source.record.tasks):
         raise errors.invalid(
             "There is already a task running. Only one active task is allowed for a source queue "
@@ -70,10 +69,21 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
     return {"TaskHandle": _handle(source, task)}
 
 
+def _check_goal(source: SqsQueue, goal: SqsQueue) -> None:
+    if goal is source:
+        raise errors.invalid("Source queue arn and destination queue arn cannot be the same.")
+    if goal.is_fifo != source.is_fifo:
+        raise errors.invalid(
+            "The source queue and destination queue must be of the same queue type."
+        )
+
+
 async def cancel_message_move_task(call: Call) -> dict[str, Any]:
     """Ends a task; what it has moved stays moved."""
     task_id, arn = _parsed(call.required_text("TaskHandle"))
-    source = _source(call, arn)
+    source = call.endpoint.catalog.by_arn(arn)
+    if source is None:
+        raise errors.no_resource("SourceArn")
     task = next((one for one in source.record.tasks if one["id"] == task_id), None)
     if task is None:
         raise errors.Refusal("ResourceNotFoundException", "Task does not exist.")
@@ -87,16 +97,21 @@ async def cancel_message_move_task(call: Call) -> dict[str, Any]:
 
 async def list_message_move_tasks(call: Call) -> dict[str, Any]:
     """The latest tasks of a queue, the newest first."""
-    source = _source(call, call.required_text("SourceArn"))
+    source = _named(call, "SourceArn")
     most = call.integer_in("MaxResults", 1, KEPT, f"MaxResults must be between 1 and {KEPT}.") or 1
     return {"Results": [_shown(source, task) for task in source.record.tasks[:most]]}
 
 
-def _source(call: Call, arn: str) -> SqsQueue:
+def _named(call: Call, name: str) -> SqsQueue:
+    """The queue whose ARN the parameter says."""
+    arn = call.text(name)
+    if arn is None:
+        raise errors.missing(name)
+    if not arn.startswith("arn:") or arn.count(":") < 5:
+        raise errors.no_arn(name)
     found = call.endpoint.catalog.by_arn(arn)
     if found is None:
-        text = "The resource that you specified for the SourceArn parameter doesn't exist."
-        raise errors.Refusal("ResourceNotFoundException", text)
+        raise errors.no_resource(name)
     return found
 
 
@@ -128,7 +143,7 @@ def _parsed(handle: str) -> tuple[str, str]:
         found = json.loads(base64.b64decode(handle, validate=True))
         return str(found["taskId"]), str(found["sourceArn"])
     except (binascii.Error, ValueError, TypeError, KeyError, RecursionError):
-        raise errors.value("TaskHandle", handle, "The task handle is not valid.") from None
+        raise errors.invalid("Value for parameter TaskHandle is invalid.") from None
 
 
 class Moves:
@@ -198,7 +213,7 @@ class Moves:
         goal = None if arn is None else self._catalog.by_arn(arn)
         if goal is None:
             message.settle(False)
-            raise Unmovable("CouldNotDetermineMessageSource")
+            raise Unmovable(errors.no_queue().code if arn else "CouldNotDetermineMessageSource")
         headers = {name: one for name, one in message.headers.items() if name not in OURS}
         goal.adopt(message, headers, id=new_id())
         return goal

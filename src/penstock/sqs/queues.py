@@ -49,6 +49,7 @@ FORMATS: dict[str, dict[str, Any]] = {
 """What a new queue may be, and how it is made: as a folder."""
 BACK_S = 30
 
+TRACE = "sqs.trace"
 ATTRIBUTES, SYSTEM, SENDER = "sqs.attributes", "sqs.system", "sqs.sender"
 GROUP, DEDUPLICATION = "sqs.group", "sqs.deduplication"
 RECEIVES, SOURCE, SENT = "sqs.receives", "sqs.source", "sqs.sent"
@@ -62,6 +63,8 @@ class Outgoing:
     body: bytes
     attributes: Attributes
     system: Attributes
+    trace: str
+    """What tracing says about the request; a system attribute says it before."""
     delay_s: int | None
     group: str | None
     deduplication: str | None
@@ -240,6 +243,8 @@ class SqsQueue:
             headers[ATTRIBUTES] = _json(outgoing.attributes)
         if outgoing.system:
             headers[SYSTEM] = _json(outgoing.system)
+        elif outgoing.trace:
+            headers[TRACE] = outgoing.trace
         if outgoing.deduplication:
             headers[DEDUPLICATION] = outgoing.deduplication
         if outgoing.group and not self.is_fifo:
@@ -480,7 +485,7 @@ class SqsQueue:
         now_ms = self.clock.wall_now_ns() // 1_000_000
         received_ms = self._received[offset][1] if offset in self._received else now_ms
         most = attributes.NUMBERS["VisibilityTimeout"].high
-        if seconds and (now_ms - received_ms) // 1000 + seconds > most:
+        if seconds and now_ms - received_ms + seconds * 1000 > most * 1000:
             reason = f"Total VisibilityTimeout for the message is beyond the limit [{most} seconds]"
             raise errors.value("VisibilityTimeout", seconds, reason)
 

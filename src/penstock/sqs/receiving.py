@@ -8,10 +8,19 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from penstock import _core
-from penstock.sqs import digests, errors
+from penstock.sqs import attributes, digests, errors
 from penstock.sqs.batches import batch, entries_of, results
 from penstock.sqs.calls import Call, as_integer, as_text
-from penstock.sqs.queues import ATTRIBUTES, DEDUPLICATION, GROUP, SENDER, SOURCE, SYSTEM, SqsQueue
+from penstock.sqs.queues import (
+    ATTRIBUTES,
+    DEDUPLICATION,
+    GROUP,
+    SENDER,
+    SOURCE,
+    SYSTEM,
+    TRACE,
+    SqsQueue,
+)
 from penstock.sqs.waiters import Waiter
 
 WAIT_MAX_S = 20
@@ -76,7 +85,7 @@ async def _awaited(waiter: Waiter, answer: Callable[[list[_core.Message]], Later
 
 
 def _visibility(given: dict[str, Any]) -> int | None:
-    found = as_integer("VisibilityTimeout", given.get("VisibilityTimeout"))
+    found = as_integer(given.get("VisibilityTimeout"))
     if found is not None and not 0 <= found <= VISIBILITY_MAX_S:
         reason = f"VisibilityTimeout must be an integer between 0 and {VISIBILITY_MAX_S}."
         raise errors.value("VisibilityTimeout", found, reason)
@@ -85,7 +94,7 @@ def _visibility(given: dict[str, Any]) -> int | None:
 
 def _system_names(call: Call) -> set[str]:
     names = set(call.strings("AttributeNames", "MessageSystemAttributeNames"))
-    for name in names - SYSTEM_NAMES:
+    for name in names - SYSTEM_NAMES - attributes.EVERY:  # Older models list those of queues too.
         raise errors.attribute_name(name)
     return names
 
@@ -134,6 +143,8 @@ def _about(
     if SYSTEM in headers:
         trace = json.loads(headers[SYSTEM]).get(digests.TRACE)
         about["AWSTraceHeader"] = trace["StringValue"]
+    elif TRACE in headers:
+        about["AWSTraceHeader"] = headers[TRACE]
     if SOURCE in headers:
         about["DeadLetterQueueSourceArn"] = headers[SOURCE]
     return about
@@ -186,7 +197,7 @@ def _change(queue: SqsQueue, given: dict[str, Any]) -> None:
 
 
 def _handle(given: dict[str, Any]) -> str:
-    found = as_text("ReceiptHandle", given.get("ReceiptHandle"))
+    found = as_text(given.get("ReceiptHandle"))
     if not found:
         raise errors.missing("ReceiptHandle")
     return found

@@ -58,13 +58,14 @@ def outgoing_of(
     call: Call, queue: SqsQueue, given: dict[str, Any], *, is_batch: bool = False
 ) -> Outgoing:
     """The message in a request, or in an entry of a batch, checked."""
-    body = as_text("MessageBody", given.get("MessageBody"))
+    body = as_text(given.get("MessageBody"))
     if not body:
         raise errors.missing("MessageBody")
     outgoing = Outgoing(
         body=digests.fit(body),
         attributes=digests.checked(given.get("MessageAttributes")),
         system=digests.checked_system(given.get("MessageSystemAttributes")),
+        trace=call.trace,
         delay_s=_delay(queue, given),
         group=_id("MessageGroupId", given),
         deduplication=_id("MessageDeduplicationId", given),
@@ -95,7 +96,7 @@ def _check_fifo(queue: SqsQueue, outgoing: Outgoing) -> None:
 
 
 def _delay(queue: SqsQueue, given: dict[str, Any]) -> int | None:
-    found = as_integer("DelaySeconds", given.get("DelaySeconds"))
+    found = as_integer(given.get("DelaySeconds"))
     if found is not None and not 0 <= found <= DELAY_MAX_S:
         reason = f"DelaySeconds must be >= 0 and <= {DELAY_MAX_S}."
         raise errors.value("DelaySeconds", found, reason)
@@ -103,7 +104,7 @@ def _delay(queue: SqsQueue, given: dict[str, Any]) -> int | None:
 
 
 def _id(name: str, given: dict[str, Any]) -> str | None:
-    found = as_text(name, given.get(name))
+    found = as_text(given.get(name))
     if found is None:
         return None
     if not GROUP_ID.fullmatch(found):

@@ -272,6 +272,8 @@ def _escaped(text: str) -> str:
 
 
 def _query_refusal(refusal: Refusal, request_id: str) -> Answer:
+    if refusal.shape == "NoAction":  # Amazon says no more than this.
+        return _xml(refusal.status, f"<{refusal.code}/>", request_id)
     body = (
         f'<?xml version="1.0"?><ErrorResponse xmlns="{NAMESPACE}"><Error>'
         f"<Type>{refusal.fault}</Type><Code>{refusal.code}</Code>"

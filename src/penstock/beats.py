@@ -5,6 +5,6 @@
 The names are those that a Beat's own configuration has.
 """
 
-from penstock.formats.beats.settings import Settings
+from penstock.engine.beats_settings import Settings
 
 __all__ = ["Settings"]

@@ -35,7 +35,7 @@ from penstock.sidecar.groups import GroupProgress
 
 
 class Host(Protocol):
-    """What a format may ask of the store that it describes."""
+    """What a format may ask of the store that it describes; `Store` says what each answers."""
 
     path: Path
     sidecar: Path
@@ -51,69 +51,28 @@ class Host(Protocol):
     on_verified: Callable[[int, int], None]
 
     @property
-    def capabilities(self) -> Capabilities:
-        """What the format can hold."""
-
+    def capabilities(self) -> Capabilities: ...
     @property
-    def run(self) -> int:
-        """What shared words carry that are of now; of words of another run any may be lost."""
-
-    def need_shared(self) -> _core.Shared:
-        """The shared words, or an error that says why there are none."""
-
-    def need_writer(self) -> _core.Writer:
-        """The writer, or an error that says why there is none."""
-
-    def end(self) -> End:
-        """Where the queue begins and ends now."""
-
-    def segments(self, *, fresh: bool = False) -> SegmentList:
-        """All segments in order."""
-
-    def segments_above(self, offset: int) -> Iterator[SegmentInfo]:
-        """The segments that end above `offset` and above the head."""
-
-    def ranges(self, start: int, end: int) -> Iterator[tuple[SegmentInfo, int, int]]:
-        """The parts of `[start, end)` that lie in each segment."""
-
-    def bytes_between(self, start: int, end: int) -> int:
-        """How many bytes of frames lie in `[start, end)`."""
-
-    def is_trimmed(self, info: SegmentInfo) -> bool:
-        """Whether a segment was deleted since it was listed, because no group needs it any more."""
-
-    def live_segment(self, base: int) -> SegmentInfo:
-        """The segment that is appended to, which begins at `base`."""
-
-    def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
-        """Opens a segment in which readers pass over what a repair has set aside."""
-
-    def open_listed(self, info: SegmentInfo) -> _core.Segment:
-        """A segment of the list, opened once and kept open."""
-
-    def open_tolerantly(self, info: SegmentInfo) -> tuple[_core.Segment | None, Damage | None]:
-        """The segment, if there is a way to read it, and what is wrong with its header."""
-
-    def segment_at(self, offset: int) -> _core.Segment:
-        """The segment that holds `offset`, or the next one."""
-
-    def forget_segments(self) -> None:
-        """Closes all open segments; the next request lists them again."""
-
-    def forget_stale(self, base: int) -> None:
-        """Closes the open segment that begins at `base` if its file was replaced."""
-
-    def follow_options(self) -> None:
-        """Applies the options that the format has read from its own files."""
-
-    def make_room(self, needed: int) -> None:
-        """Waits until the engine has made room for `needed` bytes, or raises."""
-
-    def switch(self, base: int, needed: int) -> int | None:
-        """Begins the segment after the one at `base`, unless another process does."""
-
-    def trim(self, before: int) -> list[SegmentInfo]:
-        """Deletes the segments that end at or before `before`."""
+    def run(self) -> int: ...
+    def need_shared(self) -> _core.Shared: ...
+    def need_writer(self) -> _core.Writer: ...
+    def end(self) -> End: ...
+    def segments(self, *, fresh: bool = False) -> SegmentList: ...
+    def segments_above(self, offset: int) -> Iterator[SegmentInfo]: ...
+    def ranges(self, start: int, end: int) -> Iterator[tuple[SegmentInfo, int, int]]: ...
+    def bytes_between(self, start: int, end: int) -> int: ...
+    def is_trimmed(self, info: SegmentInfo) -> bool: ...
+    def live_segment(self, base: int) -> SegmentInfo: ...
+    def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment: ...
+    def open_listed(self, info: SegmentInfo) -> _core.Segment: ...
+    def open_tolerantly(self, info: SegmentInfo) -> tuple[_core.Segment | None, Damage | None]: ...
+    def segment_at(self, offset: int) -> _core.Segment: ...
+    def forget_segments(self) -> None: ...
+    def forget_stale(self, base: int) -> None: ...
+    def follow_options(self) -> None: ...
+    def make_room(self, needed: int) -> None: ...
+    def switch(self, base: int, needed: int) -> int | None: ...
+    def trim(self, before: int) -> list[SegmentInfo]: ...
 
 
 class Format(ABC):

@@ -81,11 +81,8 @@ class Described(Protocol):
     sidecar: Path
 
     @property
-    def run(self) -> int:
-        """What words carry that are of now."""
-
-    def is_foreign(self, words: control.Words) -> bool:
-        """Whether a program that is not ours has written since we stored `words`."""
+    def run(self) -> int: ...
+    def is_foreign(self, words: control.Words) -> bool: ...
 
 
 def of(queue: Described) -> Past:

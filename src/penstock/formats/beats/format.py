@@ -256,7 +256,6 @@ class BeatsFormat(BeatsFiles):
     # ── appending ──────────────────────────────────────────────────────────────────────────
 
     def is_ours(self, base: int) -> bool:
-        """Whether this process began the segment."""
         return base in self._own
 
     def before_roll(self, base: int, needed: int) -> None:
@@ -265,7 +264,6 @@ class BeatsFormat(BeatsFiles):
             self._make_room(needed)
 
     def began(self, new: NewSegment, old_base: int, tail: int, number: int, needed: int) -> None:
-        """It is ours; the old one is closed."""
         self._own[new.base] = max(self.options.segment_bytes, needed + self.kind.data_at)
         self.first_numbers[new.base] = number
         if self.kind.is_stream:
@@ -412,7 +410,6 @@ class BeatsFormat(BeatsFiles):
         return following.state_at(self, progress.cursor).offset if group == "default" else None
 
     def is_moved(self, group: str) -> bool:
-        """Whether a Beat has written `state.dat` since we closed the queue."""
         return following.is_moved(self)
 
     def place_fault(self, group: str) -> Damage | None:

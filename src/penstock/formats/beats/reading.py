@@ -158,7 +158,6 @@ class BeatsFiles(Format, ABC):
             self.store.forget_segments()
 
     def path_of(self, base: int) -> Path:
-        """Named by its id."""
         return segments.path_of(self.path, base >> POSITION_BITS)
 
     def list_segments(self) -> list[SegmentInfo]:
@@ -286,7 +285,6 @@ class BeatsFiles(Format, ABC):
         return _core.beats_stream(path, base, header.kind.header_bytes, **known, **extras)
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
-        """Maps it, or unpacks it."""
         found = self._unless_gone(info.path, partial(self._open_now, info, writable=writable))
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "the segment was deleted", str(info.path))
@@ -434,7 +432,6 @@ class BeatsFiles(Format, ABC):
         return self.first_of(found.segment) if is_there else self.store.end().head
 
     def meta(self) -> dict[str, Any]:
-        """What the files say about themselves."""
         found = state.read(self.state_path)
         where = None
         if found is not None:

@@ -121,11 +121,9 @@ class MfqFormat(Format):
     # ── segments ───────────────────────────────────────────────────────────────────────────
 
     def list_segments(self) -> list[SegmentInfo]:
-        """The segments that the names in the folder of the log tell."""
         return segments.list_segments(self.path, self.sidecar)
 
     def path_of(self, base: int) -> Path:
-        """Named by its base."""
         return segments.segment_path(self.path, base)
 
     def open_segment(
@@ -140,7 +138,6 @@ class MfqFormat(Format):
         )
 
     def publisher(self) -> _core.Publish:
-        """`producer.offset`."""
         if self.options.durability is Durability.ALWAYS:
             self._note_unchecked()
         return _core.producer_offset(segments.offset_path(self.path, PRODUCER))
@@ -161,7 +158,6 @@ class MfqFormat(Format):
         return read_offset(self.path, CONSUMER) if group == DEFAULT_GROUP else None
 
     def own_place(self, group: str, progress: GroupProgress) -> int | None:
-        """The default group's cursor."""
         return progress.cursor if group == DEFAULT_GROUP else None
 
     def place_fault(self, group: str) -> Damage | None:
@@ -179,11 +175,9 @@ class MfqFormat(Format):
         return Damage(path, 0, 8, f"{found}, where no message begins", "a message's offset")
 
     def set_own_place(self, group: str, offset: int) -> None:
-        """Into `consumer.offset`."""
         write_offset(self.path, CONSUMER, offset)
 
     def meta(self) -> dict[str, Any]:
-        """Segment size and both offsets."""
         return {
             "segment_size": self.segment_bytes,
             "producer_offset": read_offset(self.path, PRODUCER),
@@ -423,7 +417,6 @@ class MfqFormat(Format):
         return fresh, NewSegment(path, tail, tail, closing, self.segment_bytes)
 
     def tend(self) -> None:
-        """Syncs `consumer.offset`."""
         progress = read_offset(self.path, CONSUMER)
         if self.store.shared is not None and progress != self._synced_progress:
             _core.sync_file(segments.offset_path(self.path, CONSUMER))
@@ -446,7 +439,6 @@ class MfqFormat(Format):
     _synced_progress: int = -1
 
     def leave(self, shared: _core.Shared) -> None:
-        """Drops files that were only prepared."""
         prepared.drop_all(self.sidecar, ".seg")
 
     def verify_extra(self, verdict: Verdict) -> None:

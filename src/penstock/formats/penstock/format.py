@@ -89,7 +89,6 @@ class PenstockFormat(Format):
             raise KeyNeededError(f"{self.path}: this is not the key that the queue was made with")
 
     def need_key(self) -> None:
-        """Frames can't be judged without it."""
         if not self.can_decrypt:
             raise KeyNeededError(f"{self.path}: the queue is encrypted; open it with key=")
 
@@ -148,11 +147,9 @@ class PenstockFormat(Format):
     # ── segments ───────────────────────────────────────────────────────────────────────────
 
     def list_segments(self) -> list[SegmentInfo]:
-        """The segments that the names in `log/` tell."""
         return segments.list_segments(self.path)
 
     def path_of(self, base: int) -> Path:
-        """Named by its base."""
         return self.path / "log" / f"{base:020d}.seg"
 
     def header_of(self, info: SegmentInfo, page: bytes | None = None) -> Header:
@@ -195,7 +192,6 @@ class PenstockFormat(Format):
         )  # fmt: skip
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
-        """Maps it with the codec its header asks for."""
         header = self.header_of(info)
         frames = _core.penstock_frames(
             header.queue_id, header.base,
@@ -214,11 +210,9 @@ class PenstockFormat(Format):
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
     def find_end(self, past: Past) -> End:
-        """Where the frames end; `recovery` says how that is found."""
         return recovery.find_end(self, past)
 
     def recover(self, end: End, past: Past) -> End:
-        """Makes the segments end there; `recovery` says how."""
         return recovery.recover(self, end, past)
 
     def header_of_base(self, base: int) -> Header:
@@ -298,7 +292,6 @@ class PenstockFormat(Format):
         return _core.crc32c(header + end.to_bytes(8, "little"))
 
     def tend(self) -> None:
-        """Seals what is full."""
         shared = self.store.shared
         if shared is not None and shared.segment_base != self._sealed_below:
             base = shared.segment_base

@@ -37,35 +37,18 @@ class Files(Protocol):
     is_live: bool
 
     @property
-    def index(self) -> Index:
-        """What is known of full segments."""
-
+    def index(self) -> Index: ...
     @property
-    def is_encrypted(self) -> bool:
-        """Whether every frame is encrypted with the queue's key."""
-
-    def path_of(self, base: int) -> Path:
-        """The file of the segment that begins at `base`."""
-
-    def header_of(self, info: SegmentInfo) -> Header:
-        """The header of a segment."""
-
-    def header_of_base(self, base: int) -> Header:
-        """The header of the segment that begins at `base`."""
-
-    def guess_header(self, info: SegmentInfo) -> Header:
-        """What the header must have said, from the name and the first whole frame."""
-
-    def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None:
-        """A segment whose header can't be read, opened without it."""
-
+    def is_encrypted(self) -> bool: ...
+    def path_of(self, base: int) -> Path: ...
+    def header_of(self, info: SegmentInfo) -> Header: ...
+    def header_of_base(self, base: int) -> Header: ...
+    def guess_header(self, info: SegmentInfo) -> Header: ...
+    def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None: ...
     def prepare_segment(
         self, tail: int, number: int, needed: int, *, body: bytes | None = None
-    ) -> tuple[Path, NewSegment]:
-        """The next file, with `body` in it."""
-
-    def seal_quietly(self, infos: Sequence[SegmentInfo]) -> None:
-        """Writes the summaries of full segments, as far as that goes well."""
+    ) -> tuple[Path, NewSegment]: ...
+    def seal_quietly(self, infos: Sequence[SegmentInfo]) -> None: ...
 
 
 @dataclass(slots=True)

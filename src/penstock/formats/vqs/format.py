@@ -137,11 +137,9 @@ class VqsFormat(Format):
     # ── the segment ────────────────────────────────────────────────────────────────────────
 
     def list_segments(self) -> list[SegmentInfo]:
-        """The ring is the only segment."""
         return [SegmentInfo(self.data_path, BASE, 0, None, self.data_path.stat().st_size)]
 
     def path_of(self, base: int) -> Path:
-        """The ring's file."""
         return self.data_path
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
@@ -236,7 +234,6 @@ class VqsFormat(Format):
                 (words.head, words.head_number)]  # fmt: skip
 
     def seen_end(self) -> dict[str, int]:
-        """The words of the header."""
         return header.read_words(self.path, self.stage)
 
     def believed(self, seen: object) -> control.Words | None:
@@ -369,7 +366,6 @@ class VqsFormat(Format):
         return End(head + used, number + seen.messages, BASE, head, number, head)
 
     def recover(self, end: End, past: Past) -> End:
-        """Makes header and sidecar agree with `end`."""
         settings.finish(self.path, self.sidecar, self.stage)
         settings.remember(self.sidecar, self.layout, self.identity)
         prepared.drop_all(self.sidecar, ".bin")
@@ -453,7 +449,6 @@ class VqsFormat(Format):
         return freed
 
     def give_up_oldest(self, needed: int) -> None:
-        """Gives up the oldest messages, read or not, until `needed` bytes are free."""
         end = self.store.end()
         segment, head = self.store.segment_at(end.head), end.head
         wanted = min(end.tail + needed - self.options.max_bytes, end.tail)

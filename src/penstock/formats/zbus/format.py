@@ -126,7 +126,6 @@ class ZbusFormat(Format):
         ]
 
     def path_of(self, base: int) -> Path:
-        """Named by its base."""
         return segment_path(self.path, base)
 
     def describe(self, info: SegmentInfo) -> SegmentInfo:
@@ -177,7 +176,6 @@ class ZbusFormat(Format):
         return self.native().publish()
 
     def let_go(self) -> None:
-        """Unmaps the index."""
         self._native = None
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
@@ -197,11 +195,9 @@ class ZbusFormat(Format):
         return recovery.is_foreign(self, words)
 
     def find_end(self, past: Past) -> End:
-        """The last block's end as the index has it, checked frame by frame."""
         return recovery.find_end(self, past)
 
     def recover(self, end: End, past: Past) -> End:
-        """Makes the index agree with `end`, before the first append."""
         _record(self.sidecar, self.found, self.identity)
         return recovery.recover(self, end, past)
 
@@ -319,7 +315,6 @@ class ZbusFormat(Format):
         readers.write_reader(readers.rdx_path(self.path, group), *self.native().locate(offset))
 
     def drop_group(self, group: str) -> None:
-        """The group's own files go with it."""
         for path in (readers.rdx_path(self.path, group), readers.nak_path(self.path, group)):
             _core.unlink_file(path)
 

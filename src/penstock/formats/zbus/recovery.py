@@ -42,19 +42,12 @@ class Files(Protocol):
     table: ZbusLayout
     index_path: Path
 
-    def index(self) -> Index:
-        """The index as it is now."""
-
-    def number_of(self, block: Block) -> int | None:
-        """The number of a block's first message, if it has one."""
-
+    def index(self) -> Index: ...
+    def number_of(self, block: Block) -> int | None: ...
     def open_segment(
         self, info: SegmentInfo, *, writable: bool, sided: bool = True
-    ) -> _core.Segment:
-        """Maps a block."""
-
-    def forget_passed_sides(self, past: Past) -> None:
-        """Drops what we noted beside frames that another program has written over."""
+    ) -> _core.Segment: ...
+    def forget_passed_sides(self, past: Past) -> None: ...
 
 
 def born(found: Index) -> tuple[Block, ...]:

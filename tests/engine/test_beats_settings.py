@@ -13,7 +13,7 @@ import pytest
 
 from penstock import ManualClock, OptionError, Queue
 from penstock.engine import retrying_writer
-from penstock.formats.beats.settings import Settings
+from penstock.engine.beats_settings import Settings
 
 
 def test_defaults_are_those_of_beats() -> None:

@@ -166,7 +166,7 @@ def sweep(folder: Path, format: str, limits: list[float]) -> None:
 
 @pytest.mark.parametrize("format", registry.MODULES)
 def test_a_process_with_little_memory_left_lives_on(folder: Path, format: str) -> None:
-    sweep(folder, format, [0.5, 8, 30])
+    sweep(folder, format, [0.5, 8, 13.5, 26, 30])
 
 
 @pytest.mark.slow

@@ -137,7 +137,8 @@ impl<'a, I: Iterator<Item: Borrow<Draft<'a>>>> Pieces<'a, I> {
         let Some(size) = self.sizes.next() else { return Ok(false) };
         let draft = self.drafts.next().ok_or("there are fewer messages than were measured")?;
         let at = out.len();
-        if !memory::reserve(out, *size) {
+        // With room for what ends the frames: it would double the bytes otherwise, without a question.
+        if !memory::reserve(out, *size + self.segment.frames().trailing_zeros()) {
             return Err(format!("no memory is left for {size} bytes"));
         }
         out.resize(at + size, 0);

@@ -76,6 +76,8 @@ def raw(attribute: Mapping[str, str]) -> bytes:
 
 def size(attributes: Attributes) -> int:
     """Bytes that count towards the size of a message."""
+    if not attributes:
+        return 0
     return sum(
         len(name.encode()) + len(one["DataType"].encode()) + len(raw(one))
         for name, one in attributes.items()
@@ -101,6 +103,8 @@ def chosen(attributes: Attributes, wanted: Iterable[str]) -> Attributes:
 
 def checked(given: Any) -> Attributes:
     """Message attributes from a request, or a refusal."""
+    if given is None:
+        return {}
     attributes = {name: _checked_one(name, one) for name, one in _mapping(given).items()}
     if len(attributes) > MOST:
         text = f"Number of message attributes [{len(attributes)}] exceeds the allowed maximum"
@@ -110,6 +114,8 @@ def checked(given: Any) -> Attributes:
 
 def checked_system(given: Any) -> Attributes:
     """Those that belong to Amazon's own services: the trace header alone."""
+    if given is None:
+        return {}
     attributes = _mapping(given)
     for name, one in attributes.items():
         if name != TRACE:
@@ -122,8 +128,6 @@ def checked_system(given: Any) -> Attributes:
 
 
 def _mapping(given: Any) -> dict[str, Any]:
-    if given is None:
-        return {}
     if not isinstance(given, dict):
         raise errors.Refusal("SerializationException", "MessageAttributes must be a map.")
     return given

@@ -124,7 +124,8 @@ class SqsQueue:
         """Opens the messages at `path`, or makes room for them in a queue of this format."""
         self.arn, self.name, self.path, self.record = arn, name, path, record
         self.is_fifo = name.endswith(".fifo")
-        self._secret = hmac.digest(secret, arn.encode() + b"%d" % record.created_s, "sha256")
+        key = hmac.digest(secret, arn.encode() + b"%d" % record.created_s, "sha256")
+        self._proofs = hashlib.blake2b(key=key, digest_size=PROOF_BYTES)
         self.clock = clock
         is_new = registry.is_empty(path)
         # Only our own format keeps what is done for as long as deduplication needs it.
@@ -374,10 +375,11 @@ class SqsQueue:
         """How often it was received, here and in the queue that it died in."""
         return message.receives + int(message.headers.get(RECEIVES, 0))
 
-    def note_received(self, message: _core.Message) -> int:
+    def note_received(self, message: _core.Message, now_ms: int) -> int:
         """It is being handed out; answers when it was for the first time, in ms."""
-        now_ms, offset = self.clock.wall_now_ns() // 1_000_000, message.offset or 0
-        first_ms = self._received[offset][0] if offset in self._received else now_ms
+        offset = message.offset or 0
+        known = self._received.get(offset)
+        first_ms = now_ms if known is None else known[0]
         self._received[offset] = first_ms, now_ms
         self._has_received = True
         return first_ms
@@ -423,6 +425,8 @@ class SqsQueue:
 
     def forget_attempts(self, offset: int) -> None:
         """A message was deleted or changed: attempts that got it are not repeated."""
+        if not self._attempts:
+            return
         gone = [name for name, one in self._attempts.items() if offset in one.offsets]
         for name in gone:
             del self._attempts[name]
@@ -435,8 +439,10 @@ class SqsQueue:
         return f"{receipt}-{self._proof(receipt)}"
 
     def _proof(self, receipt: str) -> str:
-        # Not `hmac`, which gives way to other threads even for a few bytes.
-        proof = hashlib.blake2b(receipt.encode(), key=self._secret, digest_size=PROOF_BYTES)
+        # Not `hmac`, which gives way to other threads even for a few bytes. A copy, because taking
+        # in the key takes as long as the receipt.
+        proof = self._proofs.copy()
+        proof.update(receipt.encode())
         return proof.hexdigest()
 
     def lease_of(self, handle: str) -> tuple[str, int]:

@@ -58,7 +58,8 @@ def receive_message(call: Call) -> Later:
             queue.note_attempt(attempt_id, found)
         if not found:
             return {}
-        shown = {"Messages": [_shown(queue, message, system, names) for message in found]}
+        now_ms = queue.clock.wall_now_ns() // 1_000_000
+        shown = {"Messages": [_shown(queue, one, now_ms, system, names) for one in found]}
         # Nobody sees what a power cut could still take back.
         return shown if queue.is_durable(found) else call.committed(queue, shown)
 
@@ -100,16 +101,20 @@ def _system_names(call: Call) -> set[str]:
 
 
 def _shown(
-    queue: SqsQueue, message: _core.Message, system: set[str], names: list[str]
+    queue: SqsQueue, message: _core.Message, now_ms: int, system: set[str], names: list[str]
 ) -> dict[str, Any]:
     """A message as its receiver sees it."""
-    headers, first_ms = message.headers, queue.note_received(message)
+    first_ms = queue.note_received(message, now_ms)
+    body = message.body
     shown: dict[str, Any] = {
         "MessageId": queue.id_of(message),
         "ReceiptHandle": queue.handle(message),
-        "MD5OfBody": digests.body_digest(message.body),
-        "Body": message.body.decode("utf-8", "backslashreplace"),
+        "MD5OfBody": digests.body_digest(body),
+        "Body": body.decode("utf-8", "backslashreplace"),
     }
+    if not system and not names:
+        return shown
+    headers = message.headers
     if system:
         about = _about(queue, message, headers, first_ms)
         is_all = "All" in system

@@ -130,6 +130,14 @@ impl Prefault {
         self.is_quick.load(Ordering::Relaxed)
     }
 
+    /// Before a sync: what a quick writer has filled, and what was made ahead of it, is mapped anew
+    /// by whoever comes there. What the sync finds mapped it makes unwritable page by page.
+    pub fn let_go(&self, segment: &Segment) {
+        if let (true, Some(map)) = (self.is_quick() && Self::fits(segment), segment.map()) {
+            map.forget(0, map.len());
+        }
+    }
+
     /// Ends the threads.
     pub fn end(&self) {
         self.pages.end();
@@ -167,8 +175,11 @@ fn write_back(desk: &Desk) {
 
 fn begin_writing(segment: &Segment, from: usize, to: usize) {
     if let Some(map) = segment.map() {
-        let to = to.min(map.len());
-        region::begin_writing(map.file(), from as u64, to.saturating_sub(from) as u64);
+        let len = to.min(map.len()).saturating_sub(from);
+        // A mapped page is made unwritable before it goes to the disk, and for each one the kernel
+        // interrupts every processor that this process runs on, the writer's too.
+        map.forget(from, len);
+        region::begin_writing(map.file(), from as u64, len as u64);
     }
 }
 

@@ -54,6 +54,7 @@ impl Writer {
             if segment.is_cut() || segment.lacks(segment.end().min(tail))? {
                 return Err(std::io::Error::from_raw_os_error(libc::ENODATA));
             }
+            self.ahead.let_go(segment);
             segment.sync(false)?;
             control.sync_name(segment.base(), segment.path())?;
         }

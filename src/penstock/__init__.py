@@ -10,6 +10,25 @@ import sys
 
 if sys.platform != "linux":
     raise ImportError("penstock needs Linux: shared futexes, OFD locks and fallocate")
+if "t" in sys.abiflags:
+    raise ImportError("penstock does not run on a free-threaded Python yet: use the usual build")
+if sys.version_info >= (3, 13):
+    from _thread import _is_main_interpreter
+else:
+    import _xxsubinterpreters as _some  # type: ignore[import-not-found]  # No stubs have it.
+
+    def _is_main_interpreter() -> bool:
+        is_main: bool = _some.get_current() == _some.get_main()
+        return is_main
+
+
+# Whoever loads the native core first is its only interpreter: a sub-interpreter that came first
+# would keep the main one from it.
+if not _is_main_interpreter():
+    raise ImportError(
+        "penstock does not run in a sub-interpreter: import it in the main one "
+        "(mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
+    )
 
 __version__ = "0.1.0"
 

@@ -7,11 +7,13 @@ the tree, and over a few lines that break them: a rule that finds nothing might 
 from __future__ import annotations
 
 import ast
+import asyncio
 import collections
 import functools
 import io
 import os
 import re
+import threading
 import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -273,6 +275,57 @@ def test_no_format_is_handed_a_queue() -> None:
 def test_a_queue_in_a_format_is_noticed() -> None:
     assert lines_matching("def free_consumed(self, queue: Any) -> bool: ...", QUEUES)
     assert lines_matching("lowest = min(queue.holding_cursors())", QUEUES)
+
+
+STANDARD_TYPES = (
+    str, bytes, bytearray, memoryview, int, float, list, dict, set, frozenset, tuple, re.Pattern,
+    re.Match, Path, io.BufferedReader, threading.Thread, threading.Event, asyncio.Future,
+)  # fmt: skip
+STANDARD_METHODS = {name for kind in STANDARD_TYPES for name in dir(kind)}
+
+
+def methods(texts: Iterable[str]) -> set[str]:
+    """The names of all methods of classes."""
+    inner = (one for text in texts for node in nodes(text) if isinstance(node, ast.ClassDef)
+             for one in node.body)  # fmt: skip
+    return {one.name for one in inner if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def calls_of_methods(text: str, names: set[str]) -> list[str]:
+    """Calls of methods with these names on anything but a module that is imported."""
+    imported = {
+        alias.asname or alias.name.split(".")[0]
+        for node in nodes(text)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    return [
+        f"line {node.lineno}: {ast.unparse(node)}"
+        for node in nodes(text)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr in names
+        if ast.unparse(node.func.value).split(".")[0] not in imported
+    ]
+
+
+@pytest.mark.parametrize("room", ["disk", "sidecar", "formats", "engine"])
+def test_no_layer_calls_a_method_of_a_layer_above_it(room: str) -> None:
+    """Also on what it is handed as a parameter: no import tells of that."""
+    above: list[str] = []
+    here_or_below = [(SOURCE / "_core.pyi").read_text()]
+    for path in files("*.py", under=SOURCE):
+        there = room_of(module_name(path))
+        is_above = there not in LEAVES and LAYERS.get(there, len(LAYERS)) > LAYERS[room]
+        (above if is_above else here_or_below).append(path.read_text())
+    names = methods(above) - methods(here_or_below) - STANDARD_METHODS
+    assert len(names) > 20
+    paths = files("*.py", under=SOURCE / room)
+    assert wrong_in(paths, lambda text: calls_of_methods(text, names)) == []
+
+
+def test_a_call_on_a_parameter_of_a_layer_above_is_noticed() -> None:
+    text = "import shutil\ndef f(queue):\n    queue.purge()\n    shutil.purge()\n    queue.close()"
+    assert calls_of_methods(text, {"purge"}) == ["line 3: queue.purge()"]
 
 
 # The sidecar has one owner

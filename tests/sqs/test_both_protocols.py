@@ -136,6 +136,26 @@ def test_visibility_ends_and_can_be_changed(client: Client, make: Make, clock: M
     assert bodies(client("ReceiveMessage", QueueUrl=url)) == ["x"]
 
 
+def test_a_handle_whose_time_is_over_hides_nothing(
+    client: Client, make: Make, clock: ManualClock
+) -> None:
+    url = make(VisibilityTimeout="10")
+    client("SendMessage", QueueUrl=url, MessageBody="x")
+    (message,) = client("ReceiveMessage", QueueUrl=url)["Messages"]
+    clock.advance(11)
+    given = {"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"]}
+    client("ChangeMessageVisibility", VisibilityTimeout=100, **given)
+    assert len(client("ReceiveMessage", QueueUrl=url)["Messages"]) == 1
+
+
+def test_an_attempt_id_means_nothing_to_a_standard_queue(client: Client, make: Make) -> None:
+    url = make()
+    client("SendMessage", QueueUrl=url, MessageBody="x")
+    asked = {"QueueUrl": url, "ReceiveRequestAttemptId": "one"}
+    assert len(client("ReceiveMessage", **asked)["Messages"]) == 1
+    assert client("ReceiveMessage", **asked) == {}
+
+
 def test_an_old_handle_still_deletes_and_deleting_twice_is_fine(client: Client, make: Make) -> None:
     url = make()
     client("SendMessage", QueueUrl=url, MessageBody="x")

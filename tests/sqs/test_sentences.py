@@ -226,6 +226,20 @@ def test_a_fifo_message_needs_its_ids(
     assert (found.status, found.code, found.message) == (400, code, message)
 
 
+def test_only_fifo_queues_deduplicate(client: Client, make: Make) -> None:
+    url, given = make(), {"MessageBody": "x", "MessageDeduplicationId": "d"}
+    found = refusal(client, "SendMessage", QueueUrl=url, **given)
+    message = (
+        "Value d for parameter MessageDeduplicationId is invalid. Reason: The request include "
+        "parameter that is not valid for this queue type."
+    )
+    assert (found.code, found.message) == ("InvalidParameterValue", message)
+    (failed,) = client("SendMessageBatch", QueueUrl=url, Entries=[{"Id": "a", **given}])["Failed"]
+    assert (failed["Id"], failed["Code"], failed["Message"]) == (
+        "a", "InvalidParameterValue", message,
+    )  # fmt: skip
+
+
 def test_a_throughput_by_group_needs_a_scope_by_group(client: Client, make: Make) -> None:
     url, given = make(FifoQueue="true"), {"FifoThroughputLimit": "perMessageGroupId"}
     found = refusal(client, "SetQueueAttributes", QueueUrl=url, Attributes=given)

@@ -154,6 +154,8 @@ def _redrive_policy(value: str) -> str:
     arn = found["deadLetterTargetArn"]
     if not isinstance(arn, str) or not ARN.fullmatch(arn):
         raise _wrong("RedrivePolicy", value, "Invalid value for deadLetterTargetArn.")
+    if not isinstance(found["maxReceiveCount"], str):
+        return value
     return json.dumps({**found, "maxReceiveCount": int(count)}, separators=(",", ":"))
 
 

@@ -475,7 +475,7 @@ class SqsQueue:
         if self.is_fifo and current != receipt:
             raise errors.ended_receipt(handle)
         if state != "leased":
-            raise errors.Refusal("MessageNotInflight", "The message referred to isn't in flight.")
+            return  # Its time is over, and Amazon says nothing about that.
         self._check_total(offset, seconds)
         self.forget_attempts(offset)
         self._back.pop(offset, None)

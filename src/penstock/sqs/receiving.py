@@ -43,10 +43,8 @@ def receive_message(call: Call) -> Later:
         "WaitTimeSeconds", 0, WAIT_MAX_S, f"Must be >= 0 and <= {WAIT_MAX_S}, if provided."
     )
     visibility_s = _visibility(call.parameters)
-    attempt_id = call.text("ReceiveRequestAttemptId")
+    attempt_id = call.text("ReceiveRequestAttemptId") if queue.is_fifo else None
     system = _system_names(call)
-    if attempt_id is not None and not queue.is_fifo:
-        raise errors.not_this_kind("ReceiveRequestAttemptId", attempt_id)
     if queue.is_over_limit():
         raise errors.Refusal("OverLimit", "Too many messages are in flight.")
     if wait_s is None:

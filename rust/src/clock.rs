@@ -150,10 +150,11 @@ impl Clock {
     }
 }
 
-/// `seconds` as nanoseconds.
-pub fn seconds_to_ns(seconds: f64) -> PyResult<i64> {
+/// `seconds` as nanoseconds; an error names the argument that they were given as.
+#[inline]
+pub fn seconds_to_ns(name: &str, seconds: f64) -> PyResult<i64> {
     if !seconds.is_finite() || !(0.0..=4e9).contains(&seconds) {
-        let wrong = ("seconds", seconds, "a number of seconds from 0 to 4e9");
+        let wrong = (name, seconds, "a number of seconds from 0 to 4e9");
         return Err(Python::attach(|py| errors::error(py, "OptionError", wrong)));
     }
     #[allow(clippy::cast_possible_truncation, reason = "in range: checked above")]

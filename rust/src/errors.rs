@@ -91,6 +91,18 @@ pub fn vanished(py: Python<'_>, path: &Path) -> PyErr {
     error(py, "StorageError", (path.to_path_buf(), text))
 }
 
+/// A sync of the queue with this sidecar has failed, because someone deleted it or for another
+/// reason.
+#[cold]
+pub fn poisoned(py: Python<'_>, sidecar: &Path, is_deleted: bool) -> PyErr {
+    let why = if is_deleted {
+        "the queue was deleted while it was open, and what was put since then is lost"
+    } else {
+        "a sync failed"
+    };
+    error(py, "PoisonedError", (sidecar.to_path_buf(), why))
+}
+
 /// The message cannot be held: before a byte is written.
 pub fn refused(py: Python<'_>, why: &str) -> PyErr {
     error(py, "UnsupportedError", (why,))

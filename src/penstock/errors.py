@@ -57,6 +57,20 @@ STORAGE_ADVICE = {
 class PenstockError(Exception):
     """The root: catch it to catch everything of ours."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled, as pools of processes do: with its text and its facts, not made anew."""
+        facts = {name: getattr(self, name, None) for name in ("errno", "name")} | vars(self)
+        return _restored, (type(self), self.args, facts)
+
+
+def _restored(kind: type[PenstockError], args: tuple[object, ...], facts: dict[str, Any]) -> Any:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    for name, fact in facts.items():
+        if fact is not None:
+            setattr(error, name, fact)
+    return error
+
 
 class OptionError(PenstockError, ValueError):
     """An option has a value that it can't have."""
@@ -162,10 +176,14 @@ class PoisonedError(PenstockError, OSError):
     copied to a new segment and synced there.
     """
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(
-            *(args or ("a sync failed; close the queue in every process and open it again",))
-        )
+    path: Path
+
+    def __init__(self, sidecar: Path, why: str) -> None:
+        """`sidecar` is the folder `.penstock` of the queue, or `<name>.bin.penstock` beside it."""
+        is_inside = sidecar.name == ".penstock"
+        self.path = sidecar.parent if is_inside else sidecar.with_suffix("")
+        text = f"{self.path}: {why}; close the queue in every process and open it again"
+        super().__init__(text)
 
 
 class KeyNeededError(PenstockError, PermissionError):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import pickle
+import shutil
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,8 +17,21 @@ from unittest import mock
 import pytest
 
 import penstock
-from penstock import ClosedError, Group, Message, OptionError, Queue, UnsupportedError
+from penstock import (
+    ClosedError,
+    CorruptError,
+    Empty,
+    Group,
+    Message,
+    NoQueueError,
+    OptionError,
+    PoisonedError,
+    Queue,
+    StorageError,
+    UnsupportedError,
+)
 from penstock.engine import exchange, paths
+from penstock.errors import MissingExtraError
 from penstock.options import OLD_GROUP, OLD_QUEUE, QueueOptions
 
 FORMATS = ("penstock", "zbus", "beats", "vqs", "mfq")
@@ -174,7 +190,7 @@ def test_counts_below_zero_are_refused(queue: Queue) -> None:
 
 def test_a_delay_below_zero_is_one_of_our_errors(queue: Queue) -> None:
     for delay in (-1.0, float("nan"), 1e10):
-        with pytest.raises(OptionError, match="seconds"):
+        with pytest.raises(OptionError, match="delay="):
             queue.put(b"x", delay=delay)
 
 
@@ -185,6 +201,46 @@ def test_a_layout_that_the_format_does_not_have_is_refused(tmp_path: Path, forma
     for read_only in (True, False):
         with pytest.raises(OptionError, match="layout='9'"):
             Queue(path, layout="9", read_only=read_only)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_queue_that_is_deleted_while_it_is_open_says_so(tmp_path: Path, format: str) -> None:
+    path = path_for(tmp_path / "folder", format)
+    path.parent.mkdir()
+    queue = Queue(path, format=format)
+    queue.put(b"one")
+    queue.sync()
+    shutil.rmtree(path.parent)
+    with suppress(PoisonedError):
+        queue.put(b"two")
+    with pytest.raises(PoisonedError, match="deleted while it was open") as told:
+        queue.sync()
+    assert told.value.path == path
+    with pytest.raises(PoisonedError, match="deleted while it was open"):
+        queue.put(b"three")
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OptionError("max_bytes", "1", "a whole number"),
+        NoQueueError("orders"),
+        CorruptError("orders", 17, "an end", "a frame"),
+        StorageError("orders", "No space left on device", 28),
+        MissingExtraError("pyarrow", "arrow", "a table"),
+        PoisonedError(Path("orders/.penstock"), "a sync failed"),
+        Empty(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_comes_back_whole_from_another_process(error: Exception) -> None:
+    back = pickle.loads(pickle.dumps(error))
+    assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))
+    for name in ("errno", "name"):
+        assert getattr(back, name, None) == getattr(error, name, None)
 
 
 # Options
@@ -201,7 +257,7 @@ def test_a_misspelt_option_names_the_one_that_was_meant(queue: Queue, tmp_path: 
 
 
 def test_a_place_of_the_wrong_type_is_one_of_our_errors(queue: Queue) -> None:
-    with pytest.raises(OptionError, match=r"where=1\.5: expected an offset"):
+    with pytest.raises(OptionError, match=r"start=1\.5: expected an offset"):
         queue.scan(start=1.5)  # type: ignore[arg-type]
 
 

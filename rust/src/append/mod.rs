@@ -279,7 +279,7 @@ impl Writer {
             }
             Obstacle::Unfit(why) => self.host.call_method1(py, "unfit", (why,)).map(drop),
             Obstacle::Refused(why) => Err(errors::refused(py, &why)),
-            Obstacle::Poisoned => Err(errors::plain(py, "PoisonedError")),
+            Obstacle::Poisoned => Err(self.control.poisoned(py)),
             Obstacle::Vanished(path) => Err(errors::vanished(py, &path)),
             Obstacle::Impossible(tail, low) => {
                 let (path, found) = (self.control.file_path(), format!("tail {tail}"));
@@ -496,7 +496,7 @@ impl Writer {
     fn delay(&self, delay_s: Option<f64>) -> PyResult<i64> {
         match delay_s {
             None => Ok(self.delay_ns.load(Ordering::Relaxed)),
-            Some(seconds) => seconds_to_ns(seconds),
+            Some(seconds) => seconds_to_ns("delay", seconds),
         }
     }
 

@@ -132,7 +132,7 @@ impl Writer {
                 return self.check_durable(py, durable);
             }
             if control.is_poisoned() {
-                return Err(errors::plain(py, "PoisonedError"));
+                return Err(control.poisoned(py));
             }
             let (segments, path) = match self.unsynced(py, &mut reached)? {
                 Ok(some) => {
@@ -152,9 +152,16 @@ impl Writer {
                 }
                 Ok(Synced::Waited) | Err(Some(Hindrance::Busy)) => py.check_signals()?,
                 Err(Some(Hindrance::Over)) => return Err(control.closed(py)),
-                Err(None) => return Err(poisoned(py, synced.err(), &path)),
+                Err(None) => return Err(self.failed(py, synced.err(), &path)),
             }
         }
+    }
+
+    /// A sync has failed, for this reason.
+    fn failed(&self, py: Python<'_>, error: Option<std::io::Error>, path: &Path) -> PyErr {
+        let poisoned = self.control.poisoned(py);
+        poisoned.set_cause(py, error.map(|error| errors::os(error, path)));
+        poisoned
     }
 
     /// An error if the control block says that more was synced than there is.
@@ -222,13 +229,6 @@ enum Synced {
     Moved,
     /// Someone else syncs.
     Waited,
-}
-
-/// A sync has failed, for this reason.
-fn poisoned(py: Python<'_>, error: Option<std::io::Error>, path: &Path) -> PyErr {
-    let poisoned = errors::plain(py, "PoisonedError");
-    poisoned.set_cause(py, error.map(|error| errors::os(error, path)));
-    poisoned
 }
 
 #[pymethods]

@@ -141,7 +141,8 @@ impl PyGroup {
                 (Some(until), _) => until,
                 (None, None) => *until.insert(NEVER),
                 (None, Some(seconds)) => {
-                    let end = group.clock().boot().saturating_add(seconds_to_ns(seconds)?);
+                    let end =
+                        group.clock().boot().saturating_add(seconds_to_ns("timeout", seconds)?);
                     *until.insert(end)
                 }
             };
@@ -167,7 +168,7 @@ impl PyGroup {
         let wrong = |_| errors::error(py, "OptionError", ("count", count, "0 or more"));
         let mut several = Several::new(usize::try_from(count).map_err(wrong)?);
         if count > 0 {
-            let visibility_ns = visibility.map(seconds_to_ns).transpose()?;
+            let visibility_ns = visibility.map(|s| seconds_to_ns("visibility", s)).transpose()?;
             self.claim_until(py, timeout, visibility_ns, &mut several)?;
         }
         Ok(several.messages)
@@ -225,7 +226,7 @@ impl PyGroup {
         let first = || opening::first_journal(&folder, start, &entered, clock.get().wall());
         let opened = found.map_or_else(first, Ok).map_err(|e| errors::os(e, &folder))?;
         let settings = Settings {
-            visibility_ns: seconds_to_ns(visibility_s)?.into(),
+            visibility_ns: seconds_to_ns("visibility_s", visibility_s)?.into(),
             window: window.min(u64::from(MAX_ENTRIES)).into(),
             max_receives: max_receives.into(),
             expire_ns: 0.into(),
@@ -284,7 +285,7 @@ impl PyGroup {
         timeout: Option<Bound<'py, PyAny>>,
         visibility: Option<f64>,
     ) -> PyResult<Bound<'py, Message>> {
-        let visibility_ns = visibility.map(seconds_to_ns).transpose()?;
+        let visibility_ns = visibility.map(|s| seconds_to_ns("visibility", s)).transpose()?;
         let mut one = One::default();
         self.claim_now(py, visibility_ns, &mut one)?;
         if one.is_empty() {
@@ -499,7 +500,9 @@ impl PyGroup {
     ) -> PyResult<()> {
         let settings = &self.0.settings;
         if let Some(seconds) = visibility_s {
-            settings.visibility_ns.store(seconds_to_ns(seconds)?, Ordering::Relaxed);
+            settings
+                .visibility_ns
+                .store(seconds_to_ns("visibility_s", seconds)?, Ordering::Relaxed);
         }
         if let Some(window) = window {
             settings.window.store(window.min(u64::from(MAX_ENTRIES)), Ordering::Relaxed);
@@ -508,10 +511,10 @@ impl PyGroup {
             settings.max_receives.store(most, Ordering::Relaxed);
         }
         if let Some(seconds) = expire_s {
-            settings.expire_ns.store(seconds_to_ns(seconds)?, Ordering::Relaxed);
+            settings.expire_ns.store(seconds_to_ns("expire_s", seconds)?, Ordering::Relaxed);
         }
         if let Some(seconds) = spin_s {
-            settings.spin_ns.store(seconds_to_ns(seconds)?, Ordering::Relaxed);
+            settings.spin_ns.store(seconds_to_ns("spin_s", seconds)?, Ordering::Relaxed);
         }
         if let Some(together) = together {
             settings.together.store(together, Ordering::Relaxed);

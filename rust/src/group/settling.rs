@@ -147,7 +147,7 @@ impl Leases for Group {
     }
 
     fn nack(&self, py: Python<'_>, lease: Lease, delay_s: f64) -> PyResult<()> {
-        let delay = seconds_to_ns(delay_s)?;
+        let delay = seconds_to_ns("delay", delay_s)?;
         let held = self.take(py)?;
         let outcome =
             self.lease(lease).and_then(|(entry, found)| Ok(self.release(entry, found, delay)?));
@@ -157,7 +157,7 @@ impl Leases for Group {
     }
 
     fn extend(&self, py: Python<'_>, lease: Lease, seconds: f64) -> PyResult<()> {
-        let timeout = seconds_to_ns(seconds)?;
+        let timeout = seconds_to_ns("seconds", seconds)?;
         let held = self.take(py)?;
         let outcome = self.lease(lease).and_then(|(entry, mut found)| {
             let now = self.clock().boot();

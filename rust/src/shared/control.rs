@@ -160,6 +160,11 @@ impl Control {
         region::check_named(self.map.file())
     }
 
+    /// Nothing more is accepted: why, and what to do.
+    pub fn poisoned(&self, py: Python<'_>) -> PyErr {
+        errors::poisoned(py, &self.path, self.check_named().is_err())
+    }
+
     /// An error if the block was cut short under its mapping: then no word of it is true.
     pub fn check_file(&self, py: Python<'_>) -> PyResult<()> {
         self.cut_file().map_or(Ok(()), |path| Err(errors::vanished(py, &path)))

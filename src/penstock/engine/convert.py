@@ -118,10 +118,10 @@ def convert(
         with asked(target, **how) as model:
             paths.refuse_same(source.path, model.path, "convert")
             work = _Work(source, model, checked_drop(drop), on_progress)
-            work.first = positions.resolve(source.store, start)
-            work.last = (
-                source.offsets().tail if end is None else positions.resolve(source.store, end)
-            )
+            work.first = positions.resolve(source.store, start, name="start")
+            work.last = source.offsets().tail
+            if end is not None:
+                work.last = positions.resolve(source.store, end, name="end")
             work.tags, work.tolerant = tags, tolerant
             work.groups = Groups(source, model, groups)
             work.report.groups = work.groups.carried

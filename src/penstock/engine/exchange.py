@@ -153,7 +153,9 @@ def export(
     wanted = usable_kind("" if _is_stream(target) else str(target), kind)
     with ExitStack() as stack:
         queue = stack.enter_context(opened(queue, read_only=True))
-        last = queue.offsets().tail if end is None else positions.resolve(queue.store, end)
+        last = queue.offsets().tail
+        if end is not None:
+            last = positions.resolve(queue.store, end, name="end")
         scan = queue.scan(start=start, end=last, tags=tags, tolerant=tolerant, columns=COLUMNS)
         stream = stack.enter_context(_writable(target))
         if wanted == "jsonl":

@@ -327,7 +327,7 @@ class Group:
             return own
         if isinstance(self._start, Group):
             return self._start.cursor
-        return positions.resolve(self.queue.store, self._start)
+        return positions.resolve(self.queue.store, self._start, name="start")
 
     def _say_what_was_lost(self) -> None:
         if self.core.torn is not None:

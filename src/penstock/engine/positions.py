@@ -54,20 +54,27 @@ def datetime_ns(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
 
 
-def resolve(store: Store, where: Where, id: str | None = None, *, end: End | None = None) -> int:
+def resolve(
+    store: Store,
+    where: Where,
+    id: str | None = None,
+    *,
+    end: End | None = None,
+    name: str = "where",
+) -> int:
     """The offset that `where` names; between messages it is the next one's.
 
     With `id`, also as text (`offset:4096:o-17`), the message there must have that id. `end` is the
-    store's, for those who have just asked for it.
+    store's, for those who have just asked for it; `name` is what the caller calls `where`.
     """
     if id is not None:
-        return check_id(store, resolve(store, where), id)
+        return check_id(store, resolve(store, where, name=name), id)
     end = end or store.end()
     if isinstance(where, int):
         return check(store, where)
     if not isinstance(where, str):
         if not hasattr(where, "tzinfo"):
-            raise OptionError("where", where, EXPECTED)
+            raise OptionError(name, where, EXPECTED)
         return by_time(store, datetime_ns(where))
     text = where.strip()
     if text == "earliest":
@@ -84,7 +91,7 @@ def resolve(store: Store, where: Where, id: str | None = None, *, end: End | Non
         return check(store, int(text))
     moment = time_ns(text, store.clock.wall_now_ns())
     if moment is None:
-        raise OptionError("where", where, EXPECTED)
+        raise OptionError(name, where, EXPECTED)
     return by_time(store, moment)
 
 

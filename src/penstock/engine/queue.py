@@ -325,8 +325,8 @@ class Queue:
 
         self.ensure_open()
         now = self.store.end()
-        first = resolve(self.store, start, end=now)
-        last = now.tail if end is None else resolve(self.store, end, end=now)
+        first = resolve(self.store, start, end=now, name="start")
+        last = now.tail if end is None else resolve(self.store, end, end=now, name="end")
         return Scan(
             self.store, first, last, tags=tags, dialect=dialect, columns=columns,
             tolerant=tolerant, codec=self.codec,
@@ -406,7 +406,7 @@ class Queue:
         from penstock.engine import positions, retention
 
         self.ensure_open()
-        offset = None if before is None else positions.resolve(self.store, before)
+        offset = None if before is None else positions.resolve(self.store, before, name="before")
         planned = retention.plan(self, offset)
         return len(planned.segments) if dry_run else len(retention.apply(self, planned))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any
@@ -11,7 +12,14 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import opening, panels, show
-from penstock.errors import CorruptError, Empty, Full, KeyNeededError, PenstockError
+from penstock.errors import (
+    CorruptError,
+    Empty,
+    Full,
+    KeyNeededError,
+    NoQueueError,
+    PenstockError,
+)  # fmt: skip
 
 FAMILIES = (
     "put", "take", "read", "about", "top", "groups", "labels", "upkeep", "health", "inspect",
@@ -64,8 +72,9 @@ def command() -> Any:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
+    opening.typed_words[:] = sys.argv[1:] if arguments is None else arguments
     try:
-        command().main(None if arguments is None else list(arguments), prog_name="penstock")
+        command().main(list(opening.typed_words), prog_name="penstock")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except (PenstockError, OSError) as error:
@@ -84,6 +93,8 @@ def said(error: Exception) -> str:
     text = str(error)
     if isinstance(error, KeyNeededError):
         return text.replace("open it with key=", "name its key with --key-file or --key-env")
+    if isinstance(error, NoQueueError):
+        return text.replace("create one with Queue(path)", "`penstock put` creates one,")
     if isinstance(error, OSError) and not isinstance(error, PenstockError) and error.filename:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return text

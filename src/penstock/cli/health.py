@@ -9,7 +9,7 @@ import typer
 from penstock.cli import show
 from penstock.cli.opening import DryRun, Json, QueueAt, command
 from penstock.engine import repair as repairs
-from penstock.errors import CorruptError, PenstockError
+from penstock.errors import CorruptError, OptionError, PenstockError
 from penstock.formats.values import Damage
 from penstock.options import QueueOptions
 
@@ -37,6 +37,8 @@ def verify(
             show.progress(f"verifying {at.path}") as queue.store.on_verified,
         ):
             verdict, known = queue.verify(), queue.store.set_aside
+    except OptionError:
+        raise
     except (PenstockError, OSError) as error:
         if show.wants_json(json):
             show.emit(unreadable(error))

@@ -106,7 +106,8 @@ def byte_map_of(file: Path, data: Buffer, format: str | None) -> ByteMap:
         with suppress(ModuleNotFoundError):
             found: ByteMap = import_module(f"penstock.formats.{name}.byte_map").byte_map
             return found
-    raise FormatError(file, f"begins with {magic.hex(' ')}", "say what it is with --format or --as")
+    begins = f"begins with {magic.hex(' ')}" if magic else "is empty"
+    raise FormatError(file, begins, "say what it is with --format or --as")
 
 
 def _formats_of(file: Path) -> list[str]:

@@ -188,6 +188,7 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], Non
 
         @functools.wraps(work)
         def run(**options: object) -> None:
+            given = dict(options)
             try:
                 code = work(**_given(work, options))
                 sys.stdout.flush()
@@ -196,7 +197,7 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], Non
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return
             except OptionError as error:
-                raise typed(error, asked) from error
+                raise typed(error, asked, given) from error
             if code:
                 raise typer.Exit(code)
 
@@ -209,33 +210,52 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], Non
     return add
 
 
-FLAGS = {
-    "retention_age_s": "--age",
-    "retention_bytes": "--bytes",
-    "retain_unread": "--retain-unread",
-    "kind": "--to",
-}
-"""Options whose flag has another name."""
+typed_words: list[str] = []
+"""The arguments of the command that runs, for errors that speak of them."""
+
+FLAGS = {"key": "key_file", "retention_age_s": "age"}
+"""Options whose parameter has another name, and another value."""
 
 
-def typed(error: OptionError, asked: inspect.Signature) -> OptionError:
-    """The error with the flag that was typed, where there is one, for the option of ours."""
-    name = error.name.removesuffix("_s")
-    if error.name == "key":
-        name = "key_file"
-    if name not in asked.parameters and error.name not in FLAGS:
+def typed(error: OptionError, asked: inspect.Signature, given: dict[str, Any]) -> OptionError:
+    """The error with what was typed, where something was, for the option of ours."""
+    name = error.name
+    meant = _meant(error, given)
+    if meant in asked.parameters:
+        name = _typed_name(asked.parameters[meant])
+    elif not name.startswith("--") and not name.isupper():
         return error
-    wanted = asked.parameters.get(name)
-    names = () if wanted is None else _flags(wanted)
-    flag = next((one for one in names if one.startswith("--")), FLAGS.get(error.name))
-    found = OptionError(flag or f"--{name.replace('_', '-')}", error.value, error.expected)
-    found.args = (f"{found.name} {error.value}: expected {error.expected}",)
+    found = OptionError(name, error.value, error.expected)
+    found.args = (f"{name} {error.value}: expected {error.expected}",)
     return found
 
 
-def _flags(parameter: inspect.Parameter) -> tuple[str, ...]:
+def _meant(error: OptionError, given: dict[str, Any]) -> str:
+    """The parameter that an error is about: the one of its name, unless another has its value."""
+
+    def has_value(name: str) -> bool:
+        found = given.get(name)
+        many = found if isinstance(found, list | tuple) else [found]
+        return str(error.value) in map(str, many)
+
+    name = FLAGS.get(error.name, error.name.removesuffix("_s"))
+    others = [other for other in given if has_value(other)]
+    return name if has_value(name) or len(others) != 1 else others[0]
+
+
+def _typed_name(parameter: inspect.Parameter) -> str:
+    """The flag that was typed, of those that a parameter has; the name of an argument."""
     marks = getattr(parameter.annotation, "__metadata__", ())
-    return tuple(name for mark in marks for name in getattr(mark, "param_decls", None) or ())
+    if any(isinstance(mark, typer.models.ArgumentInfo) for mark in marks):
+        return parameter.name.upper()
+    # Beside a type, typer has the first of an option's names where its default would be.
+    names = [name for mark in marks for name in (mark.default, *(mark.param_decls or ()))]
+    flags = [name for name in names if str(name).startswith("--")]
+    said = {word.partition("=")[0] for word in typed_words}
+    return next(
+        (flag for flag in flags if flag in said),
+        flags[0] if flags else f"--{parameter.name.replace('_', '-')}",
+    )
 
 
 def _asked(work: Work) -> inspect.Signature:

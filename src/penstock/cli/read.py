@@ -140,9 +140,10 @@ class _Reader:
         if group is not None and start == "earliest":
             first = max(self.at.cursor, store.end().head)
         else:
-            first = positions.resolve(store, start)
-        is_open = end is None or end == "now"
-        last = store.end().tail if is_open else positions.resolve(store, str(end))
+            first = positions.resolve(store, start, name="start")
+        last = store.end().tail
+        if end is not None and end != "now":
+            last = positions.resolve(store, str(end), name="end")
         self.tags, self.dialect = tags, dialect
         self.scan = Scan(store, first, last, tags=tags, dialect=dialect, tolerant=True)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.cli.opening import command
+from penstock.errors import OptionError
 
 
 def register(app: typer.Typer) -> None:
@@ -60,4 +62,7 @@ def serve(
         region=region, format=format, allow_hosts=tuple(allow_host or ()),
         log_requests=log_requests,
     )  # fmt: skip
-    return running.run(options, json_logs=json_logs)
+    try:
+        return running.run(options, json_logs=json_logs)
+    except socket.gaierror as error:
+        raise OptionError("host", host, f"an address of this machine: {error.strerror}") from error

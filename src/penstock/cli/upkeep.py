@@ -13,7 +13,7 @@ from penstock.cli.opening import DryRun, Json, QueueAt, command
 from penstock.engine import deadletter, kept_options, overview, positions, retention
 from penstock.engine import facts as facts_of
 from penstock.engine.queue import Queue
-from penstock.errors import GroupError, OptionError
+from penstock.errors import GroupError, OptionError, UnsupportedError
 from penstock.options import OLD_GROUP, OLD_QUEUE, of_today
 
 
@@ -63,7 +63,7 @@ def move(
     Each is put there first and acked here afterwards: a crash in between leaves it in both.
     """
     if (to is None) == (not to_origin):
-        raise OptionError("--to", to, "either --to QUEUE or --to-origin")
+        raise UnsupportedError("name where to: either --to QUEUE or --to-origin")
     if dry_run:
         with at.reading() as queue:
             _say_move(queue, to, limit, json)
@@ -134,7 +134,7 @@ def trim(
         "retain_unread": retain_unread,
     }  # fmt: skip
     with at.reading(**limits) if dry_run else at.writing(**limits) as queue:
-        offset = None if before is None else positions.resolve(queue.store, before)
+        offset = None if before is None else positions.resolve(queue.store, before, name="before")
         plan = retention.plan(queue, offset)
         gone = list(plan.segments) if dry_run else retention.apply(queue, plan)
     facts: dict[str, Any] = {

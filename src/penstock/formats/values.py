@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock import _core
@@ -51,6 +51,14 @@ class SegmentInfo:
     messages: int | None = None
     first_ns: int | None = None
     last_ns: int | None = None
+
+    @classmethod
+    def in_a_row(cls, found: Iterable[tuple[int, Path, int | None]]) -> list[SegmentInfo]:
+        """Segments by base, path and size, each of which ends where the next one begins."""
+        infos: list[SegmentInfo] = []
+        for base, path, size in reversed(list(found)):
+            infos.append(cls(path, base, base, infos[-1].base if infos else None, size))
+        return infos[::-1]
 
     @property
     def is_sealed(self) -> bool:

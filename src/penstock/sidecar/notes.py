@@ -5,6 +5,7 @@ A format and the engine decide what a note says; where it stands, and how it get
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from penstock import _core
@@ -20,6 +21,7 @@ ZBUS_PLACES = "zbus-places.json"
 BEATS = "beats.json"
 UNCHECKED = "unchecked.json"
 AGES = "ages.json"
+SEGMENT_INDEX = "index"
 RING_EXTENT = "intent"
 RING_MAKING = "making"
 RING_HEADER = "header.new"
@@ -43,9 +45,19 @@ def read_bytes(sidecar: Path, name: str) -> bytes | None:
         return None
 
 
-def write_bytes(sidecar: Path, name: str, raw: bytes) -> None:
-    """Replaces a note that is no JSON, and syncs it."""
-    _core.replace_file(sidecar / name, raw, synced=True)
+def write_bytes(sidecar: Path, name: str, raw: bytes, *, synced: bool = True) -> None:
+    """Replaces a note that is no JSON."""
+    _core.replace_file(sidecar / name, raw, synced=synced)
+
+
+def append_bytes(sidecar: Path, name: str, raw: bytes, entry_bytes: int) -> None:
+    """Adds whole entries. Two who add at once may lose one: what stands here is a hint."""
+    path = sidecar / name
+    if not path.exists():
+        with suppress(FileExistsError):
+            _core.create_file(path, 0)
+    size = path.stat().st_size
+    _core.write_file(path, size - size % entry_bytes, raw)
 
 
 def exists(sidecar: Path, name: str) -> bool:
@@ -53,6 +65,7 @@ def exists(sidecar: Path, name: str) -> bool:
     return (sidecar / name).exists()
 
 
-def drop(sidecar: Path, name: str) -> None:
-    """Removes a note; one that is missing is fine."""
-    _core.unlink_file(sidecar / name)
+def drop(sidecar: Path, name: str, *, synced: bool = False) -> None:
+    """Removes a note; one that is missing is fine. With `synced` no power cut brings it back."""
+    if _core.unlink_file(sidecar / name) and synced:
+        _core.sync_folder(sidecar)

@@ -13,11 +13,6 @@ from penstock.disk import files
 FOLDER = "plain"
 
 
-def folder_of(sidecar: Path) -> Path:
-    """Where plain copies are."""
-    return sidecar / FOLDER
-
-
 def path_of(sidecar: Path, number: int) -> Path:
     """The plain copy of the segment with this id."""
     return sidecar / FOLDER / f"{number}.plain"

@@ -48,7 +48,7 @@ ENTRIES = (
     Entry("groups/<group>/spark.json", "which query follows the group",
           "`sidecar/groups.py`", "hint"),
     Entry("index", "what full segments say about themselves (format `penstock`)",
-          "`sidecar/index_file.py`", "hint"),
+          "`sidecar/notes.py`", "hint"),
     Entry("extras/<base>.ext", "key and due time of messages, where the format has no place",
           "`rust/src/segment/extras.rs`", "truth"),
     Entry("integrity/<base>.crc", "a checksum per frame, where the format has none",

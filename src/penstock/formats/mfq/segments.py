@@ -88,18 +88,14 @@ def _list(queue: Path, sidecar: Path) -> list[SegmentInfo]:
         if size != found[0][2] or size < structs.SMALLEST_FRAME_BYTES:
             what = f"has {size} bytes, the segment at {found[0][0]} has {found[0][2]}"
             raise FormatError(path, what, f"all segments have one size: is {base} a stray copy?")
-    ends: list[int | None] = [*(base for base, _, _ in found[1:]), None]
-    return [
-        SegmentInfo(path, base, base, end, size)
-        for (base, path, size), end in zip(found, ends[: len(found)], strict=True)
-    ]
+    return SegmentInfo.in_a_row(found)
 
 
 def _sized(entries: list[os.DirEntry[str]], sidecar: Path) -> list[tuple[int, Path, int]]:
     """With the size of each. Thousands of files are not asked for theirs: all have one size.
 
-    Only what ends below the durable offset is surely there, whole; whoever opens such a segment
-    looks whether it has that size (`check_size`).
+    Only what ends below the durable offset is surely there, whole; `check_size` compares the size
+    when such a segment is opened.
     """
     words = control.peek(sidecar) if len(entries) > FEW else None
     durable = words.durable if words is not None else 0

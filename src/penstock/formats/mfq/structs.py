@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from penstock.disk.structs import Field, Struct
 
-END_MARKER = 0xFF
 SEGMENT_END = b"\xee"
 SMALLEST_FRAME_BYTES = 6
 MAX_PAYLOAD_BYTES = 0xFFFFFF

@@ -16,7 +16,7 @@ from penstock.formats.penstock.structs import INDEX_ENTRY
 from penstock.formats.values import SegmentInfo
 from penstock.hints import Any
 from penstock.records import replace
-from penstock.sidecar import index_file
+from penstock.sidecar import notes
 
 SLACK = 64
 """Entries of segments that are gone, before the file is written anew."""
@@ -33,7 +33,7 @@ class Index:
 
     def __init__(self, sidecar: Path, queue_id: bytes) -> None:
         """Remembers where the index is; nothing is read yet."""
-        self.path, self._sidecar = index_file.path_of(sidecar), sidecar
+        self.path, self._sidecar = sidecar / notes.SEGMENT_INDEX, sidecar
         self._queue_id = queue_id
         self._known: dict[int, dict[str, Any]] = {}
         self._oldest = NONE
@@ -57,12 +57,12 @@ class Index:
     def add(self, infos: Iterable[SegmentInfo]) -> None:
         """Notes full segments. Two who add at once may lose an entry, which is then added again."""
         raw = b"".join(self._pack(info) for info in infos)
-        index_file.append(self._sidecar, raw, INDEX_ENTRY.size)
+        notes.append_bytes(self._sidecar, notes.SEGMENT_INDEX, raw, INDEX_ENTRY.size)
 
     def forget(self) -> None:
         """What it says may be wrong: it is gone, also after the next power cut."""
         self._begin_anew()
-        index_file.drop(self._sidecar)
+        notes.drop(self._sidecar, notes.SEGMENT_INDEX, synced=True)
 
     def tidy(self, infos: Iterable[SegmentInfo]) -> None:
         """Leaves out segments that are gone, once they are many."""
@@ -72,7 +72,7 @@ class Index:
         found = [known for info in infos if (known := self.find(info)) is not None]
         if self._read // INDEX_ENTRY.size > len(found) + SLACK:
             raw = b"".join(self._pack(info) for info in found)
-            index_file.replace(self._sidecar, raw)
+            notes.write_bytes(self._sidecar, notes.SEGMENT_INDEX, raw, synced=False)
             self._begin_anew()
 
     def _check(self, raw: bytes) -> int:

@@ -165,9 +165,4 @@ def entries(folder: Path) -> Iterator[tuple[int, str]]:
 
 def list_segments(folder: Path) -> list[SegmentInfo]:
     """Segments by name; a segment ends where the next one begins."""
-    found = sorted(entries(folder))
-    ends: list[int | None] = [*(base for base, _ in found[1:]), None]
-    return [
-        SegmentInfo(Path(path), base, base, end, None)
-        for (base, path), end in zip(found, ends[: len(found)], strict=True)
-    ]
+    return SegmentInfo.in_a_row((base, Path(path), None) for base, path in sorted(entries(folder)))

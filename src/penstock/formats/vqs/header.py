@@ -26,8 +26,6 @@ class Header:
 
     values: dict[str, int]
     labels: tuple[tuple[bytes, bytes], ...]
-    area_bytes: int
-    """Room for labels."""
 
     @property
     def settings(self) -> dict[str, int]:
@@ -87,7 +85,7 @@ def parse(path: Path, stage: Stage, raw: bytes) -> Header:
     read = lengths_of if stage.has_lengths else strings_of
     labels = tuple(read(file, area, stage.header.size))
     numbers = {name: value for name, value in values.items() if isinstance(value, int)}
-    return Header(numbers, labels, len(area))
+    return Header(numbers, labels)
 
 
 def strings_of(file: Path, area: bytes, at: int) -> list[tuple[bytes, bytes]]:
@@ -183,7 +181,9 @@ def sniff(path: Path) -> str | None:
         with files.reading(path) as stream:
             raw = stream.read(HEADER_BYTES)
         if raw[:3] == structs.MAGIC or path.suffix == ".bin":
-            parse_start(path, raw)
+            if not raw:
+                raise CorruptError(path, 0, "an empty file", f"a header of {HEADER_BYTES} bytes")
+            check_magic(path, raw)
             return "doc"
         return None
     data, meta = path / "data.dat", path / "meta.dat"
@@ -198,13 +198,6 @@ def sniff(path: Path) -> str | None:
     if not meta.is_file():
         return "stage2"
     return _stage_of_records(path, raw)
-
-
-def parse_start(path: Path, raw: bytes) -> None:
-    """What tells a VQS file from another one."""
-    if not raw:
-        raise CorruptError(path, 0, "an empty file", f"a header of {HEADER_BYTES} bytes")
-    check_magic(path, raw)
 
 
 def _stage_of_records(path: Path, raw: bytes) -> str:

@@ -118,12 +118,8 @@ class ZbusFormat(Format):
 
     def list_segments(self) -> list[SegmentInfo]:
         """As the index has them; a block ends where the next one begins."""
-        blocks = recovery.born(self.index())
-        ends: list[int | None] = [*(block.base for block in blocks[1:]), None]
-        return [
-            SegmentInfo(segment_path(self.path, block.base), block.base, block.base, end, None)
-            for block, end in zip(blocks, ends[: len(blocks)], strict=True)
-        ]
+        bases = (block.base for block in recovery.born(self.index()))
+        return SegmentInfo.in_a_row((base, self.path_of(base), None) for base in bases)
 
     def path_of(self, base: int) -> Path:
         return segment_path(self.path, base)

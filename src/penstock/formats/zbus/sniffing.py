@@ -18,8 +18,6 @@ HEAD_BYTES = FRAME.size
 ORDERS = {"code": structs.ENTRY, "doc000": structs.ENTRY_DOC000, "doc001": structs.ENTRY_DOC001}
 """Entry orders in the order in which they are tried; the originals wrote the first one only."""
 
-"""What we create or append to says its layout in this file of the sidecar."""
-
 
 @dataclass(frozen=True, slots=True)
 class Found:

@@ -170,7 +170,7 @@ class NotAFolderError(StorageError, NotADirectoryError):
 
 
 class PoisonedError(PenstockError, OSError):
-    """A sync failed, so nobody knows what is on the disk: nothing more is accepted.
+    """A sync failed, so what is on the disk is unknown: nothing more is accepted.
 
     Close the queue everywhere and open it again: what was not known to be synced is then
     copied to a new segment and synced there.

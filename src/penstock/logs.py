@@ -19,7 +19,7 @@ def logger(room: str) -> logging.Logger:
 
 
 def renamed(old: str, new: str) -> None:
-    """Warns whoever uses a name that goes with the next release, at his own line."""
+    """Warns of a name that the next release drops, at the line that uses it."""
     import sys
     import warnings
 

@@ -25,7 +25,7 @@ CodecName = Literal["bytes", "cbor", "json", "logrecord", "str"]
 
 
 class Durability(Enum):
-    """What survives what."""
+    """What survives the death of a process, and what a power cut."""
 
     PROCESS = "process"  # kill -9 at any instant; nothing is synced
     INTERVAL = "interval"  # power loss up to the last background sync, at most 100 ms old
@@ -100,7 +100,7 @@ def _check_types(options: QueueOptions | GroupOptions) -> None:
 
 
 class _Renamed:
-    """Fields of before can still be read; whoever does is warned."""
+    """Fields under older names can still be read, with a warning."""
 
     __slots__ = ()
     old: ClassVar[Mapping[str, str]] = {}

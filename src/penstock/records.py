@@ -3,7 +3,7 @@
 The standard library's own loads `inspect` and compiles half a dozen functions per class: that was
 half the time from `import penstock` to a queue that is open. Here a class compiles one function,
 its `__init__`, and only when many objects of it are made. Checkers see the standard library's, and
-so does whoever asks with `dataclasses.fields`: what it looks for is made when it looks.
+so does a call of `dataclasses.fields`: what it looks for is made when it looks.
 """
 
 # Checkers see the standard library's, so that nothing here has a type for them to read.
@@ -105,7 +105,7 @@ else:
             given = dict(zip(plain, args, strict=False))
             is_odd = len(args) > len(plain) or given.keys() & kwargs or kwargs.keys() - known.keys()
             if left < 0 or is_odd or not _fill(self, known, given | kwargs):
-                # From now on without this detour; whoever derives from the class gets it, too. It
+                # From now on without this detour; classes that derive from this one get it, too. It
                 # also says what is wrong with the arguments.
                 cls.__init__ = init = _init(cls, frozen)
                 init(self, *args, **kwargs)

@@ -230,7 +230,7 @@ def test_a_queue_that_others_have_open_is_not_repaired_and_stays_usable(
 ) -> None:
     path, _ = damaged
     with Queue(path), Queue(path) as queue:
-        with pytest.raises(StorageError, match="someone has the queue open"):
+        with pytest.raises(StorageError, match="another process has the queue open"):
             queue.repair()
         queue.put(b"after")
 

@@ -20,7 +20,7 @@ SHOWN_SEGMENTS = 12
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Adds `penstock ls` and `penstock info`."""
     command(app, "ls", "penstock ls", "penstock ls /var/spool --json")(ls)
     command(
         app, "info", "penstock info orders", "penstock info orders --json | jq '.groups[].lag'"

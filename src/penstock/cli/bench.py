@@ -19,7 +19,7 @@ BATCH = 1000
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Adds `penstock bench`."""
     command(
         app, "bench", "penstock bench", "penstock bench --folder /var/spool --durability always"
     )(bench)

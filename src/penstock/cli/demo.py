@@ -34,7 +34,7 @@ PUT, ACKED, AGAIN = range(COUNTERS)
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Adds `penstock demo`."""
     command(app, "demo", "penstock demo", "penstock demo --messages 100000 --json")(demo)
 
 

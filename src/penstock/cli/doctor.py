@@ -41,7 +41,7 @@ class Finding:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Adds `penstock doctor`."""
     command(app, "doctor", "penstock doctor orders", "penstock doctor /var/spool --no-measure")(
         doctor
     )

@@ -26,7 +26,7 @@ FileKind = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Adds the commands that move and convert queues."""
     command(
         app,
         "export",

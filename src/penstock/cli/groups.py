@@ -22,7 +22,7 @@ Name = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Adds `penstock groups` and its commands."""
     groups = opening.family(app, "groups", "List, make, delete, pause and resume groups.")
     command(groups, "list", "penstock groups list orders", "penstock groups list orders --json")(
         list_groups

@@ -15,7 +15,7 @@ from penstock.options import QueueOptions
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Adds `penstock verify` and `penstock repair`."""
     command(app, "verify", "penstock verify orders", "penstock verify orders --json")(verify)
     command(app, "repair", "penstock repair orders --dry-run", "penstock repair orders --json")(
         repair

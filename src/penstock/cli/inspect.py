@@ -30,7 +30,7 @@ DUMP_BYTES = 64
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Adds `penstock inspect`."""
     command(
         app,
         "inspect",

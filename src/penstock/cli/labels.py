@@ -13,7 +13,7 @@ from penstock.errors import UnsupportedError
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Adds `penstock labels` and its commands."""
     about = "List, set and remove labels of a queue whose format has them (vqs)."
     labels = opening.family(app, "labels", about)
     command(labels, "list", "penstock labels list jobs.bin")(list_labels)

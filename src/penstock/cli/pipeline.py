@@ -14,7 +14,7 @@ from penstock.errors import MissingExtraError
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Adds `penstock pipeline` and `penstock ship`."""
     family = typer.Typer(help="Spark pipelines over queues.", no_args_is_help=True)
     command(family, "list", "penstock pipeline list")(names)
     command(family, "run", "penstock pipeline run bronze orders --to lake/orders",

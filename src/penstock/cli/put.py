@@ -21,7 +21,7 @@ BATCH_BYTES = 1 << 20
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Adds `penstock put`."""
     command(
         app,
         "put",

@@ -57,7 +57,7 @@ Grep = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Adds the commands that read without taking."""
     command(
         app,
         "cat",

@@ -13,7 +13,7 @@ from penstock.errors import OptionError
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Adds `penstock serve`."""
     command(
         app,
         "serve",

@@ -155,7 +155,7 @@ def moment(ns: int | None, unit: Literal["seconds", "milliseconds"] = "milliseco
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """A number of bytes as people read it: `1.5 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

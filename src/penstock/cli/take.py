@@ -16,7 +16,7 @@ from penstock.errors import Empty
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Adds `penstock get`."""
     command(
         app,
         "get",

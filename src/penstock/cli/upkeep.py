@@ -18,7 +18,7 @@ from penstock.options import OLD_GROUP, OLD_QUEUE, of_today
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Adds the commands that trim, set and resize."""
     command(
         app,
         "move",

@@ -56,7 +56,7 @@ log: logging.Logger = logging.getLogger("penstock.work")
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Adds `penstock work`."""
     command(
         app,
         "work",

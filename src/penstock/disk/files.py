@@ -197,7 +197,7 @@ def refuse_network_file_system(path: Path) -> None:
         raise StorageError(
             path,
             f"this is a {kind} mount; a queue is written on a local disk only. "
-            f"Read it here with create=False, or copy sealed segments with `penstock export`",
+            f"Read it here with read_only=True, or copy sealed segments with `penstock export`",
         )
 
 

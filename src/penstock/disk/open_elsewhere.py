@@ -1,8 +1,8 @@
 """Who else has a file open for writing.
 
 Some programs take no lock that tells that they run. The kernel knows all the same: it grants a read
-lease only for a file that nobody has open for writing, in whichever container or under whichever
-user the other one runs. `/proc` then tells its name, if this process may look.
+lease only for a file that no process has open for writing, in any container and under any user.
+`/proc` then tells its name, if this process may look.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OWN_CORE = "/penstock/_core."
 
 
 def is_written_elsewhere(path: Path) -> bool:
-    """Whether anybody, in this process or another one, has the file open for writing.
+    """Whether a process, this one included, has the file open for writing.
 
     False also where the kernel does not say: leases are for the owner of a file, and not every file
     system has them.
@@ -61,7 +61,7 @@ def writers(path: Path) -> Iterator[Writer]:
                 name = (process / "comm").read_text().strip()
                 yield Writer(int(process.name), name, OWN_CORE in maps)
         except OSError:
-            continue  # It has ended, or is none of our business.
+            continue  # It has ended, or this process may not look at it.
 
 
 def _is_mapped(maps: str, file: os.stat_result) -> bool:

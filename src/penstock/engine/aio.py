@@ -100,7 +100,7 @@ class AsyncQueue:
         return self._queue
 
     async def close(self) -> None:
-        """Syncs and lets go; whoever waits gets `ClosedError`."""
+        """Syncs and closes the queue; a task that waits gets `ClosedError`."""
         self._is_closed = True
         queue, self._queue = self._queue, None
         if queue is None or self._watch is None:
@@ -152,12 +152,12 @@ class AsyncQueue:
         self.rest()
 
     def listen(self) -> None:
-        """Someone waits: signals of the queue come to the loop. Look again after it."""
+        """A task waits: the event loop gets the queue's signals now. Look again after it."""
         if self._watch is not None:
             self._watch.arm()
 
     def rest(self) -> None:
-        """Nobody waits: producers need not wake this process."""
+        """No task waits: producers need not wake this process."""
         idle = not self._putters and not any(group.is_waiting for group in self._groups.values())
         if idle and self._watch is not None:
             self._watch.disarm()

@@ -26,10 +26,10 @@ class Loop(Protocol):
         """The queue behind it; an error unless it is open."""
 
     def listen(self) -> None:
-        """Someone waits: signals of the queue come to the event loop."""
+        """A task waits: from now on the event loop gets the queue's signals."""
 
     def rest(self) -> None:
-        """Nobody waits: producers need not wake this process."""
+        """No task waits: producers need not wake this process."""
 
 
 class AsyncGroup:
@@ -52,7 +52,7 @@ class AsyncGroup:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the group."""
         return self.inner.name
 
     @property
@@ -114,7 +114,7 @@ class AsyncGroup:
             waiter.future.set_result([])
 
     def _give_back(self, waiter: Waiter) -> None:
-        """The task was cancelled after its messages had come: someone else gets them."""
+        """The task was cancelled after its messages had come: another consumer gets them."""
         if waiter.future.done() and not waiter.future.cancelled() and not waiter.future.exception():
             self._return(waiter.future.result())
 
@@ -185,13 +185,13 @@ class AsyncGroup:
         store = self.inner.queue.store
         seconds = when_full.MANUAL_NAP_S if store.clock.manual else self.inner.core.wake_in()
         if store.publish is not None and store.publish.foreign_end is not None:
-            # Programs that are not ours may append, and they wake nobody.
+            # Programs that are not ours may append, and they wake no consumer.
             seconds = FOREIGN_NAP_S if seconds is None else min(seconds, FOREIGN_NAP_S)
         if seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self.pump)
 
     def fail(self, error: Exception) -> None:
-        """Whoever waits gets the error."""
+        """Gives the error to every task that waits."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.future.done():

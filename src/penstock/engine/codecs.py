@@ -34,7 +34,6 @@ class BytesCodec:
     """Bodies as they are."""
 
     def encode(self, value: Any) -> bytes:
-        """`value` itself."""
         if isinstance(value, bytes):
             return value
         try:
@@ -43,7 +42,6 @@ class BytesCodec:
             raise CodecError(f"codec bytes: {type(value).__name__} is not bytes") from error
 
     def decode(self, body: bytes) -> bytes:
-        """`body` itself."""
         return body
 
 
@@ -51,7 +49,6 @@ class StrCodec:
     """Text as UTF-8."""
 
     def encode(self, value: Any) -> bytes:
-        """The text's bytes."""
         if not isinstance(value, str):
             raise CodecError(f"codec str: {type(value).__name__} is not text")
         try:
@@ -60,7 +57,6 @@ class StrCodec:
             raise CodecError(f"codec str: {error}") from error
 
     def decode(self, body: bytes) -> str:
-        """The text."""
         try:
             return body.decode()
         except UnicodeDecodeError as error:
@@ -71,7 +67,6 @@ class JsonCodec:
     """JSON, compact."""
 
     def encode(self, value: Any) -> bytes:
-        """The JSON text."""
         try:
             text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
             return text.encode()
@@ -79,7 +74,6 @@ class JsonCodec:
             raise CodecError(f"codec json: {error}") from error
 
     def decode(self, body: bytes) -> Any:
-        """The value."""
         try:
             return json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -99,14 +93,13 @@ class CborCodec:
         self._library = cbor2
 
     def encode(self, value: Any) -> bytes:
-        """The CBOR item."""
         try:
             return self._library.dumps(value)
         except (self._library.CBOREncodeError, ValueError, RecursionError) as error:
             raise CodecError(f"codec cbor: {error}") from error
 
     def decode(self, body: bytes) -> Any:
-        """The value. Keys are text or bytes, so that nobody can choose colliding hashes."""
+        """The value. Keys are text or bytes, so that no sender can choose colliding hashes."""
         try:
             return self._library.loads(
                 body, max_depth=DEPTH_MAX, strict_hashable_types=True, allow_duplicate_keys=False
@@ -123,7 +116,6 @@ class LogRecordCodec:
     """
 
     def encode(self, value: Any) -> bytes:
-        """The record's attributes."""
         if value is None:
             return b"null"
         import logging
@@ -160,7 +152,6 @@ class DataclassCodec:
         self.kind, self._json, self._hints = kind, JsonCodec(), get_type_hints
 
     def encode(self, value: Any) -> bytes:
-        """The fields, by name."""
         import dataclasses
 
         if not isinstance(value, self.kind):
@@ -209,7 +200,6 @@ class StructCodec:
         self._faults = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 
     def encode(self, value: Any) -> bytes:
-        """The JSON text."""
         if not isinstance(value, self.kind):
             name = type(value).__name__
             raise CodecError(f"codec {self.kind.__name__}: {name} is no {self.kind.__name__}")
@@ -237,7 +227,7 @@ BY_NAME: dict[str, type[Codec]] = {
 
 NO_PICKLE = (
     "json, cbor, a dataclass or a msgspec struct: a pickle runs what its bytes say, so that "
-    "whoever can write to the queue could run code in every consumer"
+    "every program that can write to the queue could run code in every consumer"
 )
 
 

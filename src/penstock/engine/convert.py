@@ -252,7 +252,7 @@ class Losses:
 
 
 class _Work:
-    """One conversion."""
+    """One conversion, from its checks to its report."""
 
     first: int
     last: int
@@ -271,7 +271,7 @@ class _Work:
         self.places: list[tuple[int, int]] = []
 
     def batches(self, phase: Literal["check", "copy", "verify"]) -> Iterator[list[_core.Message]]:
-        """The source in pieces, telling whoever wants to know how far it is."""
+        """The source in pieces; `on_progress` is told how far it is."""
         scan = self.source.scan(
             start=self.first, end=self.last, tags=self.tags, tolerant=self.tolerant
         )

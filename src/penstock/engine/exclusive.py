@@ -1,7 +1,7 @@
 """Broadcast: a group that one consumer has for itself, and that goes with it.
 
 The consumer holds a lock on the group's folder; the kernel drops it when the process ends,
-however it ends. Whoever finds an exclusive group whose folder is not locked removes it.
+however it ends. A process that finds an exclusive group whose folder is not locked removes it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def is_exclusive(folder: Path) -> bool:
 
 
 def remove_if_dead(folder: Path) -> bool:
-    """Removes an exclusive group if nobody holds it; whether it is gone."""
+    """Removes an exclusive group if no process holds it; returns whether it is gone."""
     try:
         seat = _core.FolderLock.take(folder)
     except FileNotFoundError:

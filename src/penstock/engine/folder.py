@@ -30,7 +30,7 @@ FOR_EVER_S = 4e9
 PART = re.compile(r"_[pdm]\d*")
 """What `safe_name` never ends with: after `_` it has two hex digits, `_` or `h`."""
 DEFAULTS: QueueKeywords = {
-    # What every worker is done with goes; what nobody has taken stays for as long as it takes.
+    # What every worker is done with is deleted; what no worker has taken stays.
     "retention_bytes": 1,
     "retain_unread_max_s": FOR_EVER_S,
     "segment_bytes": 16 * MIB,
@@ -69,7 +69,7 @@ class Jobs:
     __slots__ = ("group", "inode", "queue")
 
     def __init__(self, queue: Queue, max_receives: int) -> None:
-        """Opens the group too: without one, retention would not know that anybody waits."""
+        """Opens the group too: without one, retention would not know that a worker waits."""
         self.queue = queue
         self.inode = queue.path.stat().st_ino
         self.group = queue.group(max_in_flight=MAX_IN_FLIGHT, max_receives=max_receives or None)
@@ -160,7 +160,7 @@ class Folder:
                     found = Jobs(Queue(path, **self._options), self.max_receives)
                     break
                 except (FileNotFoundError, ClosedError):
-                    if is_last:  # The others: someone deleted it while it was opened.
+                    if is_last:  # Before that: another process deleted it while it was opened.
                         raise
             assert found is not None
             self._open[name, part] = found
@@ -191,7 +191,7 @@ class Folder:
         path = self.path_of(name, part)
         gone = self.path / f".gone-{os.urandom(8).hex()}"
         try:
-            path.rename(gone)  # At once: nobody finds half a queue.
+            path.rename(gone)  # At once: no process finds half a queue.
         except FileNotFoundError:
             return
         shutil.rmtree(gone, ignore_errors=True)
@@ -203,7 +203,7 @@ _lock = threading.RLock()
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.RLock()  # Whoever had it is not in this process.
+    _lock = threading.RLock()  # The thread that had it is not in this process.
 
 
 os.register_at_fork(after_in_child=_after_fork)

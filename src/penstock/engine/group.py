@@ -209,8 +209,8 @@ class Group:
         self._open()
 
     def _open(self) -> None:
-        # Whoever deletes, renames or changes it is done, or has not begun: or the table of one
-        # group would go with the journal of another of its name.
+        # Alone: or the table of one group would go with the journal of another of its name, if a
+        # process deletes or renames the group meanwhile.
         self.queue.store.need_shared().alone(self._open_alone)
         self._say_what_was_lost()
         self._check_cursor()
@@ -242,7 +242,7 @@ class Group:
             self._open_files(stored, own, start)
         except BaseException:
             if stored is None and own is None:
-                self._unmake()  # Or the next one finds half a group, with options nobody chose.
+                self._unmake()  # Or the next opener finds half a group.
             raise
 
     def _unmake(self) -> None:
@@ -261,7 +261,7 @@ class Group:
         self.queue.store.format.regroup()
         self.core = self._open_core(start, entered)
         if self.core.is_gone:
-            # Whoever was about to delete or rename it died. The sign is for those who were there.
+            # A process died that was about to delete or rename it. The sign was for open handles.
             group_files.drop_table(self.folder)
             self.core = self._open_core(start, entered)
         if stored is None and isinstance(self._start, Group):
@@ -298,7 +298,7 @@ class Group:
         return (type(self).get, type(self).get_many) == _OWN
 
     def _alone(self, work: Callable[[], None]) -> None:
-        """Calls `work` while nobody else opens, changes, deletes or renames the group."""
+        """Calls `work` while no other process opens, changes, deletes or renames the group."""
 
         def inside() -> None:
             if self.core.is_gone:
@@ -474,7 +474,7 @@ class Group:
         return self.core.standing(offset)
 
     def ack_at(self, offset: int) -> bool:
-        """Acks the message at `offset`, out or not, whoever has it; false: nothing is to ack."""
+        """Acks the message at `offset`, leased by any consumer or by none; false: it is gone."""
         return self.core.ack_at(offset)
 
     # ── position and settings ──────────────────────────────────────────────────────────────
@@ -601,7 +601,7 @@ class Group:
         self._stand_up()
 
     def _remove(self) -> None:
-        # First the sign: whoever is here does nothing more where a new group may be.
+        # First the sign: open handles then do nothing more where a new group may be.
         self.core.retire()
         group_files.remove(self.folder)
         if self.options.native_cursor:

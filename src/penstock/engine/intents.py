@@ -1,6 +1,6 @@
 """Batches that land once, however often their commit is asked for.
 
-A sink's commit may come again after a crash, and nobody remembers how far the first one got. So
+A sink's commit may come again after a crash, and how far the first one got is forgotten. So
 each application has, under `.penstock/sinks/`:
 
     <app>.json      the ledger: the number of the last batch that is in the queue, and where
@@ -55,7 +55,7 @@ class Ledger:
             return landed
 
     def resolve(self) -> None:
-        """Decides about a note that someone left. With the lock held."""
+        """Decides about a note that a dead process left. With the lock held."""
         note = Note.load(self.files.note)
         if note is not None and note.batch > self.last and is_published(self.store, note):
             self.files.record(note.batch, note.first, note.end)
@@ -80,7 +80,7 @@ def is_published(store: Store, note: Note) -> bool:
 def unresolved(store: Store) -> list[int]:
     """Where batches of live sinks begin whose note is open; those of dead ones are resolved first.
 
-    Nobody may delete their frames meanwhile: they alone tell whether the batch landed.
+    Their frames must stay meanwhile: they alone tell whether the batch landed.
     """
     resolve_all(store)
     return [note.first for note in sinks.open_notes(store.sidecar)]

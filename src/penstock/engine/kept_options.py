@@ -1,4 +1,4 @@
-"""Options that a queue keeps: whoever opens it, also by the command line, has the same limits.
+"""Options that a queue keeps: every opener, the command line too, has the same limits.
 
 What was said when the queue was made stands in `.penstock/options.json`, unless the format's own
 files have a place for it. `Queue.set_options` and `penstock set` change it. An option that is said

@@ -66,7 +66,7 @@ class Maintenance:
     def _prepare(self) -> None:
         self._do("prepare a segment", self._queue.store.format.prepare_ahead)
         if self._writer.is_quick and self._preparing is None and not self._stop.is_set():
-            # It fills segments while this thread syncs one: nobody but another can prepare them.
+            # It fills segments while this thread syncs one: only another thread can prepare them.
             self._preparing = Background(self._prepare_on, "penstock-preparing")
 
     def _prepare_on(self) -> None:

@@ -154,7 +154,7 @@ class MappedFileQueueOptions:
 
 class _Opening:
     """The queue as the native side asks for it, in a forked child once more. Knows of no party: a
-    party that nobody has any more goes at once."""
+    party that no program holds any more goes at once."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue

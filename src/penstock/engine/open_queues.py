@@ -55,7 +55,7 @@ def _hush_daemons() -> None:
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.RLock()  # Whoever had it is not in this process.
+    _lock = threading.RLock()  # The thread that had it is not in this process.
     for queue in list(OPEN):
         queue.after_fork()
 
@@ -66,7 +66,7 @@ def _close_all() -> None:
     if left:
         _hush_daemons()
     for queue in left:
-        # The interpreter is going: whoever opens the queue next recovers it.
+        # The interpreter ends: the next opener of the queue recovers it.
         with suppress(PenstockError, OSError):
             queue.close()
 

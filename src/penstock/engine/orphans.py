@@ -1,4 +1,4 @@
-"""Groups whose last opener was killed: nobody syncs what it had acked.
+"""Groups whose last opener was killed: no process syncs what it had acked.
 
 Every process syncs the groups that it has open. Those of others are only looked at, by a read of
 their table's first words and without their lock: whatever stays unsynced for a whole interval has
@@ -25,7 +25,7 @@ class Orphans:
         self._unsynced: dict[str, tuple[int, int, int]] = {}
 
     def tend(self) -> bool:
-        """Syncs what nobody has synced since the last look. True: look again in an interval."""
+        """Syncs what was not synced since the last look. True: look again in an interval."""
         before, self._unsynced = self._unsynced, self._look()
         for name in [name for name, mark in self._unsynced.items() if before.get(name) == mark]:
             del self._unsynced[name]

@@ -119,7 +119,7 @@ def check(store: Store, offset: int) -> int:
 
 
 def check_id(store: Store, offset: int, id: str) -> int:
-    """`offset`, if the message there has this id: a place that someone noted is still that."""
+    """`offset`, if the message there still has this id."""
     found = _core.Scan(store, offset, store.end().tail, shared=store.shared).take(1)
     if not found or found[0].offset != offset:
         raise OffsetError(f"{store.path}: no message at offset {offset}, wanted the one {id!r}")

@@ -77,7 +77,7 @@ def repair(
     dry_run: bool = False,
     on_verified: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Sets aside what is damaged in the queue at `path`, which nobody else may have open.
+    """Sets aside what is damaged in the queue at `path`, which no other process may have open.
 
     `on_verified` is told how many of how many bytes were looked at.
     """
@@ -103,11 +103,13 @@ def repair(
 
 
 def _alone(store: Store, work: Callable[[], Report]) -> Report:
-    """Calls `work` while nobody opens the queue; refused if someone has it open."""
+    """Calls `work` while no process can open the queue; raises if one has it open."""
 
     def inside(shared: _core.Shared) -> Report:
         if not shared.is_alone():
-            raise StorageError(store.path, "someone has the queue open; close it there first")
+            raise StorageError(
+                store.path, "another process has the queue open; close it there first"
+            )
         return work()
 
     return opening.visit(store.path, store.sidecar, inside)

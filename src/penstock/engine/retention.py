@@ -57,7 +57,7 @@ def _holding_cursor(queue: OpenQueue, name: str) -> int | None:
 
 def _cursor(queue: OpenQueue, name: str, of: Callable[[OpenQueue, str], int | None]) -> int | None:
     """A group's cursor; none when the group is gone or not waited for. One whose files can't be
-    read holds everything: nobody knows what it has been given."""
+    read holds everything: what it has been given is unknown."""
     try:
         return of(queue, name)
     except (ClosedError, PoisonedError):
@@ -128,7 +128,7 @@ def plan(queue: OpenQueue, before: int | None = None) -> Plan:
 
 def _is_old(store: Store, timestamp_ns: int) -> bool:
     age_ns = int(store.options.retention_age_s * 1e9)
-    if store.shared is None:  # Nobody of ours need have it open: the wall clock is all there is.
+    if store.shared is None:  # This process only reads: the wall clock is all there is.
         return timestamp_ns < store.clock.wall_now_ns() - age_ns
     return store.shared.is_older(store.clock, timestamp_ns, age_ns)
 
@@ -148,7 +148,7 @@ def apply(queue: OpenQueue, planned: Plan) -> list[SegmentInfo]:
 def purge(queue: OpenQueue) -> int:
     """Marks every message as read, for every group; how many the default group had not read.
 
-    Where there is no default group, nobody has read anything for it; none is made.
+    Where there is no default group, nothing was read for it; none is made.
     """
     store = queue.store
     default = queue.look(DEFAULT_GROUP)

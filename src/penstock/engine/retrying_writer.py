@@ -46,7 +46,7 @@ class RetryingWriter:
         """For an open queue and its native writer."""
         self._queue: OpenQueue = proxy(
             queue
-        )  # `KNOWN` lets go of a queue that nobody has any more.
+        )  # `KNOWN` forgets a queue that the program has dropped.
         self.native = native
         self._shared = queue.store.need_shared()
         self._synced = self._shared.next_number

@@ -213,7 +213,7 @@ class StandardQueue:
         return self._waiting("leased", "delayed", "blocked", "ready")
 
     def _waiting(self, *states: str) -> int:
-        """Items that nobody has read, and those that are out in these states."""
+        """Items that are unread, and those that are out in these states."""
         group = self._group()
         # In this order: an item that is taken in between counts twice, and not never.
         lag, counts = group.lag, group.core.counts()
@@ -243,11 +243,11 @@ class StandardQueue:
     # ── about it ───────────────────────────────────────────────────────────────────────────
 
     def qsize(self) -> int:
-        """Items that nobody has taken yet."""
+        """Items that are not taken yet."""
         return self._waiting("delayed", "blocked", "ready")
 
     def empty(self) -> bool:
-        """Whether nothing waits."""
+        """Whether no item waits to be taken."""
         return self.qsize() == 0
 
     def full(self) -> bool:
@@ -269,7 +269,7 @@ class StandardQueue:
     def _forget_parent(self) -> None:
         """In a forked child: the parent's items and its place at the door are not ours."""
         if self._pid != os.getpid():
-            self._mutex = threading.Lock()  # Whoever had it is not in this process.
+            self._mutex = threading.Lock()  # The thread that had it is not in this process.
             self._undone.clear()
             if self._door is not None:
                 os.close(self._door)

@@ -14,7 +14,7 @@ from penstock.hints import Any
 
 
 def original() -> Any:
-    """The module `_thread` as the interpreter has it; none where nobody has replaced it."""
+    """The module `_thread` as the interpreter has it; none where it was not replaced."""
     if "gevent.monkey" in sys.modules:
         monkey = sys.modules["gevent.monkey"]
         if monkey.is_module_patched("threading") or monkey.is_module_patched("_thread"):

@@ -57,7 +57,7 @@ class ValueFolder:
         return found.st_size > 0 and not self._is_old(found.st_mtime)
 
     def set(self, key: str, value: bytes) -> None:
-        """Stores."""
+        """Stores a value under a key."""
         path = self._file_of(key)
         try:
             _core.replace_file(path, value, synced=self._is_synced)
@@ -127,7 +127,7 @@ class ValueFolder:
                         yield path.read_bytes()
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Forgets every value."""
         for path in self.path.glob("??/*"):
             path.unlink(missing_ok=True)
 

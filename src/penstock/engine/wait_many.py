@@ -23,30 +23,28 @@ class Poller(Protocol):
     """What `epoll`, `poll` and `select` have in common here."""
 
     def register(self, descriptor: int) -> None:
-        """Watches it."""
+        """Begins to watch a descriptor."""
 
     def unregister(self, descriptor: int) -> None:
-        """Watches it no more."""
+        """Ceases to watch a descriptor."""
 
     def poll(self, seconds: float | None) -> list[int]:
         """Those that are readable, after at most `seconds`."""
 
     def close(self) -> None:
-        """Lets go."""
+        """Closes what it has open."""
 
 
 class Epoll:
-    """The usual one."""
+    """The poller of Linux, used unless threads are green."""
 
     def __init__(self) -> None:
         self._inner: Any = select.epoll()
 
     def register(self, descriptor: int) -> None:
-        """Watches it."""
         self._inner.register(descriptor, select.EPOLLIN)
 
     def unregister(self, descriptor: int) -> None:
-        """Watches it no more."""
         self._inner.unregister(descriptor)
 
     def fileno(self) -> int:
@@ -54,11 +52,9 @@ class Epoll:
         return int(self._inner.fileno())
 
     def close(self) -> None:
-        """Lets go."""
         self._inner.close()
 
     def poll(self, seconds: float | None) -> list[int]:
-        """Those that are readable."""
         return [descriptor for descriptor, _ in self._inner.poll(seconds)]
 
 
@@ -69,19 +65,15 @@ class Green:
         self._watched: set[int] = set()
 
     def register(self, descriptor: int) -> None:
-        """Watches it."""
         self._watched.add(descriptor)
 
     def unregister(self, descriptor: int) -> None:
-        """Watches it no more."""
         self._watched.discard(descriptor)
 
     def close(self) -> None:
-        """Lets go."""
         self._watched.clear()
 
     def poll(self, seconds: float | None) -> list[int]:
-        """Those that are readable."""
         if not hasattr(select, "poll"):  # eventlet's `select`, which has no highest descriptor.
             return select.select(list(self._watched), [], [], seconds)[0]
         inner = select.poll()
@@ -139,7 +131,6 @@ class Inbox:
         return self.jobs().group.core.wake_in()
 
     def close(self) -> None:
-        """Waits no more."""
         if self.watch is not None:
             # By hand: forked children have the descriptor too, so it would not leave the epoll.
             self._poll.drop(self.watch.fileno())
@@ -203,7 +194,6 @@ class QueuePoll:
             return
 
     def close(self) -> None:
-        """Lets go."""
         self._poller.close()
         if self._pid == os.getpid():
             os.close(self._own)

@@ -11,7 +11,7 @@ from penstock.engine.group import OpenQueue
 from penstock.errors import Full, UnsupportedError
 
 MANUAL_NAP_S = 0.002
-"""With a clock that only a test moves, nobody may sleep until a deadline."""
+"""A put must not sleep until a deadline of a clock that only a test moves."""
 LONGEST_NAP_S = 1.0
 """A signal that comes just before a sleep does not end it."""
 

@@ -155,7 +155,7 @@ def frames_end(segment: _core.Segment, start: int, said: int, limit: int) -> Rea
 
     Damage below the tail is damage in the middle, never the end. A tail that no frame reaches is
     wrong, and so is one with whole frames behind it: the frames are the truth. A last frame that
-    is rotten stays below the tail, to be reported by whoever reads it.
+    is rotten stays below the tail, where its reader reports it.
     """
     tail = min(max(said, start), limit)
     seen = _core.walk(segment, start, tail, past_damage=True)

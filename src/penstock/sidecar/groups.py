@@ -178,7 +178,7 @@ def peek(folder: Path, boot: int, *, is_auto: bool = False) -> GroupProgress | N
 
 
 def unsynced(folder: Path, boot: int) -> tuple[int, int, int] | None:
-    """None when all that was acked is synced, or nobody knows; else what the next sync changes."""
+    """What the next sync changes; none when all that was acked is synced, or that is unknown."""
     words = _table(folder / "table")
     if words is None or words["boot"] != boot:
         return None

@@ -204,7 +204,7 @@ def mend_streams(format: BeatsFiles) -> None:
 
 def drop_empty(format: BeatsFiles) -> None:
     """Deletes the newest segments as far as they never had a frame, if there is one that has: Beats
-    pass over them. Nobody has them open."""
+    pass over them. No process has them open."""
     listed = [number for number, _ in segments.listed(format.path)]
     empty = []
     for number in reversed(listed):

@@ -198,7 +198,7 @@ def note_gaps(format: BeatsFiles, numbers: list[int]) -> None:
 def missing(format: BeatsFiles, past: Past) -> list[Damage]:
     """Segments that should be there. Beats number without gaps and delete from the oldest on, and
     so do we: what is missing between two was lost, and so was the first or last one that we left if
-    nobody has acked it since."""
+    it was not acked since."""
     there = [number for number, _ in segments.listed(format.path)]
     found = known(format)
     ranges = [range(there[0], there[-1])] if there else []
@@ -219,7 +219,7 @@ def missing(format: BeatsFiles, past: Past) -> list[Damage]:
         first = words.head >> POSITION_BITS if words is not None else 0
     else:
         first = oldest[0][0] if oldest else MAX_ID + 1
-    expected = "a segment that nobody has acked"
+    expected = "a segment that was not acked"
     return [Damage(path, 0, 0, "no such file", expected) for n, path in gone if n >= first]
 
 

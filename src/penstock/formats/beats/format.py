@@ -394,8 +394,8 @@ class BeatsFormat(BeatsFiles):
         found = state.read(self.state_path)
         if found is not None:
             return {"default": self.place(found)}
-        # Nothing acked yet. For a reader that is Beats at the beginning; whoever opens the queue
-        # for writing has this group from its first use on, and not before.
+        # Nothing acked yet. For a reader that is a Beat at the beginning; a writer has this group
+        # from its first use on, and not before.
         is_beats = not self.is_live and self.state_path.exists()
         return {"default": self.store.end().head} if is_beats else {}
 

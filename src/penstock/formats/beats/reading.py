@@ -177,7 +177,7 @@ class BeatsFiles(Format, ABC):
             found = list(self._infos(live, first))
             if self._live_base() == live:
                 break
-            # One has begun meanwhile: where nobody had the queue open, the size of what was the
+            # One has begun meanwhile: where no process had the queue open, the size of what was the
             # last one was taken for its end. Else the list is of when `live` was the last one.
         return found
 

@@ -3,8 +3,8 @@
 The messages are copied to where they belong in a ring of the new size, in a file of their own,
 while others append and free. The native core then copies what came meanwhile and renames the file
 over the old one (`VqsHeader.replace`). Offsets stay what they are. The others notice by the
-generation in the control block and open the file again; should we die before it is raised, whoever
-appends next sees that the file is another one.
+generation in the control block and open the file again; should we die before it is raised, the
+next append sees that the file is another one.
 """
 
 from __future__ import annotations

@@ -380,7 +380,7 @@ def offset_of(format: Files, place: ReaderFile) -> int:
 def place_fault(format: Files, path: Path) -> Damage | None:
     """What is wrong with the place in a reader file; none when a message begins or may begin there.
 
-    A block that was trimmed is none of its faults, nor is the block after the last.
+    A place in a block that was trimmed is no fault, nor is one in the block after the last.
     """
     place = readers.read_reader(path, format.table)
     if place is None:

@@ -223,8 +223,23 @@ def test_a_second_server_on_the_same_folder_is_refused(root: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_an_error(root: Path, tmp_path: Path) -> None:
-    with penstock.sqs.server(root) as endpoint, pytest.raises(OSError, match="in use"):
+    with penstock.sqs.server(root) as endpoint, pytest.raises(OSError, match="in use") as found:
         penstock.sqs.server(tmp_path / "other", port=endpoint.port).__enter__()
+    assert str(found.value) == (
+        f"127.0.0.1:{endpoint.port} is in use: stop who listens there, or choose another port"
+    )
+
+
+def test_a_host_that_is_not_here_is_an_error(root: Path) -> None:
+    text = "192.0.2.1:0 is no address of this machine"
+    with pytest.raises(PenstockError, match=text):
+        penstock.sqs.server(root, host="192.0.2.1", auth=True).__enter__()
+
+
+def test_a_file_is_no_folder_of_queues(root: Path) -> None:
+    root.write_text("")
+    with pytest.raises(PenstockError, match="is a file; the queues need a folder"):
+        penstock.sqs.server(root).__enter__()
 
 
 @pytest.mark.parametrize(

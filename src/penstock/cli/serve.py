@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.cli.opening import command
-from penstock.errors import OptionError
 
 
 def register(app: typer.Typer) -> None:
@@ -62,7 +60,4 @@ def serve(
         region=region, format=format, allow_hosts=tuple(allow_host or ()),
         log_requests=log_requests,
     )  # fmt: skip
-    try:
-        return running.run(options, json_logs=json_logs)
-    except socket.gaierror as error:
-        raise OptionError("host", host, f"an address of this machine: {error.strerror}") from error
+    return running.run(options, json_logs=json_logs)

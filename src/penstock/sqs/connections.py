@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import math
+import socket
 import time
 from collections import deque
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from typing import Any
 
 import httptools
 
+from penstock.errors import PenstockError
 from penstock.records import dataclass
 
 HEAD_BYTES_MAX = 64 << 10
@@ -58,6 +61,24 @@ class Request:
     client: str
     is_last: bool
     """The client, or HTTP/1.0, wants the connection closed after the answer."""
+
+
+class AddressError(PenstockError, OSError):
+    """Nobody can listen there; another address may do."""
+
+    def __init__(self, host: str, port: int, error: OSError) -> None:
+        """What the operating system said about it."""
+        known = {
+            errno.EADDRINUSE: "is in use: stop who listens there, or choose another port",
+            errno.EADDRNOTAVAIL: "is no address of this machine",
+            errno.EACCES: "is not for this user: choose a port from 1024 on",
+        }
+        if isinstance(error, socket.gaierror):
+            text = "is no address of this machine"
+        else:
+            text = known.get(error.errno or 0, f"can't be listened on: {error}")
+        super().__init__(f"{host}:{port} {text}")
+        self.errno = error.errno
 
 
 class Connection(asyncio.Protocol):
@@ -303,9 +324,12 @@ class Listener:
 
     async def open(self, host: str, port: int) -> None:
         """Listens. A port that is taken is an error."""
-        server = await self.loop.create_server(
-            lambda: Connection(self), host, port, backlog=BACKLOG, reuse_port=False
-        )
+        try:
+            server = await self.loop.create_server(
+                lambda: Connection(self), host, port, backlog=BACKLOG, reuse_port=False
+            )
+        except OSError as error:
+            raise AddressError(host, port, error) from error
         self._server, self.port = server, server.sockets[0].getsockname()[1]
 
     def enter(self, connection: Connection) -> bool:

@@ -22,7 +22,7 @@ from penstock import _core
 from penstock import clock as clocks
 from penstock.disk import files
 from penstock.engine import optional_packages
-from penstock.errors import OptionError, PenstockError
+from penstock.errors import OptionError, PenstockError, StorageError
 from penstock.records import dataclass
 from penstock.sqs.auth import LOCAL, Credentials, Verifier
 from penstock.sqs.catalog import ACCOUNT, COOL_DOWN_S, REGION, Catalog, Place
@@ -166,6 +166,8 @@ class Server:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         options = self.options
         root = Path(options.root)
+        if root.exists() and not root.is_dir():
+            raise StorageError(root, "is a file; the queues need a folder")
         files.make_folder(root)
         files.make_folder(root / ".sqs")
         self._lock = _core.FolderLock.take(root / ".sqs")

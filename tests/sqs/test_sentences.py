@@ -195,6 +195,45 @@ def test_attributes_that_can_not_be_say_why(
     assert (found.status, found.code, found.message) == (400, code, message)
 
 
+UNFIT = (
+    "Invalid value for the parameter RedriveAllowPolicy. Reason: Amazon SQS can't create the "
+    "redrive allow policy, as it\u2019s in an unsupported format."
+)
+ALLOW = "for parameter RedriveAllowPolicy is invalid. Reason: Amazon SQS can't create the redrive"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ('{"redrivePermission":"some"}', UNFIT),
+        ("1", UNFIT),
+        ('{"redrivePermission":"byQueue"}', 'Value {"redrivePermission":"byQueue"} '
+         f"{ALLOW} allow policy. When you specify the byQueue permission type, you must also "
+         "specify one or more sourceQueueArns values."),
+        ('{"redrivePermission":"denyAll","sourceQueueArns":["a"]}',
+         'Value {"redrivePermission":"denyAll","sourceQueueArns":["a"]} '
+         f"{ALLOW} allow policy. To specify one or more source queue ARNs, you must set "
+         "redrivePermission to byQueue."),
+    ],
+    ids=["permission", "number", "no queue", "queues"],
+)  # fmt: skip
+def test_who_may_send_dead_letters_is_said_clearly(
+    client: Client, make: Make, given: str, message: str
+) -> None:
+    attributes = {"RedriveAllowPolicy": given}
+    found = refusal(client, "SetQueueAttributes", QueueUrl=make(), Attributes=attributes)
+    assert (found.status, found.message) == (400, message)
+
+
+def test_a_page_has_one_to_a_thousand(client: Client) -> None:
+    for most in (0, 1001):
+        found = refusal(client, "ListQueues", MaxResults=most)
+        assert (found.code, found.message) == (
+            "InvalidParameterValue", "Value for parameter MaxResults is invalid. Reason: "
+            "MaxResults must be an integer between 1 and 1000.",
+        )  # fmt: skip
+
+
 def test_a_fifo_queue_stays_one(client: Client, make: Make) -> None:
     url = make(FifoQueue="true")
     found = refusal(client, "SetQueueAttributes", QueueUrl=url, Attributes={"FifoQueue": "false"})

@@ -17,6 +17,8 @@ from penstock.sqs import errors
 
 MESSAGE_BYTES_MAX = 1_048_576
 IN_FLIGHT_MAX = 120_000
+STATEMENTS_MAX = 20
+SOURCES_MAX = 10
 ARN = re.compile(r"arn:aws[\w-]*:sqs:(?P<region>[\w-]+):(?P<account>\d{12}):(?P<name>[\w.-]+)")
 
 
@@ -124,11 +126,15 @@ def _wrong(name: str, value: str, reason: str) -> errors.Refusal:
 
 def _policy(value: str) -> str:
     try:
-        is_object = isinstance(json.loads(value), dict)
+        found = json.loads(value)
     except (ValueError, RecursionError):
-        is_object = False
-    if not is_object:
+        found = None
+    if not isinstance(found, dict):
         raise errors.attribute_value("Policy")
+    statements = found.get("Statement")
+    if isinstance(statements, list) and len(statements) > STATEMENTS_MAX:
+        text = f"{len(statements)} statements were found in the submitted policy, max allowed is"
+        raise errors.Refusal("OverLimit", f"{text} {STATEMENTS_MAX}")
     return value
 
 
@@ -153,25 +159,39 @@ def _redrive_policy(value: str) -> str:
         raise _wrong("RedrivePolicy", value, text)
     arn = found["deadLetterTargetArn"]
     if not isinstance(arn, str) or not ARN.fullmatch(arn):
-        raise _wrong("RedrivePolicy", value, "Invalid value for deadLetterTargetArn.")
+        text = "Dead-letter target ARN should be fully qualified ARN."
+        raise _wrong("RedrivePolicy", value, text)
     if not isinstance(found["maxReceiveCount"], str):
         return value
     return json.dumps({**found, "maxReceiveCount": int(count)}, separators=(",", ":"))
 
 
 def _redrive_allow_policy(value: str) -> str:
-    found = _json_object("RedriveAllowPolicy", value)
-    permission, arns = found.get("redrivePermission"), found.get("sourceQueueArns")
-    if permission not in ("allowAll", "denyAll", "byQueue"):
-        raise _wrong(
-            "RedriveAllowPolicy", value, "Amazon SQS can't create the redrive allow policy."
+    start = "Amazon SQS can't create the redrive allow policy"
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        found = None
+    permission = found.get("redrivePermission") if isinstance(found, dict) else None
+    arns = found.get("sourceQueueArns") or [] if isinstance(found, dict) else None
+    is_texts = isinstance(arns, list) and all(isinstance(one, str) for one in arns)
+    if permission not in ("allowAll", "denyAll", "byQueue") or not is_texts or arns is None:
+        text = f"{start}, as it\u2019s in an unsupported format."
+        raise errors.attribute_value("RedriveAllowPolicy", text)
+    if arns and permission != "byQueue":
+        more = (
+            "To specify one or more source queue ARNs, you must set redrivePermission to byQueue."
         )
-    is_list = isinstance(arns, list) and 1 <= len(arns) <= 10
-    if (permission == "byQueue") != is_list or (permission != "byQueue" and arns):
-        raise _wrong(
-            "RedriveAllowPolicy", value, "Amazon SQS can't create the redrive allow policy."
+    elif permission == "byQueue" and not arns:
+        more = (
+            "When you specify the byQueue permission type, you must also specify one or more "
+            "sourceQueueArns values."
         )
-    return value
+    elif len(arns) > SOURCES_MAX:
+        more = f"The maximum number of source queue ARNs you can specify is {SOURCES_MAX}."
+    else:
+        return value
+    raise _wrong("RedriveAllowPolicy", value, f"{start}. {more}")
 
 
 POLICY_CHECKS = {

@@ -104,6 +104,14 @@ class Call:
             raise errors.value(name, found, reason)
         return found
 
+    def results_most(self, high: int) -> int | None:
+        """How many results are wanted at most, if it is said."""
+        found = self.integer("MaxResults")
+        if found is not None and not 1 <= found <= high:
+            reason = f"MaxResults must be an integer between 1 and {high}."
+            raise errors.invalid(f"Value for parameter MaxResults is invalid. Reason: {reason}")
+        return found
+
     # ── the queue ──────────────────────────────────────────────────────────────────────────
 
     def queue(self) -> SqsQueue:

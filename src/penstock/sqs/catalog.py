@@ -220,7 +220,7 @@ class Catalog:
         if not (allow := record.attributes.get("RedriveAllowPolicy")):
             return
         found = json.loads(allow)
-        is_named = source in found.get("sourceQueueArns", [])
+        is_named = source in (found.get("sourceQueueArns") or [])
         if found["redrivePermission"] == "denyAll" or (
             found["redrivePermission"] == "byQueue" and not is_named
         ):

@@ -77,9 +77,7 @@ async def list_dead_letter_source_queues(call: Call) -> dict[str, Any]:
 
 
 def _page(call: Call, names: list[str], field: str, *, always: bool = False) -> dict[str, Any]:
-    most = call.integer_in(
-        "MaxResults", 1, PAGE_MAX, f"MaxResults must be between 1 and {PAGE_MAX}."
-    )
+    most = call.results_most(PAGE_MAX)
     after = _after(call.text("NextToken"))
     names = [name for name in names if name > after]
     shown = names[: most or PAGE_MAX]
@@ -203,7 +201,7 @@ def _checked_tags(given: Any) -> dict[str, str]:
 
 # ── permissions: kept in the queue's policy, and not enforced ──────────────────────────────────
 
-ACTIONS_MAX, STATEMENTS_MAX = 7, 20
+ACTIONS_MAX = 7
 SHARABLE = {
     "*", "SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility",
     "GetQueueAttributes", "GetQueueUrl", "ListDeadLetterSourceQueues", "PurgeQueue",
@@ -240,8 +238,8 @@ async def add_permission(call: Call) -> dict[str, Any]:
     policy = _policy(queue)
     if any(one.get("Sid") == label for one in policy["Statement"]):
         raise errors.value("Label", label, "Already exists.")
-    if (count := len(policy["Statement"]) + 1) > STATEMENTS_MAX:
-        text = f"{count} Statements were found, maximum allowed is {STATEMENTS_MAX}."
+    if (count := len(policy["Statement"]) + 1) > attributes.STATEMENTS_MAX:
+        text = f"{count} Statements were found, maximum allowed is {attributes.STATEMENTS_MAX}."
         raise errors.Refusal("OverLimit", text)
     principals = [f"arn:aws:iam::{account}:root" for account in accounts]
     names = [f"SQS:{action}" for action in actions]

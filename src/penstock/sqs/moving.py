@@ -98,7 +98,7 @@ async def cancel_message_move_task(call: Call) -> dict[str, Any]:
 async def list_message_move_tasks(call: Call) -> dict[str, Any]:
     """The latest tasks of a queue, the newest first."""
     source = _named(call, "SourceArn")
-    most = call.integer_in("MaxResults", 1, KEPT, f"MaxResults must be between 1 and {KEPT}.") or 1
+    most = call.results_most(KEPT) or 1
     return {"Results": [_shown(source, task) for task in source.record.tasks[:most]]}
 
 

@@ -195,7 +195,7 @@ class Segment:
 
     @property
     def is_stale(self) -> bool:
-        """Whether it is a ring whose file was replaced: open it again."""
+        """Whether its file was replaced while it was written to, or as a ring: open it again."""
 
     def set_end(self, end: int) -> None:
         """No more appends: it ends here."""

@@ -252,6 +252,18 @@ class Life(Checks):
             segment = reader.store.format.open_segment(info, writable=False)
             return put, info.path, segment.position(last.offset or 0), segment.position(end.tail)
 
+    def test_a_reader_stays_while_a_writer_dies_and_another_one_comes(self, path: Path) -> None:
+        with self.make(path) as queue:
+            put = self.fill(queue, 3)
+        self.reopen(path).store.drop()  # It died before it had put anything.
+        with self.reopen(path, read_only=True) as reader:
+            assert bodies_of(reader.scan()) == put
+            with self.reopen(path) as queue:
+                assert bodies_of(reader.scan()) == put
+                put += self.fill(queue, 3, 3)
+                assert bodies_of(reader.scan()) == put
+            assert bodies_of(reader.scan()) == put
+
     def test_garbage_behind_the_end_is_no_message(self, path: Path, clock: ManualClock) -> None:
         put, file, _, end = self.crashed(path)
         with file.open("r+b") as stream:

@@ -133,10 +133,11 @@ impl PySegment {
         Some(self.0.end()).filter(|end| *end != LIVE)
     }
 
-    /// Whether it is a ring whose file was replaced: open it again.
+    /// Whether its file was replaced while it was written to, or as a ring: open it again.
     #[getter]
     fn is_stale(&self) -> bool {
-        self.0.is_stale()
+        let is_named = |map: &Mapping| region::check_named(map.file()).is_ok();
+        self.0.is_stale() || (self.0.end() == LIVE && !self.0.map().is_none_or(is_named))
     }
 
     /// No more appends: it ends here.

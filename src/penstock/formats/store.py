@@ -402,6 +402,7 @@ class Store:
         Which one is appended to is asked after it was listed: one that was the last before has an
         end by now, and the process that began the next one may have cut its file there.
         """
+        self._forget_replaced(info.base)
         found, live_base = self._opened.get(info.base), self.end().segment_base
         if info.base == live_base and self.is_live:
             return found or self._opened.keep(self.open_whole(info, writable=True))
@@ -446,11 +447,19 @@ class Store:
         if held is not None and held.is_stale:
             self._opened.forget(base)
 
+    def _forget_replaced(self, base: int) -> None:
+        """A reader keeps nobody from replacing a segment that a dead writer left without a frame;
+        whoever has the queue open does."""
+        if self.shared is None:
+            self.forget_stale(base)
+
     def segment_at(self, offset: int) -> _core.Segment:
         """The segment that holds `offset`, or the next one when `offset` is in none."""
         self.format.refresh()
         while True:
-            segment = self._opened.holding(offset, self.end().segment_base)
+            live_base = self.end().segment_base
+            self._forget_replaced(live_base)
+            segment = self._opened.holding(offset, live_base)
             if segment is not None:
                 return segment
             info = self._known.holding(offset) or self.reaching(offset)

@@ -56,6 +56,13 @@ class CutEnd:
         return info if end is None else replace(info, end=end)
 
 
+def _has_iv(path: Path, header: Header) -> bool:
+    """Whether the file has the IV that is known. The file system gives the inode of a segment that
+    was deleted to the next file, which may be the one that takes its place under its id."""
+    start = files.read_start(path, header.kind.data_at)
+    return not header.iv or start.endswith(header.iv)
+
+
 class BeatsFiles(Format, ABC):
     """The part of the format that only reads."""
 
@@ -99,10 +106,11 @@ class BeatsFiles(Format, ABC):
         return self._header(int(path.stem), path.stat().st_ino)
 
     def _header(self, number: int, inode: int) -> Header | Unreadable:
+        path = segments.path_of(self.path, number)
         known, found = self._headers.get(number, (None, None))
-        if known == inode and isinstance(found, Header) and found.fits:
+        if known == inode and isinstance(found, Header) and found.fits and _has_iv(path, found):
             return found
-        found = segments.identify(segments.path_of(self.path, number), self.options.key)
+        found = segments.identify(path, self.options.key)
         self._headers[number] = inode, found
         return found
 

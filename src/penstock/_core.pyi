@@ -1105,10 +1105,10 @@ def replace_file(path: Path, data: bytes, *, synced: bool = True) -> None:
     """Replaces a file: temporary file, sync, rename, sync of the folder."""
 
 def create_file(
-    path: Path, size: int, *, head: bytes | None = None, zeroed: bool = False, synced: bool = False
+    path: Path, size: int, *, head: bytes | None = None, zeroed: int = 0, synced: bool = False
 ) -> None:
-    """Creates a file of `size` bytes that really exist; with `zeroed` they are written, so that the
-    first store to a page later costs no allocation. Returns nothing; the file is synced.
+    """Creates a file of `size` bytes that really exist; the first `zeroed` of them are written, so
+    that the first store to a page later costs no allocation. With `synced` it is synced.
     """
 
 def make_folder(path: Path, like: Path | None = None) -> None:

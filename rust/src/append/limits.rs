@@ -54,7 +54,8 @@ pub fn refuse_large(draft: &Draft<'_>, most: usize) -> Result<(), String> {
 }
 
 /// Where the next segment should be prepared, an eighth into `segment`: at full speed the rest of
-/// it takes about as long to fill as its successor takes to zero.
-pub fn mark_of(segment: &Segment) -> u64 {
-    segment.base() + segment.map().map_or(u64::MAX / 2, |map| map.len() as u64 / 8)
+/// it takes about as long to fill as its successor takes to zero. After a quick one, at once.
+pub fn mark_of(segment: &Segment, is_quick: bool) -> u64 {
+    let ahead = segment.map().map_or(u64::MAX / 2, |map| map.len() as u64 / 8);
+    segment.base() + if is_quick { 0 } else { ahead }
 }

@@ -57,13 +57,14 @@ pub(crate) struct WriterState {
 
 impl WriterState {
     fn new(segment: &Arc<Segment>, low: u64) -> Self {
-        let (mark, segment) = (mark_of(segment), Arc::clone(segment));
+        let (mark, segment) = (mark_of(segment, false), Arc::clone(segment));
         Self { low, mark, step: 0, segment, sizes: Vec::new(), scratch: Vec::new() }
     }
 
-    /// From now on appends go to `segment`.
-    fn turn_to(&mut self, segment: &Arc<Segment>) {
-        (self.mark, self.step, self.segment) = (mark_of(segment), 0, Arc::clone(segment));
+    /// From now on appends go to `segment`, of a writer that is quick or not.
+    fn turn_to(&mut self, segment: &Arc<Segment>, is_quick: bool) {
+        (self.mark, self.step) = (mark_of(segment, is_quick), 0);
+        self.segment = Arc::clone(segment);
     }
 }
 
@@ -268,7 +269,7 @@ impl Writer {
             Obstacle::Moved(base) => {
                 let segment = self.host.call_method1(py, "writable_segment", (base,))?;
                 let segment = segment.bind(py).cast::<PySegment>()?.get();
-                self.state(py)?.turn_to(&segment.0);
+                self.state(py)?.turn_to(&segment.0, self.ahead.is_quick());
                 Ok(())
             }
             Obstacle::SegmentFull(base, needed) => {

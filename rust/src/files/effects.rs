@@ -1,14 +1,20 @@
 //! File effects for Python, so that its own file operations are in the effect log too.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
+use crate::bytes::words;
 use crate::errors;
 use crate::files::region;
 use crate::sys::files;
 
+/// Zeros that are written at once. All of a file: so few that what is synced later is small.
 const ZEROS_BYTES: usize = 64 << 10;
+/// Its beginning alone, for a writer that fills the rest soon: what a processor maps by one entry.
+const BLOCK_BYTES: usize = 2 << 20;
 
 /// Replaces a file: temporary file, sync, rename, sync of the folder.
 #[pyfunction]
@@ -17,31 +23,22 @@ pub fn replace_file(py: Python<'_>, path: PathBuf, data: &[u8], synced: bool) ->
     py.detach(|| region::replace(&path, data, synced)).map_err(|error| errors::os(error, &path))
 }
 
-/// Creates a file of `size` bytes that really exist; with `zeroed` they are written, so that the
-/// first store to a page later costs no allocation. Answers nothing; the file is synced.
+/// Creates a file of `size` bytes that really exist; the first `zeroed` of them are written, so that
+/// the first store to a page later costs no allocation. With `synced` it is synced.
 #[pyfunction]
-#[pyo3(signature = (path, size, *, head=None, zeroed=false, synced=false))]
+#[pyo3(signature = (path, size, *, head=None, zeroed=0, synced=false))]
 pub fn create_file(
     py: Python<'_>,
     path: PathBuf,
     size: u64,
     head: Option<&[u8]>,
-    zeroed: bool,
+    zeroed: u64,
     synced: bool,
 ) -> PyResult<()> {
     py.detach(|| -> std::io::Result<()> {
         let file = region::create(&path)?;
         region::allocate(&file, size)?;
-        if zeroed {
-            let zeros = vec![0u8; ZEROS_BYTES]; // Small enough to stay in the cache.
-            let mut at = 0u64;
-            while at < size {
-                let len = (size - at).min(ZEROS_BYTES as u64);
-                let part = zeros.get(..crate::bytes::words::size(len)).unwrap_or_default();
-                std::os::unix::fs::FileExt::write_all_at(&file, part, at)?;
-                at += len;
-            }
-        }
+        fill_zeros(&file, zeroed.min(size), if zeroed < size { BLOCK_BYTES } else { ZEROS_BYTES })?;
         if let Some(head) = head {
             region::write_at(&file, 0, head)?;
         }
@@ -51,6 +48,17 @@ pub fn create_file(
         Ok(())
     })
     .map_err(|error| errors::os(error, &path))
+}
+
+fn fill_zeros(file: &File, end: u64, piece: usize) -> std::io::Result<()> {
+    let zeros = vec![0u8; piece.min(words::size(end))];
+    let mut at = 0;
+    while at < end {
+        let part = zeros.get(..words::size(end - at).min(piece)).unwrap_or_default();
+        file.write_all_at(part, at)?;
+        at += part.len() as u64;
+    }
+    Ok(())
 }
 
 /// Makes a folder: its owner's alone, or like the file or folder `like` and for the same users.

@@ -203,7 +203,8 @@ impl Mapping {
         }
     }
 
-    /// Asks for large blocks of pages where `[at, end)` gets pages from now on.
+    /// Asks for large blocks of pages where `[at, end)` gets pages from now on, one at a time: two
+    /// would be read at once, and whoever stores to the first would wait for both.
     pub fn advise_blocks(&self, at: usize, end: usize) {
         let start = at.next_multiple_of(PAGES_BYTES);
         let end = end.min(self.len) / PAGES_BYTES * PAGES_BYTES;
@@ -211,7 +212,9 @@ impl Mapping {
             // SAFETY: whole pages inside the mapping (checked); advice changes no byte.
             unsafe {
                 let from = self.base.as_ptr().add(start);
-                libc::madvise(from.cast(), end - start, libc::MADV_HUGEPAGE);
+                if libc::madvise(from.cast(), end - start, libc::MADV_HUGEPAGE) == 0 {
+                    libc::madvise(from.cast(), end - start, libc::MADV_RANDOM);
+                }
             }
         }
     }

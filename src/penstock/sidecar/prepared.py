@@ -21,6 +21,9 @@ from penstock.errors import StorageError
 
 READY = "next.seg"
 PIECE_BYTES = 1 << 20
+BEGINNING_BYTES = 8 << 20
+"""So much of the next segment of a quick writer is written: the pages of the rest are made ahead of
+it, but nobody does so before it comes."""
 
 
 def fresh(sidecar: Path, kind: str = "new", suffix: str = ".seg") -> Path:
@@ -44,7 +47,7 @@ def make(
 
 
 def make_fitting(
-    path: Path, size: int, least: int, page: int, *, zeroed: bool = False, synced: bool = False
+    path: Path, size: int, least: int, page: int, *, zeroed: int = 0, synced: bool = False
 ) -> int:
     """Makes the file at `path` with `size` bytes, or fewer where the disk has little left, but at
     least `least`; returns how many.

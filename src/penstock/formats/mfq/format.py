@@ -423,17 +423,18 @@ class MfqFormat(Format):
             self._synced_progress = progress
 
     def prepare_ahead(self) -> None:
-        """Makes the next segment once this one is an eighth full.
+        """Makes the next segment: at once for a quick writer, else when this one is an eighth full.
 
-        It is zeroed, unless a quick writer has its pages made ahead anyhow.
+        It is zeroed; for a quick writer, whose pages are made ahead anyhow, only its beginning is.
         """
         shared = self.store.shared
         if shared is None or prepared.has_ready(self.sidecar):
             return
-        if (shared.tail - shared.segment_base) * 8 < self.segment_bytes:
+        is_quick, size = self.store.need_writer().is_quick, self.segment_bytes
+        if not is_quick and (shared.tail - shared.segment_base) * 8 < size:
             return
-        is_zeroed = not self.store.need_writer().is_quick
-        make = partial(_core.create_file, size=self.segment_bytes, zeroed=is_zeroed, synced=True)
+        zeroed = prepared.BEGINNING_BYTES if is_quick else size
+        make = partial(_core.create_file, size=size, zeroed=zeroed, synced=True)
         prepared.keep_ready(self.sidecar, make)
 
     _synced_progress: int = -1

@@ -299,20 +299,24 @@ class PenstockFormat(Format):
             self._sealed_below = base
 
     def prepare_ahead(self) -> None:
-        """Makes the next segment, so that rolling and its first stores cost little.
+        """Makes the next segment, so that rolling and its first stores cost little: at once for a
+        quick writer, else when this one is an eighth full.
 
-        It is zeroed, unless a quick writer has its pages made ahead anyhow.
+        It is zeroed; for a quick writer, whose pages are made ahead anyhow, only its beginning is.
         """
         shared = self.store.shared
         if shared is None or prepared.has_ready(self.sidecar):
             return
-        last = self.store.live_segment(shared.segment_base)
-        if last.size == 0 or (shared.tail - last.base) * 8 < last.size:
+        last, is_quick = (
+            self.store.live_segment(shared.segment_base),
+            self.store.need_writer().is_quick,
+        )
+        if last.size == 0 or (not is_quick and (shared.tail - last.base) * 8 < last.size):
             return
         size = segments.next_size(last.size, 0, segments.limit_of(self.options))
         is_synced = self.options.durability is Durability.ALWAYS
-        is_zeroed = is_synced or not self.store.need_writer().is_quick
-        make = partial(segments.make_file, size=size, needed=0, zeroed=is_zeroed, synced=is_synced)
+        zeroed = prepared.BEGINNING_BYTES if is_quick and not is_synced else size
+        make = partial(segments.make_file, size=size, needed=0, zeroed=zeroed, synced=is_synced)
         prepared.keep_ready(self.sidecar, make)
 
     def seal_full_segments(self, infos: Sequence[SegmentInfo]) -> int:

@@ -34,12 +34,12 @@ def next_size(previous: int, needed: int, limit: int) -> int:
     return max(size, -(-(needed + 2 * page) // page) * page)
 
 
-def make_file(path: Path, size: int, needed: int, **how: bool) -> int:
+def make_file(path: Path, size: int, needed: int, *, zeroed: int = 0, synced: bool = False) -> int:
     """Creates the file of a new segment, smaller than `size` where the disk has little left, but
     with room for `needed` bytes; returns its size."""
     page = structs.HEADER_BYTES
     least = min(size, max(4, 2 - -needed // page) * page)
-    return prepared.make_fitting(path, size, least, page, **how)
+    return prepared.make_fitting(path, size, least, page, zeroed=zeroed, synced=synced)
 
 
 @dataclass(frozen=True, slots=True)

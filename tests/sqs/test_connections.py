@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,36 @@ def test_requests_that_come_at_once_are_answered_in_order(endpoint: Any) -> None
     assert at == sorted(at)
     assert found.count(b"HTTP/1.1 200 OK") == 6
     assert found.endswith(b'{"status":"ok"}')
+
+
+def test_very_many_requests_may_come_at_once(endpoint: Any) -> None:
+    asked = (HEALTH + b"\r\n") * 3000 + HEALTH + b"Connection: close\r\n\r\n"
+    with connected(endpoint.port) as connection:
+        writer = threading.Thread(target=connection.sendall, args=(asked,))
+        writer.start()
+        found = all_of(connection)
+        writer.join()
+    assert found.count(b"HTTP/1.1 200 OK") == 3001
+
+
+CHUNKED = (
+    b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.ListQueues\r\n"
+    b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+)
+
+
+def test_headers_behind_the_body_say_nothing(endpoint: Any) -> None:
+    found = ask(endpoint.port, CHUNKED + b"X-Amz-Target: AmazonSQS.Fly\r\nHost: x\r\n\r\n")
+    assert found.startswith(b"HTTP/1.1 200 OK")
+
+
+@pytest.mark.parametrize("piece", [b"a: b\r\n", b"a"], ids=["many", "one"])
+def test_headers_behind_the_body_are_bounded(endpoint: Any, piece: bytes) -> None:
+    start = CHUNKED if b":" in piece else CHUNKED + b"a: "
+    with connected(endpoint.port) as connection:
+        connection.sendall(start)
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            connection.sendall(piece * 10_000_000)
 
 
 def test_a_request_may_come_byte_by_byte(endpoint: Any) -> None:

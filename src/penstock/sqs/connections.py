@@ -27,6 +27,8 @@ from penstock.errors import PenstockError
 from penstock.records import dataclass
 
 HEAD_BYTES_MAX = 64 << 10
+FRAMING_BYTES_MAX = 256 << 10
+"""For the head, and for the sizes of chunks and the headers behind them."""
 HEAD_S_MAX = 60.0
 """For the head of a request, and so for a connection that asks nothing."""
 BODY_BYTES_MAX = 8 << 20
@@ -93,7 +95,9 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._transport: Any = None
         self._client = ""
-        self._is_head, self._head_bytes, self._body_bytes = True, 0, 0
+        self._is_head, self._body_bytes = True, 0
+        self._other_bytes, self._taken_bytes, self._has_ended = 0, 0, False
+        """Bytes besides the body; of bodies in this piece; whether a request ended in it."""
         self._url, self._headers, self._body = b"", {}, []  # type: ignore[var-annotated]
         self._held_bytes = 0
         """Of bodies that have come and are not answered."""
@@ -142,16 +146,25 @@ class Connection(asyncio.Protocol):
             pass  # Nothing else is spoken here: the request is answered, and is the last one.
         except httptools.HttpParserError:
             self._refuse(400)
-        if self._is_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES_MAX:
-                self._refuse(431)
+        self._count(len(data))
+
+    def _count(self, data_bytes: int) -> None:
+        """Bounds what a request takes besides its body: its head, and what chunks and trailers say.
+
+        What follows the end of a request in the same piece is not counted, as it is one piece.
+        """
+        self._other_bytes += data_bytes - self._taken_bytes
+        if self._has_ended:
+            self._other_bytes = 0
+        self._has_ended, self._taken_bytes = False, 0
+        if self._other_bytes > (HEAD_BYTES_MAX if self._is_head else FRAMING_BYTES_MAX):
+            self._refuse(431 if self._is_head else 413)
 
     # ── the parser ─────────────────────────────────────────────────────────────────────────
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._is_head, self._head_bytes, self._body_bytes = True, 0, 0
+        self._is_head, self._body_bytes = True, 0
         self._url, self._headers, self._body = b"", {}, []
 
     def on_url(self, url: bytes) -> None:
@@ -159,7 +172,9 @@ class Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
+        """One header. What comes after the body says nothing: it could change what was signed."""
+        if not self._is_head:
+            return
         known = NAMES.get(name) or _named(name)
         text = value.decode("latin-1")
         headers = self._headers
@@ -182,6 +197,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, piece: bytes) -> None:
         """A part of the body."""
         self._body_bytes += len(piece)
+        self._taken_bytes += len(piece)
         if self._body_bytes > BODY_BYTES_MAX:
             self._body = []
             self._refuse(413)
@@ -197,7 +213,7 @@ class Connection(asyncio.Protocol):
         """The request is whole."""
         if self._is_over:
             return
-        self._is_head, self._head_bytes = True, 0
+        self._is_head = self._has_ended = True
         url, _, query = self._url.decode("latin-1").partition("?")
         is_last = not self._parser.should_keep_alive() or self._parser.should_upgrade()
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)

@@ -83,10 +83,9 @@ bench-peers: setup ## measure penstock beside other queues, in an environment of
 	PYTHONPATH=src:. build/peers/bin/python -m benches.against.peers
 	PYTHONPATH=. build/peers/bin/python -m tools.plot_peers
 
-bench-servers: ## fetch Redis, NATS (Debian) and Chronicle Queue (Maven) into build/, for bench and bench-peers
-	mkdir -p build/debian build/chronicle
-	cd build/debian && for name in redis-server redis-tools nats-server; do \
-		apt-get download $$name && dpkg-deb -x $${name}_*.deb . ; done
+bench-servers: ## fetch Redis, NATS, RabbitMQ (Debian) and Chronicle Queue (Maven) into build/, for bench and bench-peers
+	mkdir -p build/chronicle
+	$(PYTHON) -m tools.servers
 	mvn -q -B -f benches/against/chronicle/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/build/chronicle
 
 interop: setup ## run the own tests of kombu, Celery, Dramatiq, taskiq, Huey and moto against penstock

@@ -3,23 +3,29 @@
     python -m tools.bench_pages imports tasks
 
 runs `python -m benches` with these names, and fills what stands between `<!-- imports -->` or
-`<!-- tasks -->` and `<!-- end -->` on their pages from the results. `--no-run` only fills.
+`<!-- tasks -->` and `<!-- end -->` on their pages from the results. `--no-run` only fills. Tasks
+are measured in an environment of their own, with Debian's servers in `build/debian`: both are made
+when they are missing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
+import venv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benches.harness import RESULTS, shown
+from tools import servers
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 
 
 def imports(found: dict[str, Any]) -> str:
@@ -48,9 +54,10 @@ def tasks(found: dict[str, Any]) -> str:
         cells[peer] = f"{shown(row['peer_value'])}{unit}"
     names = list(next(iter(cases.values()), {"penstock": ""}))
     lines = [
-        f"{on(found)} penstock `interval`, Redis with its append-only file synced every second. "
-        "penstock and Redis: the best of four rounds in turn, 1,000 tasks each. The others: one "
-        "round of 60 tasks, because they take so long.",
+        f"{on(found)} penstock `interval`, Redis with its append-only file synced every second, "
+        "RabbitMQ with durable queues and persistent messages. These three: the best of four "
+        "rounds in turn, 1,000 tasks each. The others: one round of 60 tasks, because they take so "
+        "long.",
         "",
         "| " + " | ".join(["", *names]) + " |",
         "| --- |" + " ---: |" * len(names),
@@ -75,6 +82,25 @@ PAGES: dict[str, tuple[Path, Callable[[dict[str, Any]], str]]] = {
 }
 
 
+def python_for(name: str) -> tuple[str, dict[str, str]]:
+    """The interpreter that measures, and its environment."""
+    if name != "tasks":
+        return sys.executable, dict(os.environ)
+    for server in ("redis", "rabbitmq"):
+        try:
+            servers.fetch(server)
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"{server}: left out unless it is installed: {error}", file=sys.stderr)
+    folder = ROOT / "build" / "tasks-env"
+    own = str(folder / "bin" / "python")
+    venv.create(folder, with_pip=True)
+    wanted = ROOT / "benches" / "against" / "tasks.txt"
+    pip = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(wanted)]
+    subprocess.run(pip, check=True)
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    return own, dict(os.environ) | {"PYTHONPATH": paths}
+
+
 def filled(page: str, name: str, text: str) -> str:
     """The page with `text` in its place."""
     found, count = re.subn(
@@ -95,7 +121,8 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     for name in chosen.names:
         if not chosen.no_run:
-            subprocess.run([sys.executable, "-m", "benches", name], check=True)
+            python, environment = python_for(name)
+            subprocess.run([python, "-m", "benches", name], check=True, env=environment)
         page, drawn = PAGES[name]
         text = drawn(json.loads((RESULTS / f"{name}.json").read_text()))
         page.write_text(filled(page.read_text(), name, text))

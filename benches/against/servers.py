@@ -20,6 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 UNPACKED = ROOT / "build" / "debian" / "usr"
+RABBITMQ = "lib/rabbitmq/lib/*/sbin"
 CHRONICLE = Path(__file__).parent / "chronicle"
 JARS = ROOT / "build" / "chronicle"
 START_S = 20.0
@@ -27,18 +28,30 @@ START_S = 20.0
 
 def program(name: str) -> str:
     """Where a server is; `ImportError`, as for a missing package, where it is nowhere."""
-    places = [os.environ.get("PATH", ""), f"{UNPACKED}/bin", f"{UNPACKED}/sbin"]
-    found = shutil.which(name, path=os.pathsep.join(places))
+    found = shutil.which(name, path=environment()["PATH"])
     if found is None:
         raise ImportError(f"{name} is not installed")
     return found
+
+
+def environment() -> dict[str, str]:
+    """That of a server: it finds programs and libraries also where they were unpacked."""
+    folders = ("bin", "sbin", "lib/erlang/bin")
+    places = [os.environ.get("PATH", ""), *(str(UNPACKED / folder) for folder in folders)]
+    # Before Debian's links to these scripts, which lead out of the folder.
+    places[1:1] = map(str, UNPACKED.glob(RABBITMQ))
+    libraries = [*map(str, UNPACKED.glob("lib/*-linux-gnu")), os.environ.get("LD_LIBRARY_PATH", "")]
+    return dict(os.environ) | {
+        "PATH": os.pathsep.join(places),
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
+    }
 
 
 @contextmanager
 def started(*command: str) -> Iterator[None]:
     """A server, until the block ends."""
     quiet = subprocess.DEVNULL
-    server = subprocess.Popen(command, stdout=quiet, stderr=quiet, stdin=quiet)
+    server = subprocess.Popen(command, env=environment(), stdout=quiet, stderr=quiet, stdin=quiet)
     try:
         yield
     finally:

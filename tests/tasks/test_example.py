@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ pytest.importorskip("celery")
 
 ROOT = Path(__file__).parents[2]
 SHOP = ROOT / "examples" / "celery_app"
+API = "http://localhost:5598/api"
 
 
 @contextmanager
@@ -45,17 +47,28 @@ def test_the_shop_runs_with_two_commands(tmp_path: Path) -> None:
         pytest.importorskip("flower")
         seen = environment | {"FLOWER_UNAUTHENTICATED_API": "1"}
         with celery(seen, "flower", "--port=5598"):
-            assert "celery@" in page("http://localhost:5598/api/workers?refresh=1")
+            workers = json.loads(page("workers?refresh=1", "celery@"))
+            [name] = workers
+            assert "shop.orders.ship" in workers[name]["registered"]
+            subprocess.run(
+                [sys.executable, "-m", "shop", "1"], cwd=SHOP, env=environment, check=True,
+                capture_output=True, timeout=120,
+            )  # fmt: skip
+            assert "SUCCESS" in page("tasks?taskname=shop.orders.ship", "SUCCESS")
+            grown = urllib.request.Request(f"{API}/worker/pool/grow/{name}?n=1", method="POST")
+            with urllib.request.urlopen(grown, timeout=60) as answer:
+                assert "Growing" in answer.read().decode()
 
 
-def page(url: str) -> str:
-    """What a server answers, once it does."""
+def page(url: str, wanted: str) -> str:
+    """What Flower answers, once it has `wanted`."""
     for _ in range(300):
         try:
-            with urllib.request.urlopen(url, timeout=30) as answer:
+            with urllib.request.urlopen(f"{API}/{url}", timeout=30) as answer:
                 text: str = answer.read().decode()
-                if "celery@" in text:
+                if wanted in text:
                     return text
         except OSError:
-            subprocess.run([sys.executable, "-c", "pass"], check=True)  # It is starting.
+            pass  # It is starting.
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
     return ""

@@ -73,3 +73,48 @@ def test_a_consumer_with_high_descriptors_lets_other_green_threads_run(
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
     subprocess.run(command, env=environment, check=True, timeout=60)
+
+
+APP = """
+import os
+from celery import Celery
+import penstock.kombu
+folder = os.environ["JOBS"]
+app = Celery("jobs", broker=f"penstock://{folder}", backend=f"penstock.celery:Backend+file://{folder}")
+app.conf.broker_connection_retry_on_startup = True
+
+@app.task
+def double(number):
+    return 2 * number
+"""
+
+CALLER = """
+import sys
+from celery import group
+from jobs import app, double
+assert group(double.s(n) for n in range(30))().get(timeout=60) == [2 * n for n in range(30)]
+assert double.apply_async((7,), countdown=1.5).get(timeout=60) == 14
+assert [list(one.values()) for one in app.control.ping(timeout=30, limit=1)] == [[{"ok": "pong"}]]
+late = double.apply_async((8,), countdown=3)
+late.revoke()
+assert double.delay(9).get(timeout=60) == 18
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", ["solo", "threads", "prefork", "gevent", "eventlet"])
+def test_a_worker_of_every_pool_serves_and_stops_when_told(tmp_path: Path, pool: str) -> None:
+    pytest.importorskip("celery")
+    if pool in ("gevent", "eventlet"):
+        pytest.importorskip(pool)
+    (tmp_path / "jobs.py").write_text(APP)
+    paths = os.pathsep.join([str(Path(penstock.__file__).parents[1]), str(tmp_path)])
+    environment = os.environ | {"JOBS": str(tmp_path / "folder"), "PYTHONPATH": paths}
+    command = [sys.executable, "-W", "ignore", "-m", "celery", "-A", "jobs", "worker", "-P", pool]
+    with subprocess.Popen([*command, "-c", "2"], cwd=tmp_path, env=environment) as worker:
+        try:
+            caller = [sys.executable, "-W", "ignore", "-c", CALLER]
+            subprocess.run(caller, cwd=tmp_path, env=environment, check=True, timeout=120)
+        finally:
+            worker.terminate()
+        assert worker.wait(60) == 0

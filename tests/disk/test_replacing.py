@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import resource
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from penstock import Queue, StorageError, _core
+from penstock.disk import files
 from tests.crash.killing import in_a_small_process
 
 
@@ -47,3 +49,27 @@ def test_what_a_dead_process_left_half_replaced_goes_when_the_queue_is_opened(
     with Queue(path) as queue:
         assert [message.body for message in queue.scan()] == [b"kept"]
     assert sorted(path.rglob("*.tmp")) == [path / "mine.tmp"]
+
+
+def test_the_name_of_every_new_folder_is_synced_after_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[str, Path]] = []
+
+    def noting(name: str) -> Callable[..., None]:
+        usual = getattr(_core, name)
+
+        def act(path: Path, *more: object) -> None:
+            done.append((name, path))
+            usual(path, *more)
+
+        return act
+
+    for name in ("make_folder", "sync_folder"):
+        monkeypatch.setattr(_core, name, noting(name))
+    files.make_folder(tmp_path / "a" / "b" / "c")
+    made = [path for name, path in done if name == "make_folder"]
+    assert made == [tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "c"]
+    for path in made:
+        after = done[done.index(("make_folder", path)) :]
+        assert ("sync_folder", path.parent) in after

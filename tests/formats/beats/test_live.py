@@ -16,6 +16,7 @@ import pytest
 from penstock import Full, ManualClock, OffsetError, PoisonedError, Queue
 from penstock.engine import retention
 from penstock.formats.beats import state
+from penstock.formats.beats.format import BeatsFormat
 from tests.failing import failing_syncs
 from tests.formats.beats.helpers import CREATED, KEY, event, key_for
 
@@ -305,5 +306,6 @@ def test_a_listing_ends_however_fast_others_begin_segments(
     with Queue(tmp_path / "q", format="beats", durability="process") as queue:
         queue.put(b"{}")
         format, bases = queue.store.format, itertools.count(1)
-        monkeypatch.setattr(format, "_live_base", lambda: next(bases) << 40)
+        assert isinstance(format, BeatsFormat)
+        monkeypatch.setattr(format.files, "_live_base", lambda: next(bases) << 40)
         assert format.list_segments()

@@ -8,7 +8,7 @@ from pathlib import Path
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.beats import segments
-from penstock.formats.beats.reading import BeatsFiles
+from penstock.formats.beats.queue_files import BeatsFiles
 from penstock.formats.beats.structs import MACS, POSITION_BITS, Kind
 from penstock.formats.values import Damage, SegmentInfo
 from penstock.sidecar import groups, plain_copies, quarantine
@@ -25,71 +25,71 @@ def open_macs(tags: bytes, count: int) -> bytes:
     return tags[:at] + bytes(MACS.size - at) + tags[MACS.size : kept]
 
 
-def begin_plain(format: BeatsFiles, number: int, kind: Kind) -> None:
+def begin_plain(beats: BeatsFiles, number: int, kind: Kind) -> None:
     """An empty plain copy of a new segment. Alone; in a roll the core makes it."""
-    plain_copies.write(format.sidecar, number, bytes(kind.header_bytes), synced=False)
+    plain_copies.write(beats.sidecar, number, bytes(kind.header_bytes), synced=False)
 
 
-def name_plain(format: BeatsFiles, number: int) -> None:
+def name_plain(beats: BeatsFiles, number: int) -> None:
     """What is synced later is the copy: its name, and the segment that it is for, must be there."""
     with suppress(FileNotFoundError):  # Others may have filled and deleted it.
-        _core.sync_file(segments.path_of(format.path, number))
-    plain_copies.sync_names(format.sidecar)
-    _core.sync_folder(format.path)
+        _core.sync_file(segments.path_of(beats.path, number))
+    plain_copies.sync_names(beats.sidecar)
+    _core.sync_folder(beats.path)
 
 
-def close_segment(format: BeatsFiles, base: int, tail: int, next_number: int) -> None:
+def close_segment(beats: BeatsFiles, base: int, tail: int, next_number: int) -> None:
     """Closes a full segment: the file ends at `tail`, and its header says how many frames.
 
     Who began it may not have got there; another process may be done with it, and delete it.
     """
-    path, tail = segments.path_of(format.path, base >> POSITION_BITS), max(base, tail)
+    path, tail = segments.path_of(beats.path, base >> POSITION_BITS), max(base, tail)
     try:
-        _close(format, path, base, tail, next_number)
+        _close(beats, path, base, tail, next_number)
     except FileNotFoundError:
         if path.exists():
             raise
-    if format.store.shared is not None and format.store.shared.head > tail:
+    if beats.store.shared is not None and beats.store.shared.head > tail:
         _core.unlink_file(path)  # Or what was written anew would bring it back.
         _core.unlink_file(segments.mac_path(path))
 
 
-def _close(format: BeatsFiles, path: Path, base: int, tail: int, next_number: int) -> None:
-    header = format.header(path)
+def _close(beats: BeatsFiles, path: Path, base: int, tail: int, next_number: int) -> None:
+    header = beats.header(path)
     assert isinstance(header, segments.Header)
     kind = header.kind
-    first = format.first_numbers.pop(base, None)
+    first = beats.first_numbers.pop(base, None)
     if kind.is_stream:
         _close_stream(
-            format, path, kind, tail - base, None if first is None else next_number - first
+            beats, path, kind, tail - base, None if first is None else next_number - first
         )
         return
     if path.stat().st_size > kind.data_at + tail - base:
         _core.resize_file(path, kind.data_at + tail - base)
-    if format.options.tamper_evident and kind.is_encrypted and tail > base:
+    if beats.options.tamper_evident and kind.is_encrypted and tail > base:
         info = SegmentInfo(path, base, base, tail, path.stat().st_size)
-        segment = format.open_segment(info, writable=False)
-        key = segments.need_key(format.options.key, path)
+        segment = beats.open_segment(info, writable=False)
+        key = segments.need_key(beats.options.key, path)
         _core.beats_close_macs(segment, segments.mac_path(path), key, header.iv, tail)
     if kind.is_counted and tail > base:
-        count = next_number - first if first is not None else _count(format, base, path, tail)
+        count = next_number - first if first is not None else _count(beats, base, path, tail)
         _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
     elif tail > base:
         # The next segment may reach the disk sooner, and nothing would tell that this one did not.
         _core.sync_file(path)
 
 
-def _count(format: BeatsFiles, base: int, path: Path, end: int) -> int:
+def _count(beats: BeatsFiles, base: int, path: Path, end: int) -> int:
     info = SegmentInfo(path, base, base, end, path.stat().st_size)
-    segment = format.open_segment(info, writable=False)
+    segment = beats.open_segment(info, writable=False)
     return len(_core.beats_whole_frames(segment, base, end))
 
 
 def _close_stream(
-    format: BeatsFiles, path: Path, kind: Kind, length: int, count: int | None
+    beats: BeatsFiles, path: Path, kind: Kind, length: int, count: int | None
 ) -> None:
     """Ends the stream of a segment, made anew where it may not be whole."""
-    copy = plain_copies.path_of(format.sidecar, int(path.stem))
+    copy = plain_copies.path_of(beats.sidecar, int(path.stem))
     if not copy.exists():
         return
     plain = files.read_bytes(copy)[kind.header_bytes : kind.header_bytes + length]
@@ -102,7 +102,7 @@ def _close_stream(
         _core.resize_file(path, _length(kind, at + len(ending), plain))
         _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
     # The stream is on the disk before its copy goes.
-    plain_copies.drop(format.sidecar, int(path.stem))
+    plain_copies.drop(beats.sidecar, int(path.stem))
 
 
 def _length(kind: Kind, end: int, plain: bytes) -> int:
@@ -129,72 +129,72 @@ def _frames_in(plain: bytes) -> int:
     return count
 
 
-def close_after_crash(format: BeatsFiles, number: int) -> list[Damage]:
+def close_after_crash(beats: BeatsFiles, number: int) -> list[Damage]:
     """Closes what we had open when we died: streams from their copies, `number` by its frames.
 
     Bytes of a frame that was never whole are set aside and cut off.
     """
     dropped = []
-    for copy in plain_copies.all_of(format.sidecar):
-        path = format.path / f"{copy.stem}.seg"
-        header = format.header(path) if path.exists() else None
+    for copy in plain_copies.all_of(beats.sidecar):
+        path = beats.path / f"{copy.stem}.seg"
+        header = beats.header(path) if path.exists() else None
         if not isinstance(header, segments.Header) or not header.kind.is_stream:
-            plain_copies.drop(format.sidecar, int(copy.stem))
+            plain_copies.drop(beats.sidecar, int(copy.stem))
             continue
-        dropped += _cut_torn(format, int(copy.stem), copy, header.kind.header_bytes)
+        dropped += _cut_torn(beats, int(copy.stem), copy, header.kind.header_bytes)
         length = copy.stat().st_size - header.kind.header_bytes
-        packed, plain = _both(format, path, copy, header)
+        packed, plain = _both(beats, path, copy, header)
         if plain.startswith(packed):
-            _close_stream(format, path, header.kind, length, None)
+            _close_stream(beats, path, header.kind, length, None)
         elif not packed.startswith(plain):
-            _move_on(format, copy, header.kind)
-        plain_copies.drop(format.sidecar, int(copy.stem))
-    return dropped + close_one(format, number)
+            _put_behind(beats, copy, header.kind)
+        plain_copies.drop(beats.sidecar, int(copy.stem))
+    return dropped + close_one(beats, number)
 
 
 def _both(
-    format: BeatsFiles, path: Path, copy: Path, header: segments.Header
+    beats: BeatsFiles, path: Path, copy: Path, header: segments.Header
 ) -> tuple[bytes, bytes]:
     """The whole frames of a stream as it is packed, and those of its plain copy."""
     kind = header.kind
     base = kind.base(int(path.stem))
-    segment = format.open_stream(base, path, header)[0]
+    segment = beats.open_stream(base, path, header)[0]
     end = _core.walk(segment, base, segment.end or base).end
     return segment.read(kind.header_bytes, end - base), files.read_bytes(copy)[kind.header_bytes :]
 
 
-def _move_on(format: BeatsFiles, copy: Path, kind: Kind) -> None:
+def _put_behind(beats: BeatsFiles, copy: Path, kind: Kind) -> None:
     """A Beat has begun its own segment under the name of ours: what is in the copy, and was not
     acked, goes on as a segment behind it."""
     number = int(copy.stem)
     plain = files.read_bytes(copy)[kind.header_bytes :]
-    known = groups.peek(format.sidecar / "groups" / "default", format.run)
+    known = groups.peek(beats.sidecar / "groups" / "default", beats.run)
     acked = known.cursor - kind.base(number) if known is not None else 0
     if 0 < acked <= len(plain) and known is not None and known.cursor >> POSITION_BITS == number:
         plain = plain[acked:]
     if plain:
-        newest = segments.listed(format.path)[-1][0]
-        write_stream(segments.path_of(format.path, newest + 1), kind, plain)
-        _core.sync_folder(format.path)
+        newest = segments.listed(beats.path)[-1][0]
+        write_stream(segments.path_of(beats.path, newest + 1), kind, plain)
+        _core.sync_folder(beats.path)
 
 
-def mend_streams(format: BeatsFiles) -> None:
+def mend_streams(beats: BeatsFiles) -> None:
     """Makes the streams that a Beat has left such that it can read them itself when it comes back:
     it passes over those without a count, and over what lies above the file's length."""
-    newest = next(format.readable(newest_first=True), None)
+    newest = next(beats.readable(newest_first=True), None)
     if newest is None or not newest[2].kind.is_stream:
         return  # A release that writes streams writes no other kind.
-    for number, path, header in list(format.readable()):
+    for number, path, header in list(beats.readable()):
         kind = header.kind
         if (
             not kind.is_stream
             or kind.is_encrypted
-            or plain_copies.path_of(format.sidecar, number).exists()
+            or plain_copies.path_of(beats.sidecar, number).exists()
         ):
             continue
         base, size = kind.base(number), path.stat().st_size
         count = kind.header.unpack(files.read_start(path, kind.header_bytes))["frames"]
-        segment = format.open_stream(base, path, header)[0]
+        segment = beats.open_stream(base, path, header)[0]
         end = _core.walk(segment, base, segment.end or base).end
         if count == 0 and end > base:
             write_stream(path, kind, segment.read(kind.header_bytes, end - base))
@@ -202,51 +202,51 @@ def mend_streams(format: BeatsFiles) -> None:
             _core.resize_file(path, end - base + kind.header_bytes)
 
 
-def drop_empty(format: BeatsFiles) -> None:
+def drop_empty(beats: BeatsFiles) -> None:
     """Deletes the newest segments as far as they never had a frame, if there is one that has: Beats
     pass over them. No process has them open."""
-    listed = [number for number, _ in segments.listed(format.path)]
+    listed = [number for number, _ in segments.listed(beats.path)]
     empty = []
     for number in reversed(listed):
-        if not format.is_empty(number):
+        if not beats.is_empty(number):
             break
         empty.append(number)
     for number in empty if len(empty) < len(listed) else []:
-        path = segments.path_of(format.path, number)
-        plain_copies.drop(format.sidecar, number)
+        path = segments.path_of(beats.path, number)
+        plain_copies.drop(beats.sidecar, number)
         for file in (segments.mac_path(path), path):
             _core.unlink_file(file)
 
 
-def close_one(format: BeatsFiles, number: int) -> list[Damage]:
+def close_one(beats: BeatsFiles, number: int) -> list[Damage]:
     """Closes a segment that is in the file as it is, by its frames."""
-    path = segments.path_of(format.path, number)
-    header = format.header(path) if path.exists() else None
+    path = segments.path_of(beats.path, number)
+    header = beats.header(path) if path.exists() else None
     if not isinstance(header, segments.Header) or header.kind.is_stream:
         return []
     kind, base = header.kind, header.kind.base(number)
-    dropped = _cut_torn(format, number, path, kind.data_at)
-    close_segment(format, base, base + path.stat().st_size - kind.data_at, 0)
+    dropped = _cut_torn(beats, number, path, kind.data_at)
+    close_segment(beats, base, base + path.stat().st_size - kind.data_at, 0)
     _core.sync_file(path)
     return dropped
 
 
-def _cut_torn(format: BeatsFiles, number: int, path: Path, data_at: int) -> list[Damage]:
+def _cut_torn(beats: BeatsFiles, number: int, path: Path, data_at: int) -> list[Damage]:
     """Sets a torn end aside and cuts it off; damage with frames behind it stays as it is."""
-    header = format.header(format.path / f"{number}.seg")
+    header = beats.header(beats.path / f"{number}.seg")
     assert isinstance(header, segments.Header)
     base = header.kind.base(number)
     end = base + path.stat().st_size - data_at
-    info = SegmentInfo(format.path / f"{number}.seg", base, base, end, 0)
-    segment = format.open_segment(info, writable=False)
+    info = SegmentInfo(beats.path / f"{number}.seg", base, base, end, 0)
+    segment = beats.open_segment(info, writable=False)
     seen = _core.walk(segment, base, end, past_damage=True)
     if not seen.stop:
         return []
     _, found, expected, length = seen.faults[-1]
     at = path.stat().st_size - length
-    quarantine.copy(format.sidecar, path, at, length, now_ns=format.clock.wall_now_ns())
+    quarantine.copy(beats.sidecar, path, at, length, now_ns=beats.clock.wall_now_ns())
     if path.suffix == ".seg":
         _core.resize_file(path, at)
     else:
-        plain_copies.cut(format.sidecar, number, at)
+        plain_copies.cut(beats.sidecar, number, at)
     return [Damage(path, at, length, found, expected)]

@@ -16,7 +16,7 @@ from itertools import chain, islice
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.beats import segments, state
-from penstock.formats.beats.reading import BeatsFiles
+from penstock.formats.beats.queue_files import BeatsFiles
 from penstock.formats.beats.structs import MAX_ID, POSITION_BITS
 from penstock.formats.past import Past
 from penstock.formats.values import Damage
@@ -30,80 +30,80 @@ GROUP = "default"
 """The group that a Beat knows."""
 
 
-def known(format: BeatsFiles) -> dict[str, object]:
+def known(beats: BeatsFiles) -> dict[str, object]:
     """What we noted about the queue when we left it."""
-    return notes.read(format.sidecar, notes.BEATS) or {"id": format.identity}
+    return notes.read(beats.sidecar, notes.BEATS) or {"id": beats.identity}
 
 
-def identify(format: BeatsFiles) -> None:
+def identify(beats: BeatsFiles) -> None:
     """Gives the queue an identity, and notes what tells its key. Alone, under the opening lock."""
-    found = known(format)
-    check = None if format.options.key is None else segments.key_check(format.options.key)
+    found = known(beats)
+    check = None if beats.options.key is None else segments.key_check(beats.options.key)
     if "id" not in found or found.get("key_check") != check:
-        found |= {"id": format.identity, "key_check": check}
-        notes.write(format.sidecar, notes.BEATS, found)
+        found |= {"id": beats.identity, "key_check": check}
+        notes.write(beats.sidecar, notes.BEATS, found)
 
 
-def tidy(format: BeatsFiles) -> list[Damage]:
+def tidy(beats: BeatsFiles) -> list[Damage]:
     """`state.dat` as something that we can write on in: a file that is no state is set aside, an
     older version becomes ours. Returns what is wrong with it. Alone, under the opening lock."""
-    path = format.state_path
-    raw = _raw(format)
+    path = beats.state_path
+    raw = _raw(beats)
     found = state.read(path)
     if found is not None:
-        if found.version != format.state_version and fault(format) is None:
-            write_state(format, state_at(format, place_of(format, found) or found.offset))
+        if found.version != beats.state_version and fault(beats) is None:
+            write_state(beats, state_at(beats, place_of(beats, found) or found.offset))
         return []
-    ours = progress(format)
+    ours = progress(beats)
     if raw:
-        quarantine.copy(format.sidecar, path, 0, len(raw), now_ns=format.clock.wall_now_ns())
-    if ours is not None and (raw or known(format).get("state")):
-        write_state(format, state_at(format, ours.cursor))
+        quarantine.copy(beats.sidecar, path, 0, len(raw), now_ns=beats.clock.wall_now_ns())
+    if ours is not None and (raw or known(beats).get("state")):
+        write_state(beats, state_at(beats, ours.cursor))
     elif raw or not path.exists():
         _core.replace_file(path, b"")
     expected = "the 20 or 28 bytes of a state"
     return [Damage(path, 0, len(raw), "no state of a Beat", expected)] if raw else []
 
 
-def progress(format: BeatsFiles) -> groups.GroupProgress | None:
+def progress(beats: BeatsFiles) -> groups.GroupProgress | None:
     """Where the default group is, by our own files."""
-    return groups.peek(format.sidecar / "groups" / GROUP, format.run)
+    return groups.peek(beats.sidecar / "groups" / GROUP, beats.run)
 
 
-def is_moved(format: BeatsFiles) -> bool:
+def is_moved(beats: BeatsFiles) -> bool:
     """Whether `state.dat` is not as we left it when we closed the queue."""
-    return _raw(format).hex() != known(format).get("state")
+    return _raw(beats).hex() != known(beats).get("state")
 
 
-def fault(format: BeatsFiles) -> Damage | None:
+def fault(beats: BeatsFiles) -> Damage | None:
     """What is wrong with the place in `state.dat`, if no Beat can have written it."""
-    found, past = state.read(format.state_path), format.past
+    found, past = state.read(beats.state_path), beats.past
     # After a power cut it may name what was lost.
     if found is None or past is None or past.is_stopped:
         return None
-    if past.is_closed and not is_moved(format):
+    if past.is_closed and not is_moved(beats):
         return None
-    place, ours = place_of(format, found), progress(format)
+    place, ours = place_of(beats, found), progress(beats)
     if place is not None and not past.is_closed and ours is not None and place <= ours.cursor:
         return None  # Where we were before our last acks, or are.
-    if place is not None and not _is_one_bit_off(format):
+    if place is not None and not _is_one_bit_off(beats):
         return None
     text = f"segment {found.segment}, position {found.position}, event {found.frame}"
-    size = format.state_path.stat().st_size
-    return Damage(format.state_path, 0, size, text, "a place where an event begins")
+    size = beats.state_path.stat().st_size
+    return Damage(beats.state_path, 0, size, text, "a place where an event begins")
 
 
-def _raw(format: BeatsFiles) -> bytes:
-    return files.read_start(format.state_path, RAW_MAX) if format.state_path.exists() else b""
+def _raw(beats: BeatsFiles) -> bytes:
+    return files.read_start(beats.state_path, RAW_MAX) if beats.state_path.exists() else b""
 
 
-def _is_one_bit_off(format: BeatsFiles) -> bool:
+def _is_one_bit_off(beats: BeatsFiles) -> bool:
     """Whether the file is ours but for one bit. A Beat that goes on changes more than that."""
-    raw, last, ours = _raw(format), known(format).get("state"), progress(format)
-    if format.past is not None and format.past.is_closed and isinstance(last, str):
+    raw, last, ours = _raw(beats), known(beats).get("state"), progress(beats)
+    if beats.past is not None and beats.past.is_closed and isinstance(last, str):
         before = bytes.fromhex(last)
     elif ours is not None:
-        before = state_at(format, ours.cursor).pack()
+        before = state_at(beats, ours.cursor).pack()
     else:
         return False
     differing = int.from_bytes(raw, "little") ^ int.from_bytes(before, "little")
@@ -113,23 +113,23 @@ def _is_one_bit_off(format: BeatsFiles) -> bool:
 # ── the place ──────────────────────────────────────────────────────────────────────────────
 
 
-def place_of(format: BeatsFiles, found: state.StateFile) -> int | None:
+def place_of(beats: BeatsFiles, found: state.StateFile) -> int | None:
     """The offset that a state means; none when no Beat can have written it."""
-    there = format.segment_numbers()
+    there = beats.segment_numbers()
     if not there or found.segment < there[0]:
-        return format.store.end().head  # What it names was read and deleted.
+        return beats.store.end().head  # What it names was read and deleted.
     if found.segment not in there:
         is_next = found.segment == there[-1] + 1 and found.is_start
         later = [number for number in there if number > found.segment]
-        return format.store.end().tail if is_next else format.first_of(later[0]) if later else None
+        return beats.store.end().tail if is_next else beats.first_of(later[0]) if later else None
     if found.is_start:
-        return format.first_of(found.segment)
-    begins = format.frame_offsets(found.segment)
+        return beats.first_of(found.segment)
+    begins = beats.frame_offsets(found.segment)
     if found.offset <= begins[-1] or found.segment + 1 not in there:
         return _boundary(begins, found.offset, found.frame)
     # Releases up to 2026: the first acks of a session that began at the end of a segment were
     # counted on in that segment instead of the next one.
-    following = format.frame_offsets(found.segment + 1)
+    following = beats.frame_offsets(found.segment + 1)
     frame = None if found.frame is None else found.frame - (len(begins) - 1)
     place = _boundary(following, following[0] + found.offset - begins[-1], frame)
     # A session that sent those again has counted them twice: then it goes on from the end.
@@ -143,42 +143,42 @@ def _boundary(begins: list[int], offset: int, frame: int | None) -> int | None:
     return offset if is_place and frame in (None, index) else None
 
 
-def state_at(format: BeatsFiles, offset: int) -> state.StateFile:
+def state_at(beats: BeatsFiles, offset: int) -> state.StateFile:
     """The state for an offset; for the beginning of a segment without events, the end of the last
     one that has any: Beats pass over the others, and number from 0 on where they find none."""
-    there = format.segment_numbers()
+    there = beats.segment_numbers()
     if there and offset >> POSITION_BITS > there[-1]:
-        offset = format.frame_offsets(there[-1])[-1]
+        offset = beats.frame_offsets(there[-1])[-1]
     number = offset >> POSITION_BITS
-    frame = bisect_left(format.frame_offsets(number), offset) if number in there else 0
-    return state.StateFile.at(format.state_version, offset, frame)
+    frame = bisect_left(beats.frame_offsets(number), offset) if number in there else 0
+    return state.StateFile.at(beats.state_version, offset, frame)
 
 
-def write_state(format: BeatsFiles, value: state.StateFile) -> None:
+def write_state(beats: BeatsFiles, value: state.StateFile) -> None:
     """Makes `state.dat` say `value`.
 
     A file of the right length is written in place, because others may have it open.
     """
-    path, raw = format.state_path, value.pack()
+    path, raw = beats.state_path, value.pack()
     if path.exists() and path.stat().st_size in (0, len(raw)):
         _core.write_file(path, 0, raw, synced=True)
     else:
         _core.replace_file(path, raw)
 
 
-def remember(format: BeatsFiles) -> None:
+def remember(beats: BeatsFiles) -> None:
     """What `state.dat` says when we leave, and which segments there are: another content later is a
     Beat's, and a segment that is gone without it is lost."""
-    found = known(format)
+    found = known(beats)
     raw = b""
-    if format.state_path.exists():
-        _core.sync_file(format.state_path)
-        raw = _raw(format)
-    there = format.segment_numbers()
-    listed = [number for number, _ in segments.listed(format.path)]
+    if beats.state_path.exists():
+        _core.sync_file(beats.state_path)
+        raw = _raw(beats)
+    there = beats.segment_numbers()
+    listed = [number for number, _ in segments.listed(beats.path)]
     gaps = [number for number in _gaps_of(found) if listed and listed[0] < number < listed[-1]]
     found |= {"state": raw.hex(), "segments": there[:1] + there[-1:], "gaps": gaps}
-    notes.write(format.sidecar, notes.BEATS, found)
+    notes.write(beats.sidecar, notes.BEATS, found)
 
 
 # ── segments that are gone ─────────────────────────────────────────────────────────────────
@@ -189,20 +189,20 @@ def _gaps_of(found: dict[str, object]) -> list[int]:
     return [one for one in gaps if isinstance(one, int)] if isinstance(gaps, list) else []
 
 
-def note_gaps(format: BeatsFiles, numbers: list[int]) -> None:
+def note_gaps(beats: BeatsFiles, numbers: list[int]) -> None:
     """Ids that no segment has or will have: their segments were set aside."""
-    found = known(format)
-    notes.write(format.sidecar, notes.BEATS, found | {"gaps": sorted({*_gaps_of(found), *numbers})})
+    found = known(beats)
+    notes.write(beats.sidecar, notes.BEATS, found | {"gaps": sorted({*_gaps_of(found), *numbers})})
 
 
-def missing(format: BeatsFiles, past: Past) -> list[Damage]:
+def missing(beats: BeatsFiles, past: Past) -> list[Damage]:
     """Segments that should be there. Beats number without gaps and delete from the oldest on, and
     so do we: what is missing between two was lost, and so was the first or last one that we left if
     it was not acked since."""
-    there = [number for number, _ in segments.listed(format.path)]
-    found = known(format)
+    there = [number for number, _ in segments.listed(beats.path)]
+    found = known(beats)
     ranges = [range(there[0], there[-1])] if there else []
-    left = _left(format, past, found)
+    left = _left(beats, past, found)
     if left is not None and there:
         ranges.insert(0, range(left.start, min(left.stop, there[0])))
         ranges.append(range(max(left.start, there[-1] + 1), left.stop))
@@ -210,12 +210,12 @@ def missing(format: BeatsFiles, past: Past) -> list[Damage]:
         ranges = [left]
     known_of = {*there, *_gaps_of(found)}
     lost = islice((n for n in chain.from_iterable(ranges) if n not in known_of), LOST_MAX)
-    paths = ((number, segments.path_of(format.path, number)) for number in lost)
+    paths = ((number, segments.path_of(beats.path, number)) for number in lost)
     gone = [(number, path) for number, path in paths if not path.exists()]
     # Others trim and begin segments while we look: what is lost stays lost.
-    oldest = segments.listed(format.path)
+    oldest = segments.listed(beats.path)
     if left is not None:
-        words = control.peek(format.sidecar) if past.is_killed else None
+        words = control.peek(beats.sidecar) if past.is_killed else None
         first = words.head >> POSITION_BITS if words is not None else 0
     else:
         first = oldest[0][0] if oldest else MAX_ID + 1
@@ -223,9 +223,9 @@ def missing(format: BeatsFiles, past: Past) -> list[Damage]:
     return [Damage(path, 0, 0, "no such file", expected) for n, path in gone if n >= first]
 
 
-def _left(format: BeatsFiles, past: Past, found: dict[str, object]) -> range | None:
+def _left(beats: BeatsFiles, past: Past, found: dict[str, object]) -> range | None:
     """The ids that were there when we left the queue, but for those that a Beat has acked since."""
-    last, words = found.get("segments"), control.peek(format.sidecar)
+    last, words = found.get("segments"), control.peek(beats.sidecar)
     if past.is_closed and isinstance(last, list) and all(isinstance(one, int) for one in last):
         left = range(last[0], last[-1] + 1) if last else None
         before = found.get("state")
@@ -234,20 +234,20 @@ def _left(format: BeatsFiles, past: Past, found: dict[str, object]) -> range | N
         # The last one counts once it has events: a roll that was cut short lost nothing.
         number, has_events = words.segment_base >> POSITION_BITS, words.tail > words.segment_base
         left = range(words.head >> POSITION_BITS, number + has_events)
-        ours = progress(format)
-        before = None if ours is None else state_at(format, ours.cursor).pack().hex()
+        ours = progress(beats)
+        before = None if ours is None else state_at(beats, ours.cursor).pack().hex()
     else:
         return None
-    acked = state.read(format.state_path)
-    if left is None or acked is None or _raw(format).hex() == before:
+    acked = state.read(beats.state_path)
+    if left is None or acked is None or _raw(beats).hex() == before:
         return left
     return range(max(acked.segment, left.start), left.stop)
 
 
-def had_events(format: BeatsFiles, number: int) -> bool:
+def had_events(beats: BeatsFiles, number: int) -> bool:
     """Whether events were in this segment when we left the queue, by what we noted or by the words
     of the control block: a close leaves no segment without any."""
-    last, words = known(format).get("segments"), control.peek(format.sidecar)
+    last, words = known(beats).get("segments"), control.peek(beats.sidecar)
     if isinstance(last, list) and number in last:
         return True
     if words is None or words.segment_base >> POSITION_BITS != number:

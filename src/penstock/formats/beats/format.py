@@ -17,7 +17,7 @@ import secrets
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.errors import FormatError, NoQueueError, OptionError, UnsupportedError
@@ -32,7 +32,7 @@ from penstock.formats.beats import (
     segments,
     state,
 )
-from penstock.formats.beats.reading import MAX_SEGMENT_BYTES, BeatsFiles
+from penstock.formats.beats.queue_files import MAX_SEGMENT_BYTES, BeatsFiles
 from penstock.formats.beats.segments import Unreadable
 from penstock.formats.beats.structs import (
     CREATED,
@@ -41,25 +41,43 @@ from penstock.formats.beats.structs import (
     KEY_BYTES,
     KINDS,
     POSITION_BITS,
+    POSITION_MASK,
     Kind,
 )
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
-from penstock.formats.values import Consumed, Damage, End, NewSegment, SegmentInfo, Verdict
+from penstock.formats.values import (
+    Capabilities,
+    Consumed,
+    Damage,
+    End,
+    NewSegment,
+    SegmentInfo,
+    Verdict,
+)
 from penstock.options import QueueOptions
 from penstock.records import replace
-from penstock.sidecar import notes, opening, plain_copies, prepared, quarantine
+from penstock.sidecar import control, notes, opening, plain_copies, prepared, quarantine
 from penstock.sidecar.groups import GroupProgress
 
 
-class BeatsFormat(BeatsFiles):
+class BeatsFormat(Format):
     """The disk queue of Elastic Beats."""
 
-    layout: str
-    kind: Kind
-    past: Past | None
+    name: ClassVar[str] = "beats"
+    layouts: ClassVar[tuple[str, ...]] = tuple(KINDS)
+    hands_over: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        tags=False, numbers=False, checksums=True, deletes_consumed=True, gaps=True
+    )
 
-    first_numbers: dict[int, int]
+    files: BeatsFiles
+    kind: Kind
+
+    @classmethod
+    def sniff(cls, path: Path) -> str | None:
+        """A file `<id>.seg` of a known version."""
+        return segments.sniff(path) if path.is_dir() else None
 
     @classmethod
     def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
@@ -92,46 +110,90 @@ class BeatsFormat(BeatsFiles):
 
     def load(self) -> None:
         """Reads the newest header, and every one if nothing else tells that the key fits."""
-        self._start()
-        while (newest := next(self.readable(newest_first=True), None)) is None:
+        self.files = BeatsFiles(self.store)
+        self.options, self._making_room = self.files.options, set[int]()
+        while (newest := next(self.files.readable(newest_first=True), None)) is None:
             if segments.is_bare(self.path):
                 break  # A Beat was here and has queued nothing.
             if segments.sniff(self.path) is None:  # Else others have deleted what was listed.
                 raise FormatError(self.path, "no readable segment", "is no beats queue")
-        checks.check_key(self)
+        checks.check_key(self.files)
         if newest is not None and self.layout == segments.sniff(self.path):
             self.layout = newest[2].kind.name
         if self.layout not in KINDS:
             raise OptionError("layout", self.layout, " or ".join(KINDS))
-        self.kind = KINDS[GOES_ON_AS.get(self.layout, self.layout)]
+        self.kind = self.files.kind = KINDS[GOES_ON_AS.get(self.layout, self.layout)]
         if self.kind.is_encrypted:
             segments.need_key(self.options.key, self.path)
         if not self.is_live:
-            self._cut_end = power_cut.find(self, past.of(self))
+            self.files.cut_end = power_cut.find(self.files, past.of(self))
 
     def verify(self) -> Verdict:
         """Every frame, header and stream of every file. Changes nothing."""
-        return checks.verify(self)
+        return checks.verify(self.files, self.missing_segments(None))
 
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With the number of frames, where the header has it."""
         try:
-            count = checks.count_of(self, info)
+            count = checks.count_of(self.files, info)
         except FileNotFoundError:
             return info  # Another process has just deleted it; the next read raises.
         return replace(info, messages=count) if count else info
 
+    # ── its files ──────────────────────────────────────────────────────────────────────────
+
+    @property
+    def identity(self) -> str:
+        return self.files.identity
+
+    def path_of(self, base: int) -> Path:
+        return segments.path_of(self.path, base >> POSITION_BITS)
+
+    def list_segments(self) -> list[SegmentInfo]:
+        return self.files.list_all()
+
+    def list_from(self, offset: int) -> list[SegmentInfo]:
+        """From the id in `offset` on: nothing is asked of the files before it."""
+        return self.files.list_from(offset >> POSITION_BITS)
+
+    def find_segment(self, offset: int) -> SegmentInfo | None:
+        return self.files.find(offset)
+
+    def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
+        return self.files.open_segment(info, writable=writable)
+
+    def is_trimmed(self, info: SegmentInfo, end: End) -> bool:
+        """Whether the segment was deleted, by us or a Beat: one that is missing was read before."""
+        return not info.path.exists() and info.base != end.segment_base
+
+    def meta(self) -> dict[str, Any]:
+        found = state.read(self.files.state_path)
+        where = None
+        if found is not None:
+            where = {"version": found.version, "segment": found.segment,
+                     "position": found.position & POSITION_MASK, "frame": found.frame}  # fmt: skip
+        kinds = {n: h.kind.name for n, _, h in self.files.readable()}
+        return {"state": where, "layouts": kinds}
+
     # ── the end ────────────────────────────────────────────────────────────────────────────
+
+    def seen_end(self) -> int:
+        """When a segment was last made or deleted."""
+        return self.path.stat().st_mtime_ns
+
+    def believed(self, seen: object) -> control.Words | None:
+        """The shared words of a queue that a process has open; else the files say where it ends."""
+        return self.files.live_words()
 
     def end_now(self) -> End | None:
         """Where the files end, while they are set right."""
-        return self._find_end() if self._is_recovering else None
+        return self._find_end() if self.files.is_recovering else None
 
     def find_end(self, past: Past) -> End:
         """Where the last file ends. What a crash cut short stands before that, and is reported."""
         if self.store.shared is not None:  # A reader has looked when it opened the queue.
-            self._is_recovering, self.past = True, past
-            self._cut_end = power_cut.find(self, past)
+            self.files.is_recovering, self.files.past = True, past
+            self.files.cut_end = power_cut.find(self.files, past)
         end = self._find_end()
         return replace(end, head=max(end.head, self._head_before(past)))
 
@@ -144,20 +206,20 @@ class BeatsFormat(BeatsFiles):
         number = words.head >> POSITION_BITS
         if not segments.path_of(self.path, number).exists():
             return 0
-        return words.head if words.head in self.frame_offsets(number) else 0
+        return words.head if words.head in self.files.frame_offsets(number) else 0
 
     def _find_end(self) -> End:
-        first = next(self._infos(None), None)
-        last = next(self._infos(None, newest_first=True), None)
+        first = next(self.files.infos(None), None)
+        last = next(self.files.infos(None, newest_first=True), None)
         if first is None or last is None:
             if not segments.is_bare(self.path):
                 raise NoQueueError(self.path)
-            found = state.read(self.state_path)
+            found = state.read(self.files.state_path)
             base = self.kind.base(found.segment if found is not None else 0)
             return End(base, 0, base, base, 0, base)
         assert last.end is not None
         # After a power cut such files are no part of the queue, and are told of as that.
-        dropped = self._unreadable() if self._cut_end is None else self._cut_end.dropped
+        dropped = self._unreadable() if self.files.cut_end is None else self.files.cut_end.dropped
         return End(last.end, 0, last.base, first.first, 0, last.end, tuple(dropped))
 
     def _unreadable(self) -> list[Damage]:
@@ -174,8 +236,10 @@ class BeatsFormat(BeatsFiles):
                 size = path.stat().st_size
                 if size and number not in ends:
                     continue
-                header = self.header(path)
-                is_begun = not size and number == ends[1] and not following.had_events(self, number)
+                header = self.files.header(path)
+                is_begun = (
+                    not size and number == ends[1] and not following.had_events(self.files, number)
+                )
                 if isinstance(header, Unreadable) and not is_begun:
                     expected = "a segment of version 0 to 3"
                     found.append(Damage(path, 0, size, header.found, expected))
@@ -183,61 +247,61 @@ class BeatsFormat(BeatsFiles):
 
     def missing_segments(self, head: int | None) -> list[Damage]:
         """By their ids, and by what we noted when we closed the queue."""
-        return following.missing(self, past.of(self))
+        return following.missing(self.files, past.of(self))
 
     def recover(self, end: End, past: Past) -> End:
         """Closes what a crash left open, follows a Beat, and begins a new segment."""
-        running.refuse(self.state_path)
+        running.refuse(self.files.state_path)
         before = self._newest_used()
         if past.is_killed and past.words is not None and past.words.tail > past.words.segment_base:
             before = max(before, past.words.segment_base >> POSITION_BITS)  # Its file may be gone.
         if past.is_poisoned:
-            power_cut.rewrite(self, past.durable)
-        if self._cut_end is not None:
-            power_cut.cut_off(self, self._cut_end)
-            self._cut_end = None
+            power_cut.write_anew(self.files, past.durable)
+        if self.files.cut_end is not None:
+            power_cut.cut_off(self.files, self.files.cut_end)
+            self.files.cut_end = None
         if past.is_stopped:
             # Names that the power cut took: nothing in them was promised to be durable.
             there = [number for number, _ in segments.listed(self.path)]
-            following.note_gaps(self, sorted({*range(there[0], there[-1])} - {*there}))
+            following.note_gaps(self.files, sorted({*range(there[0], there[-1])} - {*there}))
         was = past.words.segment_base >> POSITION_BITS if past.words is not None else -1
-        self.store.dropped = (*self.store.dropped, *closing.close_after_crash(self, was))
-        closing.mend_streams(self)
-        closing.drop_empty(self)
-        following.identify(self)
-        self.store.dropped = (*self.store.dropped, *following.tidy(self))
+        self.store.dropped = (*self.store.dropped, *closing.close_after_crash(self.files, was))
+        closing.mend_streams(self.files)
+        closing.drop_empty(self.files)
+        following.identify(self.files)
+        self.store.dropped = (*self.store.dropped, *following.tidy(self.files))
         number = self._next_number(before)
         fresh = begin_file(self.sidecar, self.kind, synced=True)
         if self.kind.is_stream:
-            closing.begin_plain(self, number, self.kind)
+            closing.begin_plain(self.files, number, self.kind)
         # A segment without frames is replaced, not gone on with: its IV may have been used.
         prepared.place(fresh, self.path / f"{number}.seg")
         if self.kind.is_stream:
-            closing.name_plain(self, number)
+            closing.name_plain(self.files, number)
         base = self.kind.base(number)
-        self._own[base] = self._limit(0)
-        self.first_numbers = {base: 0}
-        first = next(self.readable())
+        self.files.own[base] = self._limit(0)
+        self.files.first_numbers = {base: 0}
+        first = next(self.files.readable())
         head = max(first[2].kind.base(first[0]), end.head)
-        self._is_recovering = False
+        self.files.is_recovering = False
         self.store.forget_segments()  # The new one may have the id of an empty one that went.
         return End(base, 0, base, head, 0, base, end.dropped)
 
     def _newest_used(self) -> int:
         """The id of the newest segment that has, or had, anything in it; -1 if there is none."""
-        return next(reversed(self.segment_numbers()), -1)
+        return next(reversed(self.files.segment_numbers()), -1)
 
     def _next_number(self, before: int) -> int:
         """The id after all that were ever used, also of segments that were set aside: no offset is
         given twice. Beats number so, too."""
         number = max(before, self._newest_used()) + 1
-        found = state.read(self.state_path)
-        if found is not None and found.segment >= number and following.fault(self) is None:
+        found = state.read(self.files.state_path)
+        if found is not None and found.segment >= number and following.fault(self.files) is None:
             number = found.segment + (0 if found.is_start else 1)
         # Also behind one without events: the ids between it and the new one are not missing.
         newest = max((there for there, _ in segments.listed(self.path)), default=number)
         if newest + 1 < number:
-            following.note_gaps(self, list(range(newest + 1, number)))
+            following.note_gaps(self.files, list(range(newest + 1, number)))
         return number
 
     def publisher(self) -> _core.Publish:
@@ -256,7 +320,7 @@ class BeatsFormat(BeatsFiles):
     # ── appending ──────────────────────────────────────────────────────────────────────────
 
     def is_ours(self, base: int) -> bool:
-        return base in self._own
+        return base in self.files.own
 
     def before_roll(self, base: int, needed: int) -> None:
         """Waits until the queue may have another segment."""
@@ -264,15 +328,15 @@ class BeatsFormat(BeatsFiles):
             self._make_room(needed)
 
     def began(self, new: NewSegment, old_base: int, tail: int, number: int, needed: int) -> None:
-        self._own[new.base] = max(self.options.segment_bytes, needed + self.kind.data_at)
-        self.first_numbers[new.base] = number
+        self.files.own[new.base] = max(self.options.segment_bytes, needed + self.kind.data_at)
+        self.files.first_numbers[new.base] = number
         if self.kind.is_stream:
-            closing.name_plain(self, new.base >> POSITION_BITS)
-        closing.close_segment(self, old_base, tail, number)
+            closing.name_plain(self.files, new.base >> POSITION_BITS)
+        closing.close_segment(self.files, old_base, tail, number)
 
     def listed(self, new: NewSegment, needed: int) -> None:
         """The old segment has its final size: so much is left for this one."""
-        self._own[new.base] = self._limit(needed)
+        self.files.own[new.base] = self._limit(needed)
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """A file with a header, and in encrypted layouts an IV that was never used."""
@@ -345,16 +409,16 @@ class BeatsFormat(BeatsFiles):
     def trimmed(self, info: SegmentInfo) -> None:
         """The tags of a segment go with it."""
         _core.unlink_file(segments.mac_path(info.path))
-        self.forget(info)
+        self.files.forget(info)
 
     def as_stored(
         self, message: _core.Message, original: _core.Message, source: Format
     ) -> _core.Message:
         """With the event as it is encoded: texts that are not UTF-8, NaN and byte strings have no
         place in the JSON of a body."""
-        if not isinstance(source, BeatsFiles) or original.offset is None:
+        if not isinstance(source, BeatsFormat) or original.offset is None:
             return message
-        if source.encoding_at(original.offset) != self.kind.encoding:
+        if source.files.encoding_at(original.offset) != self.kind.encoding:
             return message
         payload = base64.b64encode(original.payload).decode()
         return _core.Message(
@@ -375,62 +439,64 @@ class BeatsFormat(BeatsFiles):
 
     def bring_back(self, damaged: set[Path]) -> int:
         """Frames behind a broken block of a compressed stream go into a segment of their own."""
-        return sum(rescue.bring_back(self, path) for path in sorted(damaged))
+        return sum(rescue.bring_back(self.files, path) for path in sorted(damaged))
 
     def leave(self, shared: _core.Shared) -> None:
         """The last one out closes the open segment and remembers what `state.dat` says."""
-        closing.close_segment(self, shared.segment_base, shared.tail, shared.next_number)
-        closing.drop_empty(self)
-        found = state.read(self.state_path)
+        closing.close_segment(self.files, shared.segment_base, shared.tail, shared.next_number)
+        closing.drop_empty(self.files)
+        found = state.read(self.files.state_path)
         if found is not None and found.offset == shared.segment_base:
             # The end of the last segment that has events, if this one has none.
-            following.write_state(self, following.state_at(self, found.offset))
-        following.remember(self)
+            following.write_state(self.files, following.state_at(self.files, found.offset))
+        following.remember(self.files)
 
     # ── groups ─────────────────────────────────────────────────────────────────────────────
 
     def own_groups(self) -> dict[str, int]:
         """The default group, as far as Beats (or we) have acked."""
-        found = state.read(self.state_path)
+        found = state.read(self.files.state_path)
         if found is not None:
             return {"default": self.place(found)}
         # Nothing acked yet. For a reader that is a Beat at the beginning; a writer has this group
         # from its first use on, and not before.
-        is_beats = not self.is_live and self.state_path.exists()
+        is_beats = not self.is_live and self.files.state_path.exists()
         return {"default": self.store.end().head} if is_beats else {}
 
     def place(self, found: state.StateFile) -> int:
         """The state as an offset where a message begins, or the end of its segment."""
-        place = following.place_of(self, found)
+        place = following.place_of(self.files, found)
         # Where no event begins: rather again than not at all.
-        return place if place is not None else self.start_of(found)
+        return place if place is not None else self.files.start_of(found)
 
     def own_place(self, group: str, progress: GroupProgress) -> int | None:
         """The place of the default group as `state.dat` has it."""
-        return following.state_at(self, progress.cursor).offset if group == "default" else None
+        return (
+            following.state_at(self.files, progress.cursor).offset if group == "default" else None
+        )
 
     def is_moved(self, group: str) -> bool:
-        return following.is_moved(self)
+        return following.is_moved(self.files)
 
     def place_fault(self, group: str) -> Damage | None:
         """A state that no Beat can have written."""
-        return following.fault(self)
+        return following.fault(self.files)
 
     def set_own_place(self, group: str, offset: int) -> None:
         """Writes `state.dat`; what it said is kept aside."""
-        raw_bytes = segments.size_of(self.state_path)
+        raw_bytes = segments.size_of(self.files.state_path)
         now_ns = self.clock.wall_now_ns()
-        quarantine.copy(self.sidecar, self.state_path, 0, raw_bytes, now_ns=now_ns)
-        following.write_state(self, following.state_at(self, offset))
+        quarantine.copy(self.sidecar, self.files.state_path, 0, raw_bytes, now_ns=now_ns)
+        following.write_state(self.files, following.state_at(self.files, offset))
 
     def mirror(self, group: str) -> _core.Mirror | None:
         """`state.dat` for the default group; the others live in the sidecar."""
         if group != "default":
             return None
-        if state.read(self.state_path) is None:
-            first = state.StateFile.at(self.state_version, self.store.end().head, 0)
-            following.write_state(self, first)
-        return _core.beats_state(self.state_path, self.state_version, self)
+        if state.read(self.files.state_path) is None:
+            first = state.StateFile.at(self.files.state_version, self.store.end().head, 0)
+            following.write_state(self.files, first)
+        return _core.beats_state(self.files.state_path, self.files.state_version, self.files)
 
 
 def begin_file(sidecar: Path, kind: Kind, *, synced: bool) -> Path:

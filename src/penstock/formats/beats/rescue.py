@@ -14,7 +14,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.formats.beats import segments
-from penstock.formats.beats.reading import BeatsFiles
+from penstock.formats.beats.queue_files import BeatsFiles
 from penstock.formats.beats.segments import Header
 from penstock.formats.beats.structs import FRAME_BYTES, IV_BYTES, KINDS, Kind
 
@@ -22,17 +22,17 @@ PLAIN_FORM = {"2-released-lz4": "2-released", "2-released-aes-lz4": "2", "3-stre
 """The layout that holds the same frames without the stream, as confidential as it was."""
 
 
-def bring_back(format: BeatsFiles, path: Path) -> int:
+def bring_back(beats: BeatsFiles, path: Path) -> int:
     """Saves what stands behind a broken block of `path`; how many frames that were."""
-    header = format.header(path) if path.exists() else None
+    header = beats.header(path) if path.exists() else None
     if not isinstance(header, Header) or not header.kind.is_stream:
         return 0
-    saved, pieces = _core.beats_stream_rest(path, **format.secrets_of(header))
+    saved, pieces = _core.beats_stream_rest(path, **beats.secrets_of(header))
     # Looking for the next block may meet what the broken one still gave: that stays where it is.
     known = set(whole_frames(saved))
     frames = [frame for piece in pieces for frame in whole_frames(piece) if frame not in known]
     if frames:
-        write_segment(format, KINDS[PLAIN_FORM[header.kind.name]], frames)
+        write_segment(beats, KINDS[PLAIN_FORM[header.kind.name]], frames)
     return len(frames)
 
 
@@ -53,12 +53,12 @@ def whole_frames(plain: bytes) -> list[bytes]:
     return found
 
 
-def write_segment(format: BeatsFiles, kind: Kind, frames: list[bytes]) -> None:
+def write_segment(beats: BeatsFiles, kind: Kind, frames: list[bytes]) -> None:
     """A closed segment with these frames, behind all others."""
     data, head = b"".join(frames), kind.pack_header(len(frames))
     if kind.is_encrypted:
         iv = secrets.token_bytes(IV_BYTES)
-        data = _core.beats_crypt(segments.need_key(format.options.key, format.path), iv, data)
+        data = _core.beats_crypt(segments.need_key(beats.options.key, beats.path), iv, data)
         head += iv
-    number = max(segments.find(format.path)) + 1
-    _core.replace_file(format.path / f"{number}.seg", head + data)
+    number = max(segments.find(beats.path)) + 1
+    _core.replace_file(beats.path / f"{number}.seg", head + data)

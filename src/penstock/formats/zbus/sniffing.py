@@ -63,7 +63,7 @@ def sniff(folder: Path) -> str | None:
 
 
 def examine(folder: Path, wanted: str | None) -> Found:
-    """Looks at the bytes; `wanted` settles what they leave open and must not contradict them."""
+    """Looks at the bytes; `wanted` decides what they leave open and must not contradict them."""
     path = index.find(folder)
     assert path is not None
     raw = files.read_bytes(path)

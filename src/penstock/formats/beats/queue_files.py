@@ -1,4 +1,4 @@
-"""A Beats disk queue as its files tell it: segments, their layouts, where it ends.
+"""The files of a Beats disk queue, and what this process knows of them.
 
 Every segment is told by its own bytes, so one folder may hold all layouts. Mapped as they are,
 or unpacked into memory where a segment is one compressed stream.
@@ -7,27 +7,25 @@ or unpacked into memory where a segment is one compressed stream.
 from __future__ import annotations
 
 import errno
-from abc import ABC
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import FormatError
 from penstock.formats.beats import segments, state
 from penstock.formats.beats.segments import Header, Unreadable
-from penstock.formats.beats.structs import KINDS, MACS, POSITION_BITS, POSITION_MASK, Kind
-from penstock.formats.contract import Format
+from penstock.formats.beats.structs import MACS, POSITION_BITS, Kind
+from penstock.formats.contract import Host
 from penstock.formats.past import Past
 from penstock.formats.segment_list import LISTINGS_MAX
-from penstock.formats.values import Capabilities, Damage, End, SegmentInfo
-from penstock.options import QueueOptions
+from penstock.formats.values import Damage, SegmentInfo
 from penstock.records import dataclass, field, replace
-from penstock.sidecar import control, notes, plain_copies
+from penstock.sidecar import control, notes, plain_copies, side_files
 
 Found = TypeVar("Found")
 MAX_SEGMENT_BYTES = 2 << 30
@@ -63,43 +61,36 @@ def _has_iv(path: Path, header: Header) -> bool:
     return not header.iv or start.endswith(header.iv)
 
 
-class BeatsFiles(Format, ABC):
-    """The part of the format that only reads."""
+class BeatsFiles:
+    """The files of one queue."""
 
-    hands_over: ClassVar[bool] = True
-    name: ClassVar[str] = "beats"
-    layouts: ClassVar[tuple[str, ...]] = tuple(KINDS)
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        tags=False, numbers=False, checksums=True, deletes_consumed=True, gaps=True
-    )
-
-    layout: str
-    options: QueueOptions
     kind: Kind
     """What new segments are."""
 
-    @classmethod
-    def sniff(cls, path: Path) -> str | None:
-        """A file `<id>.seg` of a known version."""
-        return segments.sniff(path) if path.is_dir() else None
-
     # ── segments ───────────────────────────────────────────────────────────────────────────
 
-    def _start(self) -> None:
+    def __init__(self, store: Host) -> None:
         """Nothing is known of the files yet."""
-        self.options = replace(self.options, key=segments.plain_key(self.options.key))
+        self.store, self.path, self.sidecar = store, store.path, store.sidecar
+        self.clock, self.is_live = store.clock, store.is_live
+        self.options = replace(store.options, key=segments.plain_key(store.options.key))
         self._headers: dict[int, tuple[int, Header | Unreadable]] = {}
         """By segment id, each with the inode that it was read from."""
         self._ended: dict[int, tuple[int, SegmentInfo]] = {}
         """The same for segments that are never written to again."""
         self._stream_ends: dict[tuple[str, int, int], int] = {}
-        self._own: dict[int, int] = {}
-        self._making_room: set[int] = set()
-        self._is_recovering = False
-        self._cut_end: CutEnd | None = None
+        self.own: dict[int, int] = {}
+        """Segments that this process began, by base: how many bytes each may get."""
+        self.is_recovering = False
+        self.cut_end: CutEnd | None = None
         self.past: Past | None = None
         """What had happened when we recovered the queue."""
         self.first_numbers: dict[int, int] = {}
+
+    @property
+    def run(self) -> int:
+        """What shared words carry that are of now."""
+        return self.store.run
 
     def header(self, path: Path) -> Header | Unreadable:
         """What a segment's first bytes say; they never change once a frame is there."""
@@ -119,18 +110,18 @@ class BeatsFiles(Format, ABC):
         number = info.base >> POSITION_BITS
         self._headers.pop(number, None)
         self._ended.pop(number, None)
-        self._own.pop(info.base, None)
+        self.own.pop(info.base, None)
 
     def _live_base(self) -> int | None:
         """The base of the segment that a process has open, if one has."""
-        if self._is_recovering:
+        if self.is_recovering:
             return None
         if self.store.shared is not None:
             return self.store.shared.segment_base
-        words = self._live_words()
+        words = self.live_words()
         return words.segment_base if words is not None else None
 
-    def _live_words(self) -> control.Words | None:
+    def live_words(self) -> control.Words | None:
         """The shared words of a queue that a process has open, or that a crash left in this boot.
 
         None once a Beat has begun a segment since: it goes on from the newest there is, and
@@ -160,17 +151,14 @@ class BeatsFiles(Format, ABC):
 
     def _drop_cut_end(self) -> None:
         """A writer has made the files end where a power cut had left the queue."""
-        if self._cut_end is not None:
-            self._cut_end = None
+        if self.cut_end is not None:
+            self.cut_end = None
             self._ended.clear()
             self.store.forget_segments()
 
-    def path_of(self, base: int) -> Path:
-        return segments.path_of(self.path, base >> POSITION_BITS)
-
-    def list_segments(self) -> list[SegmentInfo]:
+    def list_all(self) -> list[SegmentInfo]:
         """By id; each one's end is where its file ends."""
-        found = self._list(0)
+        found = self.list_from(0)
         oldest = found[0].base >> POSITION_BITS if found else 0
         for known in (self._headers, self._ended):  # Others delete segments, too.
             for number in list(known):  # At once: other threads look, too.
@@ -178,22 +166,18 @@ class BeatsFiles(Format, ABC):
                     known.pop(number, None)
         return found
 
-    def _list(self, first: int) -> list[SegmentInfo]:
+    def list_from(self, first: int) -> list[SegmentInfo]:
         """From the id `first` on: nothing is asked of the files before it."""
         for _ in range(LISTINGS_MAX):
             live = self._live_base()
-            found = list(self._infos(live, first))
+            found = list(self.infos(live, first))
             if self._live_base() == live:
                 break
             # One has begun meanwhile: where no process had the queue open, the size of what was the
             # last one was taken for its end. Else the list is of when `live` was the last one.
         return found
 
-    def list_from(self, offset: int) -> list[SegmentInfo]:
-        """From the id in `offset` on: nothing is asked of the files before it."""
-        return self._list(offset >> POSITION_BITS)
-
-    def find_segment(self, offset: int) -> SegmentInfo | None:
+    def find(self, offset: int) -> SegmentInfo | None:
         """The segment whose id is in `offset`, or the next one, if it ends above it."""
         number, live = offset >> POSITION_BITS, self._live_base()
         for nearest in (number, number + 1):
@@ -204,14 +188,14 @@ class BeatsFiles(Format, ABC):
                     return info
         return None
 
-    def _infos(
+    def infos(
         self, live: int | None, first: int = 0, *, newest_first: bool = False
     ) -> Iterator[SegmentInfo]:
         listed = segments.listed(self.path)
         if live is not None:  # A newer one has its name already, but is not announced.
             del listed[bisect_left(listed, ((live >> POSITION_BITS) + 1, 0)) :]
         # The process that began the last one may still be closing the one before it.
-        closed_below = 0 if self._is_recovering else len(listed) - OPEN_AT_MOST
+        closed_below = 0 if self.is_recovering else len(listed) - OPEN_AT_MOST
         places = range(bisect_left(listed, (first, 0)), len(listed))
         for place in reversed(places) if newest_first else places:
             number, inode = listed[place]
@@ -238,7 +222,7 @@ class BeatsFiles(Format, ABC):
 
     def _certain(self, info: SegmentInfo | None) -> SegmentInfo | None:
         """As far as it is there for good; none of what a power cut left behind the end."""
-        known = self._cut_end
+        known = self.cut_end
         return info if info is None or known is None else known.cut(info)
 
     def _info(self, number: int, inode: int, live: int | None) -> SegmentInfo | None:
@@ -266,15 +250,15 @@ class BeatsFiles(Format, ABC):
 
     def _goes_by_copy(self, number: int) -> bool:
         """Whether a stream is read from its plain copy."""
-        is_older = self._cut_end is not None and number in self._cut_end.older_copies
+        is_older = self.cut_end is not None and number in self.cut_end.older_copies
         return not is_older and plain_copies.path_of(self.sidecar, number).exists()
 
     def has_more_in_copy(self, number: int) -> bool:
         """Whether the plain copy of a stream has frames that count."""
         if not self._goes_by_copy(number):
             return False
-        if self._cut_end is not None and number in self._cut_end.ends:
-            return self._cut_end.ends[number] > self.first_of(number)
+        if self.cut_end is not None and number in self.cut_end.ends:
+            return self.cut_end.ends[number] > self.first_of(number)
         return segments.size_of(plain_copies.path_of(self.sidecar, number)) > self.kind.header_bytes
 
     def secrets_of(self, header: Header) -> dict[str, Any]:
@@ -291,6 +275,12 @@ class BeatsFiles(Format, ABC):
         extras = {k: v for k, v in self.side_files().items() if k == "extras"}
         known = self.secrets_of(header)
         return _core.beats_stream(path, base, header.kind.header_bytes, **known, **extras)
+
+    def side_files(self) -> dict[str, Any]:
+        """What is kept beside a segment: keys and due times; a frame has a checksum of its own."""
+        kinds = {"extras": True, "integrity": False}
+        covers = self.options.checksums
+        return side_files.folders(self.sidecar, kinds, live=self.is_live, covers=covers)
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         found = self._unless_gone(info.path, partial(self._open_now, info, writable=writable))
@@ -321,9 +311,9 @@ class BeatsFiles(Format, ABC):
 
     def _capacity(self, info: SegmentInfo, kind: Kind) -> int:
         """How many bytes a segment may get: the holder's limit, or the format's for a reader."""
-        if info.base not in self._own:
+        if info.base not in self.own:
             return MAX_SEGMENT_BYTES
-        return max(self._own[info.base], info.size)
+        return max(self.own[info.base], info.size)
 
     def segment_of(self, offset: int) -> _core.Segment | None:
         """The segment whose id is in `offset`, also when that is its end."""
@@ -336,25 +326,11 @@ class BeatsFiles(Format, ABC):
     def _from_number(self, number: int) -> SegmentInfo | None:
         """The segment with this id, or the next one there is."""
         if self.store.shared is None:
-            return next(iter(self._list(number)), None)
+            return next(iter(self.list_from(number)), None)
         info = self.store.segments().beginning(number << POSITION_BITS)
         if info is not None and not info.path.exists():
             info = self.store.segments(fresh=True).beginning(number << POSITION_BITS)
         return info
-
-    def is_trimmed(self, info: SegmentInfo, end: End) -> bool:
-        """Whether the segment was deleted, by us or a Beat: one that is missing was read before."""
-        return not info.path.exists() and info.base != end.segment_base
-
-    # ── the end ────────────────────────────────────────────────────────────────────────────
-
-    def seen_end(self) -> int:
-        """When a segment was last made or deleted."""
-        return self.path.stat().st_mtime_ns
-
-    def believed(self, seen: object) -> control.Words | None:
-        """The shared words of a queue that a process has open; else the files say where it ends."""
-        return self._live_words()
 
     def readable(self, *, newest_first: bool = False) -> Iterator[tuple[int, Path, Header]]:
         """Segments with a header that can be read; one may be deleted while we look."""
@@ -369,7 +345,7 @@ class BeatsFiles(Format, ABC):
 
     def encoding_at(self, offset: int) -> str | None:
         """How the event at `offset` is encoded."""
-        header = self.header(self.path_of(offset))
+        header = self.header(segments.path_of(self.path, offset >> POSITION_BITS))
         return header.kind.encoding if isinstance(header, Header) else None
 
     @property
@@ -438,12 +414,3 @@ class BeatsFiles(Format, ABC):
         """The beginning of the segment that a state names, if it is there; else of the queue."""
         is_there = found.segment in self.segment_numbers()
         return self.first_of(found.segment) if is_there else self.store.end().head
-
-    def meta(self) -> dict[str, Any]:
-        found = state.read(self.state_path)
-        where = None
-        if found is not None:
-            where = {"version": found.version, "segment": found.segment,
-                     "position": found.position & POSITION_MASK, "frame": found.frame}  # fmt: skip
-        kinds = {n: h.kind.name for n, _, h in self.readable()}
-        return {"state": where, "layouts": kinds}

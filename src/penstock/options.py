@@ -289,8 +289,8 @@ class GroupOptions(_Renamed):
     """Progress also goes where the format's own programs look for it, if it has such a place."""
 
     key_batches: bool = False
-    """One `get_many` may take several messages of a key, in order; nobody gets later ones until
-    these are acked or back. What is there of a key comes before the next key."""
+    """One `get_many` may take several messages of a key, in order; no consumer gets later
+    ones until these are acked or back. What is there of a key comes before the next key."""
 
     retain_unread: bool = True
     """Retention waits until this group has read a segment."""
@@ -312,6 +312,15 @@ class GroupOptions(_Renamed):
         _check("dialect", self.dialect, self.dialect in dialects, " or ".join(dialects))
         if self.dead_letter is not None:
             _check("dead_letter", self.dead_letter, bool(self.dead_letter), "a path")
+
+    def native(self) -> dict[str, Any]:
+        """What the native group needs of them, under the names that it has there."""
+        return {
+            "lease": self.ack == "lease", "bound": self.release_on_exit,
+            "visibility_s": self.visibility_s, "window": self.max_in_flight,
+            "max_receives": self.max_receives, "together": self.key_batches,
+            "tags": self.tags, "dialect": self.dialect,
+        }  # fmt: skip
 
     def changed(self, **values: Any) -> GroupOptions:
         """With other values; an error for a name that is no option."""

@@ -282,14 +282,9 @@ class Group:
         return _core.Group(
             self.queue.store.need_shared(), self.folder, self.queue.store.clock,
             weakref.proxy(self),
-            start=start, lease=options.ack == "lease",
-            always=self.queue.options.durability is Durability.ALWAYS,
-            bound=options.release_on_exit,
-            visibility_s=options.visibility_s, window=options.max_in_flight,
-            max_receives=options.max_receives, together=options.key_batches,
-            tags=options.tags, dialect=options.dialect,
+            start=start, always=self.queue.options.durability is Durability.ALWAYS,
             mirror=self.queue.store.format.mirror(self.name) if options.native_cursor else None,
-            publish=self.queue.store.publish, entered=entered,
+            publish=self.queue.store.publish, entered=entered, **options.native(),
         )  # fmt: skip
 
     @property

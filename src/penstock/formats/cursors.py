@@ -102,11 +102,9 @@ def _cut(format: Format, folder: Path, tail: int) -> None:
 
 def _open(format: Format, folder: Path, start: int) -> _core.Group:
     """The group's own state, without what the format's files say."""
-    usual = GroupOptions()
+    options = GroupOptions(ack="auto" if _is_auto(folder) else "lease")
+    always = format.options.durability is Durability.ALWAYS
+    shared, clock = format.store.need_shared(), format.clock
     return _core.Group(
-        format.store.need_shared(), folder, format.clock, format.store,
-        start=start, lease=not _is_auto(folder),
-        always=format.options.durability is Durability.ALWAYS, bound=usual.release_on_exit,
-        visibility_s=usual.visibility_s, window=usual.max_in_flight,
-        max_receives=usual.max_receives, together=usual.key_batches, tags="", dialect=usual.dialect,
-    )  # fmt: skip
+        shared, folder, clock, format.store, start=start, always=always, **options.native()
+    )

@@ -22,8 +22,8 @@ else:
         return is_main
 
 
-# Whoever loads the native core first is its only interpreter: a sub-interpreter that came first
-# would keep the main one from it.
+# The interpreter that loads the native core first is its only one: a sub-interpreter that came
+# first would keep the main one from it.
 if not _is_main_interpreter():
     raise ImportError(
         "penstock does not run in a sub-interpreter: import it in the main one "

@@ -63,14 +63,14 @@ _told: set[tuple[Path, str, str]] = set()
 
 
 def tell(path: Path, kept: Mapping[str, Any], said: Mapping[str, Any]) -> None:
-    """Warns of options of an opening that are others than the queue keeps: once each, for whoever
-    opens a queue again and again means it."""
+    """Warns of options of an opening that are others than the queue keeps: once each: a program
+    that opens the queue so again and again means it."""
     for name, value in plain(said).items():
         if kept.get(name, value) != value and (path, name, repr(value)) not in _told:
             _told.add((path, name, repr(value)))
             logger("queue").warning(
-                "%s: %s=%r applies to this opening alone; the queue keeps %r, for whoever does not "
-                "say otherwise. set_options() or `penstock set` changes that",
+                "%s: %s=%r applies to this opening alone; the queue keeps %r for openings that say "
+                "nothing. set_options() or `penstock set` changes that",
                 path, name, value, kept[name],
             )  # fmt: skip
 

@@ -1,8 +1,8 @@
 """Groups whose last opener was killed: no process syncs what it had acked.
 
 Every process syncs the groups that it has open. Those of others are only looked at, by a read of
-their table's first words and without their lock: whatever stays unsynced for a whole interval has
-nobody who syncs it, and is synced here.
+their table's first words and without their lock: what stays unsynced for a whole interval is synced
+here.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
     tasks.task_done()
 
 `get` takes a lease and `task_done` acks the oldest one of this thread (or, when this thread has
-none, of this process). `join` returns when everything put by anyone was done by someone. What a
-process had not marked done when it ended goes to another one: whoever never calls `task_done`
-opens the queue with `ack="auto"`, where the get is the ack and `join` waits for gets alone.
+none, of this process). `join` returns when everything that any process put was done. What a
+process had not marked done when it ended goes to another one: a program that never calls
+`task_done` opens the queue with `ack="auto"`, where the get is the ack and `join` waits for gets.
 
 There is no `LifoQueue` and no `PriorityQueue`: a queue on disk is a log, read in the order in which
 it was written. Use one queue per priority and ask them in turn.

@@ -144,7 +144,7 @@ class Format(ABC):
 
     @abstractmethod
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
-        """Opens one segment."""
+        """Maps one segment, or unpacks it where its bytes can't be read as they are."""
 
     def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None:
         """A segment with a damaged header, read by what else is known; none when nothing is."""

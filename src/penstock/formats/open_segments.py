@@ -63,6 +63,5 @@ class OpenSegments:
             self._by_base.pop(base, None)
 
     def clear(self) -> None:
-        """Forgets every segment."""
         with self._lock:
             self._by_base.clear()

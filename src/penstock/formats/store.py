@@ -304,7 +304,7 @@ class Store:
         return self._end
 
     def used_bytes(self) -> int:
-        """What `max_bytes` limits."""
+        """How many bytes of the queue `max_bytes` counts."""
         return self.format.used_bytes(self.end())
 
     def follow(self) -> None:

@@ -53,6 +53,6 @@ def _parse(value: dict[str, Any]) -> SetAside | None:
 
 
 def save(sidecar: Path, identity: str, entries: Iterable[SetAside]) -> None:
-    """Replaces the note."""
+    """Replaces what is known of this queue."""
     value = {"version": 1, "identity": identity, "set_aside": [asdict(entry) for entry in entries]}
     notes.write(sidecar, notes.KNOWN_DAMAGE, value)

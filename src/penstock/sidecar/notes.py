@@ -33,7 +33,7 @@ def read(sidecar: Path, name: str) -> dict[str, Any] | None:
 
 
 def write(sidecar: Path, name: str, value: dict[str, Any], *, synced: bool = True) -> None:
-    """Replaces a note."""
+    """Replaces a note by `value`, as JSON."""
     files.write_json(sidecar / name, value, synced=synced)
 
 

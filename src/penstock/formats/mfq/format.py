@@ -39,7 +39,7 @@ DEFAULT_GROUP = "default"
 
 
 class MfqFormat(Format):
-    """The MappedFileQueues.Stream format."""
+    """A store of MappedFileQueues.Stream, open."""
 
     name: ClassVar[str] = "mfq"
     instead: ClassVar[str] = (

@@ -35,7 +35,7 @@ BASE = 0
 
 
 class VqsFormat(Format):
-    """A VQS queue."""
+    """The ring of one VQS queue, with its header and its settings."""
 
     given: QueueOptions
     options: QueueOptions
@@ -122,7 +122,6 @@ class VqsFormat(Format):
 
     @property
     def data_path(self) -> Path:
-        """The ring's file."""
         return self.stage.data_path(self.path)
 
     @property

@@ -167,7 +167,7 @@ def check_settings(values: dict[str, Any]) -> dict[str, int]:
 
 
 def pack(stage: Stage, values: dict[str, int]) -> bytes:
-    """The fixed part."""
+    """The header without its labels."""
     known: dict[str, Any] = {"magic": structs.MAGIC, "version": structs.VERSION}
     if "marker" in {field.name for field in stage.header.fields}:
         known["marker"] = structs.MARKER

@@ -127,11 +127,9 @@ class Stage:
     is_written: bool = False
 
     def data_path(self, path: Path) -> Path:
-        """The ring's file."""
         return path / self.data if self.data else path
 
     def header_path(self, path: Path) -> Path:
-        """The header's file."""
         return path / self.meta if self.meta else self.data_path(path)
 
 

@@ -1,0 +1,42 @@
+"""Plain English in the source: a sentence says who does what. Let the numbers fall."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.test_tidy import SOURCE, files, lines_matching, nodes, wrong_in
+
+HIDDEN_SUBJECTS = re.compile(r"\b(?:whoever|nobody|someone|somebody|anybody)\b", re.I)
+SHORT_DOCSTRINGS_MAX = 110
+DOCSTRING_WORDS_MIN = 4
+
+
+def short_docstrings(text: str) -> list[str]:
+    return [
+        f"line {node.lineno}: {node.name}: {doc}"
+        for node in nodes(text)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if (doc := ast.get_docstring(node)) and len(doc.split()) < DOCSTRING_WORDS_MIN
+    ]
+
+
+@pytest.mark.parametrize("room", ["disk", "sidecar", "formats", "engine"])
+def test_sentences_name_who_does_it(room: str) -> None:
+    paths = files("*.py", under=SOURCE / room)
+    assert wrong_in(paths, lambda text: lines_matching(text, HIDDEN_SUBJECTS)) == []
+
+
+def test_docstrings_say_something() -> None:
+    below = [path for room in ("disk", "sidecar", "formats") for path in (SOURCE / room).rglob("*")]
+    paths = files("*.py", under=SOURCE)
+    assert wrong_in([path for path in below if path in paths], short_docstrings) == []
+    assert len(wrong_in(paths, short_docstrings)) <= SHORT_DOCSTRINGS_MAX
+
+
+def test_a_docstring_that_says_nothing_is_noticed() -> None:
+    text = 'def f():\n    """The value."""\ndef g():\n    """The value at `at`."""'
+    assert short_docstrings(text) == ["line 1: f: The value."]
+    assert lines_matching("# Whoever dies in it", HIDDEN_SUBJECTS)

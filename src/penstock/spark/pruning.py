@@ -11,10 +11,11 @@ filtered further without harm. This works with every version of PySpark that has
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import UnsupportedError
 from penstock.spark.bounds import Bounds
 from penstock.spark.session import need_sources
 
@@ -40,7 +41,7 @@ def table(spark: SparkSession, path: Where, *columns: str, **options: str) -> Da
     """
     need_sources()
     wanted = {"columns": ",".join(columns)} if columns else {}
-    reader = spark.read.format("penstock").options(path=_as_option(path), **wanted, **options)
+    reader = spark.read.format("penstock").options(path=as_option(path), **wanted, **options)
     return reader.load()
 
 
@@ -50,8 +51,10 @@ def sql(spark: SparkSession, query: str, **tables: Where | DataFrame) -> DataFra
         sql(spark, "SELECT tag, count(*) FROM {orders} GROUP BY tag", orders="/data/orders")
 
     Each name in braces is a queue (a path, a list of them, a glob) or a DataFrame. With Spark
-    Connect, whose plans can't be looked at, every column is read.
+    Connect, whose plans can't be looked at, every column is read. Statements that do something
+    (`INSERT`, `CREATE`) are refused: they would run twice.
     """
+    _refuse_commands(spark, query, tables)
     whole: dict[str, Any] = {name: _whole(spark, where) for name, where in tables.items()}
     first = spark.sql(query, **whole)
     plan = _optimized(first)
@@ -65,7 +68,45 @@ def sql(spark: SparkSession, query: str, **tables: Where | DataFrame) -> DataFra
     return spark.sql(query, **narrow)
 
 
-def _as_option(path: Where) -> str:
+class _Name(str):
+    """Stands for a table where a query is only parsed: `{q}`, `{q.tag}`, `{q["tag"]}`."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> str:
+        return name
+
+    def __getitem__(self, name: Any) -> str:
+        return str(name)
+
+
+def _refuse_commands(spark: SparkSession, query: str, tables: Iterable[str]) -> None:
+    """Spark runs a command as soon as it hears of it, and hears of every query here twice."""
+    java = getattr(spark, "_jsparkSession", None)
+    if java is None:
+        return
+    text = query.format(**{name: _Name(name) for name in tables})
+    waiting = [java.sessionState().sqlParser().parsePlan(text)]
+    while waiting:
+        plan = waiting.pop()
+        kinds = {one.getSimpleName() for one in _classes(plan.getClass())}
+        if kinds & {"Command", "ParsedStatement"}:
+            raise UnsupportedError(
+                f"sql only reads, and this query is {plan.nodeName()}: select the rows with sql, "
+                "and write what it returns"
+            )
+        waiting += _each(plan.children())
+
+
+def _classes(java: Any) -> Iterator[Any]:
+    """A class of Java, its parents, and all their interfaces."""
+    yield java
+    for parent in (java.getSuperclass(), *java.getInterfaces()):
+        if parent is not None:
+            yield from _classes(parent)
+
+
+def as_option(path: Where) -> str:
     """One or several paths as the source takes them."""
     several = [path] if isinstance(path, str | PathLike) else path
     return json.dumps([fspath(one) for one in several])
@@ -82,7 +123,7 @@ def _whole(spark: SparkSession, where: Any) -> DataFrame:
 def _narrowed(whole: DataFrame, where: Any, needs: dict[str, Need]) -> DataFrame:
     from pyspark.sql import functions as F
 
-    need = needs.get(_as_option(where))
+    need = needs.get(as_option(where))
     if need is None:  # The optimizer found that it is not read at all.
         return whole
     columns = need.columns or {"offset"}

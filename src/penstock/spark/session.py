@@ -39,7 +39,6 @@ def session(name: str = "penstock", **settings: str | int | bool) -> SparkSessio
     `settings` are Spark's own, with `_` for `.` where that is easier to write: both
     `session(**{"spark.master": "local[4]"})` and `session(spark_master="local[4]")` work.
     """
-    need_sources()
     java.ensure()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -63,8 +62,8 @@ def need_sources() -> None:
 
     if int(pyspark.__version__.partition(".")[0]) < 4:
         raise UnsupportedError(
-            f"PySpark {pyspark.__version__} has no Python data sources: use 4.0 or newer. Until "
-            "then, read queues by mapInArrow (docs/spark.md), or export them to Parquet"
+            f"PySpark {pyspark.__version__} has no Python data sources: use 4.0 or newer, or "
+            "penstock.spark.read_batches and write_batches, which go through mapInArrow"
         )
 
 

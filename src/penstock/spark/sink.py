@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from penstock.disk import files
 from penstock.engine.intents import Ledger
@@ -28,7 +27,11 @@ from penstock.options import key_from
 from penstock.sidecar import sinks
 from penstock.spark import shipped, staging
 from penstock.spark.options import parsed, plain
-from penstock.spark.versions import DataSourceStreamArrowWriter
+from penstock.spark.versions import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock import _core
 from penstock.errors import CorruptError, StorageError
 from penstock.sidecar import sinks
 from penstock.spark import shipped
+from penstock.spark.versions import WriterCommitMessage
 
 
 @dataclass(frozen=True)

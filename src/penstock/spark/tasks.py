@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pyspark.sql.datasource import InputPartition
-
 from penstock.spark.options import SourceOptions
 from penstock.spark.spans import Source, Span, cut
+from penstock.spark.versions import InputPartition
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Where PySpark versions differ: what a newer one has, or what stands in for it in an older one.
 
+3.5   no Python data sources: `read_batches` and `write_batches` go through `mapInArrow`
 4.0   batch and streams both ways; no filters handed over, no Arrow rows for stream writers
 4.1   filters (option `pushdown`), Arrow rows for stream writers
 4.2   limits on micro-batches, and the source is told where the next one begins
@@ -11,12 +12,43 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyspark
-from pyspark.sql import datasource
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+HAS_SOURCES = VERSION >= (4, 0)
 HAS_LIMITS = VERSION >= (4, 2)
+
+if HAS_SOURCES:
+    from pyspark.sql import datasource
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamWriter,
+        InputPartition,
+        WriterCommitMessage,
+    )
+else:
+    datasource = None  # type: ignore[assignment]
+
+    class DataSourceReader:  # type: ignore[no-redef]
+        """What reads a batch."""
+
+    class DataSourceArrowWriter:  # type: ignore[no-redef]
+        """What writes a batch."""
+
+    class DataSourceStreamWriter:  # type: ignore[no-redef]
+        """What writes a stream."""
+
+    class WriterCommitMessage:  # type: ignore[no-redef]
+        """What a task of a writer leaves for the commit."""
+
+    class InputPartition:  # type: ignore[no-redef]
+        """What a task reads."""
+
+        def __init__(self, value: object) -> None:
+            self.value = value
+
 
 if HAS_LIMITS:
     from pyspark.sql.streaming.datasource import (
@@ -61,19 +93,24 @@ if hasattr(datasource, "DataSourceStreamArrowWriter"):
 else:
 
     class DataSourceStreamArrowWriter(  # type: ignore[no-redef, misc]
-        datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter
+        DataSourceStreamWriter, DataSourceArrowWriter
     ):
         """4.0 hands Arrow to whatever is an Arrow writer, in a stream too."""
 
 
 __all__ = [
     "HAS_LIMITS",
+    "HAS_SOURCES",
     "VERSION",
+    "DataSourceArrowWriter",
+    "DataSourceReader",
     "DataSourceStreamArrowWriter",
+    "InputPartition",
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxBytes",
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
+    "WriterCommitMessage",
     "arrow_schema",
 ]

@@ -85,8 +85,8 @@ def test_a_flipped_bit_is_never_silent(folder: Path, kind: str) -> None:
     frames = range(4096 * 8, used_bytes(file) * 8)
     header = range(96 * 8)
     rng = random.Random(7)
-    bits = [*rng.sample(frames, 1200), *rng.sample(header, 200)]
-    assert flip(path, file, put, KINDS[kind], bits) > 1000
+    bits = [*rng.sample(frames, 500), *rng.sample(header, 100)]
+    assert flip(path, file, put, KINDS[kind], bits) > 400
 
 
 @pytest.mark.slow
@@ -96,11 +96,14 @@ def test_no_flipped_bit_is_silent(folder: Path, kind: str) -> None:
     flip(path, file, put, KINDS[kind], range(used_bytes(file) * 8))
 
 
+@pytest.mark.parametrize("step", [19, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_segment_cut_at_any_byte_is_never_silently_shorter(folder: Path, kind: str) -> None:
+def test_a_segment_cut_at_any_byte_is_never_silently_shorter(
+    folder: Path, kind: str, step: int
+) -> None:
     path, put, file = make(folder, KINDS[kind])
     whole = file.read_bytes()
-    for size in range(used_bytes(file) - 16, 0, -7):
+    for size in range(used_bytes(file) - 16, 0, -step):
         os.truncate(file, size)
         found, reported = read(path, KINDS[kind])
         assert found == put[: len(found)]
@@ -109,11 +112,12 @@ def test_a_segment_cut_at_any_byte_is_never_silently_shorter(folder: Path, kind:
     assert read(path, KINDS[kind]) == (put, False)
 
 
-def test_a_flipped_bit_in_the_control_block_loses_nothing(folder: Path) -> None:
+@pytest.mark.parametrize("count", [400, pytest.param(220 * 8, marks=pytest.mark.slow)])
+def test_a_flipped_bit_in_the_control_block_loses_nothing(folder: Path, count: int) -> None:
     path, put, _ = make(folder, {})
     control = path / ".penstock/control"
     whole = control.read_bytes()
-    for bit in range(220 * 8):
+    for bit in random.Random(7).sample(range(220 * 8), count):
         data = bytearray(whole)
         data[bit // 8] ^= 1 << bit % 8
         control.write_bytes(data)

@@ -113,7 +113,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_writer_loses_nothing(folder: Path, kind: str) -> None:
-    times = {"plain": 120}.get(kind, 60)
+    times = {"plain": 60}.get(kind, 30)
     in_a_small_process(kill_often, folder, times, KINDS[kind])
 
 
@@ -219,7 +219,7 @@ def never_twice(folder: Path, times: int) -> None:
 
 
 def test_no_nonce_comes_twice_over_kills(folder: Path) -> None:
-    in_a_small_process(never_twice, folder, 60)
+    in_a_small_process(never_twice, folder, 30)
 
 
 @pytest.mark.slow

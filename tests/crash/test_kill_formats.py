@@ -118,7 +118,7 @@ def kill_often(folder: Path, times: int, options: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_program_that_is_killed_loses_nothing(folder: Path, kind: str) -> None:
-    in_a_small_process(kill_often, folder, 60, KINDS[kind])
+    in_a_small_process(kill_often, folder, 30, KINDS[kind])
 
 
 @pytest.mark.slow

@@ -316,7 +316,7 @@ MODELS = {"plain": Model, "compressed": Compressed, "encrypted": Encrypted}
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_queue_does_what_the_list_says(kind: str) -> None:
-    run(MODELS[kind], 100 if kind == "plain" else 40, 50)
+    run(MODELS[kind], 60 if kind == "plain" else 30, 50)
 
 
 @pytest.mark.slow

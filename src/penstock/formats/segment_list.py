@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from penstock.formats.values import NewSegment, SegmentInfo
 from penstock.hints import overload
@@ -16,6 +17,7 @@ from penstock.records import replace
 
 FORGOTTEN = 64
 """How many segments below the head stay in a list: the next trim looks whether they are gone."""
+BASE = attrgetter("base")
 LISTINGS_MAX = 4
 """How often a folder is listed while others begin segments in it."""
 
@@ -114,9 +116,7 @@ class SegmentList(Sequence[SegmentInfo]):
 
     def _begun(self, base: int) -> int:
         """The place of the first full one that begins at or after `base`."""
-        return bisect_left(
-            self._full.infos, base, self._start, self._stop, key=lambda info: info.base
-        )
+        return bisect_left(self._full.infos, base, self._start, self._stop, key=BASE)
 
     def at(self, base: int) -> SegmentInfo | None:
         """The one that begins at `base`."""

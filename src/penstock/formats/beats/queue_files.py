@@ -57,8 +57,7 @@ class CutEnd:
 def _has_iv(path: Path, header: Header) -> bool:
     """Whether the file has the IV that is known. The file system gives the inode of a segment that
     was deleted to the next file, which may be the one that takes its place under its id."""
-    start = files.read_start(path, header.kind.data_at)
-    return not header.iv or start.endswith(header.iv)
+    return files.read_start(path, header.kind.data_at).endswith(header.iv)
 
 
 class BeatsFiles:
@@ -99,7 +98,8 @@ class BeatsFiles:
     def _header(self, number: int, inode: int) -> Header | Unreadable:
         path = segments.path_of(self.path, number)
         known, found = self._headers.get(number, (None, None))
-        if known == inode and isinstance(found, Header) and found.fits and _has_iv(path, found):
+        is_same = known == inode and isinstance(found, Header) and found.fits
+        if is_same and isinstance(found, Header) and (not found.iv or _has_iv(path, found)):
             return found
         found = segments.identify(path, self.options.key)
         self._headers[number] = inode, found

@@ -11,29 +11,21 @@ from pathlib import Path
 
 from penstock.disk.structs import Buffer, Struct
 from penstock.errors import KeyNeededError
-from penstock.formats.beats import segments
-from penstock.formats.beats.structs import (
-    FRAME_BYTES,
-    FRAME_FOOT,
-    FRAME_HEAD,
-    HEADER_PLAIN,
-    STATE_0,
-    STATE_1,
-)
+from penstock.formats.beats import segments, structs
 
 
 def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Struct]]:
     """By the file's name."""
     if path.name == "state.dat":
-        yield 0, STATE_0 if bytes(data[:4]) == bytes(4) else STATE_1
+        yield 0, structs.STATE_0 if bytes(data[:4]) == bytes(4) else structs.STATE_1
         return
     try:
         found = segments.identify(path, None)
     except KeyNeededError:
-        yield 0, HEADER_PLAIN
+        yield 0, structs.HEADER_PLAIN
         return
     if isinstance(found, segments.Unreadable):
-        yield 0, HEADER_PLAIN
+        yield 0, structs.HEADER_PLAIN
         return
     yield 0, found.kind.header
     if not found.kind.is_encrypted and not found.kind.is_stream:
@@ -41,10 +33,10 @@ def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Struct]]:
 
 
 def _frames(data: Buffer, at: int) -> Iterator[tuple[int, Struct]]:
-    while at + FRAME_HEAD.size <= len(data):
-        yield at, FRAME_HEAD
-        size = FRAME_HEAD.unpack_field("size", data, at)
-        if not FRAME_BYTES <= size <= len(data) - at:
+    while at + structs.FRAME_HEAD.size <= len(data):
+        yield at, structs.FRAME_HEAD
+        size = structs.FRAME_HEAD.unpack_field("size", data, at)
+        if not structs.FRAME_BYTES <= size <= len(data) - at:
             return
-        yield at + size - FRAME_FOOT.size, FRAME_FOOT
+        yield at + size - structs.FRAME_FOOT.size, structs.FRAME_FOOT
         at += size

@@ -31,19 +31,11 @@ from penstock.formats.beats import (
     running,
     segments,
     state,
+    structs,
 )
 from penstock.formats.beats.queue_files import MAX_SEGMENT_BYTES, BeatsFiles
 from penstock.formats.beats.segments import Unreadable
-from penstock.formats.beats.structs import (
-    CREATED,
-    GOES_ON_AS,
-    IV_BYTES,
-    KEY_BYTES,
-    KINDS,
-    POSITION_BITS,
-    POSITION_MASK,
-    Kind,
-)
+from penstock.formats.beats.structs import KINDS, POSITION_BITS, Kind
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.values import (
@@ -56,7 +48,7 @@ from penstock.formats.values import (
     Verdict,
 )
 from penstock.options import QueueOptions
-from penstock.records import replace
+from penstock.records import asdict, replace
 from penstock.sidecar import control, notes, opening, plain_copies, prepared, quarantine
 from penstock.sidecar.groups import GroupProgress
 
@@ -84,14 +76,14 @@ class BeatsFormat(Format):
         """An empty queue: one segment without frames, an empty `state.dat`."""
         options = replace(options, key=segments.plain_key(options.key))
         layout = layout or ("1" if options.key is None else "2")
-        if layout not in CREATED:
-            raise OptionError("layout", layout, f"{', '.join(CREATED)} (format beats)")
+        if layout not in structs.CREATED:
+            raise OptionError("layout", layout, f"{', '.join(structs.CREATED)} (format beats)")
         kind = KINDS[layout]
         if kind.is_encrypted != (options.key is not None):
             expected = "16 bytes" if kind.is_encrypted else "none"
             raise OptionError("key", "…", f"{expected} for layout {layout}")
-        if options.key is not None and len(options.key) != KEY_BYTES:
-            raise OptionError("key", "…", f"{KEY_BYTES} bytes for format beats")
+        if options.key is not None and len(options.key) != structs.KEY_BYTES:
+            raise OptionError("key", "…", f"{structs.KEY_BYTES} bytes for format beats")
         if options.tamper_evident and not kind.is_encrypted:
             raise OptionError("tamper_evident", True, f"an encrypted layout (2 or 3), not {layout}")
         sidecar = path / ".penstock"
@@ -122,7 +114,7 @@ class BeatsFormat(Format):
             self.layout = newest[2].kind.name
         if self.layout not in KINDS:
             raise OptionError("layout", self.layout, " or ".join(KINDS))
-        self.kind = self.files.kind = KINDS[GOES_ON_AS.get(self.layout, self.layout)]
+        self.kind = self.files.kind = KINDS[structs.GOES_ON_AS.get(self.layout, self.layout)]
         if self.kind.is_encrypted:
             segments.need_key(self.options.key, self.path)
         if not self.is_live:
@@ -168,12 +160,8 @@ class BeatsFormat(Format):
 
     def meta(self) -> dict[str, Any]:
         found = state.read(self.files.state_path)
-        where = None
-        if found is not None:
-            where = {"version": found.version, "segment": found.segment,
-                     "position": found.position & POSITION_MASK, "frame": found.frame}  # fmt: skip
         kinds = {n: h.kind.name for n, _, h in self.files.readable()}
-        return {"state": where, "layouts": kinds}
+        return {"state": None if found is None else asdict(found), "layouts": kinds}
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
@@ -501,7 +489,9 @@ class BeatsFormat(Format):
 
 def begin_file(sidecar: Path, kind: Kind, *, synced: bool) -> Path:
     """Prepares a segment without frames; in encrypted layouts it has a fresh IV."""
-    head = kind.pack_header() + (secrets.token_bytes(IV_BYTES) if kind.is_encrypted else b"")
+    head = kind.pack_header() + (
+        secrets.token_bytes(structs.IV_BYTES) if kind.is_encrypted else b""
+    )
     return prepared.make(sidecar, len(head), head=head, synced=synced)
 
 

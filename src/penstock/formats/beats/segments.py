@@ -16,15 +16,8 @@ from pathlib import Path
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import FormatError, KeyNeededError
-from penstock.formats.beats.structs import (
-    FRAME_BYTES,
-    IV_BYTES,
-    KINDS,
-    MAX_ID,
-    STATE_0,
-    STATE_1,
-    Kind,
-)
+from penstock.formats.beats import structs
+from penstock.formats.beats.structs import KINDS, Kind
 from penstock.records import dataclass
 
 NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg\Z")
@@ -57,8 +50,8 @@ def listed(folder: Path) -> list[tuple[int, int]]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     found = sorted((int(e.name[:-4]), e.inode()) for e in entries if NAME.match(e.name))
-    if found and found[-1][0] > MAX_ID:
-        advice = f"ids up to {MAX_ID} fit into an offset"
+    if found and found[-1][0] > structs.MAX_ID:
+        advice = f"ids up to {structs.MAX_ID} fit into an offset"
         raise FormatError(folder, f"segment id {found[-1][0]}", advice)
     return found
 
@@ -150,7 +143,7 @@ def _version_2(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadabl
     options = raw.word(8)
     if options & ~7 and raw.size >= documented.data_at:
         need_key(key, path)
-        return Header(documented, raw.read(4, IV_BYTES), _fits(raw, documented, key))
+        return Header(documented, raw.read(4, structs.IV_BYTES), _fits(raw, documented, key))
     if options & ~3:
         return Unreadable(f"options {options:#x} of version 2", is_torn=False)
     kind = next(k for k in KINDS.values() if k.version == 2 and k.header_bytes == 12
@@ -159,17 +152,17 @@ def _version_2(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadabl
         return Unreadable(f"{raw.size} bytes of layout {kind.name}", is_torn=True)
     if kind.is_encrypted:
         need_key(key, path)
-    iv = raw.read(12, IV_BYTES) if kind.is_encrypted else b""
+    iv = raw.read(12, structs.IV_BYTES) if kind.is_encrypted else b""
     if _fits(raw, kind, key):
         return Header(kind, iv)
     # An IV whose bytes happen to look like options: once in 2^29 segments.
     if key is not None and raw.size > documented.data_at and _fits(raw, documented, key):
-        return Header(documented, raw.read(4, IV_BYTES))
+        return Header(documented, raw.read(4, structs.IV_BYTES))
     return Header(kind, iv, fits=False)
 
 
 def _version_3(raw: _Bytes, key: bytes) -> Header:
-    iv = raw.read(4, IV_BYTES)
+    iv = raw.read(4, structs.IV_BYTES)
     for name in ("3-stream", "3"):
         if raw.size > KINDS[name].data_at and _fits(raw, KINDS[name], key):
             return Header(KINDS[name], iv)
@@ -184,13 +177,15 @@ def _fits(raw: _Bytes, kind: Kind, key: bytes | None) -> bool:
     def plain(length: int) -> bytes:
         found = raw.read(kind.data_at, length)
         if kind.is_encrypted and key is not None:
-            return _core.beats_crypt(key, raw.read(kind.data_at - IV_BYTES, IV_BYTES), found)
+            return _core.beats_crypt(
+                key, raw.read(kind.data_at - structs.IV_BYTES, structs.IV_BYTES), found
+            )
         return found
 
     if kind.is_stream:
         return _core.beats_is_stream(plain(9))
     size = int.from_bytes(plain(4), "little")
-    if not FRAME_BYTES < size <= min(raw.size - kind.data_at, MAX_FRAME_BYTES):
+    if not structs.FRAME_BYTES < size <= min(raw.size - kind.data_at, MAX_FRAME_BYTES):
         return False
     frame = plain(size)
     crc, again = int.from_bytes(frame[-8:-4], "little"), int.from_bytes(frame[-4:], "little")
@@ -200,7 +195,11 @@ def _fits(raw: _Bytes, kind: Kind, key: bytes | None) -> bool:
 def is_bare(path: Path) -> bool:
     """Whether this is the folder of a Beat that has queued nothing: a state and no segment."""
     found = path / "state.dat"
-    is_state = found.is_file() and found.stat().st_size in (0, STATE_0.size, STATE_1.size)
+    is_state = found.is_file() and found.stat().st_size in (
+        0,
+        structs.STATE_0.size,
+        structs.STATE_1.size,
+    )
     return is_state and not listed(path)
 
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.disk import files
-from penstock.formats.beats.structs import (
-    HEADER_PLAIN,
-    POSITION_BITS,
-    POSITION_MASK,
-    STATE_0,
-    STATE_1,
-)
+from penstock.formats.beats import structs
 from penstock.records import dataclass
 
 
@@ -27,27 +21,27 @@ class StateFile:
     @property
     def is_start(self) -> bool:
         """Whether it means the first frame of the segment."""
-        is_first = self.version == 0 and self.position <= HEADER_PLAIN.size
+        is_first = self.version == 0 and self.position <= structs.HEADER_PLAIN.size
         return self.position == 0 or self.frame == 0 or is_first
 
     @property
     def offset(self) -> int:
         """The place as an offset of ours."""
-        return self.segment << POSITION_BITS | self.position
+        return self.segment << structs.POSITION_BITS | self.position
 
     def pack(self) -> bytes:
         """As it is on disk."""
         if self.version == 0:
             position = max(0, self.position - 4)
-            return STATE_0.pack(version=0, segment=self.segment, position=position)
-        return STATE_1.pack(
+            return structs.STATE_0.pack(version=0, segment=self.segment, position=position)
+        return structs.STATE_1.pack(
             version=1, segment=self.segment, position=self.position, frame=self.frame or 0
         )
 
     @classmethod
     def at(cls, version: int, offset: int, frame: int) -> StateFile:
         """The state for an offset of ours."""
-        return cls(version, offset >> POSITION_BITS, offset & POSITION_MASK, frame)
+        return cls(version, offset >> structs.POSITION_BITS, offset & structs.POSITION_MASK, frame)
 
 
 def read(path: Path) -> StateFile | None:
@@ -57,12 +51,12 @@ def read(path: Path) -> StateFile | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     version = int.from_bytes(raw[:4], "little")
-    if version == 0 and len(raw) >= STATE_0.size:
-        word = STATE_0.unpack(raw)
+    if version == 0 and len(raw) >= structs.STATE_0.size:
+        word = structs.STATE_0.unpack(raw)
         found = StateFile(0, word["segment"], word["position"] + 4)
-    elif version == 1 and len(raw) >= STATE_1.size:
-        word = STATE_1.unpack(raw)
+    elif version == 1 and len(raw) >= structs.STATE_1.size:
+        word = structs.STATE_1.unpack(raw)
         found = StateFile(1, word["segment"], word["position"], word["frame"])
     else:
         return None
-    return found if found.position <= POSITION_MASK else None
+    return found if found.position <= structs.POSITION_MASK else None

@@ -6,22 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.disk.structs import Buffer, Struct
-from penstock.formats.zbus import sniffing
-from penstock.formats.zbus.structs import (
-    ENTRY_BYTES,
-    HEADER_BYTES,
-    NAK,
-    NAK_RECORDS,
-    SLOTS,
-    TABLE,
-    ZbusLayout,
-)
+from penstock.formats.zbus import sniffing, structs
+from penstock.formats.zbus.structs import ZbusLayout
 
 
 def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Struct]]:
     """By the file's suffix, with the layout of the queue that it belongs to."""
     folder = path.parent if path.suffix == ".idx" else path.parent.parent
-    layout = TABLE[sniffing.sniff(folder) or "doc000"]
+    layout = structs.TABLE[sniffing.sniff(folder) or "doc000"]
     match path.suffix:
         case ".idx":
             yield from _index(layout, data)
@@ -38,9 +30,9 @@ def _index(layout: ZbusLayout, data: Buffer) -> Iterator[tuple[int, Struct]]:
     if len(data) < layout.index.size:
         return
     header = layout.index.unpack(data)
-    for block in range(max(0, min(header["block_count"], SLOTS))):
-        slot = (header["block_start"] + block) % SLOTS
-        yield HEADER_BYTES + slot * ENTRY_BYTES, layout.entry
+    for block in range(max(0, min(header["block_count"], structs.SLOTS))):
+        slot = (header["block_start"] + block) % structs.SLOTS
+        yield structs.HEADER_BYTES + slot * structs.ENTRY_BYTES, layout.entry
 
 
 def _frames(frame: Struct, data: Buffer) -> Iterator[tuple[int, Struct]]:
@@ -54,10 +46,10 @@ def _frames(frame: Struct, data: Buffer) -> Iterator[tuple[int, Struct]]:
 
 
 def _unacked(layout: ZbusLayout, data: Buffer) -> Iterator[tuple[int, Struct]]:
-    yield 0, NAK
+    yield 0, structs.NAK
     record = layout.nak_record
-    for number in range(NAK_RECORDS if record is not None else 0):
+    for number in range(structs.NAK_RECORDS if record is not None else 0):
         assert record is not None
-        at = HEADER_BYTES + number * record.size
+        at = structs.HEADER_BYTES + number * record.size
         if at + record.size <= len(data) and data[at]:
             yield at, record

@@ -448,8 +448,8 @@ class Store:
             self._opened.forget(base)
 
     def _forget_replaced(self, base: int) -> None:
-        """A reader keeps nobody from replacing a segment that a dead writer left without a frame;
-        whoever has the queue open does."""
+        """Closes a segment whose file was replaced. A dead writer may have left it without a frame,
+        and the next writer puts a new file there, unless a process has the queue open to write."""
         if self.shared is None:
             self.forget_stale(base)
 

@@ -23,7 +23,7 @@ READY = "next.seg"
 PIECE_BYTES = 1 << 20
 BEGINNING_BYTES = 8 << 20
 """So much of the next segment of a quick writer is written: the pages of the rest are made ahead of
-it, but nobody does so before it comes."""
+it, but only once it has come."""
 
 
 def fresh(sidecar: Path, kind: str = "new", suffix: str = ".seg") -> Path:

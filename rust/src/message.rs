@@ -43,6 +43,13 @@ impl Message {
         Self { content, lease, leases: None, codec: OnceLock::new() }
     }
 
+    /// As an object. The collector of cycles leaves it alone: it finds nothing to follow in it, and
+    /// would go through every message of a long list again and again.
+    #[inline]
+    pub fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, Self>> {
+        Bound::new(py, self).inspect(memory::untrack)
+    }
+
     /// One of its words: `span` takes it from the view.
     fn word<'py>(
         &self,

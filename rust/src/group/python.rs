@@ -307,11 +307,14 @@ impl PyGroup {
         timeout: Option<f64>,
         visibility: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let mut messages = self.claim_many(py, count, timeout, visibility)?;
-        for message in &mut messages {
-            self.complete(py, message);
-        }
-        PyList::new(py, messages)
+        let messages = self.claim_many(py, count, timeout, visibility)?.into_iter();
+        let objects: PyResult<Vec<_>> = messages
+            .map(|mut message| {
+                self.complete(py, &mut message);
+                message.into_object(py)
+            })
+            .collect();
+        PyList::new(py, objects?)
     }
 
     /// The bodies alone of up to `count` messages, which are done by this: for groups with

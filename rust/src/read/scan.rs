@@ -172,7 +172,7 @@ impl Scan {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Message>>> {
         loop {
             let mut place = self.lock(py);
             let found = place.next();
@@ -182,10 +182,9 @@ impl Scan {
             }
             let halt = match (found, segment) {
                 (Ok((offset, frame)), Some(segment)) => {
-                    return Ok(Some(Message::found(
-                        offset,
-                        MessageBytes::found(segment, frame, view),
-                    )));
+                    let content = MessageBytes::found(segment, frame, view);
+                    drop(place); // A new object may set off the collector, and that anything.
+                    return Message::found(offset, content).into_object(py).map(Some);
                 }
                 (Ok(_), None) => Halt::End,
                 (Err(halt), _) => halt,
@@ -198,7 +197,7 @@ impl Scan {
     }
 
     /// Up to `count` messages.
-    fn take(&self, py: Python<'_>, count: usize) -> PyResult<Vec<Message>> {
+    fn take<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, Message>>> {
         let mut messages = Vec::new();
         while messages.len() < count {
             match self.__next__(py)? {

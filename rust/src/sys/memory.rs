@@ -92,6 +92,14 @@ pub fn bytes_object<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, Py
     }
 }
 
+/// Takes `object` out of what the collector of cycles goes through.
+#[inline]
+pub fn untrack<T>(object: &Bound<'_, T>) {
+    // SAFETY: every class of ours is one that the collector knows, the interpreter lock is held,
+    // and an object may be taken out at any time, also again: its end does so too.
+    unsafe { ffi::PyObject_GC_UnTrack(object.as_ptr().cast()) }
+}
+
 /// Asks for large blocks of pages under bytes that are about to be filled: fresh memory comes with
 /// a fault per block then, not per page, and those cost as much as reading the bytes does.
 pub fn advise_blocks(bytes: &mut [u8]) {

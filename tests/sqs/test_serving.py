@@ -230,6 +230,17 @@ def test_a_port_that_is_taken_is_an_error(root: Path, tmp_path: Path) -> None:
     )
 
 
+def test_further_ports_answer_too(root: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        other = free.getsockname()[1]
+    with penstock.sqs.server(root, also_ports=(other,)) as endpoint:
+        assert endpoint.port != other
+        with Json(endpoint.port) as client, Json(other) as further:
+            client("CreateQueue", QueueName="q")
+            found = further("GetQueueUrl", QueueName="q")["QueueUrl"]
+    assert found == f"http://127.0.0.1:{other}/123456789012/q"
+
+
 def test_a_host_that_is_not_here_is_an_error(root: Path) -> None:
     text = "192.0.2.1:0 is no address of this machine"
     with pytest.raises(PenstockError, match=text):
@@ -246,7 +257,7 @@ def test_a_file_is_no_folder_of_queues(root: Path) -> None:
     "options",
     [
         {"host": "0.0.0.0"}, {"account": "12"}, {"region": "../x"}, {"port": 70000},
-        {"format": "mfq"},
+        {"format": "mfq"}, {"also_ports": (0,)},
     ],
 )  # fmt: skip
 def test_options_that_can_not_be_are_refused(root: Path, options: dict[str, Any]) -> None:

@@ -25,6 +25,9 @@ def serve(
     root: Annotated[Path, typer.Argument(help="The folder of the queues; made when missing.")],
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0: any that is free.")] = 9324,
+    also_port: Annotated[
+        list[int] | None, typer.Option(help="A further port; may be given again.")
+    ] = None,
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Take requests without signatures, on loopback only.")
     ] = False,
@@ -58,6 +61,6 @@ def serve(
     options = ServerOptions(
         root=root, host=host, port=port, auth=not no_auth, relaxed=relaxed, account=account,
         region=region, format=format, allow_hosts=tuple(allow_host or ()),
-        log_requests=log_requests,
+        log_requests=log_requests, also_ports=tuple(also_port or ()),
     )  # fmt: skip
     return running.run(options, json_logs=json_logs)

@@ -19,6 +19,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("root", type=Path, help="the folder of the queues")
     parser.add_argument("--host", help="the address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, help=f"the port ({DEFAULT_PORT}); 0: any free one")
+    parser.add_argument(
+        "--also-port", type=int, action="append", help="a further port; may be given again"
+    )
     parser.add_argument("--no-auth", action="store_true", help="take requests without signatures")
     parser.add_argument(
         "--relaxed", action="store_true", help="free a deleted queue's name at once"
@@ -32,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     said = vars(parser.parse_args(arguments))
     json_logs = said.pop("json_logs")
     said["auth"] = not said.pop("no_auth")
+    said["also_ports"] = tuple(said.pop("also_port") or ())
     said["allow_hosts"] = tuple(said.pop("allow_host") or ())
     try:
         return running.run(running.options_of(said), json_logs=json_logs)

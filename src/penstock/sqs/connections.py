@@ -334,19 +334,20 @@ class Listener:
         self._connections: set[Connection] = set()
         self._nobody = asyncio.Event()
         self._nobody.set()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep()
 
     async def open(self, host: str, port: int) -> None:
-        """Listens. A port that is taken is an error."""
+        """Listens, there too if it does already. A port that is taken is an error."""
         try:
             server = await self.loop.create_server(
                 lambda: Connection(self), host, port, backlog=BACKLOG, reuse_port=False
             )
         except OSError as error:
             raise AddressError(host, port, error) from error
-        self._server, self.port = server, server.sockets[0].getsockname()[1]
+        self._servers.append(server)
+        self.port = self.port or server.sockets[0].getsockname()[1]
 
     def enter(self, connection: Connection) -> bool:
         """A client has come; false: there are too many."""
@@ -373,8 +374,8 @@ class Listener:
     def stop_listening(self) -> None:
         """Nobody new; those who ask nothing are let go."""
         self.is_stopping = True
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in list(self._connections):
             connection.end_if_idle()
 

@@ -45,6 +45,9 @@ class ServerOptions:
     port: int = DEFAULT_PORT
     """The port; 0: any that is free."""
 
+    also_ports: tuple[int, ...] = ()
+    """Further ports of the same address, for clients that have another one written down."""
+
     auth: bool = True
     """Requests must be signed."""
 
@@ -81,6 +84,9 @@ class ServerOptions:
             raise OptionError("format", self.format, "penstock or vqs")
         if not 0 <= self.port <= 65535:
             raise OptionError("port", self.port, "0 to 65535")
+        for port in self.also_ports:
+            if not 1 <= port <= 65535:
+                raise OptionError("also_port", port, "1 to 65535")
 
 
 class Server:
@@ -201,7 +207,8 @@ class Server:
 
         listener = Listener(endpoint)
         try:
-            await listener.open(self.options.host, self.options.port)
+            for port in (self.options.port, *self.options.also_ports):
+                await listener.open(self.options.host, port)
             self.port = listener.port
             self._is_up.set()
             await self._stopping.wait()  # type: ignore[union-attr]

@@ -267,3 +267,24 @@ def test_show_of_a_group_has_its_options(run: Run, orders: Path) -> None:
 def test_put_waits_for_room_only_when_told(run: Run, tmp_path: Path) -> None:
     Queue(tmp_path / "q", max_bytes=32 << 10).close()
     run("put", tmp_path / "q", "--lines", "-", stdin=b"\n".join([bytes(2000)] * 40), code=4)
+
+
+def test_an_endpoint_without_its_libraries_names_the_extra(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("penstock.sqs.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("penstock.sqs.serving", raising=False)
+    monkeypatch.setitem(sys.modules, "httptools", None)
+    assert "pip install 'penstock[sqs]'" in run("serve", tmp_path, code=2).err
+
+
+def test_a_module_that_fails_is_no_defect_of_ours(
+    run: Run, orders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "failing_tasks.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    ran = run("work", "failing_tasks:handle", orders, code=2)
+    assert "MODULE:FUNCTION failing_tasks:handle" in ran.err
+    assert "ZeroDivisionError" in ran.err
+    assert "defect" not in ran.err

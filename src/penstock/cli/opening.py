@@ -246,8 +246,9 @@ def _meant(error: OptionError, given: dict[str, Any]) -> str:
 def _typed_name(parameter: inspect.Parameter) -> str:
     """The flag that was typed, of those that a parameter has; the name of an argument."""
     marks = getattr(parameter.annotation, "__metadata__", ())
-    if any(isinstance(mark, typer.models.ArgumentInfo) for mark in marks):
-        return parameter.name.upper()
+    for mark in marks:
+        if isinstance(mark, typer.models.ArgumentInfo):
+            return mark.metavar or parameter.name.upper()
     # Beside a type, typer has the first of an option's names where its default would be.
     names = [name for mark in marks for name in (mark.default, *(mark.param_decls or ()))]
     flags = [name for name in names if str(name).startswith("--")]

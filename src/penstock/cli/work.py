@@ -161,6 +161,9 @@ def load(name: str) -> Handle:
         raise OptionError("MODULE:FUNCTION", name, here) from error
     except AttributeError as error:
         raise OptionError("MODULE:FUNCTION", name, f"a function that is there: {error}") from error
+    except Exception as error:
+        why = f"a module that can be imported, but {type(error).__name__}: {error}"
+        raise OptionError("MODULE:FUNCTION", name, why) from error
     if not callable(found):
         raise OptionError("MODULE:FUNCTION", name, f"a function, not {type(found).__name__}")
     handle: Handle = found

@@ -84,7 +84,7 @@ def usable_kind(path: str | Path, kind: str | None = None) -> Kind:
     """The same, once the library that it needs is there."""
     found = kind_of(path, kind)
     if found != "jsonl":
-        optional_packages.load("pyarrow", "arrow", f"a {found} file")
+        optional_packages.load("pyarrow", "arrow", f"a file of kind {found}")
     return found
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import MissingExtraError
+
 if TYPE_CHECKING:
     from penstock.sqs.serving import Server as Server
     from penstock.sqs.serving import ServerOptions as ServerOptions
@@ -20,11 +22,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Server", "ServerOptions", "server"]
 
+LIBRARIES = ("httptools", "uvloop", "msgspec", "botocore")
+"""What the endpoint needs besides penstock."""
+
 
 def __getattr__(name: str) -> Any:
     # When it is asked for: pytest loads the fixture, and with it this package, in every run.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from penstock.sqs import serving
-
+    try:
+        from penstock.sqs import serving
+    except ModuleNotFoundError as error:
+        if error.name not in LIBRARIES:
+            raise
+        raise MissingExtraError(error.name, "sqs", "the SQS endpoint") from error
     return getattr(serving, name)

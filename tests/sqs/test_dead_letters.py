@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock.sqs
 from tests.sqs.speaking import Json, Refused, until
 
 Make = Callable[..., str]
@@ -207,3 +209,22 @@ def test_what_came_from_nowhere_is_not_moved(
     assert task["FailureReason"] == "CouldNotDetermineMessageSource"
     assert "TaskHandle" not in task
     assert [one["Body"] for one in receive(json_client, dead)] == ["x"]
+
+
+def test_a_task_goes_on_with_the_next_server(root: Path) -> None:
+    arn = "arn:aws:sqs:us-east-1:123456789012:dead"
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    with penstock.sqs.server(root) as endpoint, Json(endpoint.port) as client:
+        client("CreateQueue", QueueName="dead")
+        given = {"RedrivePolicy": policy, "VisibilityTimeout": "0"}
+        client("CreateQueue", QueueName="source", Attributes=given)
+        bury(client, "source", "1", "2", "3")
+        client("StartMessageMoveTask", SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
+    with penstock.sqs.server(root) as endpoint, Json(endpoint.port) as client:
+        until(lambda: tasks(client, arn)[0]["Status"] == "COMPLETED")
+        (task,) = tasks(client, arn)
+        assert task["ApproximateNumberOfMessagesToMove"] == 3
+        assert {one["Body"] for one in receive(client, "source", MaxNumberOfMessages=10)} == {
+            "1", "2", "3",
+        }  # fmt: skip
+        assert receive(client, "dead") == []

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import penstock.sqs
 from penstock import Queue
 from penstock.errors import OptionError, PenstockError
+from penstock.sqs import attributes
 from penstock.sqs.auth import Credentials
 from penstock.sqs.connections import Request
 from tests.sqs.speaking import Json, Query, Refused
@@ -280,6 +281,26 @@ def test_every_request_is_logged_if_asked_for(root: Path, caplog: pytest.LogCapt
         client("ListQueues")
     (record,) = (one for one in caplog.records if one.name == "penstock.sqs.access")
     assert (vars(record)["action"], vars(record)["status"]) == ("ListQueues", 200)
+
+
+def test_so_many_are_in_flight_and_no_more(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attributes, "IN_FLIGHT_MAX", 3)
+    with penstock.sqs.server(root) as endpoint, Json(endpoint.port) as client:
+        client("CreateQueue", QueueName="q")
+        client("CreateQueue", QueueName="q.fifo", Attributes={"FifoQueue": "true"})
+        for number in map(str, range(5)):
+            ids = {"MessageGroupId": number, "MessageDeduplicationId": number}
+            client("SendMessage", QueueUrl="q", MessageBody=number)
+            client("SendMessage", QueueUrl="q.fifo", MessageBody=number, **ids)
+        found = [client("ReceiveMessage", QueueUrl="q")["Messages"][0] for _ in range(3)]
+        with pytest.raises(Refused, match="Too many messages are in flight") as refused:
+            client("ReceiveMessage", QueueUrl="q")
+        assert (refused.value.status, refused.value.code) == (403, "OverLimit")
+        client("DeleteMessage", QueueUrl="q", ReceiptHandle=found[0]["ReceiptHandle"])
+        assert client("ReceiveMessage", QueueUrl="q")["Messages"]
+        asked = {"QueueUrl": "q.fifo", "MaxNumberOfMessages": 10}
+        assert len(client("ReceiveMessage", **asked)["Messages"]) == 3
+        assert client("ReceiveMessage", **asked) == {}
 
 
 # ── signatures ─────────────────────────────────────────────────────────────────────────────────

@@ -81,12 +81,16 @@ bench-peers: setup ## measure penstock beside other queues, in an environment of
 	$(PYTHON) -m venv build/peers
 	build/peers/bin/python -m pip install --quiet --disable-pip-version-check -r benches/against/peers.txt
 	PYTHONPATH=src:. build/peers/bin/python -m benches.against.peers
+	PYTHONPATH=src:. build/peers/bin/python -m benches.against.crossings
 	PYTHONPATH=. build/peers/bin/python -m tools.plot_peers
+	PYTHONPATH=src:. build/peers/bin/python -m tools.performance_page
 
-bench-servers: ## fetch Redis, NATS, RabbitMQ (Debian) and Chronicle Queue (Maven) into build/, for bench and bench-peers
-	mkdir -p build/chronicle
+bench-servers: ## fetch Redis, NATS, RabbitMQ (Debian), Chronicle Queue (Maven) and the Beats disk queue (Go) into build/
+	mkdir -p build/chronicle build/beats
 	$(PYTHON) -m tools.servers
 	mvn -q -B -f benches/against/chronicle/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/build/chronicle
+	cp benches/against/beats/main.go tests/originals/beats/releases/8.17/go.* build/beats
+	cd build/beats && CGO_ENABLED=0 go build -mod=readonly -o bench .
 
 interop: setup ## run the own tests of kombu, Celery, Dramatiq, taskiq, Huey and moto against penstock
 	$(PYTHON) -m venv build/interop-env

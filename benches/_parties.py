@@ -272,13 +272,19 @@ class Lmdb(Party):
     name = "py-lmdb by hand"
     needs = "lmdb"
 
+    _env: Any = None
+
     def _open(self, stack: ExitStack) -> Any:
-        lmdb = load("lmdb")
-        env = lmdb.open(
-            str(self.address), map_size=4 << 30, sync=False, metasync=False, writemap=True
-        )
-        stack.callback(env.close)
-        return env
+        if self._env is None:  # Once in a process.
+            lmdb = load("lmdb")
+            self._env = lmdb.open(
+                str(self.address), map_size=4 << 30, sync=False, metasync=False, writemap=True
+            )
+            stack.callback(self._env.close)
+        return self._env
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_env": None}
 
     def send(self, stack: ExitStack) -> Send:
         send_many = self.send_many(stack)
@@ -318,7 +324,8 @@ class Lmdb(Party):
                     while len(found) < most and cursor.first():
                         found.append(bytes(cursor.value()))
                         cursor.delete()
-                    return found
+                    if found:  # Else another was faster.
+                        return found
 
         return take
 

@@ -11,8 +11,8 @@ import pytest
 
 from benches import harness, tails
 from benches._limits import Unfinished, within
-from benches._parties import CONTEXT
-from benches.against import peers, servers
+from benches._parties import CONTEXT, Party
+from benches.against import crossings, peers, servers
 from benches.harness import Row
 from tools import (
     bench_pages,
@@ -139,6 +139,24 @@ def test_the_page_of_figures_is_filled_from_results(tmp_path: Path) -> None:
     assert "| a | 2 ns | b 1 | 2 x | call 1 | 2 x | met |" in found
     assert "old" not in found
     assert "kept" in found
+
+
+def test_the_quickest_of_those_that_survive_as_much_is_bold() -> None:
+    rows = [
+        {"name": "a", "survives": peers.MEMORY, "crossing_us": 1.0},
+        {"name": "b", "survives": peers.KILL, "crossing_us": 3.0},
+        {"name": "c", "survives": "power loss, but the last 1 s", "crossing_us": 2.0},
+    ]
+    drawn = performance_page.crossings({"machine": harness.machine(), "rounds": 2, "rows": rows})
+    cells = {line.split(" | ")[0][2:]: line.split(" | ")[4] for line in drawn.splitlines()[4:]}
+    assert cells == {"a": "**1**", "b": "3", "c": "**2**"}
+
+
+def test_every_contestant_is_asked_what_it_can_do() -> None:
+    for one in crossings.contestants():
+        names = [name for some, _, _ in one.questions(1.0) for name in some]
+        assert set(names) <= crossings.FIGURES.keys()
+        assert ("put_list_us" in names) == (one.kind.has_lists or one.kind is Party)
 
 
 def test_the_tables_of_imports_and_tasks_are_filled_from_results() -> None:

@@ -6,7 +6,8 @@ other load on the machine meets all of them alike. Rounds are short, so that som
 disturbed at all; the best and the median round are kept.
 
 Queues that promise different things cost different things: every row says what survives. Chronicle
-Queue is measured inside Java, whose calls cost a tenth of Python's.
+Queue is measured inside Java and the disk queue of Beats inside Go, whose calls cost a tenth of
+Python's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benches import harness
-from benches.against import servers
+from benches.against import beats, servers
 
 BODY = b"x" * 100
 WARM_UP = 10
@@ -84,6 +85,15 @@ class Chronicle(Peer):
 
     def share_of(self, rounds: int) -> int:
         return -(-rounds // 8)
+
+
+class Beats(Peer):
+    """Measured in Go, by itself: an event counts as put when the queue has acked it."""
+
+    def round(self, folder: Path, count: int) -> None:
+        found = beats.measured(folder, count, 1, len(BODY))
+        self.put_ns.append(found["put_ns"])
+        self.get_ns.append(found["get_ns"])
 
 
 def _timed(work: Callable[[], object], count: int) -> float:
@@ -287,6 +297,7 @@ def peers() -> list[Peer]:
         Peer("litequeue", KILL, lite, 300),
         Peer("diskcache.Deque", KILL, disk_deque, 300),
         Peer("persist-queue Queue", KILL, persist_file, 200),
+        Beats("Beats disk queue, in Go", POWER, standard, 100),
         Peer("persist-queue SQLiteAckQueue", POWER, persist_ack, 100),
         Peer("SQLite by hand, WAL, FULL", POWER, sqlite_table("FULL"), 100),
         Peer("Redis list, AOF always", POWER, servers.redis_list(

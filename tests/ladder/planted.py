@@ -73,7 +73,9 @@ def all_plants() -> list[Plant]:
 
 
 def copy_tree(goal: Path) -> None:
-    """What is tracked, and the native core as it was built."""
+    """What is tracked, and the native core as it was built. Other users may read it: some tests
+    are run as one."""
+    goal.chmod(0o755)
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -195,6 +195,8 @@ def has_cargo(*words: str) -> bool:
 PURE = ("tags", "gob", "lz4", "headers")
 """Tests of the crate that need no file, no mapping and no other process."""
 HOST = "x86_64-unknown-linux-gnu"
+SANITIZED = "detect_leaks=0:allocator_may_return_null=1"
+"""The interpreter keeps what it has until the end; a test asks for more memory than there is."""
 
 
 def rust_checks(size: str) -> Figure:
@@ -211,7 +213,7 @@ def rust_checks(size: str) -> Figure:
     if has_cargo("+nightly", "--version"):
         cargo(
             figure, "+nightly", *usual, "--target", HOST, RUSTFLAGS="-Zsanitizer=address",
-            ASAN_OPTIONS="detect_leaks=0",  # The interpreter keeps what it has until the end.
+            ASAN_OPTIONS=SANITIZED,
             CARGO_TARGET_DIR=str(ROOT / "rust" / "target" / "asan"),
         )  # fmt: skip
     else:

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock import _core
-from penstock.engine import positions
+from penstock.engine import damage, facts, positions
 from penstock.errors import NoQueueError, OptionError
 from penstock.formats import registry
 from penstock.formats.store import Store
 from penstock.sidecar import control
 from penstock.spark import shipped
-from penstock.spark.loss import log
+from penstock.spark.loss import log, lost
 from penstock.spark.opening import need_key, open_store
 from penstock.spark.options import SourceOptions, timestamp_ns
 from penstock.spark.spans import Span
@@ -40,12 +40,7 @@ class LocalQueue:
         self.store = open_store(path, options)
         self.identity = self.store.identity
         self.look()
-        # Expected after a crash, and never promised to anyone: no loss, but never silence either.
-        for torn in self.store.dropped:
-            log.warning(
-                "queue %s: torn: %s:%d: found %s, expected %s; %d bytes do not count",
-                name, torn.path, torn.at, torn.found, torn.expected, torn.length,
-            )  # fmt: skip
+        self._fails, self._is_told = options.fail_on_data_loss, False
 
     def look(self) -> None:
         """Takes over where the queue begins and ends now."""
@@ -60,15 +55,36 @@ class LocalQueue:
         """The range, one span per segment."""
         return list(self._spans(start, end))
 
+    def _tell_damage(self, start: int) -> None:
+        """Says once what is wrong from `start` on beside the frames; the rest tasks find."""
+        dropped, gone = damage.around(self.store, start if start > self.head else None)
+        # Expected after a crash, and never promised to anyone: no loss, but never silence either.
+        for torn in dropped:
+            log.warning(
+                "queue %s: torn: %s; %d bytes do not count",
+                self.name,
+                damage.sentence(torn),
+                torn.length,
+            )
+        for one in gone:
+            # Beats number segments without saying what was in them: it may lie before `start`.
+            is_in_range = one.offset is not None or start <= self.head
+            lost(f"queue {self.name}: {damage.sentence(one)}", fails=self._fails and is_in_range)
+        self._is_told = True
+
     def _spans(self, start: int, end: int) -> Iterator[Span]:
+        if not self._is_told:
+            self._tell_damage(start)
         if start < end:
             need_key(self.store, self.name)
         for info, first, last in self.store.ranges(start, end):
-            known = self.store.format.describe(info) if info.end is not None else info
+            known = facts.describe(self.store, info) if info.end is not None else info
             read_from = first
             if first == start and first != info.first:
                 limit = info.end if info.end is not None else self.end
-                read_from = _core.frame_start(self.store.segment_at(first), first, limit)
+                segment, _ = self.store.open_tolerantly(info)
+                if segment is not None:
+                    read_from = _core.frame_start(segment, first, limit)
             yield Span(
                 self.name, self.where, self.identity, info.base, read_from, first, last,
                 info.path.name, format=self.store.format.name,
@@ -76,8 +92,12 @@ class LocalQueue:
             )  # fmt: skip
 
     def cuts(self, span: Span, every: int) -> list[int]:
-        """Where a span may be cut; nowhere if its bytes only exist decoded in memory."""
-        segment = self.store.segment_at(span.start)
+        """Where a span may be cut; nowhere if its bytes only exist decoded in memory, or if its
+        header is damaged."""
+        info = self.store.segments().at(span.base)
+        segment, fault = (None, None) if info is None else self.store.open_tolerantly(info)
+        if segment is None or fault is not None:
+            return []
         if segment.copy_range(span.start, span.start) is segment:
             return []
         return _core.frame_cuts(segment, span.read_from, span.end, every)

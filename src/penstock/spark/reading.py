@@ -70,20 +70,22 @@ def _read_span(
         segment, damage = _segment(options, store, info, span)
         faults = [] if damage is None else [damage]
         if segment is not None:
-            copied = _copy(segment, span)
+            copied, cut = _copy(options, segment, span)
+            end = span.end if cut is None else max(span.start, span.end - cut.length)
             _still_there(options, store, span)
             scan = _core.Scan(
-                _Copied(copied), span.start, span.end, tags=tags.text, dialect=tags.dialect,
+                _Copied(copied), span.start, end, tags=tags.text, dialect=tags.dialect,
                 tolerant=not options.fail_on_data_loss,
             )  # fmt: skip
             constants, rows = _constants(store, span), 0
             for batch in _batches(scan, shape, span):
                 rows += batch.num_rows
                 yield shape.batch(batch, constants)
-            if scan.at < span.end:
+            if scan.at < end:
                 raise DataLoss(f"{span.where}/{span.file}: reading stopped at offset {scan.at} "
                                f"of {span.start} to {span.end}")  # fmt: skip
             faults += [Damage(p, at, n, found, want) for p, at, found, want, n in scan.faults]
+            faults += [] if cut is None else [cut]
             if faults and not rows and all(fault.found == WRONG_KEY for fault in faults):
                 at = f"{faults[0].path}:{faults[0].at}"
                 raise KeyNeededError(
@@ -132,14 +134,22 @@ def _segment(
         raise DataLoss(f"queue {span.queue}: {info.path} is gone: {error}") from error
 
 
-def _copy(segment: _core.Segment, span: Span) -> _core.Segment:
+def _copy(
+    options: SourceOptions, segment: _core.Segment, span: Span
+) -> tuple[_core.Segment, Damage | None]:
+    """The bytes of the span, and what of them is not in the file."""
     try:
-        return segment.copy_range(span.read_from, span.end)
+        return segment.copy_range(span.read_from, span.end), None
     except EOFError as error:
-        raise DataLoss(
-            f"{segment.path}: the file ends before byte {segment.position(span.end)}, where offset "
-            f"{span.end} is: it was cut short"
-        ) from error
+        size, needed = segment.path.stat().st_size, segment.position(span.end)
+        if options.fail_on_data_loss:
+            raise DataLoss(
+                f"{segment.path}: the file ends before byte {needed}, where offset {span.end} is: "
+                "it was cut short"
+            ) from error
+        at = max(size, segment.position(span.read_from))
+        cut = Damage(segment.path, at, needed - at, "the end of the file", f"{needed - at} bytes")
+        return segment.copy_range(span.read_from, span.end - cut.length), cut
 
 
 def _still_there(options: SourceOptions, store: Store, span: Span) -> None:

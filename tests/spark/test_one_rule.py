@@ -1,0 +1,103 @@
+"""`cat`, `verify` and Spark agree on what is wrong with a queue, and none of them is silent."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock import PenstockError, Queue
+from penstock.cli import main
+from tests.spark.helpers import batch
+
+LAYOUTS = {
+    "penstock": ["1"],
+    "zbus": ["doc000", "doc001", "flag", "corr", "crc"],
+    "mfq": ["1"],
+}
+CASES = [(kind, layout) for kind, layouts in LAYOUTS.items() for layout in layouts]
+SUFFIX = {"penstock": ".seg", "zbus": ".zbus", "beats": ".seg", "mfq": ""}
+
+
+def filled(path: Path, kind: str, layout: str) -> Path:
+    with Queue(path, format=kind, layout=layout, segment_bytes=16384) as queue:
+        for number in range(60):
+            queue.put(b"%03d" % number + b"x" * (900 if number % 2 else 9))
+    return path
+
+
+def segments(path: Path, kind: str) -> list[Path]:
+    files = (file for file in sorted(path.rglob("*")) if file.is_file())
+    inside = [file for file in files if ".penstock" not in file.parts]
+    return [file for file in inside if file.suffix == SUFFIX[kind] and "offset" not in file.name]
+
+
+def used(file: Path) -> int:
+    return len(file.read_bytes().rstrip(b"\0"))
+
+
+def cut_last(files: list[Path]) -> None:
+    with files[-1].open("r+b") as file:
+        file.truncate(used(files[-1]) - 3)
+
+
+def cut_in_the_middle(files: list[Path]) -> None:
+    middle = files[len(files) // 2]
+    with middle.open("r+b") as file:
+        file.truncate(used(middle) // 2)
+
+
+def stray(files: list[Path]) -> None:
+    at = used(files[-1])
+    with files[-1].open("r+b") as file:
+        file.seek(at + 8 - at % 8)
+        file.write(b"stray bytes!" * 3)
+
+
+def header(files: list[Path]) -> None:
+    with files[len(files) // 2].open("r+b") as file:
+        file.write(b"\xaa\x55")
+
+
+def missing(files: list[Path]) -> None:
+    files[len(files) // 2].unlink()
+
+
+def missing_first(files: list[Path]) -> None:
+    files[0].unlink()
+
+
+def missing_last(files: list[Path]) -> None:
+    files[-1].unlink()
+
+
+DAMAGE = [cut_last, cut_in_the_middle, stray, header, missing, missing_first, missing_last]
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize(("kind", "layout"), CASES)
+def test_what_verify_finds_cat_tells_and_spark_does_not_pass_over(
+    tmp_path: Path, kind: str, layout: str, damage: Callable[[list[Path]], None],
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    path = filled(tmp_path / "q", kind, layout)
+    damage(segments(path, kind))
+    code = main(["verify", str(path), "--json"])
+    verdict = json.loads(capfd.readouterr().out)
+    assert main(["cat", str(path), "--json"]) == code
+    offsets = [json.loads(line)["offset"] for line in capfd.readouterr().out.splitlines()]
+    options = {"columns": "offset,body", "targetPartitionBytes": "700"}
+    with caplog.at_level(logging.WARNING, "penstock.spark"):
+        if verdict["corrupt"] or code == 2:
+            with pytest.raises((PenstockError, OSError)):
+                batch(path, **options)
+        else:
+            assert sorted(row["offset"] for row in batch(path, **options)) == offsets
+            assert bool(caplog.records) == bool(code)
+        if code < 2:
+            found = batch(path, failOnDataLoss="false", **options)
+            assert sorted(row["offset"] for row in found) == offsets
+            assert bool(caplog.records) == bool(code)

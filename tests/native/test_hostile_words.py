@@ -143,7 +143,7 @@ def test_a_deleted_queue_is_noticed_at_the_next_sync(tmp_path: Path) -> None:
         with pytest.raises(PenstockError) as caught:
             queue.sync()
         assert "deleted" in str(caught.value.__cause__)
-        with pytest.raises(PenstockError, match="sync failed"):
+        with pytest.raises(PenstockError, match="was deleted"):
             queue.put(b"2")
         queue.close()
         assert not os.path.lexists(path)

@@ -8,6 +8,8 @@ import pytest
 
 from penstock import Queue
 from penstock.formats.beats import segments
+from penstock.formats.beats.queue_files import BeatsFiles
+from tests.formats.beats.helpers import CREATED, event, key_for
 
 
 def test_a_segment_that_is_freed_while_we_look_is_no_error(
@@ -25,3 +27,25 @@ def test_a_segment_that_is_freed_while_we_look_is_no_error(
     with Queue(tmp_path / "q", read_only=True) as queue:
         assert [message.body for message in queue.scan()] == [b"a", b"b"]
         assert queue.verify().is_ok
+
+
+@pytest.mark.parametrize("layout", CREATED)
+def test_the_place_of_a_group_is_found_while_its_segment_is_freed(
+    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, key = tmp_path / "q", key_for(layout)
+    with Queue(path, format="beats", layout=layout, key=key, segment_bytes=65536) as queue:
+        group = queue.group()
+        for number in range(3):
+            queue.put(event(number, text="x" * 40_000))  # A segment each.
+        group.get().ack()
+        begins_of, oldest = BeatsFiles.frame_offsets, segments.listed(path)[0][0]
+
+        def freed_first(files: BeatsFiles, number: int) -> list[int]:
+            if number == oldest:
+                segments.path_of(path, number).unlink(missing_ok=True)
+            return begins_of(files, number)
+
+        monkeypatch.setattr(BeatsFiles, "frame_offsets", freed_first)
+        assert queue.groups() == ["default"]
+        assert queue.store.format.own_groups()["default"] <= group.cursor

@@ -115,7 +115,16 @@ def _is_one_bit_off(beats: BeatsFiles) -> bool:
 
 def place_of(beats: BeatsFiles, found: state.StateFile) -> int | None:
     """The offset that a state means; none when no Beat can have written it."""
-    there = beats.segment_numbers()
+    while True:
+        there = beats.segment_numbers()
+        try:
+            return _place_among(beats, there, found)
+        except FileNotFoundError:
+            if beats.segment_numbers() == there:
+                raise  # Else every group was done with a segment, and a process has deleted it.
+
+
+def _place_among(beats: BeatsFiles, there: list[int], found: state.StateFile) -> int | None:
     if not there or found.segment < there[0]:
         return beats.store.end().head  # What it names was read and deleted.
     if found.segment not in there:

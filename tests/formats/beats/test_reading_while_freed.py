@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock import Queue
-from penstock.formats.beats import segments
+from penstock.formats.beats import segments, state
+from penstock.formats.beats.format import BeatsFormat
 from penstock.formats.beats.queue_files import BeatsFiles
 from tests.formats.beats.helpers import CREATED, event, key_for
 
@@ -49,3 +50,28 @@ def test_the_place_of_a_group_is_found_while_its_segment_is_freed(
         monkeypatch.setattr(BeatsFiles, "frame_offsets", freed_first)
         assert queue.groups() == ["default"]
         assert queue.store.format.own_groups()["default"] <= group.cursor
+
+
+def test_what_is_put_while_a_place_is_looked_for_lies_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "q"
+    with Queue(path, format="beats") as queue:
+        queue.put(event(0))
+        queue.get().ack()
+    with Queue(path) as queue:
+        first = queue.offsets().tail
+        state_file = state.StateFile.at(1, first, 0)
+        numbers_of = BeatsFiles.segment_numbers
+
+        def then_puts(files: BeatsFiles) -> list[int]:
+            found = numbers_of(files)
+            if queue.offsets().tail == first:
+                queue.put(event(1))
+            return found
+
+        monkeypatch.setattr(BeatsFiles, "segment_numbers", then_puts)
+        store_format = queue.store.format
+        assert isinstance(store_format, BeatsFormat)
+        assert store_format.place(state_file) == first
+        monkeypatch.undo()

@@ -116,21 +116,25 @@ def _is_one_bit_off(beats: BeatsFiles) -> bool:
 def place_of(beats: BeatsFiles, found: state.StateFile) -> int | None:
     """The offset that a state means; none when no Beat can have written it."""
     while True:
+        # Before the files are listed: what is put meanwhile lies behind the place.
+        tail = beats.store.end().tail
         there = beats.segment_numbers()
         try:
-            return _place_among(beats, there, found)
+            return _place_among(beats, there, tail, found)
         except FileNotFoundError:
             if beats.segment_numbers() == there:
                 raise  # Else every group was done with a segment, and a process has deleted it.
 
 
-def _place_among(beats: BeatsFiles, there: list[int], found: state.StateFile) -> int | None:
+def _place_among(
+    beats: BeatsFiles, there: list[int], tail: int, found: state.StateFile
+) -> int | None:
     if not there or found.segment < there[0]:
         return beats.store.end().head  # What it names was read and deleted.
     if found.segment not in there:
         is_next = found.segment == there[-1] + 1 and found.is_start
         later = [number for number in there if number > found.segment]
-        return beats.store.end().tail if is_next else beats.first_of(later[0]) if later else None
+        return tail if is_next else beats.first_of(later[0]) if later else None
     if found.is_start:
         return beats.first_of(found.segment)
     begins = beats.frame_offsets(found.segment)

@@ -15,8 +15,9 @@ from penstock import (
     StorageError,
     UnsupportedError,
 )
+from penstock.formats.store import Store
 from penstock.options import Compression
-from penstock.spark import source
+from penstock.spark import opening, source
 from penstock.spark.loss import DataLoss
 from penstock.spark.options import SourceOptions
 from penstock.spark.ship import ship
@@ -50,6 +51,25 @@ def test_small_splits_lose_and_repeat_nothing(
     tasks = reader.partitions()
     assert len(tasks) > 1
     assert collect(reader, tasks) == scanned(path)
+
+
+def test_a_task_opens_a_queue_once_for_all_its_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = fill(tmp_path / "q", 2000, segment_bytes=16384)
+    given = options_of(path, columns=COLUMNS)
+    reader = source.reader(given, source.schema(given))
+    (task,) = reader.partitions()
+    opened, open_store = [], opening.open_store
+
+    def counted(*args: Any, **options: Any) -> Store:
+        opened.append(args)
+        return open_store(*args, **options)
+
+    monkeypatch.setattr(opening, "open_store", counted)
+    assert collect(reader, [task]) == scanned(path)
+    assert len(list((path / "log").iterdir())) > 10
+    assert len(opened) == 1
 
 
 def test_a_subset_of_columns_is_all_that_is_read(tmp_path: Path) -> None:

@@ -49,13 +49,50 @@ class Stream:
         return _core.arrow_stream(self._scan, self._columns)
 
 
+class _LastOpened:
+    """The queue of a task's last span, still open. The next span is mostly of the same one, and to
+    open it for each of them would list its thousands of segments as many times.
+
+    Formats that delete what was consumed are opened for each span: they note what they meet.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._key: tuple[str, str] | None = None
+        self._store: Store | None = None
+
+    def store_of(self, span: Span) -> Store:
+        """The queue of a span, which must be the one that was planned."""
+        if self._store is not None and self._key == (span.where, span.identity):
+            return self._store
+        store = _open_store(span, Path(span.where), self._options)
+        if store.identity != span.identity:
+            raise DataLoss(
+                f"queue {span.queue}: {span.where} is another queue now ({store.identity}) than "
+                f"when the query was planned ({span.identity})"
+            )
+        if not store.capabilities.deletes_consumed:
+            self._key, self._store = (span.where, span.identity), store
+        return store
+
+
+def _open_store(span: Span, path: Path, options: SourceOptions) -> Store:
+    try:
+        store = opening.open_store(path, options, format=span.format)
+    except FileNotFoundError as error:
+        raise DataLoss(f"queue {span.queue}: {span.where} is gone: {error}") from error
+    opening.need_key(store, span.queue)
+    return store
+
+
 def read(
     options: SourceOptions, shape: Shape, spans: tuple[Span, ...], tags: TagFilter
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the spans."""
+    opened = _LastOpened(options)
     for span in spans:
         try:
-            yield from _read_span(options, shape, span, tags)
+            yield from _read_span(options, shape, span, tags, opened)
         except (DataLoss, CorruptError) as error:
             if options.fail_on_data_loss:
                 raise
@@ -63,10 +100,10 @@ def read(
 
 
 def _read_span(
-    options: SourceOptions, shape: Shape, span: Span, tags: TagFilter
+    options: SourceOptions, shape: Shape, span: Span, tags: TagFilter, opened: _LastOpened
 ) -> Iterator[pa.RecordBatch]:
     with ExitStack() as stack:
-        store, info = _open(options, span, stack)
+        store, info = _open(options, span, stack, opened)
         segment, damage = _segment(options, store, info, span)
         faults = [] if damage is None else [damage]
         if segment is not None:
@@ -101,26 +138,19 @@ def _read_span(
             yield from _report(shape, span, info, segment, faults)
 
 
-def _open(options: SourceOptions, span: Span, stack: ExitStack) -> tuple[Store, SegmentInfo]:
-    path, how = Path(span.where), options
+def _open(
+    options: SourceOptions, span: Span, stack: ExitStack, opened: _LastOpened
+) -> tuple[Store, SegmentInfo]:
     end: int | None = None
     if span.is_shipped:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))
         path, manifest = shipped.fetch(
             span.queue, span.where, span.base, Path(folder), fails=options.fail_on_data_loss
         )
-        how = options.for_shipped(manifest.format, manifest.layout)
+        store = _open_store(span, path, options.for_shipped(manifest.format, manifest.layout))
         end = manifest.segment(span.where, span.base).end
-    try:
-        store = opening.open_store(path, how, format=span.format)
-    except FileNotFoundError as error:
-        raise DataLoss(f"queue {span.queue}: {span.where} is gone: {error}") from error
-    opening.need_key(store, span.queue)
-    if not span.is_shipped and store.identity != span.identity:
-        raise DataLoss(
-            f"queue {span.queue}: {span.where} is another queue now ({store.identity}) than when "
-            f"the query was planned ({span.identity})"
-        )
+    else:
+        store = opened.store_of(span)
     # A copy of one segment has no end of its own to compare the list with.
     info = store.segments(fresh=span.is_shipped).at(span.base)
     if info is not None:

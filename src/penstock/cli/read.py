@@ -16,10 +16,10 @@ from penstock.cli import complete, opening, show
 from penstock.cli.opening import Json, OldCount, QueueAt, Tags, Utc, command
 from penstock.cli.take import print_message
 from penstock.engine import overview, positions
+from penstock.engine.damage import around
 from penstock.engine.queue import Queue
 from penstock.engine.table import Scan
 from penstock.errors import OptionError
-from penstock.formats.verifying import around
 from penstock.options import GroupOptions
 
 POLL_S = (0.005, 0.1)
@@ -157,9 +157,9 @@ class _Reader:
     def report(self) -> int:
         """Lists damage; how much there was."""
         seen = {(damage.path, damage.at) for damage in self.scan.damage}
-        verdict = around(self.queue.store.format)
-        lost = [damage for damage in verdict.corrupt if (damage.path, damage.at) not in seen]
-        return show.damage([*self.scan.damage, *lost]) + show.damage(verdict.torn, "torn")
+        torn, gone = around(self.queue.store)
+        lost = [damage for damage in gone if (damage.path, damage.at) not in seen]
+        return show.damage([*self.scan.damage, *lost]) + show.damage(torn, "torn")
 
 
 def peek(

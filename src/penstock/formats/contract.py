@@ -180,21 +180,6 @@ class Format(ABC):
         lost = infos[0].first - head
         return [Damage(self.path_of(head), 0, lost, "no file", f"{lost} bytes of messages", head)]
 
-    def unreadable_segments(self, start: int) -> list[tuple[Damage, bool]]:
-        """Files from the segment of `start` on that no reader takes for segments though they should
-        be, and whether a crash explains that. Most formats list such files as segments, and say so
-        when they are read."""
-        return []
-
-    def torn_end(self, info: SegmentInfo, segment: _core.Segment) -> list[Damage]:
-        """What a crash cut short at the end of a segment, where it is not dropped when the queue is
-        opened. Reads the segment."""
-        return []
-
-    def noticed(self, start: int = 0) -> list[Damage]:
-        """What is wrong, beside the frames, with segments from `start` on that were opened."""
-        return []
-
     def side_files(self) -> dict[str, Any]:
         """Arguments for `_core.Segment`: where what the format has no place for is kept."""
         kinds, covers = self.side_kinds(), self.options.checksums

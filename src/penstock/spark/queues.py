@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock import _core
-from penstock.engine import facts, positions
+from penstock.engine import damage, facts, positions
 from penstock.errors import NoQueueError, OptionError
-from penstock.formats import registry, verifying
+from penstock.formats import registry
 from penstock.formats.store import Store
 from penstock.sidecar import control
 from penstock.spark import shipped
-from penstock.spark.loss import lost, sentence, warn_of_torn
+from penstock.spark.loss import log, lost
 from penstock.spark.opening import need_key, open_store
 from penstock.spark.options import SourceOptions, timestamp_ns
 from penstock.spark.spans import Span
@@ -57,11 +57,19 @@ class LocalQueue:
 
     def _tell_damage(self, start: int) -> None:
         """Says once what is wrong from `start` on beside the frames; the rest tasks find."""
-        around = verifying.around(self.store.format, start if start > self.head else None)
-        for torn in around.torn:
-            warn_of_torn(self.name, torn)
-        for one in around.corrupt:
-            lost(f"queue {self.name}: {sentence(one)}", fails=self._fails)
+        dropped, gone = damage.around(self.store, start if start > self.head else None)
+        # Expected after a crash, and never promised to anyone: no loss, but never silence either.
+        for torn in dropped:
+            log.warning(
+                "queue %s: torn: %s; %d bytes do not count",
+                self.name,
+                damage.sentence(torn),
+                torn.length,
+            )
+        for one in gone:
+            # Beats number segments without saying what was in them: it may lie before `start`.
+            is_in_range = one.offset is not None or start <= self.head
+            lost(f"queue {self.name}: {damage.sentence(one)}", fails=self._fails and is_in_range)
         self._is_told = True
 
     def _spans(self, start: int, end: int) -> Iterator[Span]:
@@ -87,8 +95,8 @@ class LocalQueue:
         """Where a span may be cut; nowhere if its bytes only exist decoded in memory, or if its
         header is damaged."""
         info = self.store.segments().at(span.base)
-        segment, damage = (None, None) if info is None else self.store.open_tolerantly(info)
-        if segment is None or damage is not None:
+        segment, fault = (None, None) if info is None else self.store.open_tolerantly(info)
+        if segment is None or fault is not None:
             return []
         if segment.copy_range(span.start, span.start) is segment:
             return []

@@ -15,12 +15,13 @@ import base64
 import json
 import secrets
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.errors import FormatError, NoQueueError, OptionError, UnsupportedError
-from penstock.formats import past, verifying
+from penstock.formats import past
 from penstock.formats.beats import (
     checks,
     closing,
@@ -33,6 +34,7 @@ from penstock.formats.beats import (
     structs,
 )
 from penstock.formats.beats.queue_files import MAX_SEGMENT_BYTES, BeatsFiles
+from penstock.formats.beats.segments import Unreadable
 from penstock.formats.beats.structs import KINDS, POSITION_BITS, Kind
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
@@ -120,7 +122,7 @@ class BeatsFormat(Format):
 
     def verify(self) -> Verdict:
         """Every frame, header and stream of every file. Changes nothing."""
-        return checks.verify(self.files, verifying.around(self))
+        return checks.verify(self.files, self.missing_segments(None))
 
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With the number of frames, where the header has it."""
@@ -205,28 +207,35 @@ class BeatsFormat(Format):
             return End(base, 0, base, base, 0, base)
         assert last.end is not None
         # After a power cut such files are no part of the queue, and are told of as that.
-        if self.files.cut_end is not None:
-            dropped = self.files.cut_end.dropped
-        else:
-            dropped = [damage for damage, _ in checks.unreadable(self.files, 0, briefly=True)]
+        dropped = self._unreadable() if self.files.cut_end is None else self.files.cut_end.dropped
         return End(last.end, 0, last.base, first.first, 0, last.end, tuple(dropped))
+
+    def _unreadable(self) -> list[Damage]:
+        """The oldest and the newest segment if their header can't be read, and empty ones.
+
+        Other segments are looked into when they are read: opening does not grow with the queue.
+        An empty newest one is a Beat's that ended before it had written anything, unless we know
+        that events were in it.
+        """
+        found, paths = [], segments.find(self.path)
+        ends = (min(paths, default=None), max(paths, default=None))
+        for number, path in paths.items():
+            with suppress(FileNotFoundError):  # Read and freed meanwhile.
+                size = path.stat().st_size
+                if size and number not in ends:
+                    continue
+                header = self.files.header(path)
+                is_begun = (
+                    not size and number == ends[1] and not following.had_events(self.files, number)
+                )
+                if isinstance(header, Unreadable) and not is_begun:
+                    expected = "a segment of version 0 to 3"
+                    found.append(Damage(path, 0, size, header.found, expected))
+        return found
 
     def missing_segments(self, head: int | None) -> list[Damage]:
         """By their ids, and by what we noted when we closed the queue."""
-        lost, first = following.missing(self.files, past.of(self)), (head or 0) >> POSITION_BITS
-        return [one for one in lost if int(one.path.stem) >= first]
-
-    def unreadable_segments(self, start: int) -> list[tuple[Damage, bool]]:
-        """Files whose header says nothing: readers pass over them."""
-        return checks.unreadable(self.files, start, briefly=False)
-
-    def torn_end(self, info: SegmentInfo, segment: _core.Segment) -> list[Damage]:
-        """A frame that runs past the end of its file; segments are closed by counting them."""
-        return checks.torn_end(self.files, info, segment)
-
-    def noticed(self, start: int = 0) -> list[Damage]:
-        """What was odd about streams, beside the frames in them."""
-        return self.files.noticed(start >> POSITION_BITS)
+        return following.missing(self.files, past.of(self))
 
     def recover(self, end: End, past: Past) -> End:
         """Closes what a crash left open, follows a Beat, and begins a new segment."""

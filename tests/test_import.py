@@ -78,11 +78,36 @@ def test_a_queue_of_our_own_format_loads_no_other(tmp_path: Path) -> None:
     assert not [name for name in others if name.split(".")[2] in ("zbus", "beats", "vqs", "mfq")]
 
 
+def test_retention_is_loaded_only_when_there_is_a_segment_to_delete(tmp_path: Path) -> None:
+    opened = f"import sys, penstock; queue = penstock.Queue({str(tmp_path)!r}, retention_bytes=1)"
+    code = f"{opened}; queue.put(b'x'); queue.retain(); print(*sys.modules)"
+    run = [sys.executable, "-c", code]
+    found = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
+    assert "penstock.engine.retention" not in found
+
+
 def said_by_import(code: str) -> str:
     """What a fresh interpreter says that ends `code` with an ImportError."""
     caught = f"try:\n    {code}\nexcept ImportError as error:\n    print(error)"
     run = [sys.executable, "-c", caught]
     return subprocess.run(run, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "extra"),
+    [
+        ("kombu", "kombu", "celery"),
+        ("celery", "celery", "celery"),
+        ("dramatiq", "dramatiq", "dramatiq"),
+        ("taskiq", "taskiq", "taskiq"),
+        ("huey", "huey", "huey"),
+    ],
+)
+def test_a_broker_whose_library_is_missing_says_what_to_install(
+    module: str, library: str, extra: str
+) -> None:
+    said = said_by_import(f"import sys; sys.modules[{library!r}] = None; import penstock.{module}")
+    assert f"needs {library}, which is not installed: pip install 'penstock[{extra}]'" in said
 
 
 def test_a_free_threaded_build_is_told_that_it_is_not_supported() -> None:

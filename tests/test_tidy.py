@@ -26,7 +26,7 @@ RUST = ROOT / "rust" / "src"
 
 # Data flows one way (the numbers): a module imports from smaller numbers, its own layer and
 # the leaves. `penstock` itself is the front door; what it opens on is below the interfaces.
-LEAVES = {"records", "hints", "logs", "errors", "message", "options", "clock"}
+LEAVES = {"records", "hints", "logs", "errors", "message", "options", "pacing", "clock"}
 LAYERS = {"_core": 0, "disk": 0, "sidecar": 1, "formats": 2, "engine": 3}
 INTERFACES = {"cli", "sqs", "web", "spark", "kombu", "celery", "dramatiq", "taskiq", "huey"}
 FORMATS = {"penstock", "zbus", "beats", "vqs", "mfq"}
@@ -35,7 +35,7 @@ FRONT_DOORS = {"mfq", "beats", "_kombu_name"}  # Public modules that only name w
 
 PYTHON_LINES_MAX = 800
 RUST_LINES_MAX = 900
-BYTES_LINES_MAX = 10_850  # Of disk, sidecar and formats together: it only goes down.
+BYTES_LINES_MAX = 10_848  # Of disk, sidecar and formats together: it only goes down.
 
 # A letter in brackets keeps a pattern from finding itself.
 LEFTOVERS = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X]|unimplemente[d])\b|\btod[o]!")
@@ -442,7 +442,9 @@ RUST_ROOMS = (
     "append", "group", "python",
 )  # fmt: skip
 RUST_DOORS = {"lib"}
-RUST_TESTS = {"fuzzing", "properties", "group::table::against_a_model", "shared::models"}
+RUST_TESTS = {
+    "fuzzing", "properties", "group::models", "group::table::against_a_model", "shared::models",
+}  # fmt: skip
 RUST_FUNCTION_LINES_MAX = 60
 RUST_SHARE_MAX = 0.40  # Of the product's lines, without tests: it only goes down.
 

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
+use pyo3::types::PyInt;
 
 use crate::errors;
 use crate::sys::clock;
@@ -159,4 +160,17 @@ pub fn seconds_to_ns(name: &str, seconds: f64) -> PyResult<i64> {
     }
     #[allow(clippy::cast_possible_truncation, reason = "in range: checked above")]
     Ok((seconds * 1e9) as i64)
+}
+
+/// A number of seconds, or none. Of a whole number, as most are, Python would make a float first.
+#[inline]
+pub fn seconds_or_none(value: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+    let whole = value.cast_exact::<PyInt>().ok().and_then(|whole| whole.extract::<i32>().ok());
+    whole.map_or_else(|| value.extract(), |whole| Ok(Some(f64::from(whole))))
+}
+
+/// Refuses a timeout that nobody can wait for, whether or not there is anything to wait for.
+#[inline]
+pub fn check_timeout(timeout: Option<f64>) -> PyResult<()> {
+    timeout.map_or(Ok(()), |seconds| seconds_to_ns("timeout", seconds).map(drop))
 }

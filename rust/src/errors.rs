@@ -58,12 +58,16 @@ pub fn located(error: Error, path: &Path) -> Error {
 /// The same for a file that is open: its name is asked for only now that it is needed.
 #[cold]
 pub fn located_file(error: Error, file: &File) -> Error {
-    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let path = std::fs::read_link(link).unwrap_or_else(|_| PathBuf::from("an open file"));
-    located(error, &path)
+    located(error, &path_of(file))
 }
 
-/// Bytes of a file that nobody of us has written there.
+/// The name of a file that is open.
+pub fn path_of(file: &File) -> PathBuf {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::read_link(link).unwrap_or_else(|_| PathBuf::from("an open file"))
+}
+
+/// Bytes of a file that no process of ours has written there.
 #[cold]
 pub fn damaged(path: &Path, at: usize, found: String, expected: &str) -> Error {
     let arguments = (path.to_path_buf(), at, found, expected.to_owned());
@@ -75,7 +79,7 @@ pub fn os(error: Error, path: &Path) -> PyErr {
     located(error, path).into()
 }
 
-/// Bytes that nobody of us has written: the file, the byte, what is there and what should be.
+/// Bytes that no process of ours has written: the file, the byte, what is there and what should be.
 pub fn corrupt(py: Python<'_>, path: &Path, at: usize, found: &str, expected: &str) -> PyErr {
     error(py, "CorruptError", (path.to_path_buf(), at, found, expected))
 }
@@ -118,7 +122,7 @@ pub fn closed(py: Python<'_>, is_forked: bool) -> PyErr {
     error(py, "ClosedError", (why,))
 }
 
-/// No arguments.
+/// An error whose class takes no arguments.
 pub fn plain(py: Python<'_>, name: &str) -> PyErr {
     error(py, name, PyTuple::empty(py))
 }

@@ -37,14 +37,14 @@ impl Message {
         Self::claimed(Lease::none(offset), content)
     }
 
-    /// One that a consumer gets. Its group is to follow, if it has a lease.
+    /// A message that a consumer gets. The caller sets its group, if it has a lease.
     #[inline(always)]
     pub fn claimed(lease: Lease, content: MessageBytes) -> Self {
         Self { content, lease, leases: None, codec: OnceLock::new() }
     }
 
-    /// As an object. The collector of cycles leaves it alone: it finds nothing to follow in it, and
-    /// would go through every message of a long list again and again.
+    /// The message as a Python object that the collector of cycles leaves alone: it would find
+    /// nothing to follow, and go through every message of a long list again and again.
     #[inline]
     pub fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, Self>> {
         Bound::new(py, self).inspect(memory::untrack)
@@ -128,7 +128,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Of a message that nobody has to ack.
+    /// The lease of a message that nobody has to ack.
     #[inline(always)]
     pub const fn none(offset: u64) -> Self {
         Self { entry: 0, receives: 0, token: 0, offset }
@@ -152,13 +152,13 @@ impl Lease {
 
 /// Who hands messages out on leases, and takes them back.
 pub trait Leases: Send + Sync {
-    /// The message is done.
+    /// Acks the message: it is done.
     fn ack(&self, py: Python<'_>, lease: Lease) -> PyResult<()>;
 
-    /// Back to the queue, now or after `delay_s`.
+    /// Gives the message back to the queue, now or after `delay_s`.
     fn nack(&self, py: Python<'_>, lease: Lease, delay_s: f64) -> PyResult<()>;
 
-    /// The lease runs for `seconds` from now.
+    /// Makes the lease run for `seconds` from now.
     fn extend(&self, py: Python<'_>, lease: Lease, seconds: f64) -> PyResult<()>;
 
     /// Whether the lease still runs. Without the lock a yes may be out of date, and a no may come
@@ -168,9 +168,9 @@ pub trait Leases: Send + Sync {
 
 /// A body: bytes, or anything with a buffer.
 pub enum Body<'py> {
-    /// As they are.
+    /// Bytes, used as they are.
     Bytes(Bound<'py, PyBytes>),
-    /// From a buffer.
+    /// A copy of what is in a buffer.
     Copied(Vec<u8>),
 }
 
@@ -307,7 +307,7 @@ impl Message {
         self.word(py, |view| view.id)
     }
 
-    /// Label for filters.
+    /// The label that filters look at.
     #[getter]
     fn tag<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
         self.word(py, |view| view.tag)

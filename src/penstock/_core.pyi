@@ -10,6 +10,8 @@ from typing import Any, Self, TypeVar, final
 
 from typing_extensions import Buffer
 
+from penstock.pacing import WaitTimes
+
 _T = TypeVar("_T")
 
 __all__ = [
@@ -75,7 +77,6 @@ __all__ = [
     "replay_journal",
     "resize_file",
     "skip_frames",
-    "sync_failures",
     "sync_file",
     "sync_folder",
     "tag_matches",
@@ -639,6 +640,7 @@ class Group:
         together: bool,
         tags: str,
         dialect: str,
+        wait_times: WaitTimes,
         mirror: Mirror | None = None,
         publish: Publish | None = None,
         entered: list[tuple[int, int]] = ...,
@@ -1158,11 +1160,6 @@ def fail_syncs(errno: int, nth: int | None = None) -> bool:
     """Lets every later sync fail with this error number, or only the `nth` of them; 0 ends it.
 
     Whether the sync that was named before has come.
-    """
-
-def sync_failures() -> int:
-    """How many syncs of this process have failed: whoever called one knows whether the queue that
-    it was for can be trusted still.
     """
 
 def refuse_memory(nth: int) -> bool:

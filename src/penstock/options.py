@@ -11,6 +11,7 @@ from types import NoneType
 from penstock.errors import OptionError, StorageError
 from penstock.hints import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 from penstock.logs import renamed
+from penstock.pacing import WAIT_TIMES
 from penstock.records import dataclass, fields, replace
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -35,6 +36,12 @@ class Durability(Enum):
 def _check(name: str, value: Any, ok: bool, expected: str) -> None:
     if not ok:
         raise OptionError(name, value, expected)
+
+
+def check_timeout(seconds: float | None, name: str = "timeout") -> None:
+    """Refuses a timeout that nobody can wait for; none waits for ever."""
+    if seconds is not None:
+        _check(name, seconds, 0 <= seconds <= 4e9, "a number of seconds from 0 to 4e9")
 
 
 OLD_QUEUE = {
@@ -155,7 +162,8 @@ class QueueOptions(_Renamed):
     """Compress frames where it pays (format `penstock`)."""
 
     key: bytes | None = None
-    """Encrypt with this key: 32 bytes for `penstock`, 16 for `beats`."""
+    """Encrypt with this key: 32 bytes for `penstock`, 16 for `beats`, or 32 hex digits. Other
+    formats refuse it."""
 
     tamper_evident: bool = False
     """Keep tags beside encrypted segments that show any edit, exchange or cut (format `beats`)."""
@@ -192,6 +200,7 @@ class QueueOptions(_Renamed):
         first, longest = self.retry_interval_s, self.max_retry_interval_s
         _check("retry_interval_s", first, first >= 0, "0 or more")
         _check("max_retry_interval_s", longest, longest >= first, "at least retry_interval_s")
+        check_timeout(self.put_timeout_s, "put_timeout_s")
         _check("max_unsynced", self.max_unsynced, self.max_unsynced >= 0, "0 or more")
         _check("delay_s", self.delay_s, 0 <= self.delay_s <= 4e9, "0 to 4e9 seconds")
         _check("retention_bytes", self.retention_bytes, self.retention_bytes >= 0, "0 or more")
@@ -319,7 +328,7 @@ class GroupOptions(_Renamed):
             "lease": self.ack == "lease", "bound": self.release_on_exit,
             "visibility_s": self.visibility_s, "window": self.max_in_flight,
             "max_receives": self.max_receives, "together": self.key_batches,
-            "tags": self.tags, "dialect": self.dialect,
+            "tags": self.tags, "dialect": self.dialect, "wait_times": WAIT_TIMES,
         }  # fmt: skip
 
     def changed(self, **values: Any) -> GroupOptions:

@@ -166,6 +166,8 @@ def test_a_dry_run_of_convert_makes_nothing(run: Run, orders: Path, tmp_path: Pa
         (("verify", "{q}", "--format", "kafka"), "penstock: --format kafka: expected"),
         (("move", "{q}"), "penstock: name where to: either --to QUEUE or --to-origin"),
         (("cat", "{new}"), "no queue is here; `penstock put` creates one"),
+        (("verify", "{new}", "--json"), "no queue is here; `penstock put` creates one"),
+        (("get", "{q}", "--timeout", "-1"), "penstock: --timeout -1.0: expected"),
     ],
 )
 def test_an_error_names_what_was_typed(

@@ -187,7 +187,7 @@ class Disk:
         bytes_of = {key: self.files[key[0]].pages[key[1]][at] for key, at in pages.items()}
         bytes_of |= {key: content for key, content in (tear or {}).items() if key[0] in there}
         sizes = {}
-        for inode in there:
+        for _, inode in names:  # In this order: the same seed gives the same states.
             known = self.files[inode].sizes
             sizes[inode] = rng.choice(known) if rng is not None else known[-1]
         synced = tuple(self.files[inode].synced for _, inode in names)

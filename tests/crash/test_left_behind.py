@@ -507,3 +507,18 @@ def test_what_was_never_whole_is_cleared_before_anything_is_put(
     with segment.open("rb") as stream:
         stream.seek(at)
         assert not any(stream.read(288))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_nothing_that_was_prepared_before_a_power_cut_becomes_a_segment(
+    tmp_path: Path, format: str
+) -> None:
+    path = killed(tmp_path, format)
+    write_word(path, "boot", 1)
+    # The rename that made it a segment was lost, and what was written to it since was not.
+    sidecar = control_of(path).parent
+    for name in ("next.seg", "copy-0.zbus", "new-0123456789abcdef.idx"):
+        (sidecar / name).write_bytes(body(0) * 1000)
+    with penstock.Queue(path, **options(format)):
+        left = [file.name for file in sidecar.iterdir() if file.is_file()]
+        assert not {name for name in left if name.startswith(("next", "copy-", "new-"))}

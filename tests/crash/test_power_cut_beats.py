@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import Queue
-from penstock.formats.beats import structs
+from penstock import ManualClock, Message, Queue, _core
+from penstock.formats.beats import segments, structs
 from penstock.sidecar.control import CONTROL
+from tests.crash.disk import Disk, File, make
 from tests.crash.test_power_cut import MEMORY, SEED, Examiner, Outcome, cut_everywhere, read
 from tests.crash.workloads import Facts, record
+from tests.formats.beats.helpers import CREATED, event, key_for
 
 pytestmark = pytest.mark.crash
 STATES = int(os.environ.get("PENSTOCK_STATES", "150"))
@@ -54,7 +57,7 @@ class BeatsExaminer(Examiner):
         self.clock.restart()
         options = self.recording.options
         with Queue(self.path, read_only=True, clock=self.clock, **options) as queue:
-            place = queue.store.format.own_groups().get("default")
+            place = queue.store.format.groups.places().get("default")
             passed = {int(m.body[:6]) for m in queue.scan() if place and (m.offset or 0) < place}
             return read(queue), frozenset(passed)
 
@@ -128,3 +131,120 @@ def test_what_a_power_cut_took_of_a_segment_that_was_never_synced_is_no_damage(
         with Queue(path, create=False) as queue:
             assert queue.verify().corrupt == []
             assert len(queue) == (3 if sector == 4096 else 0)
+
+
+def numbers(messages: Iterable[Message]) -> list[int]:
+    return [message.json()["n"] for message in messages]
+
+
+def cut_newest(path: Path, layout: str, zeros: int = 0) -> None:
+    """As a power cut leaves a segment that was not synced: its header, and perhaps zeros."""
+    newest = segments.listed(path)[-1][0]
+    copy = path / ".penstock" / "plain" / f"{newest}.plain"
+    kind = structs.KINDS[layout]
+    for whole, length in ((path / f"{newest}.seg", kind.data_at), (copy, kind.header_bytes)):
+        if whole.exists():
+            os.truncate(whole, length)
+            os.truncate(whole, length + zeros)
+    if kind.is_stream:
+        with (path / f"{newest}.seg").open("r+b") as file:
+            file.write(kind.pack_header())  # Without the number of its events.
+
+
+def cut_twice(folder: Path, layout: str, zeros: int) -> tuple[Path, dict[str, Any]]:
+    """A queue in which the first cut took a segment, and with it an id. After the second one
+    nothing is there but the newest segment, without events, and with `zeros` where one was to
+    be: above the id that follows on `state.dat`."""
+    first, second, third = (folder / name / "q" for name in ("first", "second", "third"))
+    clock = ManualClock()
+    options: dict[str, Any] = {"durability": "process", "key": key_for(layout), "clock": clock}
+    first.parent.mkdir()
+    with Queue(first, format="beats", layout=layout, **options) as queue:
+        queue.put(event(1))
+        queue.get().ack()
+    with Queue(first, **options), Queue(first, **options) as other:
+        other.put(event(2))  # Into a segment of its own.
+        shutil.copytree(first, second)
+    cut_newest(second, layout, zeros=50)
+    clock.restart()
+    with Queue(second, **options) as queue:
+        queue.put(event(3))
+        queue.retain()  # What the group has acked goes.
+        assert len(segments.listed(second)) == 1
+        shutil.copytree(second, third)
+    cut_newest(third, layout, zeros)
+    clock.restart()
+    return third, options | {"durability": "always"}
+
+
+@pytest.mark.parametrize("layout", CREATED)
+def test_puts_after_two_power_cuts_do_not_lie_before_the_head(tmp_path: Path, layout: str) -> None:
+    path, options = cut_twice(tmp_path, layout, zeros=0)
+    kept: list[int] = []
+    for number in (4, 5, 6):
+        with Queue(path, **options) as queue:
+            assert numbers(queue.scan()) == kept
+            queue.put(event(number))
+            kept.append(number)
+            assert numbers(queue.scan()) == kept
+    with Queue(path, **options) as queue:
+        assert numbers(queue.get_many(10)) == kept
+        assert queue.verify().is_ok
+
+
+@pytest.mark.parametrize("layout", ["1", "2-released-lz4"])
+def test_a_power_cut_anywhere_in_recovery_hides_no_later_put(tmp_path: Path, layout: str) -> None:
+    """Recovery cuts off what is no event, and then begins a segment: between the two the queue is
+    one segment without events."""
+    path, options = cut_twice(tmp_path, layout, zeros=50)
+    disk = Disk(path.parent)
+    for file in [file for file in path.rglob("*") if file.is_file()]:
+        disk.files[file.stat().st_ino] = content = File()
+        content.store(0, file.read_bytes())
+        content.sync()
+        disk.names[str(file.relative_to(path.parent))] = file.stat().st_ino
+    disk.now = dict(disk.names)
+    _core.take_effects()
+    _core.record_effects(True)
+    try:
+        with Queue(path, **options) as queue:
+            queue.put(event(4))
+    finally:
+        _core.record_effects(False)
+    rng, tried = random.Random(SEED), set[int]()
+    for effect in _core.take_effects():
+        disk.apply(effect)
+        is_step = effect[0] in ("rename", "sync", "sync_folder", "unlink")
+        for state in disk.states(rng, 1, 1) if is_step else ():
+            image = disk.image(state)
+            if hash(image) in tried:
+                continue
+            tried.add(hash(image))
+            make(image, path.parent)
+            options["clock"].restart()
+            with Queue(path, **options) as queue:
+                queue.put(event(5))
+            with Queue(path, **options) as queue:
+                assert numbers(queue.scan())[-1:] == [5]
+    assert len(tried) > 10
+
+
+@pytest.mark.parametrize("layout", CREATED)
+def test_a_queue_without_a_segment_opens_after_a_power_cut(tmp_path: Path, layout: str) -> None:
+    """We were killed, a Beat has read and deleted everything, and then the machine stopped."""
+    path, clock = tmp_path / "q", ManualClock()
+    options: dict[str, Any] = {"key": key_for(layout), "clock": clock}
+    with Queue(path, format="beats", layout=layout, **options) as queue:
+        queue.put(event(1))
+        queue.get().ack()
+    Queue(path, **options).store.drop()
+    for file in segments.find(path).values():
+        file.unlink()
+    clock.restart()
+    bare: dict[str, Any] = {"layout": layout, "create": False}
+    with Queue(path, read_only=True, **options, **bare) as queue:
+        assert list(queue.scan()) == []
+    with Queue(path, **options, **bare) as queue:
+        queue.put(event(2))
+    with Queue(path, **options) as queue:
+        assert numbers([queue.get()]) == [2]

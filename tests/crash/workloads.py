@@ -78,7 +78,7 @@ class Work:
     def keep(self) -> None:
         """What a maintenance thread does; at level `process` there is none."""
         if self.queue._maintenance is not None:
-            self.queue.store.format.prepare_ahead()
+            self.queue.store.prepare_ahead()
             self.queue.store.format.tend()
 
     def say(self, facts: Facts) -> None:

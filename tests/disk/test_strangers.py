@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,54 @@ def test_no_link_inside_a_queue_is_written_through(tmp_path: Path, format: str) 
         before = tree(outside)
         use(run / path.name)
         assert tree(outside) == before, victim
+
+
+def planted_hard_links(tmp_path: Path, path: Path, mode: int) -> Iterator[tuple[Path, list[str]]]:
+    """Each file of the queue in turn has a second name outside; yields that, and what whoever uses
+    the queue met."""
+    base = tmp_path / "base"
+    for victim in sorted(one for one in base.rglob("*") if one.is_file()):
+        run, outside = tmp_path / "run", tmp_path / "outside"
+        for folder in (run, outside):
+            shutil.rmtree(folder, ignore_errors=True)
+        copy(base, run)
+        for folder in (run, *(one for one in run.rglob("*") if one.is_dir())):
+            folder.chmod(mode)
+        outside.mkdir()
+        target = run / victim.relative_to(base)
+        target.rename(outside / victim.name)
+        os.link(outside / victim.name, target)
+        before = tree(outside)
+        met = use(run / path.name)
+        if mode != 0o700:
+            assert tree(outside) == before, victim
+        yield victim, met
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_second_name_of_a_file_is_written_to_where_others_can_make_one(
+    tmp_path: Path, format: str
+) -> None:
+    path = made(tmp_path / "base", format)
+    refused = [met for _, met in planted_hard_links(tmp_path, path, 0o770) if met]
+    assert len(refused) > 2
+    assert {name for met in refused for name in met} <= {"StorageError", "GroupError"}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_queue_of_ours_alone_may_have_been_copied_by_links(tmp_path: Path, format: str) -> None:
+    path = made(tmp_path / "base", format)
+    assert [met for _, met in planted_hard_links(tmp_path, path, 0o700) if met] == []
+
+
+@needs_root
+def test_root_writes_to_no_second_name_in_a_folder_of_someone_else(tmp_path: Path) -> None:
+    path = made(tmp_path, "penstock")
+    for one in [path, *path.rglob("*")]:
+        os.chown(one, NOBODY, NOBODY)
+    os.link(path / ".penstock" / "control", tmp_path / "victim")
+    with pytest.raises(StorageError, match=r"control: this file has a second name.*cp -p"):
+        Queue(path)
 
 
 def test_the_name_of_a_queue_itself_may_be_a_link(tmp_path: Path) -> None:

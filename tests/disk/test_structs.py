@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.disk.structs import Field, Struct
+from tools.docs import struct_table
 
 ENTRY = Struct(
     "entry", ">", 28,
@@ -197,7 +198,7 @@ def test_describe_explains_damage_in_words() -> None:
 
 
 def test_markdown_is_this_table() -> None:
-    assert MIXED.markdown() == (
+    assert struct_table(MIXED) == (
         "64 bytes, little-endian.\n"
         "\n"
         "| offset | size | field | type | meaning |\n"
@@ -210,4 +211,4 @@ def test_markdown_is_this_table() -> None:
         "| 52 | 8 | `ratio` | float64 | |\n"
         "| 60 | 4 | `pad` | reserved | to the next multiple of eight |\n"
     )
-    assert "bytes used \\| next position" in ENTRY.markdown()
+    assert "bytes used \\| next position" in struct_table(ENTRY)

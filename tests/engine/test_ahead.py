@@ -1,4 +1,4 @@
-"""What threads do for a quick writer: pages made ahead of it, bytes sent to the disk behind it."""
+"""Around a quick writer: pages made before it stores to them, bytes sent to the disk behind it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ahead_threads() -> int:
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # It ended meanwhile.
             names.append((task / "comm").read_text())
-    return names.count("penstock-ahead\n") + names.count("penstock-behind\n")
+    return names.count("penstock-behind\n")
 
 
 def settles_at(count: int) -> bool:

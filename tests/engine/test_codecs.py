@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +95,29 @@ def test_endless_nesting_is_refused(name: str, opening: bytes) -> None:
         codecs.BY_NAME[name]().decode(opening * 100_000)
 
 
+CBOR_TRAPS = {
+    "a regular expression": b"\xd8\x23\x66(a+)+$",
+    "a list in itself": b"\xd8\x1c\x81\xd8\x1d\x00",
+    "a value to be shared": b"\xd8\x1c\x81\x01",
+    "a reference to a value": b"\xd8\x1d\x00",
+    "a reference to a text": b"\xd8\x19\x00",
+    "texts that are referred to": b"\xd9\x01\x00\x82\x63abc\xd8\x19\x00",
+}
+
+
+@pytest.mark.parametrize("body", CBOR_TRAPS.values(), ids=CBOR_TRAPS)
+def test_what_cbor_makes_out_of_little_is_refused(body: bytes) -> None:
+    with pytest.raises(penstock.CodecError, match="codec cbor"):
+        codecs.BY_NAME["cbor"]().decode(body)
+
+
+def test_a_regular_expression_is_refused_before_it_is_put(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q", codec="cbor") as queue:
+        with pytest.raises(penstock.CodecError, match="codec cbor"):
+            queue.put({"a": re.compile("a")})
+        assert len(queue) == 0
+
+
 @given(value=PLAIN, name=st.sampled_from(["json", "cbor"]))
 def test_plain_values_survive_the_journey(value: Any, name: str) -> None:
     codec = codecs.BY_NAME[name]()
@@ -164,6 +189,38 @@ def test_a_msgspec_struct_is_its_own_codec(tmp_path: Path) -> None:
         wrong = list(queue.scan())[2]
     with pytest.raises(penstock.CodecError, match="int"):
         wrong.value  # noqa: B018
+
+
+UNPICKLES_NOTHING = """
+import _pickle, marshal, pickle, sys
+import penstock
+from penstock.formats import registry
+
+def never(*_, **__):
+    raise SystemExit("something was unpickled")
+
+for module in (pickle, _pickle):
+    module.loads = module.load = module.Unpickler = never
+for format in registry.MODULES:
+    path = f"{sys.argv[1]}/{format}" + (".bin" if format == "vqs" else "")
+    size = {"max_bytes": 1 << 20} if format == "vqs" else {}
+    with penstock.Queue(path, format=format, codec="json", durability="process", **size) as queue:
+        group = queue.group("g", max_receives=1)
+        queue.put_many([[number, pickle.dumps(number).hex()] for number in range(20)])
+        queue.get(0).ack()
+        group.get(0).nack()
+        assert queue.verify().is_ok
+        list(queue.scan())
+    with penstock.Queue(path, create=False, read_only=True) as queue:
+        queue.stats()
+print("nothing")
+"""
+
+
+def test_no_queue_is_ever_unpickled(tmp_path: Path) -> None:
+    asked = [sys.executable, "-c", UNPICKLES_NOTHING, str(tmp_path)]
+    ran = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.stdout == "nothing\n", ran.stderr
 
 
 def test_pickle_is_refused_with_the_reason(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ import multiprocessing
 import os
 import threading
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import ClosedError, Empty, OffsetError, OptionError, Queue, UnsupportedError
+from penstock.disk import files
 from penstock.engine.mfq import (
     CborSerializer,
     CommitError,
@@ -205,6 +207,34 @@ def test_an_original_producer_is_seen_at_the_next_look(tmp_path: Path) -> None:
         assert seen == put
         assert twin.get("consumer.offset") == twin.get("producer.offset")
         assert len(twin.bases()) > 5
+
+
+@pytest.mark.parametrize("listing", range(1, 9))
+def test_two_segments_begun_while_the_folder_is_listed_leave_no_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: int
+) -> None:
+    """A listing may leave out what comes meanwhile, and still have what comes after it."""
+    twin, list_folder, listings = Twin(tmp_path / "store", 64), files.entries, count(1)
+    bodies = [bytes([n]) * 40 for n in range(8)]
+    left = bodies[4:]
+
+    def entries(folder: Path) -> list[os.DirEntry[str]]:
+        if folder.name != "commitlog" or next(listings) != listing:
+            return list_folder(folder)
+        while left:
+            twin.produce(left.pop(0))  # Each begins a segment.
+        return [entry for entry in list_folder(folder) if int(entry.name) != twin.bases()[-2]]
+
+    twin.produce(bodies[0])
+    with MappedFileQueue(tmp_path / "store") as queue:
+        monkeypatch.setattr(files, "entries", entries)
+        for body in bodies[1:4]:
+            twin.produce(body)
+        for body in bodies:
+            if body in left:  # So often nobody has listed.
+                twin.produce(left.pop(0))
+            assert bytes(queue.consumer.consume(timeout=LONG_S)) == body
+            queue.consumer.commit()
 
 
 def test_an_original_consumer_reads_what_we_produce(tmp_path: Path) -> None:

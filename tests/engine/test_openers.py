@@ -19,7 +19,7 @@ import pytest
 
 from penstock import ClosedError, Empty, Queue, StorageError
 from penstock.clock import ManualClock
-from penstock.sidecar.control import CONTROL
+from penstock.sidecar.control import CONTROL, peek
 from tests import lockwords
 from tests.formats.checks import alarm
 from tests.reading import bodies
@@ -195,6 +195,53 @@ def test_closing_beside_a_frozen_holder_is_ended_by_a_signal(tmp_path: Path) -> 
         lockwords.give_append_lock(frozen)
         assert frozen.store.need_shared().alone(frozen.store.need_shared().is_alone)
         assert bodies(frozen) == [b"1"]
+
+
+def test_one_ctrl_c_ends_a_close_of_which_every_step_would_wait(tmp_path: Path) -> None:
+    with queue_of(tmp_path, "vqs", max_bytes=65536) as frozen:
+        queue = queue_of(tmp_path, "vqs", max_bytes=65536, durability="always")
+        group = queue.group("g")
+        for number in range(4):
+            queue.put(b"%d" % number)
+        group.get(0).ack()
+        lockwords.hold_append_lock(frozen)
+        waits = []
+
+        def interrupted() -> None:
+            waits.append("free")
+            raise KeyboardInterrupt
+
+        queue._free_consumed = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            queue.close()  # A second wait would never end.
+        assert waits == ["free"]
+        assert queue.is_closed
+        with pytest.raises(ClosedError):
+            group.get(0)
+        lockwords.give_append_lock(frozen)
+        assert frozen.store.need_shared().alone(frozen.store.need_shared().is_alone)
+        assert bodies(frozen)[-3:] == [b"1", b"2", b"3"]
+
+
+def test_an_error_in_one_step_of_a_close_keeps_no_other_from_being_done(tmp_path: Path) -> None:
+    queue = queue_of(tmp_path)
+    group = queue.group("g")
+    queue.put(b"1")
+    met = []
+
+    def fail() -> None:
+        met.append("free")
+        raise StorageError(queue.path, "no luck")
+
+    queue._free_consumed = fail  # type: ignore[method-assign]
+    with pytest.raises(StorageError, match="no luck"):
+        queue.close()
+    assert met == ["free"]
+    with pytest.raises(ClosedError):
+        group.get(0)
+    words = peek(queue.store.sidecar)
+    assert words is not None
+    assert words.is_clean
 
 
 def test_the_slot_stays_until_the_last_thread_is_done(tmp_path: Path) -> None:

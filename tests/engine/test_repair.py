@@ -10,7 +10,7 @@ from penstock import ClosedError, CorruptError, KeyNeededError, Queue, StorageEr
 from penstock.engine.repair import repair
 from penstock.options import QueueOptions
 from penstock.sidecar import damage, notes
-from tests.reading import bodies_at
+from tests.reading import bodies_at, bodies_of
 
 HEADER_BYTES = 4096
 
@@ -243,3 +243,37 @@ def test_a_queue_open_for_reading_only_says_what_a_repair_would_do(
         assert len(queue.repair(dry_run=True).set_aside) == 1
         with pytest.raises(ClosedError):
             queue.repair()
+
+
+@pytest.mark.parametrize("which", [0, 1, -1])
+@pytest.mark.parametrize("format", ["penstock", "zbus", "beats", "mfq"])
+def test_a_segment_that_is_gone_is_accepted_as_lost(
+    tmp_path: Path, format: str, which: int
+) -> None:
+    """The note goes on saying so. What is put then is read, also where the queue is shorter now."""
+    path = tmp_path / "q"
+    with Queue(path, format=format, segment_bytes=16384, durability="process") as queue:
+        for number in range(60):
+            queue.put(b'{"n":%d,"text":"%s"}' % (number, b"x" * 1000))
+        whole = bodies_of(queue.scan())
+        gone = [info.path for info in queue.store.segments(fresh=True) if info.path.exists()][which]
+    gone.unlink()
+    with Queue(path, read_only=True) as queue:
+        assert len(queue.verify().corrupt) == 1
+    assert len(repair(path, dry_run=True).set_aside) == 1
+    assert repair(path).set_aside
+    with Queue(path, read_only=True) as queue:
+        assert queue.verify().is_ok
+        left = bodies_of(queue.scan())
+    assert 0 < len(left) < 60
+    assert left == [body for body in whole if body in left]
+    for number in range(3):
+        with Queue(path, durability="always") as queue:
+            left.append(b'{"n":%d}' % (100 + number))
+            queue.put(left[-1])
+            assert bodies_of(queue.scan()) == left
+    with Queue(path) as queue:
+        assert bodies_of(queue.get_many(100)) == left
+        assert queue.verify().is_ok
+        assert damage.load(queue.store.sidecar, queue.store.identity)
+    assert repair(path).is_clean

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +94,35 @@ def test_a_failed_sync_of_an_atomic_append_poisons(tmp_path: Path, format: str) 
     with pytest.raises(PoisonedError):
         queue.put(b"{}")
     queue.close()
+
+
+@pytest.fixture
+def recording() -> Iterator[None]:
+    """Every effect on a file is recorded."""
+    _core.record_effects(True)
+    yield
+    _core.record_effects(False)
+    _core.take_effects()
+
+
+@pytest.mark.usefixtures("recording")
+def test_at_always_a_put_and_a_get_that_is_its_own_ack_sync_once_each(tmp_path: Path) -> None:
+    with Queue(tmp_path / "queue", durability="always") as queue:
+        group = queue.group(ack="auto")
+        for _ in range(3):
+            _core.take_effects()
+            queue.put(b"x")
+            assert [effect[0] for effect in _core.take_effects()].count("sync") == 1
+            assert group.get(0).body == b"x"
+            assert [effect[0] for effect in _core.take_effects()].count("sync") == 1
+
+
+def test_a_segment_that_was_cut_short_is_not_made_longer_by_a_put(tmp_path: Path) -> None:
+    with Queue(tmp_path / "queue", segment_bytes=8 << 20, durability="process") as queue:
+        queue.put_many([bytes(1 << 18)] * 12)  # Into a segment in which pages are made by writes.
+        segment = queue.store.segments()[-1].path
+        with segment.open("r+b") as file:
+            file.truncate(1 << 20)
+        with pytest.raises(StorageError):
+            queue.put(bytes(100_000))
+        assert segment.stat().st_size == 1 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pickle
 import shutil
@@ -30,7 +31,7 @@ from penstock import (
     StorageError,
     UnsupportedError,
 )
-from penstock.engine import exchange, paths
+from penstock.engine import exchange, mfq, paths
 from penstock.errors import MissingExtraError
 from penstock.options import OLD_GROUP, OLD_QUEUE, QueueOptions
 
@@ -39,6 +40,33 @@ FORMATS = ("penstock", "zbus", "beats", "vqs", "mfq")
 
 def path_for(folder: Path, format: str) -> Path:
     return folder / ("q.bin" if format == "vqs" else "q")
+
+
+@pytest.mark.parametrize("format", ["zbus", "vqs", "mfq"])
+def test_a_key_is_refused_where_nothing_is_encrypted(tmp_path: Path, format: str) -> None:
+    path, words = path_for(tmp_path, format), f"format {format} has no encryption"
+    with pytest.raises(OptionError, match=words):
+        Queue(path, format=format, key=bytes(32))
+    assert list(tmp_path.iterdir()) == []
+    Queue(path, format=format).close()
+    for read_only in (False, True):
+        with pytest.raises(OptionError, match=words):
+            Queue(path, key=bytes(32), read_only=read_only)
+
+
+@pytest.mark.parametrize("format", ["penstock", "zbus", "beats", "vqs", "mfq"])
+def test_tags_are_refused_where_none_can_be_kept(tmp_path: Path, format: str) -> None:
+    with pytest.raises(OptionError, match="an encrypted queue of format beats"):
+        Queue(path_for(tmp_path, format), format=format, tamper_evident=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_key_of_a_beats_queue_may_be_said_in_hex_digits(tmp_path: Path) -> None:
+    key, path = bytes(range(16)), tmp_path / "q"
+    with Queue(path, format="beats", key=key.hex().encode()) as made:
+        made.put(b'{"a": 1}')
+    with Queue(path, key=key) as opened:
+        assert opened.get().json() == {"a": 1}
 
 
 @pytest.fixture
@@ -474,3 +502,51 @@ def test_files_with_the_names_of_before_are_read(tmp_path: Path) -> None:
         found = queue.group("g").options
         assert not queue.options.retain_unread
         assert (found.max_in_flight, found.native_cursor) == (7, False)
+
+
+# Timeouts
+
+
+WRONG_TIMEOUTS = (-1.0, float("nan"), float("inf"))
+
+
+@pytest.mark.parametrize("timeout", WRONG_TIMEOUTS)
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_timeout_that_nobody_can_wait_for_is_refused_and_takes_nothing(
+    tmp_path: Path, timeout: float, is_empty: bool
+) -> None:
+    with Queue(tmp_path / "q") as queue:
+        if not is_empty:
+            queue.put(b"a")
+        auto = queue.group("auto", ack="auto")
+        calls: list[Callable[[], object]] = [
+            lambda: queue.get(timeout), lambda: queue.group().get(timeout),
+            lambda: queue.get_many(1, timeout), lambda: auto.get_bodies(1, timeout),
+            lambda: next(queue.group().messages(timeout)),
+            lambda: queue.put_timeout(timeout).__enter__(),
+        ]  # fmt: skip
+        for call in calls * 2:  # The second time `queue.get` is the native one.
+            with pytest.raises(OptionError, match=r"timeout=.*: expected a number of seconds"):
+                call()
+        assert (queue.group().lag, auto.lag) == ((0, 0) if is_empty else (1, 1))
+
+
+@pytest.mark.parametrize("timeout", WRONG_TIMEOUTS)
+def test_asyncio_and_mfq_refuse_such_a_timeout_too(tmp_path: Path, timeout: float) -> None:
+    async def get() -> None:
+        async with penstock.AsyncQueue(tmp_path / "q") as queue:
+            await queue.put(b"a")
+            await queue.get(timeout)
+
+    with pytest.raises(OptionError, match="timeout="):
+        asyncio.run(get())
+    with mfq.MappedFileQueue(tmp_path / "m") as both:
+        both.producer.produce(b"a")
+        for consume in (both.consumer.consume, both.consumer.consume_many):
+            with pytest.raises(OptionError, match="timeout="):
+                consume(timeout=timeout)
+
+
+def test_a_queue_with_a_negative_put_timeout_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="put_timeout_s=-1"):
+        Queue(tmp_path / "q", put_timeout_s=-1)

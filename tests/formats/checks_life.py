@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 
 from penstock import ClosedError, CorruptError, ManualClock, NoQueueError, PenstockError, Queue
+from penstock.formats.contract import Format
+from penstock.formats.past import Past
+from penstock.formats.values import End
+from penstock.records import replace
 from tests.formats.checks import (
     Checks,
     alarm,
@@ -48,6 +52,28 @@ class Life(Checks):
             assert again.stats()["dropped"] == []
             with pytest.raises(PenstockError):
                 first.ack()
+
+    def test_what_is_put_lies_above_the_head_whatever_recovery_says(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody would read it below the head, and some formats delete what lies there."""
+        with self.make(path) as queue:
+            self.hold(queue)
+            store_format = type(queue.store.format)
+        recover = store_format.recover
+
+        def too_far(format: Format, end: End, past: Past) -> End:
+            found = recover(format, end, past)
+            return replace(found, head=found.tail + 1000)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store_format, "recover", too_far)
+            with self.reopen(path) as queue:
+                assert queue.offsets().head <= queue.offsets().tail
+                put = self.fill(queue, 3)
+                assert bodies_of(queue.scan()) == put
+        with self.reopen(path) as queue:
+            assert bodies_of(queue.scan()) == put
 
     def test_reopening_many_times_keeps_order(self, path: Path) -> None:
         put = []

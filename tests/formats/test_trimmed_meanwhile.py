@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import NoQueueError, Queue
+from penstock.engine import facts
 from tests.formats.checks import filler
 
 FORMATS = ("penstock", "zbus", "mfq")
@@ -89,7 +90,7 @@ def test_a_get_goes_on_behind_what_was_trimmed(
     assert [first, *rest] == list(range(first, 100))
 
 
-@pytest.mark.parametrize("count", [len, Queue.stats, lambda queue: queue.store.size_bytes()])
+@pytest.mark.parametrize("count", [len, Queue.stats, lambda queue: facts.disk_bytes(queue.store)])
 def test_counting_passes_over_what_was_trimmed(
     queues: tuple[Queue, Queue], monkeypatch: pytest.MonkeyPatch, count: Callable[[Queue], object]
 ) -> None:

@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use crate::append::write::Obstacle;
+use crate::append::write::{Obstacle, Outcome};
 use crate::segment::Segment;
 use crate::segment::frame::{Draft, Drafts};
 
@@ -27,7 +27,7 @@ pub(crate) fn measure<D: Drafts + ?Sized>(
     drafts: &D,
     sizes: &mut Vec<usize>,
     most: usize,
-) -> Result<usize, Obstacle> {
+) -> Outcome<usize> {
     sizes.clear();
     segment.frames().begin();
     let mut total = 0usize;

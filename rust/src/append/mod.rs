@@ -28,10 +28,9 @@ use crate::append::note::Note;
 use crate::append::pace::Pace;
 use crate::append::pack::{Pieces, copy_packed, encode_all, pack};
 use crate::append::prefault::Prefault;
-use crate::append::write::{Obstacle, Way};
+use crate::append::write::{Obstacle, Outcome, Way};
 use crate::clock::{Clock, seconds_to_ns};
 use crate::errors;
-use crate::files::region;
 use crate::message::{Body, Message, encode_headers};
 use crate::segment::frame::{Draft, Drafts, NO_TIME, Place};
 use crate::segment::publish::PyPublish;
@@ -51,6 +50,8 @@ pub(crate) struct WriterState {
     mark: u64,
     /// Once the tail is here, pages ahead should be made.
     step: u64,
+    /// Up to this byte of the segment there are pages.
+    made: usize,
     sizes: Vec<usize>,
     scratch: Vec<u8>,
 }
@@ -58,13 +59,13 @@ pub(crate) struct WriterState {
 impl WriterState {
     fn new(segment: &Arc<Segment>, low: u64) -> Self {
         let (mark, segment) = (mark_of(segment, false), Arc::clone(segment));
-        Self { low, mark, step: 0, segment, sizes: Vec::new(), scratch: Vec::new() }
+        Self { low, mark, step: 0, made: 0, segment, sizes: Vec::new(), scratch: Vec::new() }
     }
 
-    /// From now on appends go to `segment`, of a writer that is quick or not.
-    fn turn_to(&mut self, segment: &Arc<Segment>, is_quick: bool) {
-        (self.mark, self.step) = (mark_of(segment, is_quick), 0);
-        self.segment = Arc::clone(segment);
+    /// From now on appends go to `segment`, of a writer that is quick or not. Answers the one before.
+    fn turn_to(&mut self, segment: &Arc<Segment>, is_quick: bool) -> Arc<Segment> {
+        (self.mark, self.step, self.made) = (mark_of(segment, is_quick), 0, 0);
+        std::mem::replace(&mut self.segment, Arc::clone(segment))
     }
 }
 
@@ -145,7 +146,7 @@ impl Writer {
             control.publish_end(tail, || self.publish.drop_above(segment, &batch, reserved))?;
         }
         if !self.is_mid_roll() && !self.is_encrypting {
-            control.reserve(tail, next_number); // Else a roll follows, and whoever dies in it too.
+            control.reserve_nothing(tail, next_number); // Else a roll follows, and whoever dies in it too.
         }
         Ok(())
     }
@@ -184,14 +185,15 @@ impl Writer {
         loop {
             let (mut state, held) = self.enter(py)?;
             let done = self.append_checked(&mut state, drafts, None);
+            let end = state.low;
             drop(held);
             drop(state);
             match done {
-                Ok(done) => {
+                Ok(first) => {
                     self.control.wake();
-                    return Ok(done);
+                    return Ok((first, end));
                 }
-                Err(obstacle) => self.overcome_again(py, obstacle, &mut in_vain)?,
+                Err(obstacle) => self.overcome_again(py, *obstacle, &mut in_vain)?,
             }
         }
     }
@@ -208,14 +210,14 @@ impl Writer {
         loop {
             let done = patiently(py, self.control.life(), || {
                 let (mut state, _held) = self.enter_detached()?;
-                Ok(self.append_checked(&mut state, drafts, note))
+                Ok(self.append_checked(&mut state, drafts, note).map(|first| (first, state.low)))
             })?;
             match done? {
                 Ok(done) => {
                     self.control.wake();
                     return Ok(done);
                 }
-                Err(obstacle) => self.overcome_again(py, obstacle, &mut in_vain)?,
+                Err(obstacle) => self.overcome_again(py, *obstacle, &mut in_vain)?,
             }
         }
     }
@@ -233,31 +235,32 @@ impl Writer {
         self.overcome(py, obstacle)
     }
 
-    /// Appends, unless a file was cut short under us: then the frames went nowhere.
+    /// Appends, unless a file was cut short under us: then the frames went nowhere. Answers the
+    /// first offset; the new tail is in `state`.
     fn append_checked<D: Drafts + ?Sized>(
         &self,
         state: &mut WriterState,
         drafts: &D,
         note: Option<&Note>,
-    ) -> Result<(u64, u64), Obstacle> {
+    ) -> Outcome<u64> {
         if let Some(path) = self.control.cut_file() {
-            return Err(Obstacle::Vanished(path));
+            return Err(Obstacle::Vanished(path).into());
         }
         let done = self.append_locked(state, drafts, note);
-        if sigbus::hits() != 0 && !matches!(done, Err(Obstacle::Poisoned)) {
+        if sigbus::hits() != 0 && !is_poisoned(&done) {
             self.check_cut(state)?;
         }
         done
     }
 
     #[cold]
-    fn check_cut(&self, state: &WriterState) -> Result<(), Obstacle> {
+    fn check_cut(&self, state: &WriterState) -> Outcome<()> {
         let segment = state.segment.is_cut().then(|| state.segment.path().to_path_buf());
         match self.control.cut_file().or(segment) {
             None => Ok(()),
             Some(path) => {
                 self.control.poison();
-                Err(Obstacle::Vanished(path))
+                Err(Obstacle::Vanished(path).into())
             }
         }
     }
@@ -269,7 +272,8 @@ impl Writer {
             Obstacle::Moved(base) => {
                 let segment = self.host.call_method1(py, "writable_segment", (base,))?;
                 let segment = segment.bind(py).cast::<PySegment>()?.get();
-                self.state(py)?.turn_to(&segment.0, self.ahead.is_quick());
+                let before = self.state(py)?.turn_to(&segment.0, self.ahead.is_quick());
+                py.detach(move || drop(before)); // It may be unmapped here.
                 Ok(())
             }
             Obstacle::SegmentFull(base, needed) => {
@@ -298,7 +302,7 @@ impl Writer {
         state: &mut WriterState,
         drafts: &D,
         note: Option<&Note>,
-    ) -> Result<(u64, u64), Obstacle> {
+    ) -> Outcome<u64> {
         let tail = self.tail_in(state)?;
         let most = self.max_message_bytes.load(Ordering::Relaxed);
         let total = measure(&state.segment, drafts, &mut state.sizes, most)?;
@@ -316,9 +320,13 @@ impl Writer {
         if self.is_held_back(drafts.count()) {
             // The word that shows the batch must not reach the disk before all of it has.
             let synced = self.control.sync(|| state.segment.sync(false));
-            synced.and_then(|()| write_word(&state.segment, &batch)).map_err(Obstacle::Io)?;
+            let written = || state.segment.write_word(batch.first, batch.first_word);
+            synced.and_then(|()| written()).map_err(Obstacle::Io)?;
         }
-        let publish = || self.publish.publish(&state.segment, &batch).map(|()| true);
+        let publish = || match self.is_always {
+            true => self.publish.publish_by_write(&state.segment, &batch).map(|()| true),
+            false => self.publish.publish(&state.segment, &batch).map(|()| true),
+        };
         match self.publish.is_word() {
             false => publish().map(drop).map_err(Obstacle::Io)?,
             true if self.is_always => {} // Its sync does.
@@ -326,83 +334,83 @@ impl Writer {
         }
         self.control.advance(batch.end, batch.next_number);
         self.look_ahead(state, &batch);
-        Ok((tail, batch.end))
+        Ok(tail)
     }
 
     /// The tail, if it can be one: no word of the control block is believed against what is known.
     /// Never below what this process has seen; with an append begun and not ended, one that was
     /// stored as a tail.
     #[inline(always)]
-    fn sound_tail(&self, low: u64) -> Result<u64, Obstacle> {
+    fn sound_tail(&self, low: u64) -> Outcome<u64> {
         let (control, tail) = (&*self.control, self.control.tail());
         if tail < low || (control.is_unfinished() && !control.is_tail_whole()) {
-            return Err(Obstacle::Impossible(tail, low));
+            return Err(Obstacle::Impossible(tail, low).into());
         }
         Ok(tail)
     }
 
     /// The tail, if it is in the segment that this process knows.
     #[inline(always)]
-    fn tail_in(&self, state: &WriterState) -> Result<u64, Obstacle> {
+    fn tail_in(&self, state: &WriterState) -> Outcome<u64> {
         let (control, segment) = (&*self.control, &*state.segment);
         if control.is_poisoned() {
-            return Err(Obstacle::Poisoned);
+            return Err(Obstacle::Poisoned.into());
         }
         let has_ended = segment.end() != crate::segment::LIVE || segment.is_stale();
         if control.segment_base() != segment.base() || has_ended {
             if control.segment_base() > control.tail() && !control.is_unfinished() {
-                return Err(Obstacle::Impossible(control.tail(), control.segment_base()));
+                return Err(Obstacle::Impossible(control.tail(), control.segment_base()).into());
             }
-            return Err(Obstacle::Moved(control.segment_base()));
+            return Err(Obstacle::Moved(control.segment_base()).into());
         }
         let tail = self.sound_tail(state.low)?;
         if self.publish.foreign_end().is_some_and(|end| end > tail) {
-            return Err(Obstacle::Moved(segment.base())); // Another program has appended.
+            return Err(Obstacle::Moved(segment.base()).into()); // Another program has appended.
         }
         Ok(tail)
     }
 
     /// An appender died: clears what it left, and answers the tail as it is then.
     #[cold]
-    fn cleared_tail(&self, segment: &Segment, total: usize) -> Result<u64, Obstacle> {
+    fn cleared_tail(&self, segment: &Segment, total: usize) -> Outcome<u64> {
         if self.is_encrypting || self.is_mid_roll() {
             // Ciphertext of a dead appender may be on the disk: its offsets must not be used again
             // under this segment's key. Or a segment that begins at the tail has its name already:
             // it is made anew.
-            return Err(Obstacle::SegmentFull(segment.base(), total));
+            return Err(Obstacle::SegmentFull(segment.base(), total).into());
         }
         self.clear_unfinished(segment).map_err(Obstacle::Io)?;
         match segment.is_stale() {
-            true => Err(Obstacle::Moved(segment.base())),
+            true => Err(Obstacle::Moved(segment.base()).into()),
             false => Ok(self.control.tail()),
         }
     }
 
     /// Whether `total` bytes of frames may go to `tail`, and fit.
     #[inline(always)]
-    fn check_room(&self, state: &WriterState, tail: u64, total: usize) -> Result<(), Obstacle> {
+    fn check_room(&self, state: &WriterState, tail: u64, total: usize) -> Outcome<()> {
         let WriterState { segment, low, .. } = state;
         if !segment.may_begin(tail) {
             // A file that was cut short before it was opened: the damage is reported to readers,
             // and the queue goes on in a segment of its own.
-            return Err(match tail == *low {
+            return Err(Box::new(match tail == *low {
                 true => Obstacle::SegmentFull(segment.base(), total),
                 false => Obstacle::Impossible(tail, *low),
-            });
+            }));
         }
         if segment.is_spoiled() {
-            return Err(Obstacle::SegmentFull(segment.base(), total));
+            return Err(Obstacle::SegmentFull(segment.base(), total).into());
         }
         let max_bytes = self.max_bytes.load(Ordering::Relaxed);
         let kept = tail.saturating_sub(self.control.head());
         if max_bytes != 0 && kept.saturating_add(total as u64) > max_bytes {
-            return Err(Obstacle::QueueFull(total));
+            return Err(Obstacle::QueueFull(total).into());
         }
         let needed = total.saturating_add(segment.frames().trailing_zeros());
         if needed > segment.room(tail) {
-            return Err(full(segment, total));
+            return Err(full(segment, total).into());
         }
-        segment.ensure(segment.position(tail) + needed).map_err(Obstacle::Io)
+        segment.ensure(segment.position(tail) + needed).map_err(|error| Obstacle::Io(error).into())
     }
 
     /// Announces what will be occupied and puts the frames there, with what lies beside them.
@@ -413,8 +421,8 @@ impl Writer {
         drafts: &D,
         tail: u64,
         total: usize,
-    ) -> Result<Batch, Obstacle> {
-        let (control, WriterState { segment, sizes, scratch, .. }) = (&*self.control, state);
+    ) -> Outcome<Batch> {
+        let (control, WriterState { segment, sizes, scratch, made, .. }) = (&*self.control, state);
         let number = control.next_number();
         let first = Place { offset: tail, number, has_more: false };
         let packed = pack(segment, drafts, sizes, first);
@@ -448,6 +456,9 @@ impl Writer {
             let pieces = Pieces::of(segment, drafts.each(), sizes, first, packed);
             way.place_pieces(segment, scratch, position, pieces)?
         } else {
+            if position + len > *made && way.is_stored(segment, len) {
+                *made = self.ahead.make_now(segment, position.max(*made), position + len);
+            }
             way.place(segment, scratch, position, len, fill)?
         };
         if let Some(sides) = segment.sides() {
@@ -542,18 +553,16 @@ impl Writer {
     }
 }
 
+fn is_poisoned(done: &Outcome<u64>) -> bool {
+    done.as_ref().is_err_and(|obstacle| matches!(**obstacle, Obstacle::Poisoned))
+}
+
 /// A draft with its times set.
 #[inline]
 fn stamp(draft: Draft<'_>, now_ns: i64, delay_ns: i64) -> Draft<'_> {
     let due_ns = if delay_ns > 0 { now_ns.saturating_add(delay_ns) } else { draft.due_ns };
     let timestamp_ns = if draft.timestamp_ns == NO_TIME { now_ns } else { draft.timestamp_ns };
     Draft { timestamp_ns, due_ns, ..draft }
-}
-
-/// Writes the first word of a batch, which was held back.
-fn write_word(segment: &Segment, batch: &Batch) -> std::io::Result<()> {
-    let (at, word) = (segment.position(batch.first) as u64, batch.first_word.to_le_bytes());
-    segment.map().map_or(Ok(()), |map| region::write_at(map.file(), at, &word))
 }
 
 /// Why `needed` bytes do not fit: a ring waits for its consumers, other segments are followed by

@@ -1,10 +1,9 @@
-//! Pages around a quick writer: those ahead are made and mapped by a thread before they are stored
-//! to, those behind begin their way to the disk by another one before they are synced.
+//! Pages around a writer: those that it is about to store to are made a few at a time, those that a
+//! quick one leaves behind begin their way to the disk by a thread before they are synced.
 //!
-//! The first store to a page of a file costs ten times what the copy into it does. A writer that
-//! fills megabytes between two syncs gets its pages in blocks as large as the processor maps at
-//! once, a few blocks ahead. A slow one does not: what is synced is a whole block, however little
-//! of it was stored to. Nothing of this changes a byte.
+//! The first store to a page of a file costs ten times what the copy into it does, and the kernel
+//! then makes megabytes of pages at once: the store waits for all of them. So the writer makes its
+//! pages itself, by a write of zeros where nothing is yet. Nothing of this changes a byte.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -15,14 +14,19 @@ use crate::files::region;
 use crate::segment::Segment;
 use crate::sys::thread_priority;
 
-/// What the processor maps by one entry, and the page cache holds in one piece.
+/// In smaller segments nothing is done: they are zeroed before they are used.
+const LEAST_BYTES: usize = 4 << 20;
+/// So many bytes behind a quick writer begin their way to the disk at once.
 const BLOCK_BYTES: usize = 2 << 20;
 /// The writer tells where it is this often.
 const STEP_BYTES: u64 = 1 << 20;
-/// So many bytes ahead of the writer there are pages.
-const AHEAD_BYTES: usize = 8 << 20;
 /// A writer is quick when a step takes no longer: half the usual time between two syncs.
 const QUICK: Duration = Duration::from_millis(50);
+/// Pages that a quick writer makes at once: more at once cost less each, and take longer. What is
+/// made at once is synced at once, however little of it was stored to: a slow one makes fewer.
+const PIECE_BYTES: usize = 128 << 10;
+const SMALL_PIECE_BYTES: usize = 64 << 10;
+static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
 
 /// Where a writer is.
 struct Reached {
@@ -88,19 +92,19 @@ impl Helper {
     }
 }
 
-/// The helpers of one writer.
+/// What is known of one writer, and its helper.
 #[derive(Default)]
 pub struct Prefault {
-    pages: Helper,
     write_back: Helper,
-    is_quick: Arc<AtomicBool>,
+    is_quick: AtomicBool,
+    told: Mutex<Option<Instant>>,
 }
 
 impl Prefault {
-    /// Whether anything can be done ahead in `segment`: it is stored to through memory, has all
-    /// its bytes, and is large enough.
+    /// Whether anything can be done in `segment`: it is stored to through memory, has all its
+    /// bytes, and is large enough.
     fn fits(segment: &Segment) -> bool {
-        let is_large = segment.map().is_some_and(|map| map.len() >= 2 * BLOCK_BYTES);
+        let is_large = segment.map().is_some_and(|map| map.len() >= LEAST_BYTES);
         is_large && segment.ring().is_none() && !segment.is_by_write() && segment.is_whole()
     }
 
@@ -112,35 +116,54 @@ impl Prefault {
         if !Self::fits(segment) {
             return u64::MAX;
         }
-        let position = segment.position(tail);
         if !is_first || self.is_quick() {
-            let is_quick = Arc::clone(&self.is_quick);
-            self.pages.tell(segment, position, "penstock-ahead", move |desk| {
-                make_pages(desk, &is_quick);
-            });
+            let now = Instant::now();
+            let told = self.told.lock().ok().and_then(|mut told| told.replace(now));
+            let is_quick = told.is_some_and(|told| now.duration_since(told) < QUICK);
+            self.is_quick.store(is_quick, Ordering::Relaxed);
         }
         if is_synced && self.is_quick() {
-            self.write_back.tell(segment, position, "penstock-behind", write_back);
+            self.write_back.tell(segment, segment.position(tail), "penstock-behind", write_back);
         }
         tail.saturating_add(STEP_BYTES)
     }
 
-    /// Whether the writer fills pages faster than they should be made one by one.
+    /// The writer is about to store to `[position, end)`: where nobody has made the pages ahead of
+    /// it, it makes a few now by a write of zeros. A store would have the kernel read ahead, which
+    /// makes megabytes of pages at once, and the writer would wait for them. Answers up to where
+    /// there are pages. With the append lock held: nothing is behind the tail.
+    #[cold]
+    pub fn make_now(&self, segment: &Segment, position: usize, end: usize) -> usize {
+        let piece = if self.is_quick() { PIECE_BYTES } else { SMALL_PIECE_BYTES };
+        let Some(map) = segment.map().filter(|_| Self::fits(segment)) else { return usize::MAX };
+        let until = end.next_multiple_of(piece).min(map.len());
+        let mut at = position;
+        while at < until {
+            let next = (at + 1).next_multiple_of(piece).min(until);
+            let zeros = ZEROS.get(..next - at).unwrap_or_default();
+            if !map.is_resident(at, zeros.len()) {
+                region::fill_zeros(map.file(), at as u64, zeros);
+            }
+            at = next;
+        }
+        until
+    }
+
+    /// Whether the writer fills megabytes between two syncs.
     pub fn is_quick(&self) -> bool {
         self.is_quick.load(Ordering::Relaxed)
     }
 
-    /// Before a sync: what a quick writer has filled, and what was made ahead of it, is mapped anew
-    /// by whoever comes there. What the sync finds mapped it makes unwritable page by page.
+    /// Before a sync: what a quick writer has filled is mapped anew by whoever comes there. What the
+    /// sync finds mapped it makes unwritable page by page.
     pub fn let_go(&self, segment: &Segment) {
         if let (true, Some(map)) = (self.is_quick() && Self::fits(segment), segment.map()) {
             map.forget(0, map.len());
         }
     }
 
-    /// Ends the threads.
+    /// Ends the thread.
     pub fn end(&self) {
-        self.pages.end();
         self.write_back.end();
     }
 }
@@ -181,41 +204,4 @@ fn begin_writing(segment: &Segment, from: usize, to: usize) {
         map.forget(from, len);
         region::begin_writing(map.file(), from as u64, len as u64);
     }
-}
-
-fn make_pages(desk: &Desk, is_quick: &AtomicBool) {
-    let (mut base, mut done, mut told) = (u64::MAX, 0, Instant::now());
-    while let Some(Reached { segment, position }) = desk.next() {
-        is_quick.store(told.elapsed() < QUICK, Ordering::Relaxed);
-        told = Instant::now();
-        if !is_quick.load(Ordering::Relaxed) {
-            continue;
-        }
-        if base != segment.base() {
-            (base, done) = (segment.base(), 0);
-            if let Some(map) = segment.map() {
-                // Once for all of it: whoever faults while advice is taken waits for that.
-                map.advise_blocks(position, map.len());
-            }
-        }
-        done = make(desk, &segment, position, done);
-    }
-}
-
-/// Makes the pages ahead of `position`, from `done` on; answers how far there are some.
-fn make(desk: &Desk, segment: &Segment, position: usize, done: usize) -> usize {
-    let Some(map) = segment.map() else { return done };
-    let mut at = done.max(position / BLOCK_BYTES * BLOCK_BYTES);
-    let end = position.saturating_add(AHEAD_BYTES).min(map.len());
-    while at < end {
-        let has_news = desk.latest.try_lock().is_ok_and(|latest| latest.is_some());
-        if has_news || desk.is_over.load(Ordering::Relaxed) {
-            break;
-        }
-        if !map.populate(at, BLOCK_BYTES) {
-            return usize::MAX; // This system can't, or the file was cut: stores will tell.
-        }
-        at += BLOCK_BYTES;
-    }
-    at
 }

@@ -43,7 +43,7 @@ impl Writer {
         }
         if let Err(obstacle) = self.sound_tail(state.low) {
             drop((state, held));
-            return self.overcome(py, obstacle).map(|()| false);
+            return self.overcome(py, *obstacle).map(|()| false);
         }
         if control.is_unfinished() {
             let cleared = self.clear_unfinished(&state.segment);
@@ -56,7 +56,7 @@ impl Writer {
         // whoever comes after us knows by the old base how far we got.
         control.reserve(ROLLING, old_base);
         if let Err(error) = region::rename(&prepared, &path) {
-            control.reserve(tail, control.next_number());
+            control.reserve_nothing(tail, control.next_number());
             return Err(errors::os(error, &path));
         }
         if let Some(map) = state.segment.map().filter(|_| !closing.is_empty()) {
@@ -75,7 +75,7 @@ impl Writer {
         if first != tail {
             control.advance(first, next_number);
         }
-        control.reserve(first, control.next_number());
+        control.reserve_nothing(first, control.next_number());
         drop(held);
         self.control.wake();
         Ok(true)

@@ -23,6 +23,11 @@ const PIECE_BYTES: usize = 1 << 20;
 /// What others may look at before they look at the end.
 const FIRST_WORD_BYTES: usize = 4;
 
+/// What an append comes to. Boxed, so that an answer that fits into registers stays there: moved
+/// through memory, it would be loaded wider than it was stored, and such a load waits until every
+/// frame before it has left the processor's store buffer.
+pub(crate) type Outcome<T> = Result<T, Box<Obstacle>>;
+
 /// Why an append did not happen.
 pub(crate) enum Obstacle {
     /// Someone else began another segment: get it.
@@ -42,6 +47,11 @@ pub(crate) enum Obstacle {
     Io(std::io::Error),
 }
 
+#[cold]
+fn read_only() -> Box<Obstacle> {
+    Obstacle::Refused("the segment is read-only".into()).into()
+}
+
 /// What decides between the two.
 pub(crate) struct Way {
     /// Every append is synced before it returns.
@@ -55,6 +65,7 @@ pub(crate) struct Way {
 impl Way {
     /// Puts the frames where they belong: through memory, or by one write of the whole batch
     /// where the level or the format asks for it.
+    #[inline(always)]
     pub(crate) fn place(
         &self,
         segment: &Segment,
@@ -62,17 +73,15 @@ impl Way {
         position: usize,
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<u32, String>,
-    ) -> Result<u32, Obstacle> {
+    ) -> Outcome<u32> {
         let Some(map) = segment.map() else {
-            return Err(Obstacle::Refused("the segment is read-only".into()));
+            return Err(read_only());
         };
         let ring = segment.ring();
         let straight = ring.map_or(len, |ring| ring.straight(position, len));
         let is_stored = self.is_stored(segment, len);
         if is_stored && straight == len {
-            // The word is taken out of its result right here: moved around as a whole, the result
-            // would be loaded wider than it was stored, and such a load waits until every frame
-            // before it has left the processor's store buffer.
+            // The word is taken out of its result right here, for the same reason.
             let (mut word, mut refused) = (0, None);
             let filled = map.write_with(position, len, |out| match fill(out) {
                 Ok(first) => word = first,
@@ -80,14 +89,13 @@ impl Way {
             });
             return match (filled, refused) {
                 (Some(()), None) => Ok(word),
-                (_, why) => {
-                    Err(Obstacle::Refused(why.unwrap_or_else(|| "the segment is read-only".into())))
-                }
+                (_, Some(why)) => Err(Obstacle::Refused(why).into()),
+                (None, None) => Err(read_only()),
             };
         }
         scratch.clear();
         if !memory::reserve(scratch, len) {
-            return Err(Obstacle::Refused(format!("no memory is left for {len} bytes")));
+            return Err(Obstacle::Refused(format!("no memory is left for {len} bytes")).into());
         }
         scratch.resize(len, 0);
         let mut word = fill(scratch).map_err(Obstacle::Refused)?;
@@ -125,9 +133,9 @@ impl Way {
         piece: &mut Vec<u8>,
         position: usize,
         mut pieces: Pieces<'a, I>,
-    ) -> Result<u32, Obstacle> {
+    ) -> Outcome<u32> {
         let Some(map) = segment.map() else {
-            return Err(Obstacle::Refused("the segment is read-only".into()));
+            return Err(read_only());
         };
         let (mut at, mut held_back) = (position, [0; FIRST_WORD_BYTES]);
         let is_long = !self.is_always && !segment.is_by_write();
@@ -148,18 +156,12 @@ impl Way {
     }
 
     /// One write call.
-    fn write(
-        &self,
-        segment: &Segment,
-        map: &Mapping,
-        at: usize,
-        bytes: &[u8],
-    ) -> Result<(), Obstacle> {
+    fn write(&self, segment: &Segment, map: &Mapping, at: usize, bytes: &[u8]) -> Outcome<()> {
         region::write_at(map.file(), at as u64, bytes).map_err(|error| {
             if self.is_encrypting {
                 segment.spoil();
             }
-            Obstacle::Io(error)
+            Obstacle::Io(error).into()
         })
     }
 

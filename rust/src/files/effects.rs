@@ -13,8 +13,8 @@ use crate::sys::files;
 
 /// Zeros that are written at once. All of a file: so few that what is synced later is small.
 const ZEROS_BYTES: usize = 64 << 10;
-/// Its beginning alone, for a writer that fills the rest soon: what a processor maps by one entry.
-const BLOCK_BYTES: usize = 2 << 20;
+/// Its beginning alone, for a writer that fills the rest soon.
+const BLOCK_BYTES: usize = 256 << 10;
 
 /// Replaces a file: temporary file, sync, rename, sync of the folder.
 #[pyfunction]
@@ -99,14 +99,15 @@ pub fn resize_file(py: Python<'_>, path: PathBuf, size: u64) -> PyResult<()> {
 
 /// Moves a name.
 #[pyfunction]
-pub fn rename_file(source: PathBuf, target: PathBuf) -> PyResult<()> {
-    region::rename(&source, &target).map_err(|error| errors::os(error, &target))
+pub fn rename_file(py: Python<'_>, source: PathBuf, target: PathBuf) -> PyResult<()> {
+    py.detach(|| region::rename(&source, &target)).map_err(|error| errors::os(error, &target))
 }
 
-/// Removes a name; a missing one is no error.
+/// Removes a name; a missing one is no error. With the last name of a file go its pages, and that
+/// takes a millisecond for a few megabytes.
 #[pyfunction]
-pub fn unlink_file(path: PathBuf) -> PyResult<bool> {
-    match region::unlink(&path) {
+pub fn unlink_file(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
+    match py.detach(|| region::unlink(&path)) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(errors::os(error, &path)),
@@ -131,11 +132,4 @@ pub fn sync_folder(py: Python<'_>, path: PathBuf) -> PyResult<()> {
 pub fn file_system(path: PathBuf) -> PyResult<i64> {
     let found = std::fs::File::open(&path).and_then(|file| files::file_system(&file));
     found.map_err(|error| errors::os(error, &path))
-}
-
-/// How many syncs of this process have failed: whoever called one knows whether the queue that it
-/// was for can be trusted still.
-#[pyfunction]
-pub fn sync_failures() -> u64 {
-    region::sync_failures()
 }

@@ -9,12 +9,36 @@ use std::os::unix::fs::{
     DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
 };
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Weak};
 
-use crate::errors::{located, located_file};
+use crate::errors::{located, located_file, path_of};
 use crate::sys::recorder::{self, Effect, record, sync_fault};
+use crate::sys::{files, fork};
 
-static SYNC_FAILURES: AtomicU64 = AtomicU64::new(0);
+/// Whoever has a queue open in this process, and is told of each sync that fails.
+pub trait Poisoned: Send + Sync {
+    /// A sync of the file or folder at `path`, which is absolute, has failed.
+    fn sync_failed(&self, path: &Path);
+}
+
+static TOLD: Mutex<Vec<Weak<dyn Poisoned>>> = Mutex::new(Vec::new());
+
+/// From now on `whom` is told of failed syncs.
+pub fn tell_of_failed_syncs(whom: Weak<dyn Poisoned>) {
+    fork::between_forks(|| {
+        let mut told = TOLD.lock().unwrap_or_else(|e| e.into_inner());
+        told.retain(|one| one.strong_count() > 0);
+        told.push(whom);
+    });
+}
+
+/// What the kernel failed to write it may have forgotten: nobody may rely on a later sync that
+/// succeeds. No caller can forget to say so, since every sync is one of the two below.
+#[cold]
+fn sync_failed(path: &Path) {
+    let told = fork::between_forks(|| TOLD.lock().unwrap_or_else(|e| e.into_inner()).clone());
+    told.iter().filter_map(Weak::upgrade).for_each(|one| one.sync_failed(path));
+}
 
 /// The file's number on its device.
 pub fn inode(file: &File) -> io::Result<u64> {
@@ -121,15 +145,33 @@ fn open_new_folder(path: &Path) -> io::Result<File> {
 }
 
 /// Opens an existing file. Never follows a link, and never waits: what is no ordinary file (a pipe
-/// that nobody writes to, a device) is refused.
+/// that nobody writes to, a device) is refused, and so is writing to a file that somebody else may
+/// have linked here.
 pub fn open(path: &Path, writable: bool) -> io::Result<File> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let opened = OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path);
-    let file = opened.map_err(|error| located(error, path))?;
-    match file.metadata().map_err(|error| located(error, path))?.is_file() {
-        true => Ok(file),
-        false => Err(located(io::Error::other("this is no ordinary file"), path)),
-    }
+    let open = || -> io::Result<File> {
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path)?;
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Err(io::Error::other("this is no ordinary file"));
+        }
+        if writable && found.nlink() > 1 && is_open_to_others(path)? {
+            return Err(io::Error::other(TWO_NAMES));
+        }
+        Ok(file)
+    };
+    open().map_err(|error| located(error, path))
+}
+
+const TWO_NAMES: &str = "this file has a second name elsewhere, and users other than you may have \
+     given it this one; put a copy in its place (`cp -p FILE COPY && mv COPY FILE`)";
+
+/// Whether someone else may make names in the folder of `path`. In a folder of our own we made each
+/// name ourselves, and `cp -l` makes second ones.
+fn is_open_to_others(path: &Path) -> io::Result<bool> {
+    let folder = Owner::of(path.parent().unwrap_or(path))?;
+    let is_ours = folder.user == crate::sys::files::user();
+    Ok(!is_ours || folder.is_shared || folder.is_public)
 }
 
 /// Opens, or creates when missing.
@@ -182,33 +224,41 @@ pub fn write_at(file: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
+/// Writes zeros where there is nothing, so that there are pages: no byte changes. A file that was
+/// cut short is not made longer again.
+pub fn fill_zeros(file: &File, at: u64, zeros: &[u8]) {
+    let end = at.saturating_add(zeros.len() as u64);
+    if len(file).is_ok_and(|len| len >= end) {
+        let _ = file.write_all_at(zeros, at);
+    }
+}
+
 /// Cuts or extends the file.
 pub fn set_len(file: &File, len: u64) -> io::Result<()> {
     file.set_len(len).map_err(|error| located_file(error, file))?;
     record(|| Ok(Effect::Grow(inode(file)?, len)))
 }
 
+/// How many bytes the file has.
+pub fn len(file: &File) -> io::Result<u64> {
+    files::names_and_len(file).map(|(_, len)| len)
+}
+
 /// An error if the file has no name any more: whatever is written to it goes when it is closed.
 pub fn check_named(file: &File) -> io::Result<()> {
-    match file.metadata()?.nlink() {
+    match files::names_and_len(file)?.0 {
         0 => Err(io::Error::from_raw_os_error(libc::ESTALE)),
         _ => Ok(()),
     }
 }
 
-fn count_failure(_: &io::Error) {
-    SYNC_FAILURES.fetch_add(1, Ordering::SeqCst);
-}
-
-/// How many syncs of this process have failed.
-pub fn sync_failures() -> u64 {
-    SYNC_FAILURES.load(Ordering::SeqCst)
-}
-
-/// Bytes and length to the disk.
+/// Bytes and length to the disk. A failure poisons the queue that the file is of.
 pub fn sync(file: &File) -> io::Result<()> {
-    let synced = sync_fault().and_then(|()| file.sync_data()).inspect_err(count_failure);
-    synced.map_err(|error| located_file(error, file))?;
+    let synced = sync_fault().and_then(|()| file.sync_data());
+    synced.map_err(|error| {
+        sync_failed(&path_of(file));
+        located_file(error, file)
+    })?;
     record(|| Ok(Effect::Sync(inode(file)?)))
 }
 
@@ -218,10 +268,14 @@ pub fn begin_writing(file: &File, at: u64, len: u64) {
     crate::sys::files::begin_writing(file, at, len);
 }
 
-/// A folder's names to the disk.
+/// A folder's names to the disk. A failure poisons the queue that it is of, and those whose own
+/// names are in it.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     let synced = sync_fault().and_then(|()| File::open(path)?.sync_all());
-    synced.inspect_err(count_failure).map_err(|error| located(error, path))?;
+    synced.map_err(|error| {
+        sync_failed(&std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()));
+        located(error, path)
+    })?;
     record(|| Ok(Effect::SyncFolder(path.to_path_buf())))
 }
 

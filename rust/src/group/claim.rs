@@ -276,7 +276,8 @@ impl Group {
             false => error,
         })?;
         let segment = segment.bind(py).cast::<crate::segment::PySegment>()?.get();
-        self.reader(py).turn_to(&segment.0, offset);
+        let before = self.reader(py).turn_to(&segment.0, offset);
+        py.detach(move || drop(before));
         Ok(())
     }
 

@@ -302,7 +302,7 @@ impl Journal {
     /// Opens journal `name`.
     pub fn open(folder: &Path, name: u64) -> std::io::Result<Self> {
         let file = region::open(&path(folder, name), true)?;
-        let len = file.metadata()?.len();
+        let len = region::len(&file)?;
         let map = Mapping::new(file, mapped_for(len)?, true)?;
         Ok(Self { map, name, allocated: len.into() })
     }
@@ -314,7 +314,7 @@ impl Journal {
 
     /// Reads everything up to the first record that does not check.
     pub fn replay(&self) -> std::io::Result<Replay> {
-        let len = words::size(self.map.file().metadata()?.len()).min(self.map.len());
+        let len = words::size(region::len(self.map.file())?).min(self.map.len());
         Ok(replay(self.name, self.map.get(0, len).unwrap_or_default()))
     }
 
@@ -366,7 +366,7 @@ impl Journal {
     /// Clears what a dead writer left behind the last whole record. True: more stands there than
     /// one writer leaves in the middle of a record, so something in between was damaged.
     pub fn clear_after(&self, end: u64) -> std::io::Result<bool> {
-        let len = words::size(self.map.file().metadata()?.len()).min(self.map.len());
+        let len = words::size(region::len(self.map.file())?).min(self.map.len());
         let at = words::size(end).min(len);
         let rest = self.map.get(at, len - at).unwrap_or_default();
         let is_torn = has_record(self.name, rest);

@@ -8,6 +8,8 @@ mod claim;
 mod cutting;
 mod idle;
 pub mod journal;
+#[cfg(all(test, feature = "models"))]
+mod models;
 mod opening;
 mod python;
 mod settling;
@@ -35,10 +37,6 @@ use journal::{Journal, Kind, Record, Replay};
 use table::{Entry, EntryState, NEVER, NONE, Table, at};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PENSTGRP");
-/// So often, at most, one of all consumers looks whether another has died; one that sleeps wakes up
-/// for it a little later.
-const LOOK_FOR_DEAD_NS: u64 = 200_000_000;
-const SLEEP_FOR_DEAD_NS: i64 = 250_000_000;
 /// The group hands nothing out. Not one bit: one that flips must not stop everyone.
 pub const PAUSED: u32 = 0xA5A5;
 /// The group was deleted or renamed: every handle on it is done.
@@ -47,6 +45,16 @@ pub const GONE: u32 = 0xA5A5 << 16;
 const NO_OFFSET: u64 = u64::MAX;
 /// A table that says that more leases were given than are in the journal by this is damaged.
 const MAX_UNSEEN_TOKENS: u64 = 1 << 32;
+
+/// How long a consumer waits before it looks again: `penstock.pacing` says how long, and why.
+#[derive(FromPyObject)]
+pub struct WaitTimes {
+    look_for_dead_ns: u64,
+    sleep_for_dead_ns: i64,
+    first_poll_ns: i64,
+    longest_sleep_ns: i64,
+    spin_ns: i64,
+}
 
 /// What may be changed while the group is open.
 pub struct Settings {
@@ -78,6 +86,7 @@ pub struct Group {
     reader: Mutex<Reader>,
     clock: Py<Clock>,
     host: Py<PyAny>,
+    wait_times: WaitTimes,
     mirror: Option<Arc<dyn Mirror>>,
     /// Where other programs may have moved the end to.
     publish: Option<Arc<dyn Publish>>,
@@ -461,7 +470,7 @@ impl Group {
     #[inline(always)]
     fn is_time_for_dead(&self, now: i64) -> bool {
         let looked = self.table.wide(at::LOOKED_FOR_DEAD).cast_signed();
-        self.table.small(at::LEASED) > 0 && now.abs_diff(looked) > LOOK_FOR_DEAD_NS
+        self.table.small(at::LEASED) > 0 && now.abs_diff(looked) > self.wait_times.look_for_dead_ns
     }
 
     /// Gives back what these owners have. Under the lock.
@@ -485,7 +494,8 @@ impl Group {
     /// for dead consumers.
     fn wake_at(&self, now: i64) -> i64 {
         let attention = self.table.attention();
-        let look = if self.table.small(at::LEASED) > 0 { now + SLEEP_FOR_DEAD_NS } else { NEVER };
+        let has_leases = self.table.small(at::LEASED) > 0;
+        let look = if has_leases { now + self.wait_times.sleep_for_dead_ns } else { NEVER };
         attention.min(look)
     }
 
@@ -514,8 +524,8 @@ impl Group {
         let now = self.clock().boot();
         let mut wake_at = self.wake_at(now).min(until);
         if self.foreign_end().is_some() {
-            // Programs that are not ours wake nobody: look after 64 µs, then ever more rarely.
-            wake_at = wake_at.min(now + (64_000i64 << polls.min(10)));
+            // Programs that are not ours wake nobody: look soon, then ever more rarely.
+            wake_at = wake_at.min(now + (self.wait_times.first_poll_ns << polls.min(10)));
         }
         let nap = if self.clock().is_manual() { 2_000_000 } else { wake_at.saturating_sub(now) };
         if nap <= 0 {

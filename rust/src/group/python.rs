@@ -11,18 +11,15 @@ use pyo3::types::PyList;
 use super::claim::{Basket, One, Several};
 use super::journal::{Journal, Kind};
 use super::table::{Entry, EntryState, MAX_ENTRIES, NEVER, NONE, Table, at};
-use super::{GONE, Group, MAGIC, PAUSED, Settings, opening};
+use super::{GONE, Group, MAGIC, PAUSED, Settings, WaitTimes, opening};
 use crate::bytes::tags::{self, Filter};
-use crate::clock::{Clock, seconds_to_ns};
+use crate::clock::{Clock, check_timeout, seconds_or_none, seconds_to_ns};
 use crate::errors;
 use crate::formats::mirror::PyMirror;
 use crate::message::{Lease, Leases, Message};
 use crate::read::reader::Reader;
 use crate::segment::publish::PyPublish;
 use crate::shared::control::Shared;
-
-/// A blocked get sleeps so long at most, then Python is asked for signals.
-const LONGEST_SLEEP_NS: i64 = 1_000_000_000;
 
 /// A group, open.
 #[pyclass(frozen, module = "penstock._core", name = "Group")]
@@ -151,7 +148,7 @@ impl PyGroup {
             }
             polls += 1;
             // A signal that comes just before the sleep, or to another thread, does not end it.
-            let soon = group.clock().boot().saturating_add(LONGEST_SLEEP_NS);
+            let soon = group.clock().boot().saturating_add(group.wait_times.longest_sleep_ns);
             py.detach(|| group.sleep(seen, limit, until.min(soon), polls));
             py.check_signals()?;
         }
@@ -167,6 +164,7 @@ impl PyGroup {
     ) -> PyResult<Vec<Message>> {
         let wrong = |_| errors::error(py, "OptionError", ("count", count, "0 or more"));
         let mut several = Several::new(usize::try_from(count).map_err(wrong)?);
+        check_timeout(timeout)?;
         if count > 0 {
             let visibility_ns = visibility.map(|s| seconds_to_ns("visibility", s)).transpose()?;
             self.claim_until(py, timeout, visibility_ns, &mut several)?;
@@ -195,7 +193,7 @@ impl PyGroup {
     /// reads from `start` on, after the `(offset, receives)` in `entered`. `host` has
     /// `segment_at(offset)` and `dead_letter(message)`.
     #[new]
-    #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, visibility_s, window, max_receives, together, tags, dialect, mirror=None, publish=None, entered=Vec::new()))]
+    #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, visibility_s, window, max_receives, together, tags, dialect, wait_times, mirror=None, publish=None, entered=Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -213,6 +211,7 @@ impl PyGroup {
         together: bool,
         tags: &str,
         dialect: &str,
+        wait_times: WaitTimes,
         mirror: Option<&PyMirror>,
         publish: Option<&PyPublish>,
         entered: Vec<(u64, u32)>,
@@ -230,7 +229,7 @@ impl PyGroup {
             window: window.min(u64::from(MAX_ENTRIES)).into(),
             max_receives: max_receives.into(),
             expire_ns: 0.into(),
-            spin_ns: 2_000.into(),
+            spin_ns: wait_times.spin_ns.into(),
             noticed_version: table.small(at::VERSION).into(),
             together: together.into(),
         };
@@ -250,6 +249,7 @@ impl PyGroup {
             reader: Mutex::new(Reader::new(parse_filter(tags, dialect)?)),
             clock,
             host,
+            wait_times,
             mirror: mirror.map(|mirror| Arc::clone(&mirror.0)),
             publish: publish.map(|publish| Arc::clone(&publish.0)),
             settings,
@@ -282,20 +282,25 @@ impl PyGroup {
     fn get<'py>(
         &self,
         py: Python<'py>,
-        timeout: Option<Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = seconds_or_none)] timeout: Option<f64>,
         visibility: Option<f64>,
     ) -> PyResult<Bound<'py, Message>> {
         let visibility_ns = visibility.map(|s| seconds_to_ns("visibility", s)).transpose()?;
+        check_timeout(timeout)?;
         let mut one = One::default();
         self.claim_now(py, visibility_ns, &mut one)?;
         if one.is_empty() {
-            // Only who waits needs it as a number.
-            let timeout = timeout.map(|seconds| seconds.extract::<f64>()).transpose()?;
             self.claim_until(py, timeout, visibility_ns, &mut one)?;
         }
-        let mut message = one.message.ok_or_else(|| errors::plain(py, "Empty"))?;
-        self.complete(py, &mut message);
-        Bound::new(py, message)
+        // Completed where it is, and moved once: each move of what was just stored waits for its
+        // stores.
+        if let Some(message) = &mut one.message {
+            self.complete(py, message);
+        }
+        match one.message {
+            Some(message) => Bound::new(py, message),
+            None => Err(errors::plain(py, "Empty")),
+        }
     }
 
     /// Up to `count` messages: what is there after at most `timeout` seconds, `[]` if nothing.

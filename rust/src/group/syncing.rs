@@ -11,6 +11,16 @@ use crate::errors;
 use crate::shared::lock::patiently;
 use crate::shared::protocol;
 
+/// What a sync has to do.
+struct Begun {
+    /// The journal, and up to where it goes.
+    name: u64,
+    end: u64,
+    /// Where reading goes on, and whether the journal says so. Else only the word itself does.
+    next: u64,
+    is_journaled: bool,
+}
+
 impl Group {
     /// At `always`, a get that is its own ack returns after its sync.
     pub(super) fn sync_acked(&self, py: Python<'_>) -> PyResult<()> {
@@ -38,17 +48,17 @@ impl Group {
         }
     }
 
-    /// What is to be synced: the journal and its end, and the word. Progress is either in it, or
-    /// asks anew: the lock tells for the journal, the exchange for the word.
-    fn begin_sync(&self) -> std::io::Result<(u64, u64, u64)> {
+    /// What is to be synced. Progress is either in it, or asks anew: the lock tells for the journal,
+    /// the exchange for the word.
+    fn begin_sync(&self) -> std::io::Result<Begun> {
         self.locked(|| {
-            if self.is_table_whole() {
-                // A full disk is no failed sync: the word itself says how far reading has got.
-                let _ = self.journal_next();
-            }
-            self.table.map().word32(at::SYNC_ASKED).swap(0, Ordering::SeqCst);
-            let (name, end) = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
-            (name, end, self.table.wide(at::NEXT))
+            let table = &self.table;
+            table.map().word32(at::SYNC_ASKED).swap(0, Ordering::SeqCst);
+            // A full disk is no failed sync: the word itself says how far reading has got.
+            let is_journaled = self.is_table_whole() && self.journal_next().is_ok();
+            let next = if is_journaled { at::JOURNALED_NEXT } else { at::NEXT };
+            let (name, end) = (table.wide(at::JOURNAL_NAME), table.wide(at::JOURNAL_END));
+            Begun { name, end, next: table.wide(next), is_journaled }
         })
     }
 
@@ -62,7 +72,7 @@ impl Group {
 
     /// Syncs what there is. A checkpoint in between has synced it too.
     fn sync_now(&self) -> std::io::Result<()> {
-        let (name, end, next) = self.begin_sync()?;
+        let Begun { name, end, next, is_journaled } = self.begin_sync()?;
         let ours = Some(self.journal()).filter(|open| open.name() == name).map(|open| open.file());
         // Another process began a new one, and we have not taken the lock since.
         let open = || crate::files::region::open(&journal::path(&self.folder, name), true);
@@ -73,7 +83,9 @@ impl Group {
             Err(error) => return Err(error),
         }
         if !self.is_lease {
-            crate::files::region::sync(self.table.map().file())?;
+            if !is_journaled {
+                crate::files::region::sync(self.table.map().file())?;
+            }
             self.table.set_wide(at::SYNCED_NEXT, next);
         }
         // Under the lock: of a journal that is begun just now this much is not synced.

@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyMemoryView};
 
 use crate::bytes::tags::{Filter, MODERN};
+use crate::clock::check_timeout;
 use crate::errors;
 use crate::formats::mfq::OffsetFile;
 use crate::read::reader::{Found, Reader};
@@ -233,7 +234,8 @@ impl MfqConsumer {
                 if segment.first() > offset {
                     opening.word.set(segment.first()); // What was there is gone: retention.
                 }
-                mutex::lock(py, &self.state).reader.turn_to(&segment, offset);
+                let before = mutex::lock(py, &self.state).reader.turn_to(&segment, offset);
+                py.detach(move || drop(before));
                 Look::Again
             }
             Found::Hole { next } => {
@@ -259,6 +261,7 @@ impl MfqConsumer {
         py: Python<'_>,
         timeout: Option<f64>,
     ) -> PyResult<(MutexGuard<'_, ConsumerState>, u64, u64)> {
+        check_timeout(timeout)?;
         let (mut since, mut has_watched) = (None, false);
         loop {
             let mut state = self.enter(py)?;
@@ -289,7 +292,7 @@ impl MfqConsumer {
         since: Instant,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let limit = timeout.map_or(Ok(Duration::MAX), |limit| seconds(limit.max(0.0)))?;
+        let limit = timeout.map_or(Ok(Duration::MAX), seconds)?;
         let left = || limit.saturating_sub(since.elapsed());
         if left().is_zero() {
             return Err(errors::plain(py, "Empty"));

@@ -64,10 +64,11 @@ impl Reader {
         Self { segment: None, wanted: 0, filter, view, known: 0, batch: None }
     }
 
-    /// Reads in `segment` from now on, which was opened for `offset`.
-    pub fn turn_to(&mut self, segment: &Arc<Segment>, offset: u64) {
-        (self.segment, self.wanted, self.known) = (Some(Arc::clone(segment)), offset, 0);
-        self.batch = None;
+    /// Reads in `segment` from now on, which was opened for `offset`. Answers the one before, which
+    /// may be unmapped when it is dropped.
+    pub fn turn_to(&mut self, segment: &Arc<Segment>, offset: u64) -> Option<Arc<Segment>> {
+        (self.wanted, self.known, self.batch) = (offset, 0, None);
+        self.segment.replace(Arc::clone(segment))
     }
 
     /// Where the segment begins that was opened for `offset`, if `offset` lies before it: what was

@@ -116,7 +116,7 @@ impl Scan {
                 let segment = self.host.call_method1(py, "segment_at", (offset,))?;
                 let segment = segment.bind(py).cast::<PySegment>()?.get();
                 let mut place = self.lock(py);
-                place.reader.turn_to(&segment.0, offset);
+                drop(place.reader.turn_to(&segment.0, offset));
                 let block = self._control.as_ref().map(|control| control.file_path());
                 let block = block.unwrap_or_else(|| segment.0.path().to_path_buf());
                 place.in_vain.again(py, &block, offset).map(|()| true)

@@ -95,7 +95,7 @@ impl Extras {
     /// The mapped bytes that the file really has, up to `end`.
     fn bytes(&self, end: usize) -> &[u8] {
         if end as u64 > self.allocated.load(Ordering::Relaxed) {
-            let len = self.map.file().metadata().map_or(0, |data| data.len());
+            let len = region::len(self.map.file()).unwrap_or(0);
             self.allocated.store(len, Ordering::Relaxed);
         }
         let len = end.min(words::size(self.allocated.load(Ordering::Relaxed)));
@@ -226,7 +226,7 @@ impl Extras {
     /// Takes back every record at or above `tail`, and what does not check. Under the append
     /// lock, or alone.
     pub fn rewind(&self, tail: u64) {
-        let len = self.map.file().metadata().map_or(0, |data| words::size(data.len()));
+        let len = region::len(self.map.file()).map_or(0, words::size);
         let bytes = self.bytes(len);
         let (mut at, mut next) = (HEADER_BYTES, 0);
         while let Some((offset, view)) = record(bytes, at).filter(|(offset, _)| *offset < tail) {

@@ -306,7 +306,7 @@ pub trait Frames: Send + Sync {
         (segment_bytes / 2).max(1 << 16)
     }
 
-    /// Whether a frame must begin at a multiple of this many bytes.
+    /// A frame must begin at a multiple of this many bytes, which is a power of two.
     fn alignment(&self) -> usize {
         1
     }

@@ -126,7 +126,7 @@ impl Integrity {
 
     #[cold]
     fn look_again(&self) -> usize {
-        let len = self.map.file().metadata().map_or(0, |data| data.len());
+        let len = region::len(self.map.file()).unwrap_or(0);
         self.allocated.store(len, Ordering::Relaxed);
         let fits = words::size(len).saturating_sub(HEADER_BYTES) / ENTRY_BYTES;
         words::size(self.map.first().word64(header::COUNT).load(Ordering::Acquire)).min(fits)

@@ -351,7 +351,7 @@ impl Segment {
     fn inside_file(&self, limit: u64) -> u64 {
         let (Some(map), None) = (self.map(), &self.ring) else { return limit };
         let frames = |len: u64| len.saturating_sub(self.shift as u64);
-        let end = map.file().metadata().map(|data| self.base.saturating_add(frames(data.len())));
+        let end = region::len(map.file()).map(|len| self.base.saturating_add(frames(len)));
         end.map_or(limit, |end| limit.min(end))
     }
 
@@ -478,7 +478,7 @@ impl Segment {
                 let needed = ring.as_ref().map_or(self.position(end) as u64, |ring| {
                     ring.len().saturating_add(ring.start() as u64)
                 });
-                Ok(map.file().metadata()?.len() < needed)
+                Ok(region::len(map.file())? < needed)
             }
         }
     }
@@ -517,7 +517,7 @@ impl Segment {
         let is_mapped = || relative.saturating_add(self.shift as u64) <= len;
         // The file may have grown since it was mapped.
         let is_inside = || is_mapped() || self.lacks(offset).is_ok_and(|lacks| !lacks);
-        relative % self.alignment == 0 && (self.ring.is_some() || is_inside())
+        relative & (self.alignment - 1) == 0 && (self.ring.is_some() || is_inside())
     }
 
     /// Whether frames are appended by write calls, so that the file never has bytes of no frame.
@@ -533,6 +533,12 @@ impl Segment {
     /// Whether nothing more may be appended here.
     pub fn is_spoiled(&self) -> bool {
         self.is_spoiled.load(Ordering::Relaxed)
+    }
+
+    /// Writes a frame's first word by a call.
+    pub fn write_word(&self, offset: u64, word: u32) -> std::io::Result<()> {
+        let (at, word) = (self.position(offset) as u64, word.to_le_bytes());
+        self.map().map_or(Ok(()), |map| region::write_at(map.file(), at, &word))
     }
 
     /// Stores a frame's first word with release order.

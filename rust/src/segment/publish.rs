@@ -11,6 +11,12 @@ pub trait Publish: Send + Sync {
     /// The frames of `[first, end)` are in place; make them part of the queue.
     fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()>;
 
+    /// The same where every append is synced at once and came by a write call: a store through
+    /// memory would have the sync write all that the kernel keeps in one piece with its page.
+    fn publish_by_write(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+        self.publish(segment, batch)
+    }
+
     /// Whether frames are whole as they are written, one by one, with nothing that shows a batch
     /// together: at durability `always` its first word is then written between two syncs.
     fn is_first_word(&self) -> bool {
@@ -81,6 +87,10 @@ impl Publish for SizeWord {
     fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
         segment.publish_word(batch.first, batch.first_word);
         Ok(())
+    }
+
+    fn publish_by_write(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+        segment.write_word(batch.first, batch.first_word)
     }
 
     fn drop_above(&self, segment: &Segment, batch: &Batch, reserved: u64) -> std::io::Result<bool> {

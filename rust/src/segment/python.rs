@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -11,6 +11,7 @@ use super::{Backing, LIVE, Plain, PyFrames, Ring, Segment};
 use crate::bytes::words;
 use crate::errors;
 use crate::files::region;
+use crate::segment::penstock_frame::PenstockFrames;
 use crate::segment::ring::RingControl;
 use crate::segment::side_files::SideFiles;
 use crate::segment::walk::{Care, Met, Walk};
@@ -20,6 +21,24 @@ use crate::sys::memory;
 /// A segment, as Python hands it around.
 #[pyclass(frozen, module = "penstock._core", name = "Segment")]
 pub struct PySegment(pub Arc<Segment>);
+
+/// Of no file.
+static NONE: LazyLock<Arc<Segment>> = LazyLock::new(|| {
+    let frames = PenstockFrames { cipher: None, is_encrypted: false, compress: false };
+    let place = (PathBuf::new(), 0, 0);
+    Arc::new(Segment::owned(place, Vec::new(), 0, 0..0, Arc::new(frames), None))
+});
+
+impl Drop for PySegment {
+    /// Whoever lets go of a segment last unmaps it, and if it was deleted meanwhile, frees its
+    /// pages: no other thread of the interpreter waits for that.
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.0) == 1 && self.0.map().is_some() {
+            let last = std::mem::replace(&mut self.0, Arc::clone(&NONE));
+            Python::attach(|py| py.detach(move || drop(last)));
+        }
+    }
+}
 
 #[pymethods]
 impl PySegment {

@@ -42,13 +42,13 @@ pub fn open_side(
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
-    if file.metadata()?.len() < HEADER_BYTES {
+    if region::len(&file)? < HEADER_BYTES {
         if !make {
             return Ok(None);
         }
         region::allocate(&file, 4096)?;
     }
-    let allocated = file.metadata()?.len();
+    let allocated = region::len(&file)?;
     let map = Growing::new(file, writable)?;
     let head = map.get(0, 12).unwrap_or_default();
     let is_blank = head.iter().all(|byte| *byte == 0);

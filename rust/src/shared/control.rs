@@ -17,7 +17,7 @@ use crate::errors;
 use crate::files::region;
 use crate::shared::lock::{self, Held, Hindrance, Life, OWNERS_AT};
 use crate::shared::opening_lock::OpeningLock;
-use crate::shared::protocol;
+use crate::shared::protocol::{self, TailWord, TailWords};
 use crate::sys::mapping::Mapping;
 use crate::sys::{files, futex};
 
@@ -249,28 +249,28 @@ impl Control {
         &self.map
     }
 
-    /// Announces what the coming append will occupy, so that a successor knows what to clear.
+    /// See `protocol::reserve`.
     #[inline]
     pub fn reserve(&self, end: u64, number: u64) {
-        // In this order: whoever dies in between has an end above the tail, and the old number.
-        self.map.publish64(at::RESERVED_END, end);
-        self.word(at::RESERVED_NUMBER).store(number, Ordering::Release);
+        protocol::reserve(self, end, number);
     }
 
-    /// Whether a holder died (or failed) between `reserve` and the end of `advance`. The words
-    /// tell, not the lock: whoever inherits it may have to give it back before it can clear it.
+    /// See `protocol::reserve_nothing`.
+    #[inline]
+    pub fn reserve_nothing(&self, tail: u64, number: u64) {
+        protocol::reserve_nothing(self, tail, number);
+    }
+
+    /// See `protocol::is_unfinished`.
     #[inline]
     pub fn is_unfinished(&self) -> bool {
-        let (end, number) = self.unfinished();
-        end != self.tail() || number != self.next_number()
+        protocol::is_unfinished(self)
     }
 
-    /// Moves the tail: readers see everything below it.
+    /// See `protocol::advance`.
     #[inline]
     pub fn advance(&self, tail: u64, number: u64) {
-        self.map.publish64(at::TAIL, tail);
-        self.map.publish64(at::TAIL_CHECK, !tail);
-        self.map.publish64(at::NEXT_NUMBER, number);
+        protocol::advance(self, tail, number);
     }
 
     /// Does `publish`, which stores that the queue ends at `end` in a file of the format's own, and
@@ -301,17 +301,14 @@ impl Control {
             || reserved == ROLLING
     }
 
-    /// After a holder's death: what it had reserved and whether it got as far as the tail.
+    /// See `protocol::unfinished`.
     pub fn unfinished(&self) -> (u64, u64) {
-        let reserved = self.word(at::RESERVED_END).load(Ordering::Acquire);
-        (reserved, self.word(at::RESERVED_NUMBER).load(Ordering::Relaxed))
+        protocol::unfinished(self)
     }
 
-    /// Tail and next number, also when an appender died between the two. Without the append lock
-    /// the number may be of a later tail.
+    /// See `protocol::end_and_number`.
     pub fn end_and_number(&self) -> (u64, u64) {
-        let (tail, (reserved, number)) = (self.tail(), self.unfinished());
-        (tail, if tail == reserved { number } else { self.next_number() })
+        protocol::end_and_number(self)
     }
 
     /// Something was appended that must be synced soon. Only the first one since the last sync
@@ -364,8 +361,8 @@ impl Control {
         futex::wake(self.map.word32(at::DURABLE), i32::MAX); // Nobody's sync comes any more.
     }
 
-    /// The one way to sync what a queue holds. What the kernel failed to write it may have
-    /// forgotten: nobody may rely on a later sync that succeeds.
+    /// Syncs what puts or acks were promised. A sync that fails has poisoned the queue by itself;
+    /// so does anything else that keeps it from being done.
     pub fn sync(&self, sync: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<()> {
         sync().inspect_err(|error| {
             if Hindrance::of(error).is_none() {
@@ -390,6 +387,53 @@ impl Control {
     /// The last segment has another file since: whoever syncs next syncs its name, too.
     pub fn forget_name(&self) {
         self.map.publish64(at::NAMED_BASE, u64::MAX);
+    }
+}
+
+impl TailWords for Control {
+    #[inline(always)]
+    fn load(&self, word: TailWord) -> u64 {
+        self.word(position(word)).load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn store(&self, word: TailWord, value: u64) {
+        match word {
+            // Recovery reads the number only beside its end, which is recorded.
+            TailWord::ReservedNumber => self.word(position(word)).store(value, Ordering::Release),
+            _ => self.map.publish64(position(word), value),
+        }
+    }
+}
+
+const fn position(word: TailWord) -> usize {
+    match word {
+        TailWord::Tail => at::TAIL,
+        TailWord::TailCheck => at::TAIL_CHECK,
+        TailWord::NextNumber => at::NEXT_NUMBER,
+        TailWord::ReservedEnd => at::RESERVED_END,
+        TailWord::ReservedNumber => at::RESERVED_NUMBER,
+    }
+}
+
+impl region::Poisoned for Control {
+    fn sync_failed(&self, path: &Path) {
+        let block = errors::path_of(self.map.file());
+        if block.parent().is_some_and(|sidecar| is_of_queue(sidecar, path)) {
+            self.poison();
+        }
+    }
+}
+
+/// Whether `path` is a file or folder of the queue with this sidecar, or the folder that has the
+/// queue's own name.
+fn is_of_queue(sidecar: &Path, path: &Path) -> bool {
+    let Some(beside) = sidecar.parent() else { return false };
+    let is_folder = sidecar.file_name().is_some_and(|name| name == ".penstock");
+    let queue = sidecar.with_extension(""); // Of a queue that is one file; it has no meaning else.
+    match is_folder {
+        true => path.starts_with(beside) || beside.parent() == Some(path),
+        false => path.starts_with(sidecar) || path == queue || path == beside,
     }
 }
 
@@ -445,8 +489,10 @@ impl Shared {
         let map = Arc::new(map);
         let life = Life::new(door, Arc::clone(&map), opening).map_err(os)?;
         let (path, others, waiting) = (folder.to_path_buf(), Mutex::default(), Mutex::new(0));
-        let control = Control { map, life, path, others, waiting };
-        Ok(Self { control: control.into(), is_first: is_alone, is_new: fresh })
+        let control = Arc::new(Control { map, life, path, others, waiting });
+        let weak: Weak<Control> = Arc::downgrade(&control);
+        region::tell_of_failed_syncs(weak);
+        Ok(Self { control, is_first: is_alone, is_new: fresh })
     }
 }
 
@@ -755,4 +801,29 @@ fn user_at(index: usize) -> PyResult<usize> {
         return Err(pyo3::exceptions::PyIndexError::new_err("no such word in the control block"));
     }
     Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Path, is_of_queue};
+
+    fn of(sidecar: &str, path: &str) -> bool {
+        is_of_queue(Path::new(sidecar), Path::new(path))
+    }
+
+    #[test]
+    fn a_file_of_a_queue_is_told_from_its_neighbours_files() {
+        for path in ["/a/q/log/0.seg", "/a/q/.penstock/extras", "/a/q", "/a"] {
+            assert!(of("/a/q/.penstock", path), "{path}");
+        }
+        for path in ["/a/q2/log/0.seg", "/a/q.dead/log/0.seg", "/", "/b/q/log/0.seg"] {
+            assert!(!of("/a/q/.penstock", path), "{path}");
+        }
+        for path in ["/a/q.bin", "/a/q.bin.penstock/control", "/a"] {
+            assert!(of("/a/q.bin.penstock", path), "{path}");
+        }
+        for path in ["/a/q", "/a/q.bin2", "/a/q.bin.dead.penstock/control", "/a/q.bin.dead"] {
+            assert!(!of("/a/q.bin.penstock", path), "{path}");
+        }
+    }
 }

@@ -6,9 +6,9 @@
 //! told so. A name is a slot and how many openers there had been: a slot that was taken again by a
 //! later opener does not keep its dead predecessor's locks alive.
 //!
-//! Nobody waits for the interpreter lock while it holds a word: a neighbour in a long call would
-//! stall every process. Who has the interpreter lock takes a word by `take_soon` and keeps both
-//! until the word is given back; who has not takes it by `take`.
+//! No thread waits for the interpreter lock while it holds a word: a neighbour in a long call would
+//! stall every process. A thread that has the interpreter lock takes a word by `take_soon` and
+//! keeps both until it gives the word back; a thread without it takes a word by `take`.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +27,7 @@ use crate::sys::mapping::Mapping;
 use crate::sys::{futex, lockfile};
 
 const SPINS: u32 = 128;
-/// Who waits without the interpreter lock looks around after so many times `PATIENCE`.
+/// A thread that waits without the interpreter lock looks at signals after so many `PATIENCE`.
 const ROUNDS: u32 = 5;
 /// How long a sleeper waits before it looks whether the holder is still alive.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -44,10 +44,10 @@ pub fn anyone_else(file: &File) -> io::Result<bool> {
     lockfile::any_held_elsewhere(file, FIRST_SLOT_BYTE, u64::from(SLOTS))
 }
 
-/// Why whoever has no interpreter lock did not get a word.
+/// Why a thread without the interpreter lock did not get a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hindrance {
-    /// Its holder is at work for long, or frozen.
+    /// Its holder has been at work for long, or is frozen.
     Busy,
     /// This opener has ended.
     Over,
@@ -71,8 +71,8 @@ impl Hindrance {
     }
 }
 
-/// Does `work` without the interpreter lock; again, after a look at signals, while a lock that it
-/// needs is busy. `work` holds nothing when it answers that.
+/// Does `work` without the interpreter lock. While `work` answers that a lock which it needs is
+/// busy, it is done again after a look at signals; it holds nothing when it answers so.
 pub fn patiently<T: Send>(
     py: Python<'_>,
     life: &Life,
@@ -143,7 +143,7 @@ impl Life {
     }
 
     /// Takes the word, or waits a moment for it, with the interpreter lock let go only while the
-    /// word is not held. None: look at signals and come back.
+    /// word is not held. None: the caller looks at signals and tries again.
     #[inline(always)]
     pub fn take_soon(&self, py: Python<'_>, word: &AtomicU32) -> Option<Got> {
         self.try_take(word).or_else(|| self.take_slowly(py, word))
@@ -154,7 +154,7 @@ impl Life {
         self.spin(word).or_else(|| self.take_seen(word, &py.detach(|| self.wait_for(word))))
     }
 
-    /// The same for whoever has no interpreter lock. None: look around and come back.
+    /// The same without the interpreter lock. None: the caller looks at signals and tries again.
     pub fn take(&self, word: &AtomicU32) -> Option<Got> {
         self.spin(word).or_else(|| self.take_seen(word, &self.wait_for(word)))
     }
@@ -177,13 +177,13 @@ impl Life {
         protocol::take_seen(word, self.name, seen)
     }
 
-    /// Takes the word for whoever has no interpreter lock, as long as nobody has to look around.
+    /// Takes the word without the interpreter lock, unless the caller has to look at signals.
     pub fn hold<'a>(&'a self, word: &'a AtomicU32) -> io::Result<Held<'a>> {
         self.hold_noting(word, || {})
     }
 
     /// The same; `inherited` is called first when a dead holder had it, also if this opener has
-    /// ended and gives it back at once: or the next one would find it free, and know nothing.
+    /// ended and gives it back at once: else the next taker would find it free, and know nothing.
     pub fn hold_noting<'a>(
         &'a self,
         word: &'a AtomicU32,
@@ -201,26 +201,26 @@ impl Life {
         Err(io::Error::other(Hindrance::Busy))
     }
 
-    /// Takes the word if it is given back in a moment; nobody is waited for who is dead or frozen.
+    /// Takes the word if it is given back in a moment; does not wait for a dead or frozen holder.
     pub fn hold_briefly<'a>(&'a self, word: &'a AtomicU32) -> Option<Held<'a>> {
         self.spin(word)?;
         let held = Held::new(self, word);
         if self.is_over() { None } else { Some(held) }
     }
 
-    /// Frees the word and wakes one sleeper; a word that another has taken over stays his.
+    /// Frees the word and wakes one sleeper; a word that another opener took over stays as it is.
     #[inline(always)]
     pub fn give(&self, word: &AtomicU32) {
         protocol::give(self, word, self.name);
     }
 
-    /// Whether the word is held in this opener's name. After `end`: whoever takes a word looks at
-    /// `is_over` afterwards, so either it gives the word back at once, or it is seen here.
+    /// Whether the word is held in this opener's name. Asked after `end`: a thread that takes a
+    /// word looks at `is_over` afterwards, so it gives the word back at once, or is seen here.
     pub fn has(&self, word: &AtomicU32) -> bool {
         holder_of(word.load(Ordering::SeqCst)) == self.name
     }
 
-    /// This opener takes no further part: whoever of it takes a word from now on gives it back.
+    /// This opener takes no further part: a thread of it that takes a word gives it back at once.
     pub fn end(&self) {
         self.owned.end();
     }
@@ -265,7 +265,7 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// Of a word that was just taken.
+    /// Holds a word that was just taken.
     #[inline(always)]
     pub fn new(life: &'a Life, word: &'a AtomicU32) -> Self {
         Self { life, word }

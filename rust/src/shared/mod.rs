@@ -4,7 +4,7 @@ pub mod control;
 pub mod folder_lock;
 pub mod lock;
 #[cfg(all(test, feature = "models"))]
-mod models;
+pub mod models;
 pub mod mutex;
 pub mod opening_lock;
 pub mod protocol;

@@ -13,14 +13,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use shuttle::rand::Rng;
-use shuttle::sync::atomic::AtomicU32;
+use shuttle::sync::atomic::{AtomicU32, AtomicU64};
 use shuttle::sync::{Arc, Condvar, Mutex};
 use shuttle::thread;
 
-use super::protocol::{self, Got, Word, World};
+use super::protocol::{self, Got, TailWord, TailWords, Word, World};
 use crate::sys::futex::Woken;
 
-const ROUNDS: usize = 3_000;
+/// Schedules of each kind that a model is tried with.
+pub const ROUNDS: usize = 3_000;
 const PATIENCE: Duration = Duration::from_millis(1);
 
 shuttle::thread_local! {
@@ -31,7 +32,7 @@ shuttle::thread_local! {
 struct Death;
 
 /// Dies here if its time has come.
-fn live_on() {
+pub fn live_on() {
     let is_over = LEFT.with(|left| match left.get() {
         Some(0) => true,
         Some(more) => {
@@ -46,7 +47,7 @@ fn live_on() {
 }
 
 /// Runs `work`, which dies after `left` accesses; true when it got to its end.
-fn until_death(left: Option<u32>, work: impl FnOnce()) -> bool {
+pub fn until_death(left: Option<u32>, work: impl FnOnce()) -> bool {
     LEFT.with(|cell| cell.set(left));
     let outcome = catch_unwind(AssertUnwindSafe(work));
     LEFT.with(|cell| cell.set(None));
@@ -57,8 +58,9 @@ fn until_death(left: Option<u32>, work: impl FnOnce()) -> bool {
     }
 }
 
+/// A word whose every access the scheduler decides about.
 #[derive(Default)]
-struct SharedWords(AtomicU32);
+pub struct SharedWords(AtomicU32);
 
 impl Word for SharedWords {
     fn load(&self, order: Ordering) -> u32 {
@@ -84,7 +86,7 @@ impl Word for SharedWords {
 
 /// The kernel: who sleeps on which word, and who is dead.
 #[derive(Default)]
-struct Kernel {
+pub struct Kernel {
     /// For each sleeper its word, and whether it was woken.
     sleepers: Mutex<Vec<(usize, bool)>>,
     changed: Condvar,
@@ -92,7 +94,8 @@ struct Kernel {
 }
 
 impl Kernel {
-    fn bury(&self, name: u32) {
+    /// The thread of this name is dead.
+    pub fn bury(&self, name: u32) {
         self.dead.lock().expect("whole").insert(name);
         // Under the other lock: a sleeper is either before its look at the dead, or hears this.
         let sleepers = self.sleepers.lock().expect("whole");
@@ -149,7 +152,7 @@ impl World<SharedWords> for Kernel {
 }
 
 /// Takes the lock word, as `Life::take` does without its spinning.
-fn take(kernel: &Kernel, word: &SharedWords, name: u32) -> Got {
+pub fn take(kernel: &Kernel, word: &SharedWords, name: u32) -> Got {
     loop {
         if let Some(got) = protocol::try_take(word, name) {
             return got;
@@ -163,7 +166,7 @@ fn take(kernel: &Kernel, word: &SharedWords, name: u32) -> Got {
 }
 
 /// Some number of accesses after which a thread dies, or none.
-fn fate() -> Option<u32> {
+pub fn fate() -> Option<u32> {
     let mut random = shuttle::rand::thread_rng();
     random.gen_bool(0.7).then(|| random.gen_range(0..20))
 }
@@ -298,6 +301,141 @@ fn whoever_waits_for_a_message_is_woken_by_it() {
             one.join().expect("its own assertions hold");
         }
         assert_eq!(waiters.0.load(Ordering::SeqCst), 0);
+    };
+    shuttle::check_random(model, ROUNDS);
+    shuttle::check_pct(model, ROUNDS, 3);
+}
+
+/// The words of an end, each access of which the scheduler decides about.
+#[derive(Default)]
+struct SmallTail([AtomicU64; 5]);
+
+impl SmallTail {
+    fn word(&self, word: TailWord) -> &AtomicU64 {
+        let [tail, check, number, reserved_end, reserved_number] = &self.0;
+        match word {
+            TailWord::Tail => tail,
+            TailWord::TailCheck => check,
+            TailWord::NextNumber => number,
+            TailWord::ReservedEnd => reserved_end,
+            TailWord::ReservedNumber => reserved_number,
+        }
+    }
+}
+
+impl TailWords for SmallTail {
+    fn load(&self, word: TailWord) -> u64 {
+        live_on();
+        self.word(word).load(Ordering::SeqCst)
+    }
+
+    fn store(&self, word: TailWord, value: u64) {
+        live_on();
+        self.word(word).store(value, Ordering::SeqCst);
+    }
+}
+
+/// A segment: at the first byte of each frame its number and its size, 0 in all other bytes.
+#[derive(Default)]
+struct SmallSegment([AtomicU64; 16]);
+
+impl SmallSegment {
+    fn byte(&self, at: u64) -> &AtomicU64 {
+        self.0.get(usize::try_from(at).expect("small")).expect("room")
+    }
+
+    /// How many frames lie below `tail`, all whole and in order.
+    fn count(&self, tail: u64) -> u64 {
+        let (mut at, mut count) = (0, 0);
+        while at < tail {
+            let (number, size) = match self.byte(at).load(Ordering::SeqCst) {
+                0 => panic!("no frame at {at}, below the tail {tail}"),
+                frame => (frame >> 8, frame & 0xff),
+            };
+            assert_eq!(number, count, "at {at}");
+            (at, count) = (at + size, count + 1);
+        }
+        assert_eq!(at, tail, "a frame goes on above the tail");
+        count
+    }
+
+    /// One byte after the other: whoever dies here leaves part of a frame.
+    fn write(&self, at: u64, number: u64, size: u64) {
+        for byte in (at + 1)..(at + size) {
+            live_on();
+            self.byte(byte).store(0, Ordering::SeqCst);
+        }
+        live_on();
+        self.byte(at).store(number << 8 | size, Ordering::SeqCst);
+    }
+
+    fn clear(&self, from: u64, to: u64) {
+        for byte in from..to {
+            live_on();
+            self.byte(byte).store(0, Ordering::SeqCst);
+        }
+    }
+}
+
+/// As `Writer::append_locked` does: clears what a dead holder left, reserves, writes, advances.
+fn append(end: &SmallTail, bytes: &SmallSegment, size: u64) -> u64 {
+    let (tail, number) = protocol::end_and_number(end);
+    if protocol::is_unfinished(end) {
+        let reserved = protocol::unfinished(end).0;
+        protocol::advance(end, tail, number);
+        bytes.clear(tail, reserved);
+        protocol::reserve_nothing(end, tail, number);
+    }
+    protocol::reserve(end, tail + size, number + 1);
+    bytes.write(tail, number, size);
+    protocol::advance(end, tail + size, number + 1);
+    tail
+}
+
+#[test]
+fn below_the_tail_is_every_message_that_was_put_whoever_died_on_the_way() {
+    let model = || {
+        let kernel = Arc::new(Kernel::default());
+        let lock = Arc::new(SharedWords::default());
+        let (end, bytes) = (Arc::new(SmallTail::default()), Arc::new(SmallSegment::default()));
+        let put = |name: u32, left: Option<u32>| {
+            let (kernel, lock) = (kernel.clone(), lock.clone());
+            let (end, bytes) = (end.clone(), bytes.clone());
+            thread::spawn(move || {
+                let mut returned = Vec::new();
+                let lived = until_death(left, || {
+                    for _ in 0..2 {
+                        take(&kernel, &lock, name);
+                        let at = append(&end, &bytes, u64::from(name));
+                        protocol::give(&*kernel, &lock, name);
+                        returned.push(at);
+                    }
+                });
+                if !lived {
+                    kernel.bury(name);
+                }
+                returned
+            })
+        };
+        let reader = {
+            let (end, bytes) = (end.clone(), bytes.clone());
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    bytes.count(end.load(TailWord::Tail));
+                }
+            })
+        };
+        let threads = [put(1, fate()), put(2, fate()), put(3, None)];
+        let returned: Vec<u64> =
+            threads.into_iter().flat_map(|one| one.join().expect("its own")).collect();
+        reader.join().expect("its own");
+        take(&kernel, &lock, 4);
+        let (tail, number) = protocol::end_and_number(&*end);
+        assert_eq!(bytes.count(tail), number);
+        assert!(number >= returned.len() as u64);
+        let places: HashSet<u64> = returned.iter().copied().collect();
+        assert_eq!(places.len(), returned.len(), "two messages at one place");
+        assert!(returned.iter().all(|at| *at < tail), "a put that returned is not there");
     };
     shuttle::check_random(model, ROUNDS);
     shuttle::check_pct(model, ROUNDS, 3);

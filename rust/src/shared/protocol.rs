@@ -1,5 +1,5 @@
-//! What processes do with the words that they share, step by step: the lock word, the request for a
-//! sync, and the count of those who wait.
+//! What processes do with the words that they share, step by step: the lock word, the words that
+//! say where a queue ends, the request for a sync, and the count of those who wait.
 //!
 //! The steps are generic over the word and over the world (who sleeps, who wakes, who lives), and
 //! nothing else is: the models (`models.rs`) run these very functions with words whose every access
@@ -151,6 +151,74 @@ fn give_to_sleeper<W: Word>(world: &impl World<W>, word: &W, name: u32) {
     }
 }
 
+/// Where a queue ends: eight bytes each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TailWord {
+    /// Where the next append begins: readers see everything below it.
+    Tail,
+    /// Its check.
+    TailCheck,
+    /// How many messages lie below it.
+    NextNumber,
+    /// Where an append that goes on will end.
+    ReservedEnd,
+    /// How many messages there will be then.
+    ReservedNumber,
+}
+
+/// Those words of a queue.
+pub trait TailWords {
+    /// Reads one.
+    fn load(&self, word: TailWord) -> u64;
+    /// Stores one.
+    fn store(&self, word: TailWord, value: u64);
+}
+
+/// Announces what the coming append will occupy, so that a successor knows what to clear.
+#[inline(always)]
+pub fn reserve(words: &impl TailWords, end: u64, number: u64) {
+    // In this order: whoever dies in between has an end above the tail, and the old number.
+    words.store(TailWord::ReservedEnd, end);
+    words.store(TailWord::ReservedNumber, number);
+}
+
+/// Nothing is going on: the queue ends at `tail`, with so many messages.
+#[inline(always)]
+pub fn reserve_nothing(words: &impl TailWords, tail: u64, number: u64) {
+    // In this order: the number counts as soon as the end is the tail, and was something else.
+    words.store(TailWord::ReservedNumber, number);
+    words.store(TailWord::ReservedEnd, tail);
+}
+
+/// Moves the tail: readers see everything below it.
+#[inline(always)]
+pub fn advance(words: &impl TailWords, tail: u64, number: u64) {
+    words.store(TailWord::Tail, tail);
+    words.store(TailWord::TailCheck, !tail);
+    words.store(TailWord::NextNumber, number);
+}
+
+/// After a holder's death: what it had reserved.
+#[inline(always)]
+pub fn unfinished(words: &impl TailWords) -> (u64, u64) {
+    (words.load(TailWord::ReservedEnd), words.load(TailWord::ReservedNumber))
+}
+
+/// Whether a holder died (or failed) between `reserve` and the end of `advance`. The words tell,
+/// not the lock: whoever inherits it may have to give it back before it can clear it.
+#[inline(always)]
+pub fn is_unfinished(words: &impl TailWords) -> bool {
+    unfinished(words) != (words.load(TailWord::Tail), words.load(TailWord::NextNumber))
+}
+
+/// Tail and next number, also when an appender died between the two. Without the append lock the
+/// number may be of a later tail.
+#[inline(always)]
+pub fn end_and_number(words: &impl TailWords) -> (u64, u64) {
+    let (tail, (reserved, number)) = (words.load(TailWord::Tail), unfinished(words));
+    (tail, if tail == reserved { number } else { words.load(TailWord::NextNumber) })
+}
+
 /// Something is there that must be synced soon: only the first one since the last sync began tells
 /// the maintenance threads. Under the lock under which a sync begins: what was done is either in
 /// what that sync covers, or asks anew.
@@ -205,5 +273,70 @@ pub fn after_exchange() {
         compiler_fence(Ordering::SeqCst);
     } else {
         fence(Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// The words of a process that dies after so many stores.
+    #[derive(Default)]
+    struct MortalWords {
+        words: RefCell<HashMap<String, u64>>,
+        left: Cell<u32>,
+    }
+
+    impl TailWords for MortalWords {
+        fn load(&self, word: TailWord) -> u64 {
+            self.words.borrow().get(&format!("{word:?}")).copied().unwrap_or_default()
+        }
+
+        fn store(&self, word: TailWord, value: u64) {
+            if self.left.get() > 0 {
+                self.left.set(self.left.get() - 1);
+                self.words.borrow_mut().insert(format!("{word:?}"), value);
+            }
+        }
+    }
+
+    fn after(stores: u32, work: impl Fn(&MortalWords)) -> (u64, u64) {
+        let words = MortalWords { left: Cell::new(u32::MAX), ..MortalWords::default() };
+        advance(&words, 100, 7);
+        reserve_nothing(&words, 100, 7);
+        words.left.set(stores);
+        work(&words);
+        end_and_number(&words)
+    }
+
+    #[test]
+    fn whenever_an_appender_dies_its_messages_count_or_do_not() {
+        for stores in 0..8 {
+            let found = after(stores, |words| {
+                reserve(words, 150, 9);
+                advance(words, 150, 9);
+            });
+            assert!(found == (100, 7) || found == (150, 9), "{stores}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn whenever_who_rolls_or_clears_dies_no_message_is_counted_or_forgotten() {
+        for (stores, reserved) in (0..8).flat_map(|n| [(n, (u64::MAX, 64)), (n, (180, 12))]) {
+            let found = after(stores, |words| {
+                reserve(words, reserved.0, reserved.1);
+                reserve_nothing(words, 100, 7);
+            });
+            assert_eq!(found, (100, 7), "{stores}");
+            let (tail, number) = after(stores, |words| {
+                reserve(words, u64::MAX, 64);
+                advance(words, 128, 7);
+                reserve_nothing(words, 128, 7);
+            });
+            assert!(matches!(tail, 100 | 128) && number == 7, "{stores}: {tail} {number}");
+        }
     }
 }

@@ -51,7 +51,7 @@ impl Control {
         self.waiting.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// One more who wants to be signalled. False: this opener has ended, nobody counts it.
+    /// Counts one more thread that wants to be signalled. False: this opener has ended.
     pub fn join_waiters(&self) -> bool {
         if self.life().is_forked() {
             return false; // The count is the parent's, and its lock may be with a thread of it.
@@ -65,7 +65,7 @@ impl Control {
         true
     }
 
-    /// One less, unless the opener's end has already taken it out.
+    /// Counts one thread less, unless the opener's end has already taken it out.
     pub fn leave_waiters(&self) {
         if self.life().is_forked() {
             return;
@@ -77,8 +77,9 @@ impl Control {
         }
     }
 
-    /// This opener has ended, and so have those of it who still wait: the next opener counts from
-    /// 0 if it is alone, and a count that one of ours lowered later would hide others.
+    /// This opener has ended, and its threads that still wait no longer count: the next opener
+    /// counts from 0 if it is alone, and a thread of ours that lowered the count later would hide
+    /// others.
     pub(crate) fn forget_waiters(&self) {
         let mut waiting = self.waiting();
         self.map().word32(at::WAITERS).fetch_sub(std::mem::take(&mut *waiting), Ordering::SeqCst);
@@ -94,7 +95,7 @@ impl Control {
         while wanted != 0 && cursor >= wanted {
             match word.compare_exchange(wanted, 0, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return self.signal(),
-                // Another put asks for less: whoever asked before sleeps on the same word.
+                // Another put asks for less: the one that asked before sleeps on the same word.
                 Err(now) => wanted = now,
             }
         }
@@ -113,7 +114,7 @@ impl Shared {
     fn want_room(&self, offset: u64) -> u32 {
         let seen = self.control.event_word().load(Ordering::SeqCst);
         let word = self.control.word(at::ROOM_WANTED);
-        // Several may wait, each for its own offset: the lowest wakes all, who ask again.
+        // Several may wait, each for its own offset: the lowest wakes all, and they ask again.
         let lowest = |now: u64| (now == 0 || now > offset).then_some(offset.max(1));
         let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lowest);
         seen

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Has the kernel begin to write `[at, at + len)` to the disk. It waits for nothing and takes no
@@ -31,6 +32,23 @@ pub fn allocate(file: &File, at: u64, len: u64) -> io::Result<()> {
             errno => return Err(io::Error::from_raw_os_error(errno)),
         }
     }
+}
+
+/// How many names a file has, and how many bytes. Its times are not asked for: Linux then gives the
+/// next write a time of its own, however soon it comes, and a sync has one more block to write.
+pub fn names_and_len(file: &File) -> io::Result<(u64, u64)> {
+    let wanted = libc::STATX_NLINK | libc::STATX_SIZE;
+    // SAFETY: `found` is plain data that the call fills.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let (number, this) = (file.as_raw_fd(), libc::AT_EMPTY_PATH);
+    // SAFETY: the descriptor is open, the path is an empty text that ends with a zero, and `found`
+    // is valid for the call to write to.
+    let done = unsafe { libc::statx(number, c"".as_ptr(), this, wanted, &raw mut found) };
+    if done == 0 && found.stx_mask & wanted == wanted {
+        return Ok((u64::from(found.stx_nlink), found.stx_size));
+    }
+    let about = file.metadata()?; // Where the call is not allowed, or the file system is odd.
+    Ok((about.nlink(), about.len()))
 }
 
 /// The magic number of the file system that holds `file`.
@@ -68,8 +86,13 @@ pub fn identity(path: &Path) -> io::Result<[u64; 5]> {
     ])
 }
 
+/// The user as whom this process works.
+pub fn user() -> u32 {
+    // SAFETY: the call has no arguments and can't fail.
+    unsafe { libc::geteuid() }
+}
+
 /// Whether this process may give files to others.
 pub fn is_root() -> bool {
-    // SAFETY: the call has no arguments and can't fail.
-    unsafe { libc::geteuid() == 0 }
+    user() == 0
 }

@@ -86,6 +86,12 @@ impl Drop for Gate {
     }
 }
 
+/// Does what no fork may come between: a child would find what it locks locked for ever.
+pub fn between_forks<T>(work: impl FnOnce() -> T) -> T {
+    let _gate = Gate::enter();
+    work()
+}
+
 /// Asks to be told of every fork, once per process.
 fn watch_forks() -> io::Result<()> {
     static ONCE: Once = Once::new();

@@ -13,6 +13,8 @@ use crate::sys::recorder;
 
 /// A multiple of every page size there is.
 pub const PAGES_BYTES: usize = 64 << 10;
+/// No page is smaller.
+const LEAST_PAGE_BYTES: usize = 4 << 10;
 
 /// A shared mapping of the first `len` bytes of a file.
 ///
@@ -203,37 +205,26 @@ impl Mapping {
         }
     }
 
-    /// Asks for large blocks of pages where `[at, end)` gets pages from now on, one at a time: two
-    /// would be read at once, and whoever stores to the first would wait for both.
-    pub fn advise_blocks(&self, at: usize, end: usize) {
-        let start = at.next_multiple_of(PAGES_BYTES);
-        let end = end.min(self.len) / PAGES_BYTES * PAGES_BYTES;
-        if start < end {
-            // SAFETY: whole pages inside the mapping (checked); advice changes no byte.
-            unsafe {
-                let from = self.base.as_ptr().add(start);
-                if libc::madvise(from.cast(), end - start, libc::MADV_HUGEPAGE) == 0 {
-                    libc::madvise(from.cast(), end - start, libc::MADV_RANDOM);
-                }
-            }
+    /// Whether all pages of `[at, at + len)` are in memory, at most `MOST_LOOKED_AT` bytes of them.
+    pub fn is_resident(&self, at: usize, len: usize) -> bool {
+        // Where pages are larger there are fewer answers, and the rest stays as it is.
+        let mut pages = [1u8; Self::MOST_LOOKED_AT / LEAST_PAGE_BYTES];
+        let start = at / PAGES_BYTES * PAGES_BYTES;
+        let end = at.saturating_add(len).min(self.len);
+        let asked = end.saturating_sub(start);
+        if asked == 0 || asked > Self::MOST_LOOKED_AT {
+            return asked == 0;
         }
+        // SAFETY: inside the mapping (checked), from a page's beginning on, and the answer has room
+        // for as many pages as so many bytes can be.
+        let answer = unsafe {
+            libc::mincore(self.base.as_ptr().add(start).cast(), asked, pages.as_mut_ptr())
+        };
+        answer == 0 && pages.iter().all(|page| page & 1 != 0)
     }
 
-    /// Makes and maps the pages of `[at, at + len)`, to be stored to, as if each had been touched:
-    /// no byte changes, whoever stores meanwhile. False where that can't be.
-    pub fn populate(&self, at: usize, len: usize) -> bool {
-        let start = at.next_multiple_of(PAGES_BYTES);
-        let end = at.saturating_add(len).min(self.len) / PAGES_BYTES * PAGES_BYTES;
-        if start >= end || !self.writable {
-            return start >= end;
-        }
-        // SAFETY: whole pages inside the mapping (checked); the call touches them, as a store of
-        // what is there would, and answers an error where a store would raise a signal.
-        unsafe {
-            let from = self.base.as_ptr().add(start);
-            libc::madvise(from.cast(), end - start, libc::MADV_POPULATE_WRITE) == 0
-        }
-    }
+    /// What `is_resident` looks at, at most.
+    pub const MOST_LOOKED_AT: usize = 512 << 10;
 
     /// The 8-byte word at `at`, to be used atomically.
     #[inline(always)]

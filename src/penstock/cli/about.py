@@ -40,7 +40,7 @@ def ls(
             with Queue(path, read_only=True) as queue:
                 facts = _short(queue)
         except (PenstockError, OSError) as error:
-            facts = {"path": str(path), "error": str(error)}
+            facts = {"path": str(path), "error": show.said(error)}
         if show.wants_json(json):
             show.emit(facts)
         rows.append(facts)
@@ -60,7 +60,7 @@ def find(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
-        show.note(f"not looked into: {error}")
+        show.note(f"not looked into: {show.said(error)}")
         return
     for entry in entries:
         if entry.name.startswith(".") or entry.is_symlink():

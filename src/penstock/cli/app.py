@@ -16,8 +16,6 @@ from penstock.errors import (
     CorruptError,
     Empty,
     Full,
-    KeyNeededError,
-    NoQueueError,
     PenstockError,
 )  # fmt: skip
 
@@ -78,7 +76,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except (PenstockError, OSError) as error:
-        show.error(said(error) or "nothing came in time")
+        show.error(show.said(error) or "nothing came in time")
         return code_of(error)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -86,18 +84,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _tell_defect(error)
         return 2
     return 0
-
-
-def said(error: Exception) -> str:
-    """An error in the words of the command line."""
-    text = str(error)
-    if isinstance(error, KeyNeededError):
-        return text.replace("open it with key=", "name its key with --key-file or --key-env")
-    if isinstance(error, NoQueueError):
-        return text.replace("create one with Queue(path)", "`penstock put` creates one,")
-    if isinstance(error, OSError) and not isinstance(error, PenstockError) and error.filename:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    return text
 
 
 def _tell_defect(error: Exception) -> None:

@@ -175,7 +175,7 @@ def _queue(path: Path) -> list[Finding]:
     try:
         found, layout = registry.sniff(path)
     except (PenstockError, OSError) as error:
-        return [Finding("queue", str(error))]
+        return [Finding("queue", show.said(error))]
     words = control.peek(opening.sidecar_of(path))
     state = "never opened by penstock" if words is None else "closed cleanly"
     if words is not None and words.is_poisoned:

@@ -42,7 +42,7 @@ def verify(
     except (PenstockError, OSError) as error:
         if show.wants_json(json):
             show.emit(unreadable(error))
-        show.error(str(error))
+        show.error(show.said(error))
         return 2
     if show.wants_json(json):
         show.emit(
@@ -74,7 +74,7 @@ def unreadable(error: Exception) -> dict[str, Any]:
     if isinstance(error, CorruptError):
         corrupt = [Damage(error.path, error.at, 0, error.found, error.expected).as_dict()]
     found: dict[str, Any] = {"ok": False, "frames": 0, "messages": 0, "torn": []}
-    return found | {"corrupt": corrupt, "unchecked": 0, "set_aside": 0, "error": str(error)}
+    return found | {"corrupt": corrupt, "unchecked": 0, "set_aside": 0, "error": show.said(error)}
 
 
 def repair(

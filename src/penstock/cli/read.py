@@ -16,9 +16,9 @@ from penstock.cli import complete, opening, show
 from penstock.cli.opening import Json, OldCount, QueueAt, Tags, Utc, command
 from penstock.cli.take import print_message
 from penstock.engine import overview, positions
-from penstock.engine.damage import around
 from penstock.engine.queue import Queue
 from penstock.engine.table import Scan
+from penstock.engine.verifying import around
 from penstock.errors import OptionError
 from penstock.options import GroupOptions
 
@@ -157,9 +157,9 @@ class _Reader:
     def report(self) -> int:
         """Lists damage; how much there was."""
         seen = {(damage.path, damage.at) for damage in self.scan.damage}
-        torn, gone = around(self.queue.store)
-        lost = [damage for damage in gone if (damage.path, damage.at) not in seen]
-        return show.damage([*self.scan.damage, *lost]) + show.damage(torn, "torn")
+        verdict = around(self.queue.store)
+        lost = [damage for damage in verdict.corrupt if (damage.path, damage.at) not in seen]
+        return show.damage([*self.scan.damage, *lost]) + show.damage(verdict.torn, "torn")
 
 
 def peek(

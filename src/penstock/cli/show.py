@@ -6,6 +6,7 @@ Bytes of messages come from strangers: on a terminal every control character is 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from penstock import _core
+from penstock.errors import KeyNeededError, NoQueueError, PenstockError
 from penstock.formats.values import Damage
 
 if TYPE_CHECKING:
@@ -23,6 +25,18 @@ if TYPE_CHECKING:
 PREVIEW_CHARS = 120
 PATIENCE_S = 1.0
 FILE_WIDTH = 160
+
+
+def said(error: Exception) -> str:
+    """An error in the words of the command line."""
+    text = str(error)
+    if isinstance(error, KeyNeededError):
+        return text.replace("open it with key=", "name its key with --key-file or --key-env")
+    if isinstance(error, NoQueueError):
+        return text.replace("create one with Queue(path)", "`penstock put` creates one,")
+    if isinstance(error, OSError) and not isinstance(error, PenstockError) and error.filename:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return text
 
 
 def wants_json(flag: bool | None) -> bool:

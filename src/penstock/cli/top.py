@@ -72,7 +72,7 @@ class _Rates:
             try:
                 self.facts += self.rows(queue)
             except (PenstockError, OSError) as error:
-                self.facts.append({"queue": str(queue.path), "error": str(error)})
+                self.facts.append({"queue": str(queue.path), "error": show.said(error)})
 
     def rows(self, queue: Queue) -> list[dict[str, Any]]:
         """One row for the queue, one per group."""

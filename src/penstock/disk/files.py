@@ -70,12 +70,17 @@ def make_folder(path: Path, like: Path | None = None) -> None:
     _core.sync_folder(above)
 
 
-def names_in(folder: Path) -> list[str]:
-    """The names in a folder; none where there is no folder."""
+def entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder; nothing where there is no folder."""
     try:
-        return os.listdir(folder)  # noqa: PTH208  (names alone)
+        return list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names of what is in a folder."""
+    return [entry.name for entry in entries(folder)]
 
 
 def drop_temporaries(*folders: Path) -> None:
@@ -156,11 +161,7 @@ def refuse_links(*folders: Path) -> None:
     for folder in folders:
         if folder.is_symlink():
             raise _link(folder)
-        try:
-            entries = list(os.scandir(folder))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        for entry in entries:
+        for entry in entries(folder):
             if entry.is_symlink():
                 raise _link(Path(entry.path))
 

@@ -232,21 +232,6 @@ class Struct:
             rows.append(Row(offset, field.size, field.name, shown, value, field.meaning))
         return rows
 
-    def markdown(self) -> str:
-        """The table of the docs, one line per field."""
-        order = "little-endian" if self.order == "<" else "big-endian"
-        lines = [
-            f"{self.size:,} bytes, {order}.",
-            "",
-            "| offset | size | field | type | meaning |",
-            "| ---: | ---: | --- | --- | --- |",
-        ]
-        for at, field in self.places():
-            meaning = field.meaning.replace("|", "\\|")
-            cells = (str(at), str(field.size), f"`{field.name}`", field.kind_words, meaning)
-            lines.append(f"| {' | '.join(cells)} |".replace("  ", " "))
-        return "\n".join(lines) + "\n"
-
     def _place(self, name: str) -> tuple[int, Field]:
         if name not in self._places:
             raise ValueError(f"struct {self.name!r} has no field {name!r}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock import _core
 from penstock.engine import when_full
 from penstock.errors import ClosedError, Empty
-from penstock.options import Durability
+from penstock.options import Durability, check_timeout
 
 if TYPE_CHECKING:
     from penstock.engine.group import Group, OpenQueue
@@ -74,6 +74,7 @@ class AsyncGroup:
     ) -> list[_core.Message]:
         """Up to `count` messages, what is there; `[]` if nothing comes in time."""
         _ = self.queue.queue  # An error unless it is open.
+        check_timeout(timeout)
         if count == 0:
             return []
         if not self._waiters and not self._is_slow:

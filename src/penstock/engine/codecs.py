@@ -7,7 +7,9 @@ There is none that runs code from the bytes it reads: no pickle.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from penstock.errors import CodecError, OptionError
@@ -15,8 +17,11 @@ from penstock.errors import CodecError, OptionError
 if TYPE_CHECKING:
     import logging
 
-DEPTH_MAX = 100
+DEPTH_MAX = 64
 """Nesting that is decoded at most."""
+COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+FORGIVING = json.JSONEncoder(separators=(",", ":"), default=repr).encode
+"""Made once: `json.dumps` makes an encoder at each call that asks for anything."""
 
 
 @runtime_checkable
@@ -68,8 +73,7 @@ class JsonCodec:
 
     def encode(self, value: Any) -> bytes:
         try:
-            text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-            return text.encode()
+            return COMPACT(value).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise CodecError(f"codec json: {error}") from error
 
@@ -78,6 +82,18 @@ class JsonCodec:
             return json.loads(body)
         except (ValueError, RecursionError) as error:
             raise CodecError(f"codec json: {error}") from error
+
+
+def _refuse(*_: object) -> object:
+    raise ValueError("references and regular expressions are not taken")
+
+
+CBOR_LIMITS: dict[str, Any] = {
+    "max_depth": DEPTH_MAX, "semantic_decoders": dict.fromkeys((25, 28, 29, 35, 256), _refuse),
+}  # fmt: skip
+"""Of bodies from anyone. Not taken are tags for values that are said once and meant often, which
+make much, or a ring, out of little, and for regular expressions: a sender can choose one that never
+comes to an end."""
 
 
 class CborCodec:
@@ -94,7 +110,7 @@ class CborCodec:
 
     def encode(self, value: Any) -> bytes:
         try:
-            return self._library.dumps(value)
+            return self._library.dumps(value, encoders={re.Pattern: _refuse})
         except (self._library.CBOREncodeError, ValueError, RecursionError) as error:
             raise CodecError(f"codec cbor: {error}") from error
 
@@ -102,7 +118,7 @@ class CborCodec:
         """The value. Keys are text or bytes, so that no sender can choose colliding hashes."""
         try:
             return self._library.loads(
-                body, max_depth=DEPTH_MAX, strict_hashable_types=True, allow_duplicate_keys=False
+                body, strict_hashable_types=True, allow_duplicate_keys=False, **CBOR_LIMITS
             )
         except (self._library.CBORDecodeError, ValueError, RecursionError) as error:
             raise CodecError(f"codec cbor: {error}") from error
@@ -126,7 +142,7 @@ class LogRecordCodec:
         kept["msg"], kept["args"] = value.getMessage(), None
         if kept.pop("exc_info", None) and not kept.get("exc_text"):
             kept["exc_text"] = logging.Formatter().formatException(value.exc_info)  # type: ignore[arg-type]
-        return json.dumps(kept, separators=(",", ":"), default=repr).encode()
+        return FORGIVING(kept).encode()
 
     def decode(self, body: bytes) -> logging.LogRecord | None:
         """A record with these attributes; one that would hide a method is left out."""
@@ -137,8 +153,15 @@ class LogRecordCodec:
             return None
         if not isinstance(found, dict):
             raise CodecError(f"codec logrecord: found {type(found).__name__}, expected an object")
-        kept = {k: v for k, v in found.items() if not hasattr(logging.LogRecord, k)}
-        return logging.makeLogRecord(kept)
+        for name in found.keys() & methods_of(logging.LogRecord):
+            del found[name]
+        return logging.makeLogRecord(found)
+
+
+@cache
+def methods_of(kind: type) -> frozenset[str]:
+    """What every object of a class has, whatever was written into it."""
+    return frozenset(dir(kind))
 
 
 class DataclassCodec:

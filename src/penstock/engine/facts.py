@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock import _core
+from penstock.disk import files
 from penstock.errors import PenstockError
 from penstock.formats.store import Store
 from penstock.formats.values import End, SegmentInfo
@@ -51,13 +52,25 @@ def _matching(store: Store, first: int, last: int, tags: str, dialect: str) -> i
     return total
 
 
-def _in_segment(store: Store, info: SegmentInfo, first: int, last: int) -> int:
-    known = describe(store, info)
-    is_whole = first == info.first and last == info.end
+def written(store: Store, info: SegmentInfo, first: int, last: int) -> int | None:
+    """Messages in a part of a segment, if that can be told without looking at them."""
     has_holes = any(entry.segment == info.path.name for entry in store.set_aside)
-    is_ours = store.capabilities.numbers  # Elsewhere a header's count says what was written.
-    if is_whole and known.messages is not None and is_ours and not has_holes:
+    # Elsewhere a header's count says what was written.
+    if has_holes or first != info.first or not store.capabilities.numbers:
+        return None
+    known, end = describe(store, info), store.end()
+    if last == info.end:
         return known.messages
+    if info.end is None and last == end.tail and known.first_number is not None:
+        return end.next_number - known.first_number
+    return None
+
+
+def _in_segment(store: Store, info: SegmentInfo, first: int, last: int) -> int:
+    # While a segment is written to, its messages are counted by looking: one may be damaged.
+    found = written(store, info, first, last) if last == info.end else None
+    if found is not None:
+        return found
     segment, damage = store.open_tolerantly(info)
     if damage is not None and store.shared is not None:
         store.segment_at(first)  # Says what is wrong.
@@ -115,7 +128,7 @@ def of_segment(store: Store, info: SegmentInfo) -> dict[str, Any]:
         "first": info.first,
         "end": info.end,
         "bytes": info.size,
-        "sealed": info.is_sealed,
+        "sealed": info.end is not None,
         "first_number": known.first_number,
         "messages": known.messages,
         "first_ns": known.first_ns,
@@ -126,6 +139,11 @@ def of_segment(store: Store, info: SegmentInfo) -> dict[str, Any]:
 def unsynced_bytes(store: Store, end: End) -> int:
     """Bytes of frames that a loss of power may take."""
     return store.bytes_between(end.durable, end.tail)
+
+
+def disk_bytes(store: Store) -> int:
+    """How many bytes of the disk all segments take."""
+    return sum(files.disk_bytes(info.path) for info in store.segments(fresh=True))
 
 
 def of_queue(store: Store) -> dict[str, Any]:
@@ -141,6 +159,6 @@ def of_queue(store: Store) -> dict[str, Any]:
         "durable": end.durable,
         "messages": messages_from(store, end.head),
         "bytes": store.bytes_between(end.head, end.tail),
-        "disk_bytes": store.size_bytes(),
+        "disk_bytes": disk_bytes(store),
         "dropped": [damage.as_dict() for damage in store.dropped],
     }

@@ -181,6 +181,13 @@ class Folder:
         ends = [one.removeprefix(whole) for one in found]
         return [end[1:] for end in ends if end == "" or PART.fullmatch(end)]
 
+    def put_part(self, name: str, part: str, body: bytes) -> None:
+        """Puts into a part. If it is a new one, whoever sleeps on the queue wakes and finds it."""
+        is_new = part != "" and not self.exists(name, part)
+        self.jobs(name, part).queue.put(body)
+        if is_new:
+            self.jobs(name).queue.store.need_shared().signal()
+
     def exists(self, name: str, part: str = "") -> bool:
         """Whether there is such a queue."""
         return self.path_of(name, part).is_dir()
@@ -195,6 +202,29 @@ class Folder:
         except FileNotFoundError:
             return
         shutil.rmtree(gone, ignore_errors=True)
+
+
+class SharedFolder:
+    """The folder that a process shares, opened when it is first used; a forked child opens its own.
+
+    For objects that are made long before they are used, and are handed down to children.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], **options: Unpack[QueueKeywords]) -> None:
+        self._path, self._options = path, options
+        self._found: tuple[int, Folder] | None = None
+
+    def __call__(self) -> Folder:
+        """The folder, open."""
+        if self._found is None or self._found[0] != os.getpid():
+            self._found = (os.getpid(), Folder.shared(self._path, **self._options))
+        return self._found[1]
+
+    def release(self) -> None:
+        """Gives it back, if it was opened."""
+        if self._found is not None:
+            self._found[1].release()
+        self._found = None
 
 
 _folders: dict[tuple[int, str], Folder] = {}

@@ -33,6 +33,7 @@ from penstock.sidecar import groups as group_files
 if TYPE_CHECKING:
     from penstock.engine.codecs import Codec
     from penstock.engine.table import Scan
+    from penstock.formats.contract import OwnGroups
     from penstock.formats.store import Store
     from penstock.formats.values import End
     from penstock.options import Dialect, QueueOptions
@@ -50,7 +51,7 @@ def names(store: Store) -> list[str]:
     """All groups: ours, and those that the format's own files know."""
     folder = store.sidecar / "groups"
     ours = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return sorted({*(name for name in ours if files.is_name(name)), *store.format.own_groups()})
+    return sorted({*(name for name in ours if files.is_name(name)), *store.format.groups.places()})
 
 
 def has_progress(folder: Path) -> bool:
@@ -208,6 +209,11 @@ class Group:
         """What is done with a message that was handed out too often, instead of the usual."""
         self._open()
 
+    @property
+    def _own(self) -> OwnGroups:
+        """What the format's own files know of groups."""
+        return self.queue.store.format.groups
+
     def _open(self) -> None:
         # Alone: or the table of one group would go with the journal of another of its name, if a
         # process deletes or renames the group meanwhile.
@@ -223,11 +229,11 @@ class Group:
     def _open_alone(self) -> None:
         stored = load_options(self.folder)
         has_native = self._wanted.get("native_cursor", stored is None or stored.native_cursor)
-        own = self.queue.store.format.own_groups().get(self.name) if has_native else None
+        own = self._own.places().get(self.name) if has_native else None
         if stored is None and own is None and not self._create:
             known = ", ".join(names(self.queue.store)) or "none"
             raise GroupError(f"{self.queue.path}: no group {self.name!r}; there are: {known}")
-        base = stored or GroupOptions(**self.queue.store.format.group_defaults(self.name))
+        base = stored or GroupOptions(**self._own.defaults(self.name))
         self.options = base.changed(**self._wanted)
         deadletter.refuse_own(self.queue.path, self.options)
         if stored is not None and stored.ack != self.options.ack:
@@ -250,15 +256,15 @@ class Group:
         with suppress(OSError, PenstockError):
             group_files.remove(self.folder)
             if self.options.native_cursor:
-                self.queue.store.format.drop_group(self.name)
+                self._own.drop(self.name)
 
     def _open_files(self, stored: GroupOptions | None, own: int | None, start: int) -> None:
         if self.options.exclusive and not self._is_look:
             self._sit_down()
-        entered = self.queue.store.format.own_leases(self.name) if own is not None else []
+        entered = self._own.leases(self.name) if own is not None else []
         if self.options.native_cursor:
-            self.queue.store.format.note_group(self.name, self.options)
-        self.queue.store.format.regroup()
+            self._own.note(self.name, self.options)
+        self._own.recount()
         self.core = self._open_core(start, entered)
         if self.core.is_gone:
             # A process died that was about to delete or rename it. The sign was for open handles.
@@ -283,7 +289,7 @@ class Group:
             self.queue.store.need_shared(), self.folder, self.queue.store.clock,
             weakref.proxy(self),
             start=start, always=self.queue.options.durability is Durability.ALWAYS,
-            mirror=self.queue.store.format.mirror(self.name) if options.native_cursor else None,
+            mirror=self._own.mirror(self.name) if options.native_cursor else None,
             publish=self.queue.store.publish, entered=entered, **options.native(),
         )  # fmt: skip
 
@@ -352,7 +358,7 @@ class Group:
         # put and take in between looks like a cursor above the tail.
         next_unread = self.core.next
         end = self.queue.store.end()
-        own = self.queue.store.format.own_cursor(self.name) if self.queue.store.was_first else None
+        own = self._own.cursor(self.name) if self.queue.store.was_first else None
         if own is not None and self.core.cursor < own <= end.tail:
             # A program that is not ours has consumed, and said so in the format's own file.
             self.core.seek(positions.check(self.queue.store, max(own, end.head)))
@@ -526,7 +532,7 @@ class Group:
         deadletter.refuse_own(self.queue.path, options)
         self.name_dead_letters(said.get("dead_letter"))
         if options.native_cursor:
-            self.queue.store.format.note_group(self.name, options)
+            self._own.note(self.name, options)
 
         def change() -> None:
             # From what the file says: another process may have changed something else.
@@ -600,13 +606,13 @@ class Group:
         self.core.retire()
         group_files.remove(self.folder)
         if self.options.native_cursor:
-            self.queue.store.format.drop_group(self.name)
-        self.queue.store.format.regroup()
+            self._own.drop(self.name)
+        self._own.recount()
 
     def rename(self, name: str) -> None:
         """Gives the group another name. Leases end; other handles on it get `GroupError`."""
         folder = folder_of(self.queue.store, name)
-        if self.name in self.queue.store.format.own_groups():
+        if self.name in self._own.places():
             raise GroupError(
                 f"format {self.queue.store.format.name} itself keeps group {self.name!r}"
             )
@@ -651,7 +657,7 @@ class Group:
 
 
 typed(
-    Group, "__init__", "_open", "segment_at", "follow", "dead_letter", "peek", "cursor", "lag",
+    Group, "__init__", "_open", "segment_at", "follow", "dead_letter", "peek", "lag",
     "lag_bytes", "idle_ns", "seek", "configure", "refresh", "stats", "close", "delete", "rename",
 )  # fmt: skip
 _OWN = (Group.get, Group.get_many)

@@ -107,10 +107,10 @@ def change(queue: OpenQueue, values: Mapping[str, Any]) -> None:
 def change_meta(queue: OpenQueue, values: Mapping[str, Any]) -> None:
     """Changes the format's settings; a group that still has the old default gets the new one."""
     names = queue.groups()
-    before = {name: queue.store.format.group_defaults(name) for name in names}
+    before = {name: queue.store.format.groups.defaults(name) for name in names}
     queue.store.format.set_meta(**values)
     for name in names:
-        after = queue.store.format.group_defaults(name)
+        after = queue.store.format.groups.defaults(name)
         changed = {option: new for option, new in after.items() if new != before[name].get(option)}
         group = queue.look(name) if changed else None
         if group is None:

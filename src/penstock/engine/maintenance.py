@@ -42,10 +42,14 @@ class Maintenance:
         self._writer.poke()  # Its asker may have died before the sync.
         self._thread = Background(self._run, "penstock-maintenance")
 
-    def stop(self) -> None:
-        """Stops the threads, and waits until they have ended."""
+    def tell_to_stop(self) -> None:
+        """The threads end as soon as they look, which one that waits for a lock does not."""
         self._stop.set()
         self._writer.poke()
+
+    def stop(self) -> None:
+        """Stops the threads, and waits until they have ended."""
+        self.tell_to_stop()
         self._thread.join()
         if self._preparing is not None:
             self._preparing.join()
@@ -53,18 +57,25 @@ class Maintenance:
     def _run(self) -> None:
         seen, idle_s = 0, 1.0 if self._has_timed_duties() else 3600.0
         while not self._stop.is_set():
-            seen = self._writer.wait_dirty(seen, 0.0 if self._has_orphans else idle_s)
+            seen = self._wait(seen, 0.0 if self._has_orphans else idle_s)
             until = time.monotonic() + self._queue.options.sync_interval_s
             while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
                 if self._preparing is None:
                     self._prepare()
-                seen = self._writer.wait_dirty(seen, left)
+                seen = self._wait(seen, left)
             for what, duty in self._duties():
                 if not self._stop.is_set():
                     self._do(what, duty)
 
+    def _wait(self, seen: int, timeout: float) -> int:
+        try:
+            return self._writer.wait_dirty(seen, timeout)
+        except ClosedError:  # By a close that Ctrl-C has ended.
+            self._stop.set()
+            return seen
+
     def _prepare(self) -> None:
-        self._do("prepare a segment", self._queue.store.format.prepare_ahead)
+        self._do("prepare a segment", self._queue.store.prepare_ahead)
         if self._writer.is_quick and self._preparing is None and not self._stop.is_set():
             # It fills segments while this thread syncs one: only another thread can prepare them.
             self._preparing = Background(self._prepare_on, "penstock-preparing")
@@ -72,8 +83,8 @@ class Maintenance:
     def _prepare_on(self) -> None:
         seen = 0
         while not self._stop.is_set():
-            seen = self._writer.wait_dirty(seen, 3600.0)
-            self._do("prepare a segment", self._queue.store.format.prepare_ahead)
+            seen = self._wait(seen, 3600.0)
+            self._do("prepare a segment", self._queue.store.prepare_ahead)
 
     def _do(self, what: str, duty: Callable[[], object]) -> None:
         """Does one duty. An error is logged once, until the duty succeeds again.

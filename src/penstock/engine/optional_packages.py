@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from penstock.errors import MissingExtraError
 
 
-def load(module: str, extra: str, purpose: str) -> Any:
-    """The module; when it is not installed, an error that says what to install for `purpose`."""
+@contextmanager
+def needed(module: str, extra: str, purpose: str) -> Iterator[None]:
+    """`with` it, import from the module; when that is not installed, the error says what to
+    install for `purpose`."""
     try:
-        return import_module(module)
+        yield
     except ModuleNotFoundError as error:
         name = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != name:
             raise
         raise MissingExtraError(name, extra, purpose) from error
+
+
+def load(module: str, extra: str, purpose: str) -> Any:
+    """The module, which is `needed`."""
+    with needed(module, extra, purpose):
+        return import_module(module)

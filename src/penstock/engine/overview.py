@@ -19,7 +19,7 @@ from penstock.sidecar import groups as group_files
 def options_of(store: Store, name: str) -> GroupOptions:
     """A group's options: by our file, else by the format's own."""
     stored = groups.load_options(groups.folder_of(store, name))
-    return stored or GroupOptions(**store.format.group_defaults(name))
+    return stored or GroupOptions(**store.format.groups.defaults(name))
 
 
 def progress(store: Store, name: str) -> group_files.GroupProgress:
@@ -28,13 +28,13 @@ def progress(store: Store, name: str) -> group_files.GroupProgress:
     options = options_of(store, name)
     found = group_files.peek(folder, store.run, is_auto=options.ack == "auto")
     if found is None:
-        own = store.format.own_groups().get(name)
+        own = store.format.groups.places().get(name)
         if own is None and folder.is_dir():
             own = store.end().head  # It is just being made.
         if own is None:
             known = ", ".join(groups.names(store)) or "none"
             raise GroupError(f"{store.path}: no group {name!r}; there are: {known}")
-        out = {offset: "ready" for offset, _ in store.format.own_leases(name)}
+        out = {offset: "ready" for offset, _ in store.format.groups.leases(name)}
         found = group_files.GroupProgress(own, out)
     return found
 

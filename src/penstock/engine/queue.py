@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -39,6 +39,7 @@ from penstock.options import (
     GroupOptions,
     QueueKeywords,
     QueueOptions,
+    check_timeout,
 )
 from penstock.sidecar import opening
 
@@ -203,6 +204,7 @@ class Queue:
     @contextmanager
     def put_timeout(self, seconds: float | None) -> Iterator[None]:
         """Inside it, puts of this thread wait up to `seconds` for room in a full queue."""
+        check_timeout(seconds)
         before = self.put_timeout_s
         self._patience.seconds = seconds
         try:
@@ -412,7 +414,9 @@ class Queue:
 
     def retain(self) -> None:
         """Deletes what retention allows. The maintenance thread calls this from time to time."""
-        if self._has_retention() and not self._is_closed:
+        # The newest segment always stays. A short-lived program rarely has another, and must not
+        # wait for the interpreter while this thread imports what it does not need.
+        if self._has_retention() and not self._is_closed and len(self.store.segments()) > 1:
             from penstock.engine import retention
 
             planned = retention.plan(self)
@@ -432,8 +436,10 @@ class Queue:
 
     def verify(self) -> Verdict:
         """Checks every frame; changes nothing."""
+        from penstock.engine import verifying  # Few programs ever do.
+
         self.ensure_open()
-        return self.store.verify()
+        return verifying.verify(self.store)
 
     def repair(self, *, dry_run: bool = False) -> Report:
         """Sets damage aside so that readers go on; every whole message stays where it is.
@@ -605,39 +611,52 @@ class Queue:
                 self._close()
 
     def _close(self) -> None:
-        # If one step raises, the others still run: a closed queue leaves nothing open.
+        """If one step raises, the others still run: a closed queue leaves nothing open. But Ctrl-C
+        ends them all, since each may wait for a process that is frozen."""
         is_ours = self._pid == os.getpid()
+        met: list[Exception] = []
         try:
-            if is_ours and not self._read_only and not self.is_poisoned:
-                # Other programs that read the files do not find what was acked.
-                self._free_consumed()
-        finally:
-            self._is_closed = True
-            open_queues.discard(self)
-            for name in ("put", "get"):
-                self.__dict__.pop(name, None)
-            if is_ours:
-                self._let_go()
-
-    def _let_go(self) -> None:
-        try:
-            with ExitStack() as steps:  # They run in reverse order.
-                steps.callback(self.store.close)
-                self.store.on_full = None  # It refers to this queue: a cycle.
-                if not self._read_only:
-                    self.store.need_shared().signal()
-                if self._maintenance is not None:
-                    self._maintenance.stop()
-                    self._maintenance = None
-                groups, graves = self._open_groups.close()
-                for grave in graves:
-                    steps.callback(grave.close)
-                for group in groups:
-                    steps.callback(group.let_go)
-                    steps.callback(group.core.close if self.is_poisoned else group.close)
+            for step in self._closing_steps() if is_ours else (self._be_closed,):
+                try:
+                    step()
+                except Exception as error:
+                    met.append(error)
+            if met:
+                raise met[0]
         except BaseException:
-            self.store.drop()  # Also after Ctrl-C: the next opener recovers the queue.
+            self._be_closed()
+            if is_ours:
+                if self._maintenance is not None:
+                    self._maintenance.tell_to_stop()
+                for group in self._open_groups.close()[0]:
+                    group.let_go()
+                self.store.drop()  # The next opener recovers the queue.
             raise
+
+    def _closing_steps(self) -> Iterator[Callable[[], object]]:
+        if not self._read_only and not self.is_poisoned:
+            # Other programs that read the files do not find what was acked.
+            yield self._free_consumed
+        yield self._be_closed
+        self.store.on_full = None  # It refers to this queue: a cycle.
+        if not self._read_only:
+            yield lambda: self.store.need_shared().signal()
+        if self._maintenance is not None:
+            yield self._maintenance.stop
+            self._maintenance = None
+        groups, graves = self._open_groups.close()
+        for group in groups:
+            yield group.core.close if self.is_poisoned else group.close
+            yield group.let_go
+        for grave in graves:
+            yield grave.close
+        yield self.store.close
+
+    def _be_closed(self) -> None:
+        self._is_closed = True
+        open_queues.discard(self)
+        for name in ("put", "get"):
+            self.__dict__.pop(name, None)
 
     def after_fork(self) -> None:
         """Called in a forked child: the open files are the parent's; the next use reopens."""
@@ -666,7 +685,7 @@ typed(
     "lag", "scan", "message_at", "count_from", "offsets", "sync", "sync_groups", "trim", "retain",
     "purge", "verify", "repair", "look", "dead_letters", "redrive", "meta", "set_meta", "stats",
     "head", "kept_options", "set_options",
-    "__len__", "ensure_open", "close",
+    "__len__", "close",
 )  # fmt: skip
 
 _OWN_PUT, _OWN_GET = Queue.put, Queue.get

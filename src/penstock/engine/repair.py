@@ -23,6 +23,7 @@ from typing import Any
 
 from penstock import _core
 from penstock import clock as clocks
+from penstock.engine import verifying
 from penstock.errors import FormatError, StorageError, UnsupportedError
 from penstock.formats import registry
 from penstock.formats.store import Store
@@ -99,6 +100,9 @@ def repair(
         # only read have neither.
         with contextlib.suppress(UnsupportedError, FormatError):
             open_store(live=True).close()
+        if not report.is_clean:
+            store = open_store(live=False)
+            _alone(store, _Repair(store, is_dry_run=False, report=report).note_rest)
     return report
 
 
@@ -118,16 +122,16 @@ def _alone(store: Store, work: Callable[[], Report]) -> Report:
 class _Repair:
     """One run over one queue."""
 
-    def __init__(self, store: Store, *, is_dry_run: bool) -> None:
+    def __init__(self, store: Store, *, is_dry_run: bool, report: Report | None = None) -> None:
         self.store = store
-        self.report = Report(is_dry_run)
+        self.report = report or Report(is_dry_run)
         self.infos = {info.path: info for info in store.segments(fresh=True)}
         self.headers: list[SegmentInfo] = []
 
     def run(self) -> Report:
         """Looks, copies, notes, writes headers anew, in this order."""
         store, report = self.store, self.report
-        verdict = store.verify()
+        verdict = verifying.verify(store)
         report.torn = list(verdict.torn)
         for damage in verdict.torn:
             if damage.offset is None:
@@ -147,17 +151,31 @@ class _Repair:
             self.note_links()
         return report
 
+    def note_rest(self) -> Report:
+        """Notes what is still said after the repair, and after the queue was opened to write. That
+        drops no header that was cut short before the end; and it may have made a stream longer
+        whose last block is damaged, which then unpacks to more that is no frame."""
+        verdict = verifying.verify(self.store)
+        for damage in verdict.torn:
+            last = None if damage.offset is None else damage.offset + damage.length
+            self.set_aside(damage, damage.offset, last)
+        for damage in verdict.corrupt:
+            self.treat(damage)
+        self.save()
+        return self.report
+
     def save(self) -> None:
         """Writes the note, without what is long gone with its segment."""
         if self.report.set_aside:
             names = {path.name for path in self.infos}
-            kept = [e for e in self.store.set_aside if e.first is None or e.segment in names]
+            before = [e for e in self.store.set_aside if e.first is None or e.segment in names]
+            kept = [entry for entry in before if entry not in self.report.set_aside]
             self.store.set_aside = (*kept, *self.report.set_aside)
             damage_notes.save(self.store.sidecar, self.store.identity, self.store.set_aside)
 
     def note_links(self) -> None:
         """The segment behind a rebuilt header still has the check of the lost one."""
-        for damage in self.store.verify().corrupt:
+        for damage in verifying.verify(self.store).corrupt:
             if damage.offset is None:
                 self.set_aside(damage, None, None)
         self.save()
@@ -205,7 +223,9 @@ class _Repair:
         )
 
     def copy(self, path: Path, at: int, length: int) -> str:
-        """Bytes of a file into the quarantine; the name of the copy."""
+        """Bytes of a file into the quarantine; the name of the copy. A file may be gone."""
+        if not path.exists():
+            return ""  # Whoever repairs accepts the loss; the note goes on saying it.
         if self.report.is_dry_run:
             return quarantine.name_of(path, at, length)
         try:

@@ -51,7 +51,7 @@ def _holding_cursor(queue: OpenQueue, name: str) -> int | None:
         return None
     if group.idle_ns > queue.options.retain_unread_max_s * 1e9:
         return None
-    own = queue.store.format.own_cursor(name)
+    own = queue.store.format.groups.cursor(name)
     return group.cursor if own is None else own
 
 

@@ -12,6 +12,9 @@ from collections.abc import Callable
 
 from penstock.hints import Any
 
+GREEN_PAUSE_S = 0.002
+"""How long a green thread lets the others run before it tries again."""
+
 
 def original() -> Any:
     """The module `_thread` as the interpreter has it; none where it was not replaced."""
@@ -24,6 +27,24 @@ def original() -> Any:
         if patcher.is_monkey_patched("thread"):
             return patcher.original("_thread")
     return None
+
+
+def lock_file(descriptor: int) -> None:
+    """Waits until this descriptor has the file's lock (`flock`), which its closing gives back.
+
+    Where threads are green, the one that has the lock may be another one of this very thread, which
+    could never go on if this one waited natively.
+    """
+    import fcntl
+    import time
+
+    while original() is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(GREEN_PAUSE_S)  # Their own: it lets the others run.
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 class _Originals:

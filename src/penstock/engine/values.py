@@ -84,18 +84,15 @@ class ValueFolder:
         """Stores where nothing is; false where there is something."""
         path = self._file_of(key)
         files.make_folder(path.parent)
-        if not self.has(key):
-            with suppress(FileNotFoundError):
-                path.unlink()  # Its time is over.
-        mine = path.with_name(f"{path.name}.{os.urandom(8).hex()}-{os.getpid():x}.tmp")
-        _core.replace_file(mine, value, synced=self._is_synced)
+        turn = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.link(mine, path)
-        except FileExistsError:
-            return False
+            fcntl.flock(turn, fcntl.LOCK_EX)  # Of several who ask at once, one stores.
+            if self.has(key):
+                return False
+            _core.replace_file(path, value, synced=self._is_synced)
+            return True
         finally:
-            mine.unlink()
-        return True
+            os.close(turn)
 
     def incr(self, key: str, by: int = 1) -> int:
         """Counts, with everyone else: returns the new number."""

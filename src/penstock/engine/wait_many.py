@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol
 
@@ -102,6 +103,14 @@ class Inbox:
             return None
         return found[0]
 
+    def get_in(self, seconds: float, visibility_s: float) -> _core.Message | None:
+        """The next message; none when none comes in time. Green threads go on meanwhile."""
+        if self._poll.is_green:
+            return _first(lambda: self.get(visibility_s), lambda: [self], self._poll, seconds)
+        # The core wakes a thread of the operating system itself, which is the shortest way.
+        found = self.jobs().group.get_many(1, seconds, visibility=visibility_s)
+        return found[0] if found else None
+
     def jobs(self) -> Jobs:
         """The queue as it is now: it may have been deleted and made again."""
         jobs = self._folder.jobs(self.name, self.part)
@@ -110,15 +119,17 @@ class Inbox:
             self._queue = jobs.queue
         return jobs
 
-    def arm(self) -> None:
-        """From now on a put raises the descriptor; look once more after it."""
+    def arm(self) -> bool:
+        """From now on a put raises the descriptor. True: only from now on, so look once more."""
         jobs = self.jobs()
         if self.watch is None:
             self.watch = _core.Watch(jobs.queue.store.need_shared())
             self._poll.add(self.watch.fileno())
-        if not self._is_armed:
-            self.watch.arm()
-            self._is_armed = True
+        if self._is_armed:
+            return False
+        self.watch.arm()
+        self._is_armed = True
+        return True
 
     def disarm(self) -> None:
         """There is more than enough to do: producers need not wake us."""
@@ -152,6 +163,11 @@ class QueuePoll:
         if not isinstance(self._poller, Epoll):
             raise RuntimeError("green threads have no event loop to give a descriptor to")
         return self._poller.fileno()
+
+    @property
+    def is_green(self) -> bool:
+        """Whether those who wait here are green threads."""
+        return not isinstance(self._poller, Epoll)
 
     def wake(self) -> None:
         """Ends a wait, from any thread."""
@@ -197,3 +213,50 @@ class QueuePoll:
         self._poller.close()
         if self._pid == os.getpid():
             os.close(self._own)
+
+
+class PartsInbox:
+    """All parts of one queue, for one thread that takes from the most urgent part first."""
+
+    folder: Folder
+
+    def __init__(self, folder: Folder, name: str, urgency: Callable[[str], int]) -> None:
+        """`urgency` says of a part how early it comes: the highest number is the first."""
+        self.folder, self._name, self._urgency = folder, name, urgency
+        self._poll, self._inboxes = QueuePoll(), dict[str, Inbox]()
+        folder.jobs(name)
+
+    def inboxes(self) -> list[Inbox]:
+        """One for each part that there is now, the most urgent first."""
+        for part in self.folder.parts(self._name):
+            if part not in self._inboxes:
+                self._inboxes[part] = Inbox(self.folder, self._poll, self._name, part)
+        return [self._inboxes[part] for part in sorted(self._inboxes, key=self._urgency)[::-1]]
+
+    def get(self, visibility_s: float) -> _core.Message | None:
+        """The next message, leased; none when there is none now."""
+        for inbox in self.inboxes():
+            found = inbox.get(visibility_s)
+            if found is not None:
+                return found
+        return None
+
+    def get_in(self, seconds: float, visibility_s: float) -> _core.Message | None:
+        """The next message; none when none comes in time."""
+        return _first(lambda: self.get(visibility_s), self.inboxes, self._poll, seconds)
+
+
+def _first(
+    get: Callable[[], _core.Message | None],
+    inboxes: Callable[[], list[Inbox]],
+    poll: QueuePoll,
+    seconds: float,
+) -> _core.Message | None:
+    """What `get` gives as soon as it gives something, at most `seconds` from now."""
+    until = monotonic() + seconds
+    while (found := get()) is None and (left := until - monotonic()) > 0:
+        watched = inboxes()
+        if not sum(inbox.arm() for inbox in watched):  # Of all; and if of one only now, look again.
+            due = [one for inbox in watched if (one := inbox.wake_in()) is not None]
+            poll.wait(min([left, *due]))
+    return found

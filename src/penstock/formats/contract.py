@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from penstock import _core
-from penstock.errors import UnsupportedError
+from penstock.errors import KeyNeededError, UnsupportedError
 from penstock.formats import past
 from penstock.formats.past import Past
 from penstock.formats.segment_list import SegmentList
@@ -22,12 +22,13 @@ from penstock.formats.values import (
     Capabilities,
     Consumed,
     Damage,
+    Encryption,
     End,
     NewSegment,
     SegmentInfo,
     Verdict,
 )
-from penstock.hints import Any, ClassVar, Protocol
+from penstock.hints import Any, ClassVar, Protocol, final
 from penstock.options import GroupOptions, QueueOptions
 from penstock.sidecar import control, side_files
 from penstock.sidecar.damage import SetAside
@@ -51,16 +52,17 @@ class Host(Protocol):
     on_verified: Callable[[int, int], None]
 
     @property
-    def capabilities(self) -> Capabilities: ...
-    @property
     def run(self) -> int: ...
     def need_shared(self) -> _core.Shared: ...
-    def need_writer(self) -> _core.Writer: ...
     def end(self) -> End: ...
     def segments(self, *, fresh: bool = False) -> SegmentList: ...
     def segments_above(self, offset: int) -> Iterator[SegmentInfo]: ...
     def ranges(self, start: int, end: int) -> Iterator[tuple[SegmentInfo, int, int]]: ...
     def bytes_between(self, start: int, end: int) -> int: ...
+    def base_limit(self, tail: int) -> int:
+        """The highest base of a last segment while the queue ends at `tail`."""
+        return tail
+
     def is_trimmed(self, info: SegmentInfo) -> bool: ...
     def live_segment(self, base: int) -> SegmentInfo: ...
     def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment: ...
@@ -75,15 +77,81 @@ class Host(Protocol):
     def trim(self, before: int) -> list[SegmentInfo]: ...
 
 
+class OwnGroups:
+    """What a format's own files know of groups; formats without such files answer as this does.
+
+    Where original programs keep how far they have read, a group of ours keeps it too (`mirror`), so
+    that either can go on where the other stopped.
+    """
+
+    def defaults(self, group: str) -> dict[str, Any]:
+        """Options of a new group that the format's own files or settings decide."""
+        return {}
+
+    def places(self) -> dict[str, int]:
+        """Groups that the format's own files know, with the offset each reads next."""
+        return {}
+
+    def leases(self, group: str) -> list[tuple[int, int]]:
+        """What the format's own files say is out: offset, and how often it was handed out."""
+        return []
+
+    def cursor(self, group: str) -> int | None:
+        """The group's cursor, where programs that are not ours move it while we have the queue
+        open."""
+        return None
+
+    def mirror(self, group: str) -> _core.Mirror | None:
+        """Where the format itself keeps this group's progress, if it does."""
+        return None
+
+    def note(self, group: str, options: GroupOptions) -> None:
+        """A group was opened or changed: formats that keep its options themselves do so here."""
+
+    def recount(self) -> None:
+        """A group was opened, made or deleted: for formats in which it matters how many there are.
+        Alone, under the opening lock."""
+
+    def drop(self, group: str) -> None:
+        """A group was deleted: removes its files in the format."""
+
+    # ── after another program may have moved it ────────────────────────────────────────────
+
+    def place_of(self, group: str, progress: GroupProgress) -> int | None:
+        """What the format's own file says of a group whose progress is this, if only we write it;
+        none where the format keeps no such place."""
+        return None
+
+    def is_moved(self, group: str) -> bool:
+        """Whether the format's own file says something else than when the last of us closed the
+        queue; asked only if it is not what `place_of` says."""
+        return True
+
+    def fault(self, group: str) -> Damage | None:
+        """A place in the format's own file where no message can be."""
+        return None
+
+    def set_place(self, group: str, offset: int) -> None:
+        """Writes a group's place into the format's own file. Alone."""
+
+
 class Format(ABC):
     """What one format says about itself, and about one queue of that format."""
 
     name: ClassVar[str]
     layouts: ClassVar[tuple[str, ...]]
     """The variants of the format that can be read."""
+    created: ClassVar[tuple[str, ...]]
+    """Those that a new queue may have: the first one, unless another is asked for."""
+    is_file: ClassVar[frozenset[str]] = frozenset()
+    """Those in which a queue is one file; in the others it is a folder."""
+    encryption: ClassVar[Encryption | None] = None
+    """How frames are encrypted, if the format can do that."""
     capabilities: ClassVar[Capabilities]
     inner_folders: ClassVar[tuple[str, ...]] = ()
     """Folders of the format itself inside the queue's folder."""
+    makes_ahead: ClassVar[bool] = False
+    """Whether the next segment's file is made in the background."""
     hands_over: ClassVar[bool] = False
     """Whether one process alone appends to a segment, and others begin the next one."""
     instead: ClassVar[str] = "format penstock holds it: `penstock convert`"
@@ -91,21 +159,24 @@ class Format(ABC):
     own_options: ClassVar[Mapping[str, str]] = {}
     """Options that the format's own files keep, by their name there; none: the file's size."""
 
-    store: Host
-    path: Path
-    sidecar: Path
-    layout: str
-    options: QueueOptions
-    clock: _core.Clock
-    is_live: bool
+    groups: OwnGroups = OwnGroups()
+    """What the format's own files know of groups; `load` sets it where they do."""
+    is_encrypted: bool = False
+    """Whether new frames are encrypted, so that no offset of a dead appender is used again. `load`
+    sets it."""
 
     def __init__(self, store: Host) -> None:
         """Describes the queue that `store` opens; reads nothing yet."""
         self.store = store
-        self.path, self.sidecar, self.layout = store.path, store.sidecar, store.layout
-        self.options, self.clock, self.is_live = store.options, store.clock, store.is_live
+        self.path: Path = store.path
+        self.sidecar: Path = store.sidecar
+        self.layout: str = store.layout
+        self.options: QueueOptions = store.options
+        self.clock: _core.Clock = store.clock
+        self.is_live: bool = store.is_live
 
     @property
+    @final
     def run(self) -> int:
         """What shared words carry that are of now."""
         return self.store.run
@@ -120,8 +191,10 @@ class Format(ABC):
 
     @classmethod
     @abstractmethod
-    def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
-        """Makes an empty queue; `path` is missing or an empty folder. Under the opening lock."""
+    def make(
+        cls, path: Path, sidecar: Path, layout: str, options: QueueOptions, clock: _core.Clock
+    ) -> None:
+        """Makes an empty queue, unless another process just did. Alone, under the opening lock."""
 
     @abstractmethod
     def load(self) -> None:
@@ -163,11 +236,9 @@ class Format(ABC):
         """The first segment that ends above `offset`, if that can be told without a listing."""
         return None
 
-    def is_trimmed(self, info: SegmentInfo, end: End) -> bool:
-        """Whether a listed segment was deleted because no group needs it; `end` is of now."""
-        if info.end is None:  # It was the last one when it was listed.
-            return end.segment_base != info.base < end.head
-        return info.end <= end.head
+    def base_limit(self, tail: int) -> int:
+        """The highest base of a last segment while the queue ends at `tail`."""
+        return tail
 
     def missing_segments(self, head: int | None) -> list[Damage]:
         """Segments that should be there and are not: between the head, as it is now or was, and
@@ -180,11 +251,28 @@ class Format(ABC):
         lost = infos[0].first - head
         return [Damage(self.path_of(head), 0, lost, "no file", f"{lost} bytes of messages", head)]
 
+    def unreadable_segments(self, start: int) -> list[tuple[Damage, bool]]:
+        """Files from the segment of `start` on that no reader takes for segments though they should
+        be, and whether a crash explains that. Most formats list such files as segments, and say so
+        when they are read."""
+        return []
+
+    def torn_end(self, info: SegmentInfo, segment: _core.Segment) -> list[Damage]:
+        """What a crash cut short at the end of a segment, where it is not dropped when the queue is
+        opened. Reads the segment."""
+        return []
+
+    def noticed(self, start: int = 0) -> list[Damage]:
+        """What is wrong, beside the frames, with segments from `start` on that were opened."""
+        return []
+
+    @final
     def side_files(self) -> dict[str, Any]:
         """Arguments for `_core.Segment`: where what the format has no place for is kept."""
         kinds, covers = self.side_kinds(), self.options.checksums
         return side_files.folders(self.sidecar, kinds, live=self.is_live, covers=covers)
 
+    @final
     @classmethod
     def side_kinds(cls) -> dict[str, bool]:
         """Which kinds of side files a segment of this format has."""
@@ -222,6 +310,7 @@ class Format(ABC):
             return words
         return None  # A process left them without closing the queue: the files decide.
 
+    @final
     def is_passed(self) -> bool:
         """Whether another program has appended after us, and no process of ours has opened the
         queue since: what we noted beside frames may then belong to frames that are gone."""
@@ -230,6 +319,7 @@ class Format(ABC):
             return False
         return past.is_foreign_now(self, words)
 
+    @final
     def forget_passed_sides(self, past: Past) -> None:
         """What we noted beside frames that were never published counts for nothing where another
         program has written its own over them. Alone, for recovery."""
@@ -262,12 +352,9 @@ class Format(ABC):
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """A file in the sidecar that can be renamed in as the segment that begins at `tail`."""
 
-    def is_ours(self, base: int) -> bool:
-        """Whether this process may append to the segment at `base`."""
-        return True
-
     def before_roll(self, base: int, needed: int) -> None:
-        """Refuses what no segment can hold, or waits until the queue may have another one."""
+        """Refuses what no segment can hold, or waits until the queue may have another one. A ring
+        gives up its oldest messages, read or not, until `needed` bytes are free."""
 
     def began(self, new: NewSegment, old_base: int, tail: int, number: int, needed: int) -> None:
         """`new` has got its name; the segment at `old_base` ends at `tail`."""
@@ -278,12 +365,9 @@ class Format(ABC):
     def rolled(self, base: int) -> None:
         """The segment at `base` is full, and the next one has begun."""
 
-    def give_up_oldest(self, needed: int) -> None:
-        """A ring gives up its oldest messages, read or not, until `needed` bytes are free."""
-        raise NotImplementedError
-
-    def prepare_ahead(self) -> None:
-        """Prepares the next segment in the background, once the tail has come some way."""
+    def make_next(self, path: Path, last_bytes: int, *, is_quick: bool) -> None:
+        """Makes the next segment's file ahead of time, for formats with `makes_ahead`. It is zeroed
+        throughout, or for a quick writer, whose pages are made ahead anyhow, at its beginning."""
 
     def tend(self) -> None:
         """Does the format's own background work."""
@@ -292,18 +376,17 @@ class Format(ABC):
         """Tidies the files up. Called by the last process that closes the queue."""
 
     @property
-    def is_encrypting(self) -> bool:
-        """Whether offsets of a dead appender must not be used again (encryption)."""
-        return False
-
-    @property
+    @final
     def can_decrypt(self) -> bool:
         """Whether bodies can be read: the key is there, or none is needed."""
-        return True
+        return not self.is_encrypted or self.options.key is not None
 
+    @final
     def need_key(self) -> None:
         """Raises `KeyNeededError` where frames can't be judged without a key that was not given.
         Sizes and groups can be looked at without."""
+        if not self.can_decrypt:
+            raise KeyNeededError(f"{self.path}: the queue is encrypted; open it with key=")
 
     # ── deleting ───────────────────────────────────────────────────────────────────────────
 
@@ -331,10 +414,10 @@ class Format(ABC):
 
     # ── checking and mending ───────────────────────────────────────────────────────────────
 
-    def verify(self) -> Verdict | None:
-        """The verdict of a format that judges its files in a way of its own; none: the store walks
-        the frames, and the format adds to that by `verify_extra`."""
-        return None
+    def verify(self, verdict: Verdict) -> bool:
+        """Adds what is wrong, in a format that judges its files in a way of its own; False: the
+        engine walks the frames, and the format adds to that by `verify_extra`."""
+        return False
 
     def verify_extra(self, verdict: Verdict) -> None:
         """Adds what the format checks beyond its frames."""
@@ -354,11 +437,6 @@ class Format(ABC):
         the format `source`: formats that can hold its bytes as they are add them."""
         return message
 
-    def is_same(self, wanted: bytes, found: bytes) -> bool:
-        """Whether a body or a header came back as it was put; formats that take them apart compare
-        values."""
-        return wanted == found
-
     # ── what the format keeps about the queue ──────────────────────────────────────────────
 
     def meta(self) -> dict[str, Any]:
@@ -369,52 +447,3 @@ class Format(ABC):
         """Changes what the format keeps about the queue."""
         name = next(iter(values), "")
         raise UnsupportedError(f"format {self.name} has no place for {name!r}")
-
-    # ── what its own files know of groups ──────────────────────────────────────────────────
-
-    def mirror(self, group: str) -> _core.Mirror | None:
-        """Where the format itself keeps this group's progress, if it does."""
-        return None
-
-    def own_groups(self) -> dict[str, int]:
-        """Groups that the format's own files know, with the offset each reads next."""
-        return {}
-
-    def own_leases(self, group: str) -> list[tuple[int, int]]:
-        """What the format's own files say is out: offset, and how often it was handed out."""
-        return []
-
-    def note_group(self, group: str, options: GroupOptions) -> None:
-        """A group was opened or changed: formats that keep its options themselves do so here."""
-
-    def regroup(self) -> None:
-        """A group was opened, made or deleted: for formats in which it matters how many there are.
-        Alone, under the opening lock."""
-
-    def own_place(self, group: str, progress: GroupProgress) -> int | None:
-        """What the format's own file says of a group whose progress is this, if only we write it;
-        none where the format keeps no such place."""
-        return None
-
-    def is_moved(self, group: str) -> bool:
-        """Whether the format's own file says something else than when the last of us closed the
-        queue; asked only if it is not what `own_place` says."""
-        return True
-
-    def place_fault(self, group: str) -> Damage | None:
-        """A place in the format's own file where no message can be."""
-        return None
-
-    def set_own_place(self, group: str, offset: int) -> None:
-        """Writes a group's place into the format's own file. Alone."""
-
-    def drop_group(self, group: str) -> None:
-        """A group was deleted: removes its files in the format."""
-
-    def own_cursor(self, group: str) -> int | None:
-        """The group's cursor in the format's own file, where programs that are not ours move it."""
-        return None
-
-    def group_defaults(self, group: str) -> dict[str, Any]:
-        """Options of a new group that the format's own files or settings decide."""
-        return {}

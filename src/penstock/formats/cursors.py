@@ -39,7 +39,7 @@ def set_back(format: Format, tail: int) -> None:
 def follow(format: Format, past: Past, tail: int) -> None:
     """Lets groups go on where another program has moved them, and sets the format's own places
     right that can't be true. Alone, under the opening lock."""
-    for name, own in format.own_groups().items():
+    for name, own in format.groups.places().items():
         folder = format.sidecar / "groups" / name
         options = files.read_json(folder / "group.json")
         if not of_today(options or {}, OLD_GROUP).get("native_cursor", True):
@@ -53,19 +53,19 @@ def follow(format: Format, past: Past, tail: int) -> None:
 def _follow(format: Format, past: Past, folder: Path, own: int, tail: int) -> None:
     name, boot = folder.name, format.run
     progress = groups.peek(folder, boot, is_auto=_is_auto(folder))
-    ours = None if progress is None else format.own_place(name, progress)
-    if (fault := format.place_fault(name)) is not None:
+    ours = None if progress is None else format.groups.place_of(name, progress)
+    if (fault := format.groups.fault(name)) is not None:
         logger("recovery").warning(
             "%s:%d: %s, expected %s", fault.path, fault.at, fault.found, fault.expected
         )
         format.store.dropped = (*format.store.dropped, fault)
         if ours is not None:  # Else the format's own rule for such places is all there is.
-            format.set_own_place(name, min(ours, tail))
+            format.groups.set_place(name, min(ours, tail))
     elif ours is None or own == ours:
         return
     elif past.is_stopped:
-        format.set_own_place(name, min(ours, tail))
-    elif format.is_moved(name) if past.is_closed else own > ours:
+        format.groups.set_place(name, min(ours, tail))
+    elif format.groups.is_moved(name) if past.is_closed else own > ours:
         text = "%s: another program has moved the group from %d to %d"
         logger("recovery").info(text, folder, ours, own)
         core = _open(format, folder, own)

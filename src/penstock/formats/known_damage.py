@@ -7,6 +7,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.formats.values import Damage, SegmentInfo
+from penstock.records import replace
 from penstock.sidecar.damage import SetAside
 
 
@@ -27,6 +28,24 @@ def is_lost(info: SegmentInfo, entries: Sequence[SetAside]) -> bool:
         entry.segment == info.path.name and entry.first == info.first and entry.last == info.end
         for entry in entries
         if entry.last is not None
+    )
+
+
+def met(info: SegmentInfo, seen: _core.Walked) -> list[Damage]:
+    """What a walk through a segment met."""
+    return [
+        Damage(info.path, at, length, found, expected, offset)
+        for (at, found, expected, length), (offset, _) in zip(seen.faults, seen.bad, strict=True)
+    ]
+
+
+def below(entries: Sequence[SetAside], tail: int) -> tuple[SetAside, ...]:
+    """What is noted as far as it lies below `tail`: offsets above it are given anew, and what is
+    put there is no damage."""
+    return tuple(
+        entry if entry.last is None else replace(entry, last=min(entry.last, tail))
+        for entry in entries
+        if entry.first is None or entry.first < tail
     )
 
 

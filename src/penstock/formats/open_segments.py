@@ -43,6 +43,7 @@ class OpenSegments:
 
         All threads must use the same one: it is told when the segment ends.
         """
+        gone = []  # Unmapped at the end: nobody waits for that at the lock.
         with self._lock:
             known = self._by_base.get(segment.base)
             if known is not None and (known.path, known.end) == (segment.path, segment.end):
@@ -50,18 +51,19 @@ class OpenSegments:
             self._by_base[segment.base] = segment
             self._by_base.move_to_end(segment.base)
             while len(self._by_base) > OPEN_SEGMENTS:
-                self._by_base.popitem(last=False)
+                gone.append(self._by_base.popitem(last=False))
             if not segment.is_mapped:
                 unpacked = [base for base, one in self._by_base.items() if not one.is_mapped]
-                for base in unpacked[:-UNPACKED_MAX]:
-                    del self._by_base[base]
+                gone += [(base, self._by_base.pop(base)) for base in unpacked[:-UNPACKED_MAX]]
             return segment
 
     def forget(self, base: int) -> None:
         """The segment is gone, or must be opened anew."""
         with self._lock:
-            self._by_base.pop(base, None)
+            gone = self._by_base.pop(base, None)
+        del gone  # Here it is unmapped: nobody waits for that at the lock.
 
     def clear(self) -> None:
         with self._lock:
-            self._by_base.clear()
+            gone, self._by_base = self._by_base, OrderedDict()
+        gone.clear()

@@ -83,6 +83,7 @@ class Described(Protocol):
     @property
     def run(self) -> int: ...
     def is_foreign(self, words: control.Words) -> bool: ...
+    def base_limit(self, tail: int) -> int: ...
 
 
 def of(queue: Described) -> Past:
@@ -95,7 +96,7 @@ def of(queue: Described) -> Past:
         # The disk may have kept any mixture of older and newer words; only `durable` counts, and
         # what another program did can't be told from what was lost.
         return Past(cause, words)
-    fault = _fault_of(words, queue.sidecar / "control")
+    fault = _fault_of(words, queue.base_limit(words.tail), queue.sidecar / "control")
     if fault is not None:
         return Past(Cause.NEW, faults=(fault,))
     return Past(cause, words, queue.is_foreign(words))
@@ -120,12 +121,12 @@ def _cause_of(words: control.Words, run: int) -> Cause:
     return Cause.POISONED if words.is_poisoned else Cause.KILLED
 
 
-def _fault_of(words: control.Words, path: Path) -> Damage | None:
+def _fault_of(words: control.Words, base_limit: int, path: Path) -> Damage | None:
     """Words that contradict each other, whatever the files say."""
     order = (
         ("head", words.head, "tail", words.tail),
         ("durable", words.durable, "tail", words.tail),
-        ("segment_base", words.segment_base, "tail", words.tail),
+        ("segment_base", words.segment_base, "what follows tail", base_limit),
         ("head_number", words.head_number, "next_number", words.last_number),
     )
     for low, value, high, limit in order:

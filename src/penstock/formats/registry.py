@@ -6,10 +6,12 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import FormatError, NoQueueError, OptionError, about
+from penstock.errors import FormatError, NoQueueError, OptionError, StorageError, about
 from penstock.formats.contract import Format
 from penstock.formats.store import Store
 from penstock.options import QueueOptions
+from penstock.records import replace
+from penstock.sidecar import opening
 
 MODULES = {
     "zbus": "penstock.formats.zbus.format:ZbusFormat",
@@ -71,8 +73,7 @@ def _can_only_be_ours(path: Path) -> bool:
 def seen(path: Path) -> str:
     """What is there, in a few words."""
     if path.is_file():
-        with files.reading(path) as stream:
-            begin = stream.read(8).hex(" ")
+        begin = files.read_start(path, 8).hex(" ")
         return f"a file of {path.stat().st_size} bytes that begins with {begin}"
     names = sorted(entry.name for entry in path.iterdir())
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
@@ -89,6 +90,48 @@ def is_empty(path: Path) -> bool:
     )
 
 
+def _create(
+    found: type[Format], path: Path, layout: str, options: QueueOptions, clock: _core.Clock
+) -> None:
+    """Makes an empty queue; refuses what the format can't be, before anything is made."""
+    options = _with_plain_key(found, options)
+    kept = found.encryption.layouts if found.encryption is not None else ()
+    usual = [one for one in found.created if not kept or (one in kept) == (options.key is not None)]
+    layout = layout or usual[0]
+    if layout not in found.created:
+        known = " or ".join(found.created)
+        raise OptionError("layout", layout, f"{known} (format {found.name})")
+    _check_encryption(found, layout, options)
+    is_file = layout in found.is_file
+    if is_file and path.is_dir():
+        text = f"a {found.name} queue of layout {layout} is a file, this is a folder"
+        raise StorageError(path, text)
+    sidecar = opening.sidecar_of(path) if is_file else path / ".penstock"
+    opening.make(path, sidecar, lambda _: found.make(path, sidecar, layout, options, clock))
+
+
+def _with_plain_key(found: type[Format], options: QueueOptions) -> QueueOptions:
+    """With the key as bytes. A format without encryption would keep in plain text what was meant to
+    be secret, so there a key is refused, also of a queue that exists."""
+    if options.key is None:
+        return options
+    if found.encryption is None:
+        text = f"none: format {found.name} has no encryption, penstock has"
+        raise OptionError("key", "…", text)
+    return replace(options, key=found.encryption.plain(options.key))
+
+
+def _check_encryption(found: type[Format], layout: str, options: QueueOptions) -> None:
+    known, key = found.encryption, options.key
+    if known is not None and known.layouts and (key is None) == (layout in known.layouts):
+        expected = f"{known.key_bytes} bytes" if key is None else "none"
+        raise OptionError("key", "…", f"{expected} for layout {layout}")
+    if known is not None and key is not None and len(key) != known.key_bytes:
+        raise OptionError("key", "…", f"{known.key_bytes} bytes for format {found.name}")
+    if options.tamper_evident and (key is None or known is None or not known.has_tags):
+        raise OptionError("tamper_evident", True, "an encrypted queue of format beats")
+
+
 def open_store(
     path: Path,
     *,
@@ -103,8 +146,9 @@ def open_store(
     with about(path):
         if create and is_empty(path):
             format = format or "penstock"
-            format_class(format).create(path, layout or "", options, clock)
+            _create(format_class(format), path, layout or "", options, clock)
         found, sniffed = sniff(path, format)
+        options = _with_plain_key(found, options)
         if layout and layout not in found.layouts:
             known = " or ".join(found.layouts)
             raise OptionError("layout", layout, f"{known} (format {found.name})")

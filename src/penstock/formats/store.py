@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from penstock import _core
@@ -38,7 +38,7 @@ from penstock.formats.contract import Format
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.past import Past
 from penstock.formats.segment_list import UNKNOWN, SegmentList
-from penstock.formats.values import Capabilities, Damage, End, SegmentInfo, Verdict
+from penstock.formats.values import Capabilities, Damage, End, SegmentInfo
 from penstock.hints import final
 from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
@@ -49,14 +49,6 @@ from penstock.sidecar import control, damage, opening, prepared, side_files
 class Store:
     """An open queue. A format does not inherit from it; it is handed to it."""
 
-    path: Path
-    sidecar: Path
-    layout: str
-    options: QueueOptions
-    clock: _core.Clock
-    format: Format
-    capabilities: Capabilities
-    was_first: bool
     set_aside: tuple[damage.SetAside, ...]
     """What a repair has set aside in the queue: readers pass over it."""
 
@@ -71,14 +63,17 @@ class Store:
         live: bool,
     ) -> None:
         """Opens the queue at `path`, which exists."""
-        self.path, self.layout, self.options, self.clock = path, layout, options, clock
-        self.sidecar = opening.sidecar_of(path)
+        self.path: Path = path
+        self.clock: _core.Clock = clock
+        self.layout: str = layout
+        self.options: QueueOptions = options
+        self.sidecar: Path = opening.sidecar_of(path)
         self.is_live = live
         self.shared: _core.Shared | None = None
         self.writer: _core.Writer | None = None
         self.publish: _core.Publish | None = None
         self.dropped: tuple[Damage, ...] = ()
-        self.was_first = False
+        self.was_first: bool = False
         self.on_full: Callable[[int], None] | None = None
         self.on_verified: Callable[[int, int], None] = lambda done, total: None
         """`verify` calls it with the bytes that it has checked, and the bytes there are."""
@@ -92,16 +87,20 @@ class Store:
         self._turn = threading.RLock()
         """Held by the thread that rolls, or adopts what another process has changed."""
         self._is_switching = False
+        self._begun = set[int]()
+        """The segments that this process has begun: where a format hands over, only these are
+        appended to."""
         self._seen_base = -1
         """A segment of another process that our writer knows of."""
         # By a weak reference: a queue that the program drops is freed at once, with its files.
-        self.format, self.capabilities = format(weakref.proxy(self)), format.capabilities
+        self.format: Format = format(weakref.proxy(self))
+        self.capabilities: Capabilities = format.capabilities
         self._look_around()
         self.format.load()
         self.layout, self.options = self.format.layout, self.format.options
         self.set_aside = damage.load(self.sidecar, self.identity)
         if live:
-            self._open_live()
+            opening.open(self.path, self.sidecar, self._open_alone)
 
     @property
     def identity(self) -> str:
@@ -123,17 +122,13 @@ class Store:
                 raise
             logger("formats").warning("%s", error)  # Reading takes nothing that is done from it.
 
-    def _open_live(self) -> None:
-        opening.open(self.path, self.sidecar, self._open_alone)
-
     def _open_alone(self, shared: _core.Shared) -> None:
         """Under the opening lock. A process that finds no other one alive recovers. If there is
         another, it runs on this kernel, whatever its boot id says: then all words are of now."""
         self.shared, self.was_first = shared, shared.is_first
         self._run = self._own_run() if self.was_first else shared.boot
         if self.was_first:
-            with self._poisoning(shared):
-                self._open_first(shared)
+            self._open_first(shared)
         segment = self._open_last(shared.segment_base)
         options = self.options
         self.publish = self.format.publisher()
@@ -141,7 +136,7 @@ class Store:
             shared, segment, self.publish, self.clock, self,
             always=options.durability is Durability.ALWAYS,
             wants_sync=options.durability is Durability.INTERVAL,
-            encrypting=self.format.is_encrypting,
+            encrypting=self.format.is_encrypted,
             max_message_bytes=options.max_message_bytes,
             max_bytes=0 if self.capabilities.gaps else options.max_bytes,
             delay_ns=int(options.delay_s * 1e9),
@@ -158,6 +153,12 @@ class Store:
             return words.boot  # A process has it open, so its words are of this run.
         return self._own_run()
 
+    def _is_of_now(self, words: control.Words) -> bool:
+        """Whether `words` are of this run: those of a queue that a process has open always are."""
+        if self._run:
+            return words.boot == self._run
+        return _core.Shared.is_open(self.sidecar) or words.boot == self._own_run()
+
     def _own_run(self) -> int:
         return _core.Shared.run_id(self.sidecar, self.clock.boot_id())
 
@@ -165,18 +166,33 @@ class Store:
         """Recovers the queue: decides what happened before, and has the format mend its files."""
         before = past.of(self.format)
         opening.drop_temporaries(self.path, self.sidecar)
+        if not before.is_killed:
+            # After a power cut they need not be empty: a segment whose new name was lost has its
+            # old one again.
+            prepared.drop_all(self.sidecar)
         end = self._find_end(before)
         end = self.format.recover(end, before)
+        self._let_puts_be_read(end.tail)
+        self._begun = {end.segment_base}
         if not before.is_closed:
             self._known = UNKNOWN  # Files may have been cut, moved or made.
+        # Nobody reads below the head, and what lies there is deleted: so not what is put next.
         shared.reset(
             boot=self.run, tail=end.tail, next_number=end.next_number,
-            segment_base=end.segment_base, head=end.head, head_number=end.head_number,
-            durable=end.durable,
+            segment_base=end.segment_base, head=min(end.head, end.tail),
+            head_number=end.head_number, durable=end.durable,
         )  # fmt: skip
         # Or the old end would be taken for the true one after a power cut.
         opening.sync_words(self.sidecar, is_new=before.words is None)
         self._set_groups_right(before, end)
+
+    def _let_puts_be_read(self, tail: int) -> None:
+        """Where a repair has set the end of the queue aside, and it ends before that now."""
+        kept = known_damage.below(self.set_aside, tail)
+        if kept != self.set_aside:
+            self.set_aside = kept
+            damage.save(self.sidecar, self.identity, kept)
+            self.forget_segments()
 
     def _find_end(self, before: Past) -> End:
         """Where the queue ends by its files, and what of it is gone. Changes nothing."""
@@ -236,30 +252,15 @@ class Store:
         if writer is not None:
             writer.sync()
         if shared.is_alone():
-            with self._poisoning(shared):
-                self.format.leave(shared)
+            self.format.leave(shared)
+            prepared.drop_all(self.sidecar)
             shared.set_clean(True)
             shared.sync_file(self.sidecar / "control")
 
     def tend(self) -> None:
         """Does the format's own background work."""
         if self.shared is not None:
-            with self._poisoning(self.shared):
-                self.format.tend()
-
-    @staticmethod
-    @contextmanager
-    def _poisoning(shared: _core.Shared) -> Iterator[None]:
-        """Poisons the queue if a sync fails while the format does its own work. After a failed sync
-        the kernel may take pages for clean that never reached the disk, and the next sync would
-        succeed without having written them."""
-        before = _core.sync_failures()
-        try:
-            yield
-        except BaseException:
-            if _core.sync_failures() != before:
-                shared.poison()
-            raise
+            self.format.tend()
 
     def drop(self) -> None:
         """Closes everything at once, as a kill would: the next opener recovers the queue."""
@@ -293,15 +294,38 @@ class Store:
         """Where the queue begins and ends now, whichever process or program moved it."""
         if self.shared is not None:
             return self.format.end_now() or End.by(self.shared)
-        # By the shared words while they hold, else by the files, looked at once per change.
+        found = self._look()
+        return found if isinstance(found, End) else End.by(found)
+
+    def _look(self) -> End | control.Words:
+        """Where a queue begins and ends that this process only reads: the shared words while they
+        hold, else what the files say, looked at once per change."""
         seen = self.format.seen_end()
         words = self.format.believed(seen)
         if words is not None:
-            return End.by(words)
+            return words
         as_of = control.peek(self.sidecar), seen
         if self._end is None or self._end_as_of != as_of:
             self._end, self._end_as_of = self._find_end(past.of(self.format)), as_of
         return self._end
+
+    def _live_base(self) -> int:
+        """Where the segment begins that is appended to now."""
+        if self.shared is None:
+            return self._look().segment_base
+        return (self.format.end_now() or self.shared).segment_base
+
+    def durable_range(self) -> tuple[int, int]:
+        """Where the queue begins, and the end of what is on the disk for good.
+
+        Without our control block nobody of ours writes there, and after an orderly close or in a
+        later boot all that is found is on the disk; only words of this boot tell them apart.
+        """
+        found = self._look() if self.shared is None else self.end()
+        words = control.peek(self.sidecar) if isinstance(found, End) else found
+        if words is None or words.is_clean or not self._is_of_now(words):
+            return found.head, found.tail
+        return found.head, min(found.durable, found.tail)
 
     def used_bytes(self) -> int:
         """How many bytes of the queue `max_bytes` counts."""
@@ -319,28 +343,36 @@ class Store:
         They are listed again only if another process has begun one, or with `fresh`. Segments that
         others have trimmed since may still be in the list.
         """
-        known, words = self._known, self.shared or control.Look(self.sidecar)
-        if fresh or not self._holds(known, words):
-            known = self._known = SegmentList.of(
-                self.format.list_segments, lambda: words.segment_base
-            )
-        return known
+        known = self._known
+        if fresh or known.last_base is None:
+            return self._list()
+        if self.shared is None:
+            return self._listed(self._look())
+        self.format.end_now()  # A program that is not ours may have gone on.
+        return known if known.as_of == self.shared.segment_base else self._list()
 
-    def _holds(self, known: SegmentList, words: _core.Shared | control.Look) -> bool:
-        """Whether listing the folder again would find the same."""
-        if known.last_base is None:
-            return False
-        if self.shared is not None:
-            self.format.end_now()  # A program that is not ours may have gone on.
-            return known.as_of == words.segment_base
-        last_base = self.end().segment_base
-        return known.as_of == words.segment_base and known.last_base == last_base
+    def _listed(self, now: End | control.Words) -> SegmentList:
+        """The list of a queue that this process only reads; made again unless it still holds, by
+        what `_look` has just found."""
+        known, base = self._known, now.segment_base
+        as_of = control.segment_base(self.sidecar) if isinstance(now, End) else base
+        return known if (known.as_of, known.last_base) == (as_of, base) else self._list()
+
+    def _list(self) -> SegmentList:
+        shared, look = self.shared, partial(control.segment_base, self.sidecar)
+        last_base = look if shared is None else lambda: shared.segment_base
+        self._known = known = SegmentList.of(self.format.list_segments, last_base)
+        return known
 
     def segments_above(self, offset: int) -> Iterator[SegmentInfo]:
         """The segments that end above `offset` and above the head."""
-        start = max(offset, self.end().head)
-        listed = self.format.list_from(start) if self.shared is None else None
-        return (self.segments() if listed is None else SegmentList(listed)).above(start)
+        if self.shared is not None:
+            start = max(offset, self.end().head)
+            return self.segments().above(start)
+        now = self._look()
+        start = max(offset, now.head)
+        listed = self.format.list_from(start)
+        return (self._listed(now) if listed is None else SegmentList(listed)).above(start)
 
     def reaching(self, offset: int) -> SegmentInfo | None:
         """The first segment that ends above `offset`, else the last one."""
@@ -355,7 +387,12 @@ class Store:
 
     def is_trimmed(self, info: SegmentInfo) -> bool:
         """Whether a segment was deleted since it was listed, because no group needs it any more."""
-        return self.format.is_trimmed(info, self.end())
+        now = self.end()
+        if self.capabilities.gaps:  # By us or by a program that is not ours: the head is not told.
+            return not info.path.exists() and info.base != now.segment_base
+        if info.end is None:  # It was the last one when it was listed.
+            return now.segment_base != info.base < now.head
+        return info.end <= now.head
 
     def live_segment(self, base: int) -> SegmentInfo:
         """The segment that is appended to, which begins at `base`."""
@@ -378,10 +415,6 @@ class Store:
             return max(0, min(end, now.tail) - max(start, now.head))
         return sum(last - first for _, first, last in self.ranges(start, end))
 
-    def size_bytes(self) -> int:
-        """How many bytes of the disk all segments take."""
-        return sum(files.disk_bytes(info.path) for info in self.segments(fresh=True))
-
     # ── opening them ───────────────────────────────────────────────────────────────────────
 
     def open_whole(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
@@ -403,7 +436,7 @@ class Store:
         end by now, and the process that began the next one may have cut its file there.
         """
         self._forget_replaced(info.base)
-        found, live_base = self._opened.get(info.base), self.end().segment_base
+        found, live_base = self._opened.get(info.base), self._live_base()
         if info.base == live_base and self.is_live:
             return found or self._opened.keep(self.open_whole(info, writable=True))
         if found is not None and found.end is None and info.end is not None:
@@ -457,7 +490,7 @@ class Store:
         """The segment that holds `offset`, or the next one when `offset` is in none."""
         self.format.refresh()
         while True:
-            live_base = self.end().segment_base
+            live_base = self._live_base()
             self._forget_replaced(live_base)
             segment = self._opened.holding(offset, live_base)
             if segment is not None:
@@ -496,7 +529,7 @@ class Store:
         base = self.need_shared().segment_base
         if self.format.hands_over:
             with self._turn:  # A thread of ours that began it has noted so by then.
-                is_ours, is_switching = self.format.is_ours(base), self._is_switching
+                is_ours, is_switching = base in self._begun, self._is_switching
             if not is_ours and self._seen_base == base and not is_switching:
                 self.roll(base, 0)
                 base = self.need_shared().segment_base
@@ -511,13 +544,13 @@ class Store:
         while True:
             info = self.live_segment(base)
             try:
-                if not self.format.hands_over or self.format.is_ours(base):
+                if not self.format.hands_over or base in self._begun:
                     return self._opened.keep(self.open_whole(info, writable=True))
                 self._seen_base = base
                 segment = self.format.open_segment(info, writable=True)
                 segment.set_end(base)  # Only its holder can append to it.
             except FileNotFoundError:
-                before, base = base, self.end().segment_base
+                before, base = base, self._live_base()
                 if base == before:
                     raise
             else:
@@ -527,11 +560,10 @@ class Store:
 
     def roll(self, base: int, needed: int) -> None:
         """Begins a new segment unless another process just did; a ring frees its oldest bytes."""
-        if self.capabilities.ring:
-            self.format.give_up_oldest(needed)
-            return
         if self.shared is not None and self.shared.segment_base == base:
             self.format.before_roll(base, needed)
+        if self.capabilities.ring:
+            return
         end = self.switch(base, needed)
         old = self._opened.get(base)
         if old is not None and old.end is None:
@@ -572,8 +604,8 @@ class Store:
                 base=new.base, first=new.first, closing=new.closing,
             )  # fmt: skip
             if done:
-                with self._poisoning(shared):
-                    self.format.began(new, base, tail, number, needed)
+                self._begun.add(new.base)
+                self.format.began(new, base, tail, number, needed)
                 end = tail if self.capabilities.gaps else new.base
                 known = self._known
                 is_known = known.as_of == base == known.last_base
@@ -582,6 +614,18 @@ class Store:
                 return tail if new.base == tail else None
             prepared.drop(new_file)
         return None
+
+    def prepare_ahead(self) -> None:
+        """Makes the next segment, so that rolling and its first stores cost little: at once for a
+        quick writer, else when the last one is an eighth full."""
+        shared = self.shared
+        if not self.format.makes_ahead or shared is None or prepared.has_ready(self.sidecar):
+            return
+        last, is_quick = self.live_segment(shared.segment_base), self.need_writer().is_quick
+        size = last.size  # 0 once others have filled and trimmed it.
+        if size and (is_quick or (shared.tail - last.base) * 8 >= size):
+            make = partial(self.format.make_next, last_bytes=size, is_quick=is_quick)
+            prepared.keep_ready(self.sidecar, make)
 
     def resize(self, size: int) -> None:
         """Changes the size of a queue whose format has a fixed one."""
@@ -617,6 +661,7 @@ class Store:
         gone = [info for info in due if _core.unlink_file(info.path)]
         for info in due:
             self._opened.forget(info.base)
+            self._begun.discard(info.base)
             side_files.drop(self.sidecar, self.format.side_kinds(), info.base)
         for info in gone:
             self.format.trimmed(info)
@@ -625,15 +670,6 @@ class Store:
         with self._turn:
             self._known = self._known.without(due)
         return gone
-
-    # ── checking ───────────────────────────────────────────────────────────────────────────
-
-    def verify(self) -> Verdict:
-        """Walks everything below the tail with its checksums. Changes nothing."""
-        from penstock.formats import verifying  # Few programs ever do.
-
-        self.format.need_key()
-        return self.format.verify() or verifying.verify(self.format)
 
 
 # The native core calls these in the middle of a put or a get: they raise penstock's own errors.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.hints import Any
-from penstock.records import dataclass, field
+from penstock.records import asdict, dataclass, field
 from penstock.sidecar import control
 
 
@@ -20,19 +20,39 @@ class Capabilities:
     headers: bool = True
     timestamps: bool = True
     numbers: bool = True
+    empty_bodies: bool = True
     keys: bool = False
     """In the frame itself; elsewhere the sidecar holds them."""
     delays: bool = False
     """In the frame itself; elsewhere the sidecar holds them."""
     checksums: bool = False
     """Over whole frames; elsewhere the sidecar holds them."""
-    empty_bodies: bool = True
     deletes_consumed: bool = False
     """What every group has acked goes away; the head is the lowest cursor."""
+    json_bodies: bool = False
+    """Bodies and headers are values in JSON: how they were spelled is not kept."""
     ring: bool = False
     """Space is used again message by message, not segment by segment."""
     gaps: bool = False
     """Offsets have gaps between segments: the store itself watches `max_bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """How a format encrypts its frames."""
+
+    key_bytes: int
+    layouts: tuple[str, ...] = ()
+    """Layouts that are always encrypted, the others never; none: the key alone decides."""
+    has_tags: bool = False
+    """Whether it keeps tags beside segments where `tamper_evident` asks for them."""
+
+    def plain(self, key: bytes) -> bytes:
+        """The key; twice as many hex digits are the bytes that they spell."""
+        try:
+            return bytes.fromhex(key.decode()) if len(key) == 2 * self.key_bytes else key
+        except ValueError:
+            return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +81,6 @@ class SegmentInfo:
         return infos[::-1]
 
     @property
-    def is_sealed(self) -> bool:
-        """Whether it is full: nothing is appended to it any more."""
-        return self.end is not None
-
-    @property
     def size(self) -> int:
         """The bytes of its file; 0 once it is gone."""
         if self.known_size is not None:
@@ -90,14 +105,7 @@ class Damage:
 
     def as_dict(self) -> dict[str, Any]:
         """The damage as plain values, for a report."""
-        return {
-            "path": str(self.path),
-            "at": self.at,
-            "length": self.length,
-            "offset": self.offset,
-            "found": self.found,
-            "expected": self.expected,
-        }
+        return asdict(self) | {"path": str(self.path)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 from penstock import _core
 from penstock.disk import files
 from penstock.disk.structs import Field, Struct
-from penstock.hints import Any
 from penstock.records import dataclass
 
 CONTROL = Struct(
@@ -87,24 +86,15 @@ class Words:
     """The first words of the format's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The words of a queue that we have not opened to write, as they are now."""
-
-    sidecar: Path
-
-    @property
-    def segment_base(self) -> int:
-        """Where the last segment begins; 0 while that is unknown."""
-        words = peek(self.sidecar)
-        return words.segment_base if words is not None else 0
+def segment_base(sidecar: Path) -> int:
+    """Where the last segment begins by the words as they are now; 0 while that is unknown."""
+    words = peek(sidecar)
+    return words.segment_base if words is not None else 0
 
 
-def clean_check(
-    tail: int, number: int, base: int, head: int, head_number: int, durable: int
-) -> int:
-    """What `clean` holds after an orderly close."""
-    return _core.crc32c(struct.pack("<6Q", tail, number, base, head, head_number, durable)) or 1
+def clean_check(*words: int) -> int:
+    """What `clean` holds after an orderly close: a checksum of the six words from `tail` on."""
+    return _core.crc32c(struct.pack("<6Q", *words)) or 1
 
 
 def peek(sidecar: Path) -> Words | None:
@@ -131,20 +121,8 @@ def _parse(raw: bytes) -> Words | None:
     found = (word["tail"], word["next_number"], word["segment_base"])
     rest = (word["head"], word["head_number"], word["durable"])
     is_clean = word["clean"] == clean_check(*found, *rest)
-    return _words(word, is_clean) if word["clean"] == 0 or is_clean else None
-
-
-def _read(sidecar: Path) -> bytes | None:
-    try:
-        raw = files.read_start(f"{sidecar}/control", CONTROL.size)
-    except (FileNotFoundError, NotADirectoryError):
+    if word["clean"] and not is_clean:
         return None
-    return raw if len(raw) == CONTROL.size and raw[:8] == b"PENSTCTL" else None
-
-
-def _words(word: dict[str, Any], is_clean: bool) -> Words:
-    found = (word["tail"], word["next_number"], word["segment_base"])
-    rest = (word["head"], word["head_number"], word["durable"])
     # An orderly close vouches for `next_number` itself; what was reserved it does not cover.
     is_reserved = not is_clean and word["reserved_end"] == word["tail"]
     # The first words of the format's own: 1, and then the head that is to be.
@@ -159,3 +137,11 @@ def _words(word: dict[str, Any], is_clean: bool) -> Words:
         published=frozenset((word["publishing"], word["published"])),
         user=user,
     )  # fmt: skip
+
+
+def _read(sidecar: Path) -> bytes | None:
+    try:
+        raw = files.read_start(f"{sidecar}/control", CONTROL.size)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return raw if len(raw) == CONTROL.size and raw[:8] == b"PENSTCTL" else None

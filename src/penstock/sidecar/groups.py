@@ -190,8 +190,7 @@ def unsynced(folder: Path, boot: int) -> tuple[int, int, int] | None:
 
 def _table(path: Path) -> dict[str, int] | None:
     try:
-        with files.reading(path) as stream:
-            raw = stream.read(TABLE.size)
+        raw = files.read_start(path, TABLE.size)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return TABLE.unpack(raw) if len(raw) == TABLE.size and raw[:8] == MAGIC else None

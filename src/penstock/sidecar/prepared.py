@@ -118,12 +118,11 @@ def take_ready(sidecar: Path, fits: Callable[[int], bool]) -> tuple[Path, int] |
 # ── after a kill or a failed sync ──────────────────────────────────────────────────────────────
 
 
-def drop_all(sidecar: Path, suffix: str) -> None:
-    """Removes files that were to become segments. After a power cut they need not be empty: a
-    segment whose new name was lost has its old one again."""
-    for entry in list(os.scandir(sidecar)):
-        if entry.name.endswith(suffix):
-            _core.unlink_file(Path(entry.path))
+def drop_all(sidecar: Path) -> None:
+    """Removes files that never got their place."""
+    for name in files.names_in(sidecar):
+        if name == READY or name.startswith(("new-", "zero-", "copy-")):
+            _core.unlink_file(sidecar / name)
 
 
 def copy_anew(sidecar: Path, path: Path) -> None:
@@ -136,7 +135,7 @@ def copy_anew(sidecar: Path, path: Path) -> None:
         return
     copy = _new_copy(sidecar, path)
     _core.create_file(copy, path.stat().st_size)
-    with path.open("rb") as stream:
+    with files.reading(path) as stream:
         at = 0
         while piece := stream.read(PIECE_BYTES):
             if any(piece):

@@ -94,19 +94,3 @@ ENTRIES = (
 def entry_of(path: str) -> Entry | None:
     """The entry of a file, by its path below `.penstock/`; `None` for a file that is not ours."""
     return next((entry for entry in ENTRIES if entry.matches(path)), None)
-
-
-@dataclass(frozen=True, slots=True)
-class TreeTable:
-    """A table of the docs."""
-
-    name: str
-
-    def markdown(self) -> str:
-        """As the page shows it."""
-        lines = ["| file | holds | written by | |", "| --- | --- | --- | --- |"]
-        lines += [f"| `{e.path}` | {e.holds} | {e.writer} | {e.trust} |" for e in ENTRIES]
-        return "\n".join(lines) + "\n"
-
-
-DOC_TABLES = (TreeTable("sidecar tree"),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,15 @@ import pytest
 from penstock import CorruptError, KeyNeededError, Queue, _core
 from penstock.engine.repair import repair
 from penstock.options import QueueOptions
-from tests.formats.beats.helpers import KEY, NAMES, event, key_for, pack_frame, whole_frames
+from tests.formats.beats.helpers import (
+    CREATED,
+    KEY,
+    NAMES,
+    event,
+    key_for,
+    pack_frame,
+    whole_frames,
+)
 from tests.golden_data import GoldenCase, golden_cases
 
 BY_ID = {case.id: case for case in golden_cases("beats")}
@@ -130,6 +139,34 @@ def test_frames_behind_a_broken_block_come_back_by_repair(spot: str, tmp_path: P
         found = [json.loads(m.body)["n"] for m in queue.scan()]
     assert found == [*kept, *range(20, 30)]
     assert repair(path).is_clean
+
+
+@pytest.mark.parametrize("layout", CREATED)
+def test_a_segment_that_is_cut_anywhere_is_repaired_for_good(layout: str, tmp_path: Path) -> None:
+    """Opening the repaired queue makes a stream longer, and its cut block then unpacks to more."""
+    source, path, key = tmp_path / "source", tmp_path / "q", key_for(layout)
+    with Queue(source, format="beats", layout=layout, key=key) as queue:
+        for number in range(3):
+            queue.put(event(number, text="x" * 500))
+        queue.put(event(3, text=random.Random(3).randbytes(60).hex()))
+    with Queue(source, key=key) as queue:
+        queue.put(event(4))
+    raw, options = (source / "0.seg").read_bytes(), QueueOptions(key=key)
+    step = 3 if layout == "2-released-lz4" else len(raw) // 12
+    last = 0
+    for length in range(0, len(raw.rstrip(b"\0")), step):
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(source, path)
+        (path / "0.seg").write_bytes(raw[:length])
+        repair(path, options=options)
+        for is_reader in (True, False):
+            with Queue(path, read_only=is_reader, key=key) as queue:
+                assert queue.verify().is_ok, length
+                found = [json.loads(message.body)["n"] for message in queue.scan()]
+        assert found == [*range(len(found) - 1), 4]
+        assert repair(path, options=options).is_clean, length
+        last = max(last, len(found))
+    assert last > 2
 
 
 # ── keys ───────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ import pytest
 
 from penstock import Queue
 from penstock.formats.beats import segments, state
-from penstock.formats.beats.format import BeatsFormat
+from penstock.formats.beats.groups import BeatsGroups
 from penstock.formats.beats.queue_files import BeatsFiles
 from tests.formats.beats.helpers import CREATED, event, key_for
 
@@ -49,7 +49,7 @@ def test_the_place_of_a_group_is_found_while_its_segment_is_freed(
 
         monkeypatch.setattr(BeatsFiles, "frame_offsets", freed_first)
         assert queue.groups() == ["default"]
-        assert queue.store.format.own_groups()["default"] <= group.cursor
+        assert queue.store.format.groups.places()["default"] <= group.cursor
 
 
 def test_what_is_put_while_a_place_is_looked_for_lies_behind_it(
@@ -71,7 +71,7 @@ def test_what_is_put_while_a_place_is_looked_for_lies_behind_it(
             return found
 
         monkeypatch.setattr(BeatsFiles, "segment_numbers", then_puts)
-        store_format = queue.store.format
-        assert isinstance(store_format, BeatsFormat)
-        assert store_format.place(state_file) == first
+        groups = queue.store.format.groups
+        assert isinstance(groups, BeatsGroups)
+        assert groups.offset_of(state_file) == first
         monkeypatch.undo()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock import ManualClock, Queue, _core
+from penstock.engine.verifying import verify
 from penstock.formats.zbus import index
 from penstock.formats.zbus.structs import TABLE
 
@@ -71,7 +72,7 @@ def test_slots_are_used_again_behind_the_last_one(tmp_path: Path) -> None:
             10_238, 10_239, 0, 1,
         ]  # fmt: skip
         assert len(list(queue.scan())) == 4
-        assert store.verify().is_ok
+        assert verify(store).is_ok
     with Queue(path, read_only=True) as queue:
         assert len(queue) == 4
 

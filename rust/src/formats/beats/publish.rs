@@ -50,14 +50,14 @@ impl FileEnd {
         }
         let Some(chained) = chained.as_mut() else { return Ok(()) };
         let tags = macs::tags(&mut chained.chain, segment, batch.first, batch.end);
-        region::write_at(&chained.file, chained.file.metadata()?.len(), &tags)
+        region::write_at(&chained.file, region::len(&chained.file)?, &tags)
     }
 }
 
 fn cut(segment: &Segment, end: u64) -> std::io::Result<()> {
     let Some(map) = segment.map() else { return Ok(()) };
     let position = segment.position(end) as u64;
-    match map.file().metadata()?.len() > position {
+    match region::len(map.file())? > position {
         true => region::set_len(map.file(), position),
         false => Ok(()),
     }
@@ -120,7 +120,7 @@ impl StreamEnd {
     fn open(&self, base: u64) -> std::io::Result<Open> {
         let name = format!("{}.seg", base >> POSITION_BITS);
         let file = region::open(&self.folder.join(name), true)?;
-        let end = file.metadata()?.len();
+        let end = region::len(&file)?;
         Ok(Open { base, file, end, len: end, frames: 0 })
     }
 }

@@ -157,7 +157,7 @@ impl OffsetFile {
     /// Maps it.
     pub fn open(path: &Path) -> std::io::Result<Self> {
         let file = region::open(path, true)?;
-        let len = file.metadata()?.len();
+        let len = region::len(&file)?;
         if len < 8 {
             let found = format!("a file of {len} bytes");
             return Err(errors::damaged(path, words::size(len), found, "8 bytes with an offset"));

@@ -145,7 +145,7 @@ impl RingHeader {
             let (tail, number) = control.end_and_number();
             control.advance(tail, number);
             control.publish_end(tail, || self.put_right(segment, tail, number))?;
-            control.reserve(tail, number);
+            control.reserve_nothing(tail, number);
         }
         Ok(())
     }
@@ -398,7 +398,7 @@ impl RingHeader {
             self.store_words(segment, &raw)?;
         }
         generation.fetch_add(1, Ordering::AcqRel);
-        control.reserve(tail, number);
+        control.reserve_nothing(tail, number);
         renamed.map(|()| (true, used))
     }
 }

@@ -336,7 +336,7 @@ impl ZbusIndex {
             return Err(pyo3::exceptions::PyValueError::new_err("no such index layout"));
         }
         let file = region::open(&path, true)?;
-        let len = file.metadata()?.len();
+        let len = region::len(&file)?;
         if len < INDEX_BYTES as u64 {
             return Err(errors::damaged(&path, words::size(len), found(len), "an index").into());
         }
@@ -363,7 +363,7 @@ impl ZbusIndex {
     ) -> PyResult<PyMirror> {
         let open = |path: &PathBuf, least: usize| -> std::io::Result<Mapping> {
             let file = region::open(path, true)?;
-            let len = file.metadata()?.len();
+            let len = region::len(&file)?;
             if len < least as u64 {
                 let expected = format!("{least} bytes");
                 return Err(errors::damaged(path, words::size(len), found(len), &expected));

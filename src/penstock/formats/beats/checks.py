@@ -8,9 +8,10 @@ from penstock import _core
 from penstock.disk import files
 from penstock.errors import KeyNeededError
 from penstock.formats import known_damage
-from penstock.formats.beats import closing, segments
+from penstock.formats.beats import closing, following, segments
 from penstock.formats.beats.queue_files import BeatsFiles
 from penstock.formats.beats.segments import Header, Unreadable
+from penstock.formats.beats.structs import POSITION_BITS
 from penstock.formats.values import Damage, SegmentInfo, Verdict
 from penstock.sidecar import notes
 
@@ -54,10 +55,9 @@ def _opens_any(beats: BeatsFiles, number: int, header: Header) -> bool:
     return bool(_core.beats_whole_frames(segment, base, end))
 
 
-def verify(beats: BeatsFiles, missing: list[Damage]) -> Verdict:
-    """Every frame of every file, checksums and events; headers, streams, tags. Segments that are
-    `missing` count as damage."""
-    verdict, end = Verdict(), beats.store.end()
+def verify(beats: BeatsFiles, verdict: Verdict) -> None:
+    """Every frame of every file, checksums and events; headers, streams, tags."""
+    end = beats.store.end()
     infos = beats.store.segments(fresh=True)
     done, total = 0, sum(info.size for info in infos)
     for info in infos:
@@ -67,26 +67,54 @@ def verify(beats: BeatsFiles, missing: list[Damage]) -> Verdict:
             break  # It began after we did.
         last = end.tail if info.end is None else info.end
         with contextlib.suppress(FileNotFoundError):  # Read and freed meanwhile.
-            _verify_segment(beats, info, last, end.segment_base, verdict)
+            _verify_segment(beats, info, last, verdict)
             header = beats.header(info.path)
             if isinstance(header, Header) and not header.kind.is_stream:
                 _verify_macs(beats, info, header, last, verdict)
-    for path in segments.find(beats.path).values():
-        with contextlib.suppress(FileNotFoundError):
+    verdict.corrupt += beats.noticed(0)
+
+
+def unreadable(beats: BeatsFiles, start: int, *, briefly: bool) -> list[tuple[Damage, bool]]:
+    """Files from `start` on whose header says nothing, and whether a crash explains it.
+
+    An empty newest one is a Beat's that ended before it had written anything, unless we know that
+    events were in it. `briefly`: the oldest, the newest and empty ones; the time that opening takes
+    does not grow with the queue.
+    """
+    found, paths = [], segments.find(beats.path)
+    ends = (min(paths, default=None), max(paths, default=None))
+    for number, path in paths.items():
+        with contextlib.suppress(FileNotFoundError):  # Read and freed meanwhile.
+            size = path.stat().st_size
+            if number < start >> POSITION_BITS or (briefly and size and number not in ends):
+                continue
             header = beats.header(path)
-            if isinstance(header, Unreadable):
-                size = path.stat().st_size
+            is_begun = not size and number == ends[1] and not following.had_events(beats, number)
+            if isinstance(header, Unreadable) and not is_begun:
                 damage = Damage(path, 0, size, header.found, "a segment of version 0 to 3")
-                (verdict.torn if header.is_torn else verdict.corrupt).append(damage)
-    verdict.corrupt += missing
-    verdict.corrupt = known_damage.new_in(verdict.corrupt, beats.store.set_aside)
-    verdict.torn = known_damage.new_in(verdict.torn, beats.store.set_aside)
-    return verdict
+                found.append((damage, header.is_torn))
+    return found
 
 
-def _verify_segment(
-    beats: BeatsFiles, info: SegmentInfo, last: int, live: int, verdict: Verdict
-) -> None:
+def torn_end(beats: BeatsFiles, info: SegmentInfo, segment: _core.Segment) -> list[Damage]:
+    """The last frame of a segment if a crash cut it short."""
+    if info.end is None or (count := count_of(beats, info)):
+        return []
+    seen = _core.walk(segment, info.first, info.end, past_damage=True)
+    return _faults(info, seen, count)[1]
+
+
+def _faults(
+    info: SegmentInfo, seen: _core.Walked, count: int | None
+) -> tuple[list[Damage], list[Damage]]:
+    """Damage that a walk met, and apart from it what a crash leaves: a frame or a stream that runs
+    past the end of a file that was not closed."""
+    found = known_damage.met(info, seen)
+    whole = len(found) - (seen.stop == "cut" and not count)
+    return found[:whole], found[whole:]
+
+
+def _verify_segment(beats: BeatsFiles, info: SegmentInfo, last: int, verdict: Verdict) -> None:
     header = beats.header(info.path)
     assert isinstance(header, Header)
     is_open = info.end is None
@@ -95,20 +123,15 @@ def _verify_segment(
     verdict.frames += seen.frames
     verdict.messages += seen.messages
     count = count_of(beats, info)
-    faults = zip(seen.faults, seen.bad, strict=True)
-    for index, ((at, found, expected, length), (offset, _)) in enumerate(faults):
-        is_last = index == len(seen.faults) - 1 and seen.stop != ""
-        # A crash leaves a frame that runs past the end, or a stream that does.
-        is_torn = is_last and seen.stop == "cut" and not count
-        damage = Damage(info.path, at, length, found, expected, offset)
-        (verdict.torn if is_torn else verdict.corrupt).append(damage)
+    corrupt, torn = _faults(info, seen, count)
+    verdict.corrupt += corrupt
+    verdict.torn += torn
     is_known = any(entry.segment == info.path.name for entry in beats.store.set_aside)
     if count and count != seen.frames and not (is_open or is_known or seen.faults):
         found = f"{count} frames in the header"
         verdict.corrupt.append(Damage(info.path, 4, 4, found, str(seen.frames)))
     if header.kind.is_stream and not is_open and not segment.is_mapped:
-        for at, length, found, expected in beats.open_stream(info.base, info.path, header)[1]:
-            verdict.corrupt.append(Damage(info.path, at, length, found, expected))
+        beats.unpack(info, header)  # It may have been opened long ago.
 
 
 def _verify_macs(
@@ -136,5 +159,5 @@ def count_of(beats: BeatsFiles, info: SegmentInfo) -> int | None:
     header = beats.header(info.path)
     if not isinstance(header, Header) or not header.kind.is_counted:
         return None
-    with files.reading(info.path) as file:
-        return int(header.kind.header.unpack(file.read(header.kind.header_bytes))["frames"])
+    head = files.read_start(info.path, header.kind.header_bytes)
+    return int(header.kind.header.unpack(head)["frames"])

@@ -168,7 +168,7 @@ def _put_behind(beats: BeatsFiles, copy: Path, kind: Kind) -> None:
     acked, goes on as a segment behind it."""
     number = int(copy.stem)
     plain = files.read_bytes(copy)[kind.header_bytes :]
-    known = groups.peek(beats.sidecar / "groups" / "default", beats.run)
+    known = groups.peek(beats.sidecar / "groups" / "default", beats.store.run)
     acked = known.cursor - kind.base(number) if known is not None else 0
     if 0 < acked <= len(plain) and known is not None and known.cursor >> POSITION_BITS == number:
         plain = plain[acked:]

@@ -67,7 +67,7 @@ def tidy(beats: BeatsFiles) -> list[Damage]:
 
 def progress(beats: BeatsFiles) -> groups.GroupProgress | None:
     """Where the default group is, by our own files."""
-    return groups.peek(beats.sidecar / "groups" / GROUP, beats.run)
+    return groups.peek(beats.sidecar / "groups" / GROUP, beats.store.run)
 
 
 def is_moved(beats: BeatsFiles) -> bool:

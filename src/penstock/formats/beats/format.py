@@ -12,10 +12,8 @@ What every group has acked is deleted by whole segments; the default group's cur
 from __future__ import annotations
 
 import base64
-import json
 import secrets
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,15 +31,16 @@ from penstock.formats.beats import (
     state,
     structs,
 )
+from penstock.formats.beats.groups import BeatsGroups
 from penstock.formats.beats.queue_files import MAX_SEGMENT_BYTES, BeatsFiles
-from penstock.formats.beats.segments import Unreadable
 from penstock.formats.beats.structs import KINDS, POSITION_BITS, Kind
-from penstock.formats.contract import Format
+from penstock.formats.contract import Format, OwnGroups
 from penstock.formats.past import Past
 from penstock.formats.values import (
     Capabilities,
     Consumed,
     Damage,
+    Encryption,
     End,
     NewSegment,
     SegmentInfo,
@@ -49,8 +48,7 @@ from penstock.formats.values import (
 )
 from penstock.options import QueueOptions
 from penstock.records import asdict, replace
-from penstock.sidecar import control, notes, opening, plain_copies, prepared, quarantine
-from penstock.sidecar.groups import GroupProgress
+from penstock.sidecar import control, notes, plain_copies, prepared
 
 
 class BeatsFormat(Format):
@@ -58,10 +56,15 @@ class BeatsFormat(Format):
 
     name: ClassVar[str] = "beats"
     layouts: ClassVar[tuple[str, ...]] = tuple(KINDS)
+    created: ClassVar[tuple[str, ...]] = structs.CREATED
+    encryption: ClassVar[Encryption | None] = Encryption(
+        structs.KEY_BYTES, tuple(n for n, k in KINDS.items() if k.is_encrypted), has_tags=True
+    )
     hands_over: ClassVar[bool] = True
     capabilities: ClassVar[Capabilities] = Capabilities(
-        tags=False, numbers=False, checksums=True, deletes_consumed=True, gaps=True
-    )
+        tags=False, numbers=False, checksums=True, deletes_consumed=True, gaps=True,
+        json_bodies=True,
+    )  # fmt: skip
 
     files: BeatsFiles
     kind: Kind
@@ -72,38 +75,25 @@ class BeatsFormat(Format):
         return segments.sniff(path) if path.is_dir() else None
 
     @classmethod
-    def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
-        """An empty queue: one segment without frames, an empty `state.dat`."""
-        options = replace(options, key=segments.plain_key(options.key))
-        layout = layout or ("1" if options.key is None else "2")
-        if layout not in structs.CREATED:
-            raise OptionError("layout", layout, f"{', '.join(structs.CREATED)} (format beats)")
-        kind = KINDS[layout]
-        if kind.is_encrypted != (options.key is not None):
-            expected = "16 bytes" if kind.is_encrypted else "none"
-            raise OptionError("key", "…", f"{expected} for layout {layout}")
-        if options.key is not None and len(options.key) != structs.KEY_BYTES:
-            raise OptionError("key", "…", f"{structs.KEY_BYTES} bytes for format beats")
-        if options.tamper_evident and not kind.is_encrypted:
-            raise OptionError("tamper_evident", True, f"an encrypted layout (2 or 3), not {layout}")
-        sidecar = path / ".penstock"
-
-        def make(shared: _core.Shared) -> None:
-            if not segments.find(path):
-                fresh = begin_file(sidecar, kind, synced=True)
-                known: dict[str, Any] = {"id": secrets.token_hex(16)}
-                if options.key is not None:
-                    known["key_check"] = segments.key_check(options.key)
-                notes.write(sidecar, notes.BEATS, known)
-                prepared.place(fresh, path / "0.seg")
-                _core.sync_folder(path.parent)
-
-        opening.make(path, sidecar, make)
+    def make(
+        cls, path: Path, sidecar: Path, layout: str, options: QueueOptions, clock: _core.Clock
+    ) -> None:
+        """One segment without frames; `state.dat` comes with the first ack."""
+        if segments.find(path):
+            return
+        fresh = begin_file(sidecar, KINDS[layout], synced=True)
+        known: dict[str, Any] = {"id": secrets.token_hex(16)}
+        if options.key is not None:
+            known["key_check"] = segments.key_check(options.key)
+        notes.write(sidecar, notes.BEATS, known)
+        prepared.place(fresh, path / "0.seg")
+        _core.sync_folder(path.parent)
 
     def load(self) -> None:
         """Reads the newest header, and every one if nothing else tells that the key fits."""
         self.files = BeatsFiles(self.store)
-        self.options, self._making_room = self.files.options, set[int]()
+        self.groups: OwnGroups = BeatsGroups(self.files)
+        self._making_room = set[int]()
         while (newest := next(self.files.readable(newest_first=True), None)) is None:
             if segments.is_bare(self.path):
                 break  # A Beat was here and has queued nothing.
@@ -111,18 +101,20 @@ class BeatsFormat(Format):
                 raise FormatError(self.path, "no readable segment", "is no beats queue")
         checks.check_key(self.files)
         if newest is not None and self.layout == segments.sniff(self.path):
-            self.layout = newest[2].kind.name
+            self.layout: str = newest[2].kind.name
         if self.layout not in KINDS:
             raise OptionError("layout", self.layout, " or ".join(KINDS))
         self.kind = self.files.kind = KINDS[structs.GOES_ON_AS.get(self.layout, self.layout)]
-        if self.kind.is_encrypted:
+        self.is_encrypted: bool = self.kind.is_encrypted
+        if self.is_encrypted:
             segments.need_key(self.options.key, self.path)
         if not self.is_live:
             self.files.cut_end = power_cut.find(self.files, past.of(self))
 
-    def verify(self) -> Verdict:
+    def verify(self, verdict: Verdict) -> bool:
         """Every frame, header and stream of every file. Changes nothing."""
-        return checks.verify(self.files, self.missing_segments(None))
+        checks.verify(self.files, verdict)
+        return True
 
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With the number of frames, where the header has it."""
@@ -153,10 +145,6 @@ class BeatsFormat(Format):
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         return self.files.open_segment(info, writable=writable)
-
-    def is_trimmed(self, info: SegmentInfo, end: End) -> bool:
-        """Whether the segment was deleted, by us or a Beat: one that is missing was read before."""
-        return not info.path.exists() and info.base != end.segment_base
 
     def meta(self) -> dict[str, Any]:
         found = state.read(self.files.state_path)
@@ -207,35 +195,32 @@ class BeatsFormat(Format):
             return End(base, 0, base, base, 0, base)
         assert last.end is not None
         # After a power cut such files are no part of the queue, and are told of as that.
-        dropped = self._unreadable() if self.files.cut_end is None else self.files.cut_end.dropped
+        if self.files.cut_end is not None:
+            dropped = self.files.cut_end.dropped
+        else:
+            dropped = [damage for damage, _ in checks.unreadable(self.files, 0, briefly=True)]
         return End(last.end, 0, last.base, first.first, 0, last.end, tuple(dropped))
 
-    def _unreadable(self) -> list[Damage]:
-        """The oldest and the newest segment if their header can't be read, and empty ones.
-
-        Other segments are looked into when they are read: opening does not grow with the queue.
-        An empty newest one is a Beat's that ended before it had written anything, unless we know
-        that events were in it.
-        """
-        found, paths = [], segments.find(self.path)
-        ends = (min(paths, default=None), max(paths, default=None))
-        for number, path in paths.items():
-            with suppress(FileNotFoundError):  # Read and freed meanwhile.
-                size = path.stat().st_size
-                if size and number not in ends:
-                    continue
-                header = self.files.header(path)
-                is_begun = (
-                    not size and number == ends[1] and not following.had_events(self.files, number)
-                )
-                if isinstance(header, Unreadable) and not is_begun:
-                    expected = "a segment of version 0 to 3"
-                    found.append(Damage(path, 0, size, header.found, expected))
-        return found
+    def base_limit(self, tail: int) -> int:
+        """A roll moves the base to the next id, and then the tail."""
+        return ((tail >> POSITION_BITS) + 2 << POSITION_BITS) - 1
 
     def missing_segments(self, head: int | None) -> list[Damage]:
         """By their ids, and by what we noted when we closed the queue."""
-        return following.missing(self.files, past.of(self))
+        lost, first = following.missing(self.files, past.of(self)), (head or 0) >> POSITION_BITS
+        return [one for one in lost if int(one.path.stem) >= first]
+
+    def unreadable_segments(self, start: int) -> list[tuple[Damage, bool]]:
+        """Files whose header says nothing: readers pass over them."""
+        return checks.unreadable(self.files, start, briefly=False)
+
+    def torn_end(self, info: SegmentInfo, segment: _core.Segment) -> list[Damage]:
+        """A frame that runs past the end of its file; segments are closed by counting them."""
+        return checks.torn_end(self.files, info, segment)
+
+    def noticed(self, start: int = 0) -> list[Damage]:
+        """What was odd about streams, beside the frames in them."""
+        return self.files.noticed(start >> POSITION_BITS)
 
     def recover(self, end: End, past: Past) -> End:
         """Closes what a crash left open, follows a Beat, and begins a new segment."""
@@ -251,7 +236,8 @@ class BeatsFormat(Format):
         if past.is_stopped:
             # Names that the power cut took: nothing in them was promised to be durable.
             there = [number for number, _ in segments.listed(self.path)]
-            following.note_gaps(self.files, sorted({*range(there[0], there[-1])} - {*there}))
+            inside = range(there[0], there[-1]) if there else range(0)
+            following.note_gaps(self.files, sorted({*inside} - {*there}))
         was = past.words.segment_base >> POSITION_BITS if past.words is not None else -1
         self.store.dropped = (*self.store.dropped, *closing.close_after_crash(self.files, was))
         closing.mend_streams(self.files)
@@ -288,6 +274,8 @@ class BeatsFormat(Format):
             number = found.segment + (0 if found.is_start else 1)
         # Also behind one without events: the ids between it and the new one are not missing.
         newest = max((there for there, _ in segments.listed(self.path)), default=number)
+        # And not before it: it is the head where all else was read. `state.dat` may be older.
+        number = max(number, newest)
         if newest + 1 < number:
             following.note_gaps(self.files, list(range(newest + 1, number)))
         return number
@@ -300,15 +288,7 @@ class BeatsFormat(Format):
         copies = plain_copies.make_folder(self.sidecar)
         return _core.beats_publish((self.path, copies, self.kind.header_bytes), mac_key=mac_key)
 
-    @property
-    def is_encrypting(self) -> bool:
-        """In counter mode a position must never be encrypted twice."""
-        return self.kind.is_encrypted
-
     # ── appending ──────────────────────────────────────────────────────────────────────────
-
-    def is_ours(self, base: int) -> bool:
-        return base in self.files.own
 
     def before_roll(self, base: int, needed: int) -> None:
         """Waits until the queue may have another segment."""
@@ -415,16 +395,6 @@ class BeatsFormat(Format):
             timestamp_ns=message.timestamp_ns, due_ns=message.due_ns,
         )  # fmt: skip
 
-    def is_same(self, wanted: bytes, found: bytes) -> bool:
-        """Whether both are the same values: spaces, escapes and how a number is written are not
-        kept."""
-        if wanted == found:
-            return True
-        try:
-            return bool(_typed(json.loads(wanted)) == _typed(json.loads(found)))
-        except ValueError:
-            return False
-
     def bring_back(self, damaged: set[Path]) -> int:
         """Frames behind a broken block of a compressed stream go into a segment of their own."""
         return sum(rescue.bring_back(self.files, path) for path in sorted(damaged))
@@ -439,53 +409,6 @@ class BeatsFormat(Format):
             following.write_state(self.files, following.state_at(self.files, found.offset))
         following.remember(self.files)
 
-    # ── groups ─────────────────────────────────────────────────────────────────────────────
-
-    def own_groups(self) -> dict[str, int]:
-        """The default group, as far as Beats (or we) have acked."""
-        found = state.read(self.files.state_path)
-        if found is not None:
-            return {"default": self.place(found)}
-        # Nothing acked yet. For a reader that is a Beat at the beginning; a writer has this group
-        # from its first use on, and not before.
-        is_beats = not self.is_live and self.files.state_path.exists()
-        return {"default": self.store.end().head} if is_beats else {}
-
-    def place(self, found: state.StateFile) -> int:
-        """The state as an offset where a message begins, or the end of its segment."""
-        place = following.place_of(self.files, found)
-        # Where no event begins: rather again than not at all.
-        return place if place is not None else self.files.start_of(found)
-
-    def own_place(self, group: str, progress: GroupProgress) -> int | None:
-        """The place of the default group as `state.dat` has it."""
-        return (
-            following.state_at(self.files, progress.cursor).offset if group == "default" else None
-        )
-
-    def is_moved(self, group: str) -> bool:
-        return following.is_moved(self.files)
-
-    def place_fault(self, group: str) -> Damage | None:
-        """A state that no Beat can have written."""
-        return following.fault(self.files)
-
-    def set_own_place(self, group: str, offset: int) -> None:
-        """Writes `state.dat`; what it said is kept aside."""
-        raw_bytes = segments.size_of(self.files.state_path)
-        now_ns = self.clock.wall_now_ns()
-        quarantine.copy(self.sidecar, self.files.state_path, 0, raw_bytes, now_ns=now_ns)
-        following.write_state(self.files, following.state_at(self.files, offset))
-
-    def mirror(self, group: str) -> _core.Mirror | None:
-        """`state.dat` for the default group; the others live in the sidecar."""
-        if group != "default":
-            return None
-        if state.read(self.files.state_path) is None:
-            first = state.StateFile.at(self.files.state_version, self.store.end().head, 0)
-            following.write_state(self.files, first)
-        return _core.beats_state(self.files.state_path, self.files.state_version, self.files)
-
 
 def begin_file(sidecar: Path, kind: Kind, *, synced: bool) -> Path:
     """Prepares a segment without frames; in encrypted layouts it has a fresh IV."""
@@ -493,12 +416,3 @@ def begin_file(sidecar: Path, kind: Kind, *, synced: bool) -> Path:
         secrets.token_bytes(structs.IV_BYTES) if kind.is_encrypted else b""
     )
     return prepared.make(sidecar, len(head), head=head, synced=synced)
-
-
-def _typed(value: Any) -> Any:
-    """A JSON value in which 1, 1.0 and true differ."""
-    if isinstance(value, dict):
-        return {name: _typed(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_typed(one) for one in value]
-    return type(value).__name__, value

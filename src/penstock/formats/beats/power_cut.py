@@ -23,9 +23,9 @@ from penstock.sidecar import plain_copies, quarantine
 
 def find(beats: BeatsFiles, past: Past) -> CutEnd | None:
     """Where the queue ends; none when nothing is in doubt. Changes nothing."""
-    if not past.is_stopped:
-        return None
     paths = segments.find(beats.path)
+    if not past.is_stopped or not paths:
+        return None
     cut = CutEnd(max(paths))
     for number, path in paths.items():
         if number < past.durable >> POSITION_BITS:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import FormatError
+from penstock.formats import known_damage
 from penstock.formats.beats import segments, state
 from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.beats.structs import MACS, POSITION_BITS, Kind
@@ -24,6 +25,7 @@ from penstock.formats.contract import Host
 from penstock.formats.past import Past
 from penstock.formats.segment_list import LISTINGS_MAX
 from penstock.formats.values import Damage, SegmentInfo
+from penstock.options import QueueOptions
 from penstock.records import dataclass, field, replace
 from penstock.sidecar import control, notes, plain_copies, side_files
 
@@ -66,13 +68,16 @@ class BeatsFiles:
     kind: Kind
     """What new segments are."""
 
-    # ── segments ───────────────────────────────────────────────────────────────────────────
-
     def __init__(self, store: Host) -> None:
         """Nothing is known of the files yet."""
-        self.store, self.path, self.sidecar = store, store.path, store.sidecar
-        self.clock, self.is_live = store.clock, store.is_live
-        self.options = replace(store.options, key=segments.plain_key(store.options.key))
+        self.store: Host = store
+        self.path: Path = store.path
+        self.sidecar: Path = store.sidecar
+        self.clock: _core.Clock = store.clock
+        self.is_live: bool = store.is_live
+        self.options: QueueOptions = store.options
+        self._odd: dict[int, list[Damage]] = {}
+        """By id of a segment that was unpacked: what is wrong beside its frames."""
         self._headers: dict[int, tuple[int, Header | Unreadable]] = {}
         """By segment id, each with the inode that it was read from."""
         self._ended: dict[int, tuple[int, SegmentInfo]] = {}
@@ -85,11 +90,6 @@ class BeatsFiles:
         self.past: Past | None = None
         """What had happened when we recovered the queue."""
         self.first_numbers: dict[int, int] = {}
-
-    @property
-    def run(self) -> int:
-        """What shared words carry that are of now."""
-        return self.store.run
 
     def header(self, path: Path) -> Header | Unreadable:
         """What a segment's first bytes say; they never change once a frame is there."""
@@ -129,7 +129,7 @@ class BeatsFiles:
         """
         while True:
             words = control.peek(self.sidecar)
-            is_current = words is not None and words.boot == self.run
+            is_current = words is not None and words.boot == self.store.run
             if words is not None and (words.is_clean or is_current):
                 self._drop_cut_end()
             if words is None or words.is_clean or not is_current:
@@ -276,6 +276,21 @@ class BeatsFiles:
         known = self.secrets_of(header)
         return _core.beats_stream(path, base, header.kind.header_bytes, **known, **extras)
 
+    def unpack(self, info: SegmentInfo, header: Header) -> _core.Segment:
+        """Opens such a segment, and notes what is odd about it."""
+        segment, odd = self.open_stream(info.base, info.path, header)
+        self._odd.pop(info.base >> POSITION_BITS, None)
+        if odd and info.end is not None:  # One that is still written is not whole.
+            found = [Damage(info.path, *fault) for fault in odd]
+            self._odd[info.base >> POSITION_BITS] = found
+        return segment
+
+    def noticed(self, first: int) -> list[Damage]:
+        """What is odd about streams, from that id on, that were unpacked and are still there."""
+        odd = (found for number, found in [*self._odd.items()] if number >= first)
+        there = (damage for found in odd for damage in found if damage.path.exists())
+        return known_damage.new_in(there, self.store.set_aside)
+
     def side_files(self) -> dict[str, Any]:
         """What is kept beside a segment: keys and due times; a frame has a checksum of its own."""
         kinds = {"extras": True, "integrity": False}
@@ -295,7 +310,7 @@ class BeatsFiles:
         kind, path, number = header.kind, info.path, info.base >> POSITION_BITS
         if kind.is_stream:
             if not self._goes_by_copy(number):
-                return self.open_stream(info.base, path, header)[0]
+                return self.unpack(info, header)
             path, shift = plain_copies.path_of(self.sidecar, number), kind.header_bytes
         else:
             shift = kind.data_at

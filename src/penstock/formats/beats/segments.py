@@ -21,7 +21,6 @@ from penstock.formats.beats.structs import KINDS, Kind
 from penstock.records import dataclass
 
 NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg\Z")
-HEX = re.compile(rb"[0-9A-Fa-f]+\Z")
 MAX_FRAME_BYTES = 1 << 30
 
 
@@ -45,10 +44,7 @@ class Unreadable:
 
 def listed(folder: Path) -> list[tuple[int, int]]:
     """Id and inode of each segment file, in order, without asking any of them."""
-    try:
-        entries = list(os.scandir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    entries = files.entries(folder)
     found = sorted((int(e.name[:-4]), e.inode()) for e in entries if NAME.match(e.name))
     if found and found[-1][0] > structs.MAX_ID:
         advice = f"ids up to {structs.MAX_ID} fit into an offset"
@@ -111,13 +107,6 @@ def _identify(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadable
     if version == 3:
         return _version_3(raw, need_key(key, path))
     return Header(kind, fits=_fits(raw, kind, None))
-
-
-def plain_key(key: bytes | None) -> bytes | None:
-    """The key; 32 hex digits are the 16 bytes they spell."""
-    if key is not None and len(key) == 32 and HEX.match(key):
-        return bytes.fromhex(key.decode("ascii"))
-    return key
 
 
 def key_check(key: bytes) -> str:
@@ -231,8 +220,7 @@ def _name_of(path: Path) -> str | None:
 
 
 def _encrypted_name(path: Path) -> str:
-    with files.reading(path) as file:
-        head = file.read(12)
+    head = files.read_start(path, 12)
     if head[0] == 3:
         return "3"
     options = int.from_bytes(head[8:12], "little")

@@ -13,26 +13,24 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import CorruptError, OptionError, UnsupportedError
+from penstock.errors import CorruptError, UnsupportedError
 from penstock.formats import known_damage
-from penstock.formats.contract import Format
+from penstock.formats.contract import Format, OwnGroups
 from penstock.formats.mfq import segments, structs
+from penstock.formats.mfq.groups import MfqGroups
 from penstock.formats.mfq.segments import CONSUMER, PRODUCER, read_offset, write_offset
 from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
 from penstock.logs import logger
-from penstock.options import Durability, QueueOptions
+from penstock.options import DEFAULT_GROUP, Durability, QueueOptions
 from penstock.records import replace
-from penstock.sidecar import control, notes, opening, prepared, quarantine, side_files
-from penstock.sidecar.groups import GroupProgress
+from penstock.sidecar import control, notes, prepared, quarantine, side_files
 
-DEFAULT_GROUP = "default"
 # The note `unchecked.json` is there while frames above `durable` may lack a checksum and be whole
 # all the same: another program appends, or a writer of ours at `always`, who syncs frames at once
 # and checksums now and then.
@@ -47,12 +45,16 @@ class MfqFormat(Format):
         "of up to 16777215 bytes"
     )
     layouts: ClassVar[tuple[str, ...]] = ("1",)
+    created: ClassVar[tuple[str, ...]] = layouts
     own_options: ClassVar[Mapping[str, str]] = {"segment_bytes": ""}
     capabilities: ClassVar[Capabilities] = Capabilities(
         tags=False, ids=False, headers=False, timestamps=False, numbers=False, empty_bodies=False
     )
     inner_folders: ClassVar[tuple[str, ...]] = (segments.LOG, segments.OFFSETS)
+    makes_ahead: ClassVar[bool] = True
 
+    identity: str = ""
+    """Drawn when we made it; for a queue of others a fingerprint, kept from then on."""
     segment_bytes: int
     """Of every segment: the existing ones', else the option's."""
 
@@ -65,58 +67,51 @@ class MfqFormat(Format):
         return "1" if is_queue or is_begun else None
 
     @classmethod
-    def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
-        """An empty queue: one segment of zeros, both offsets 0."""
-        if layout not in ("", "1"):
-            raise OptionError("layout", layout, "1 (format mfq)")
-        sidecar = path / ".penstock"
-
-        def make(shared: _core.Shared) -> None:
-            if not segments.list_segments(path, sidecar):
-                # Our word first: a queue half made is then known for what it is.
-                notes.drop(sidecar, notes.IDENTITY)
-                segments.keep_identity(sidecar, secrets.token_hex(16))
-                for folder in (segments.LOG, segments.OFFSETS):
-                    files.make_folder(path / folder)
-                for name in (PRODUCER, CONSUMER):
-                    write_offset(path, name, 0)
-                segments.make_segment(path, sidecar, 0, options.segment_bytes)
-                for changed in (path / segments.OFFSETS, path, path.parent):
-                    _core.sync_folder(changed)
-
-        opening.make(path, sidecar, make)
+    def make(
+        cls, path: Path, sidecar: Path, layout: str, options: QueueOptions, clock: _core.Clock
+    ) -> None:
+        """One segment of zeros, both offsets 0."""
+        if segments.list_segments(path, sidecar):
+            return
+        # Our word first: a queue half made is then known for what it is.
+        notes.drop(sidecar, notes.IDENTITY)
+        segments.keep_identity(sidecar, secrets.token_hex(16))
+        for folder in (segments.LOG, segments.OFFSETS):
+            files.make_folder(path / folder)
+        for name in (PRODUCER, CONSUMER):
+            write_offset(path, name, 0)
+        segments.make_segment(path, sidecar, 0, options.segment_bytes)
+        for changed in (path / segments.OFFSETS, path, path.parent):
+            _core.sync_folder(changed)
 
     def load(self) -> None:
         """Checks names, sizes and that the offsets can be."""
         self.segment_bytes = self.options.segment_bytes
+        self.groups: OwnGroups = MfqGroups(self.path, self.store)
         before = control.peek(self.sidecar)
         infos = self.store.segments(fresh=True)
         if infos:
             self.segment_bytes = infos[0].size
-        self._identity = segments.identity_of(self.path, self.sidecar)
+        self.identity = segments.identity_of(self.path, self.sidecar)
         # In this order: a consumer that follows its producer closely is never ahead of it.
         consumer, producer = (read_offset(self.path, name) for name in (CONSUMER, PRODUCER))
-        if infos and not segments.is_made(self.path, PRODUCER):
-            path = segments.offset_path(self.path, PRODUCER)
-            if not segments.is_unused(infos[0]):
-                raise CorruptError(path, 0, "nothing", "8 bytes: the next offset to write")
+        is_made = not infos or segments.is_made(self.path, PRODUCER)
+        if not is_made and not segments.is_unused(infos[0]):
+            raise self._wrong(PRODUCER, "nothing", "8 bytes: the next offset to write")
         if producer > 0 and not infos:
-            path = segments.offset_path(self.path, PRODUCER)
-            raise CorruptError(path, 0, f"offset {producer}", "0: there is no segment")
+            raise self._wrong(PRODUCER, f"offset {producer}", "0: there is no segment")
         words = control.peek(self.sidecar)
         # While we have it open, offsets lag behind: that of a put is stored by its sync.
         is_ours = any(w is not None and not w.is_clean for w in (before, words))
         if infos and producer < infos[0].base and not is_ours:
-            path = segments.offset_path(self.path, PRODUCER)
-            raise CorruptError(path, 0, f"offset {producer}", f"at least {infos[0].base}, the head")
+            least = f"at least {infos[0].base}, the head"
+            raise self._wrong(PRODUCER, f"offset {producer}", least)
         if consumer > producer and not is_ours and self._said_end() < consumer:
-            path = segments.offset_path(self.path, CONSUMER)
-            raise CorruptError(path, 0, f"offset {consumer}", f"at most the producer's, {producer}")
+            most = f"at most the producer's, {producer}"
+            raise self._wrong(CONSUMER, f"offset {consumer}", most)
 
-    @property
-    def identity(self) -> str:
-        """Drawn when we made it; for a queue of others a fingerprint, kept from then on."""
-        return self._identity
+    def _wrong(self, name: str, found: str, expected: str) -> CorruptError:
+        return CorruptError(segments.offset_path(self.path, name), 0, found, expected)
 
     # ── segments ───────────────────────────────────────────────────────────────────────────
 
@@ -141,41 +136,6 @@ class MfqFormat(Format):
         if self.options.durability is Durability.ALWAYS:
             self._note_unchecked()
         return _core.producer_offset(segments.offset_path(self.path, PRODUCER))
-
-    def mirror(self, group: str) -> _core.Mirror | None:
-        """The default group's cursor is `consumer.offset`."""
-        if group != DEFAULT_GROUP:
-            return None
-        return _core.consumer_offset(segments.offset_path(self.path, CONSUMER))
-
-    def own_groups(self) -> dict[str, int]:
-        """The default group, once anything was consumed."""
-        offset = read_offset(self.path, CONSUMER)
-        return {DEFAULT_GROUP: offset} if offset > 0 else {}
-
-    def own_cursor(self, group: str) -> int | None:
-        """`consumer.offset`: a consumer that is not ours moves it too."""
-        return read_offset(self.path, CONSUMER) if group == DEFAULT_GROUP else None
-
-    def own_place(self, group: str, progress: GroupProgress) -> int | None:
-        return progress.cursor if group == DEFAULT_GROUP else None
-
-    def place_fault(self, group: str) -> Damage | None:
-        """A `consumer.offset` where no message begins."""
-        end, consumer = self.store.end(), read_offset(self.path, CONSUMER)
-        path, found = segments.offset_path(self.path, CONSUMER), f"offset {consumer}"
-        if consumer > end.tail:
-            return Damage(path, 0, 8, found, f"at most the end, {end.tail}")
-        if not end.head < consumer < end.tail:
-            return None
-        segment = self.store.segment_at(consumer)
-        limit = segment.end if segment.end is not None else end.tail
-        if _core.is_boundary(segment, consumer, limit):
-            return None
-        return Damage(path, 0, 8, f"{found}, where no message begins", "a message's offset")
-
-    def set_own_place(self, group: str, offset: int) -> None:
-        write_offset(self.path, CONSUMER, offset)
 
     def meta(self) -> dict[str, Any]:
         return {
@@ -212,8 +172,7 @@ class MfqFormat(Format):
         if shared.tail >= end:
             return  # It was a put of ours; others may have trimmed since.
         if not infos or end - infos[-1].base > infos[-1].size:
-            path = segments.offset_path(self.path, PRODUCER)
-            raise CorruptError(path, 0, f"offset {end}", "one inside the newest segment")
+            raise self._wrong(PRODUCER, f"offset {end}", "one inside the newest segment")
         if shared.follow(end, infos[-1].base):
             self._note_unchecked()
 
@@ -243,8 +202,8 @@ class MfqFormat(Format):
         durable = min(past.durable, producer)
         held = [info for info in infos if info.base <= producer]
         if not held:
-            path = segments.offset_path(self.path, PRODUCER)
-            raise CorruptError(path, 0, f"offset {producer}", f"at least {infos[0].base}, the head")
+            least = f"at least {infos[0].base}, the head"
+            raise self._wrong(PRODUCER, f"offset {producer}", least)
         dropped = [
             Damage(info.path, 0, info.size, "a segment behind producer.offset", "none")
             for info in infos[len(held) :]
@@ -255,7 +214,11 @@ class MfqFormat(Format):
         for last in later or held[-1:]:
             is_newest = last is held[-1]
             start = durable if last.base <= durable <= last.base + last.size else last.base
-            segment = self._opened_to_walk(replace(last, end=None), past)
+            # Where another program has gone on from our last word, it has written over frames that
+            # we never published: what we noted of those says nothing about its own.
+            whole, sided = replace(last, end=None), not past.is_foreign
+            segment = self.open_segment(whole, writable=False, sided=sided)
+            known_damage.mark(segment, self.store.set_aside)
             end = producer if is_newest or last.end is None else last.end
             limit = min(end, last.base + last.size)
             covered = past.is_stopped and self._has_checksums(last)
@@ -263,8 +226,8 @@ class MfqFormat(Format):
             if seen.end < end:
                 break
         if past.is_killed and frames_end(segment, last.base, producer, limit).is_as_said:
-            said = (producer, past.last_number, last.base, held[0].base, 0, durable)
-            return End(*said, tuple(dropped))
+            rest = (last.base, held[0].base, 0, durable, tuple(dropped))
+            return End(producer, past.last_number, *rest)
         if seen.end < producer:
             found, expected = f"{producer - seen.end} bytes that are no frames", "whole frames"
             if seen.faults:
@@ -272,24 +235,8 @@ class MfqFormat(Format):
             at = segment.position(seen.end)
             damage = Damage(last.path, at, producer - seen.end, found, expected, seen.end)
             dropped.append(damage)
-        return End(
-            seen.end,
-            past.last_number,
-            last.base,
-            held[0].base,
-            0,
-            min(durable, seen.end),
-            tuple(dropped),
-        )
-
-    def _opened_to_walk(self, info: SegmentInfo, past: Past) -> _core.Segment:
-        """Where another program has gone on from our last word, it has written over frames that we
-        never published: what we noted of those says nothing about its own."""
-        if not past.is_foreign:
-            return self.store.open_whole(info, writable=False)
-        segment = self.open_segment(info, writable=False, sided=False)
-        known_damage.mark(segment, self.store.set_aside)
-        return segment
+        rest = (last.base, held[0].base, 0, min(durable, seen.end), tuple(dropped))
+        return End(seen.end, past.last_number, *rest)
 
     def _has_checksums(self, info: SegmentInfo) -> bool:
         """Whether a frame without one was never synced."""
@@ -340,7 +287,7 @@ class MfqFormat(Format):
         """Sets both offsets to what is there, syncs what may not be on the disk."""
         for folder in (segments.LOG, segments.OFFSETS):
             files.make_folder(self.path / folder)
-        segments.keep_identity(self.sidecar, self._identity)
+        segments.keep_identity(self.sidecar, self.identity)
         words, is_empty = past.words, True
         for entry in sorted(os.scandir(self.path / segments.LOG), key=lambda entry: entry.name):
             base = int(entry.name)
@@ -359,9 +306,8 @@ class MfqFormat(Format):
         if past.is_poisoned:
             for name in (PRODUCER, CONSUMER):
                 prepared.copy_anew(self.sidecar, segments.offset_path(self.path, name))
-        if (
-            past.is_closed
-        ):  # Only then: until `durable` is synced anew a power cut brings the old one back.
+        if past.is_closed:
+            # Only then: until `durable` is synced anew a power cut brings the old one back.
             notes.drop(self.sidecar, notes.UNCHECKED)
         if past.is_closed and words is not None and words.tail == end.tail:
             return end
@@ -422,25 +368,11 @@ class MfqFormat(Format):
             _core.sync_file(segments.offset_path(self.path, CONSUMER))
             self._synced_progress = progress
 
-    def prepare_ahead(self) -> None:
-        """Makes the next segment: at once for a quick writer, else when this one is an eighth full.
-
-        It is zeroed; for a quick writer, whose pages are made ahead anyhow, only its beginning is.
-        """
-        shared = self.store.shared
-        if shared is None or prepared.has_ready(self.sidecar):
-            return
-        is_quick, size = self.store.need_writer().is_quick, self.segment_bytes
-        if not is_quick and (shared.tail - shared.segment_base) * 8 < size:
-            return
-        zeroed = prepared.BEGINNING_BYTES if is_quick else size
-        make = partial(_core.create_file, size=size, zeroed=zeroed, synced=True)
-        prepared.keep_ready(self.sidecar, make)
+    def make_next(self, path: Path, last_bytes: int, *, is_quick: bool) -> None:
+        zeroed = prepared.BEGINNING_BYTES if is_quick else self.segment_bytes
+        _core.create_file(path, self.segment_bytes, zeroed=zeroed, synced=True)
 
     _synced_progress: int = -1
-
-    def leave(self, shared: _core.Shared) -> None:
-        prepared.drop_all(self.sidecar, ".seg")
 
     def verify_extra(self, verdict: Verdict) -> None:
         """That the producer's offset is not behind, and the consumer's one of a message."""
@@ -450,5 +382,5 @@ class MfqFormat(Format):
             path, found = segments.offset_path(self.path, PRODUCER), f"offset {producer}"
             expected = f"at least {end.durable}, up to which the queue was synced"
             verdict.corrupt.append(Damage(path, 0, 8, found, expected))
-        if (fault := self.place_fault(DEFAULT_GROUP)) is not None:
+        if (fault := self.groups.fault(DEFAULT_GROUP)) is not None:
             verdict.corrupt.append(fault)

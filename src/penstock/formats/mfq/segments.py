@@ -12,6 +12,7 @@ from penstock import _core
 from penstock.disk import files
 from penstock.errors import CorruptError, FormatError
 from penstock.formats.mfq import structs
+from penstock.formats.segment_list import LISTINGS_MAX
 from penstock.formats.values import SegmentInfo
 from penstock.sidecar import control, notes, prepared
 
@@ -74,8 +75,19 @@ def list_segments(queue: Path, sidecar: Path) -> list[SegmentInfo]:
             return _list(queue, sidecar)
 
 
+def _entries(log: Path) -> list[os.DirEntry[str]]:
+    """What is in the folder, listed until nothing comes meanwhile. Of two segments that another
+    program begins during one listing the first may be missing: a hole that is none."""
+    found = files.entries(log)
+    for _ in range(LISTINGS_MAX):
+        seen, found = {entry.name for entry in found}, files.entries(log)
+        if seen == {entry.name for entry in found}:
+            break
+    return found
+
+
 def _list(queue: Path, sidecar: Path) -> list[SegmentInfo]:
-    entries = list(os.scandir(queue / LOG)) if (queue / LOG).is_dir() else []
+    entries = _entries(queue / LOG)
     for entry in entries:
         is_segment = len(entry.name) == 20 and entry.name.isascii() and entry.name.isdigit()
         if not is_segment or not entry.is_file(follow_symlinks=False):
@@ -137,8 +149,7 @@ def make_segment(queue: Path, sidecar: Path, base: int, size: int) -> None:
 
 def is_unused(info: SegmentInfo) -> bool:
     """Whether nothing was ever written at a segment's beginning."""
-    with files.reading(info.path) as stream:
-        return info.base == 0 and not any(stream.read(structs.FRAME.size))
+    return info.base == 0 and not any(files.read_start(info.path, structs.FRAME.size))
 
 
 def identity_of(queue: Path, sidecar: Path) -> str:

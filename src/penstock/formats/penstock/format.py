@@ -6,22 +6,30 @@ import itertools
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import CorruptError, FormatError, KeyNeededError, OptionError, UnsupportedError
+from penstock.errors import CorruptError, FormatError, KeyNeededError, UnsupportedError
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.penstock import recovery, segments, structs
 from penstock.formats.penstock.index import Index
 from penstock.formats.penstock.segments import Header
-from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
+from penstock.formats.values import (
+    Capabilities,
+    Damage,
+    Encryption,
+    End,
+    NewSegment,
+    SegmentInfo,
+    Verdict,
+)
 from penstock.hints import ClassVar
 from penstock.options import Durability, QueueOptions
 from penstock.records import replace
-from penstock.sidecar import opening, prepared
+from penstock.sidecar import prepared
 
 HEADER_BYTES = structs.HEADER_BYTES
 
@@ -32,9 +40,14 @@ class PenstockFormat(Format):
     name: ClassVar[str] = "penstock"
     instead: ClassVar[str] = "put a reference to what is large"
     layouts: ClassVar[tuple[str, ...]] = ("1",)
+    created: ClassVar[tuple[str, ...]] = layouts
+    encryption: ClassVar[Encryption | None] = Encryption(32)
     capabilities: ClassVar[Capabilities] = Capabilities(keys=True, delays=True, checksums=True)
     inner_folders: ClassVar[tuple[str, ...]] = ("log",)
+    makes_ahead: ClassVar[bool] = True
 
+    identity: str = ""
+    """The id that every segment of the queue carries."""
     header: Header
     """Of the oldest segment: the queue's id and flags."""
 
@@ -47,30 +60,24 @@ class PenstockFormat(Format):
         return "1" if path.is_dir() and any(segments.entries(path)) else None
 
     @classmethod
-    def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
-        """An empty queue: one small segment."""
-        if layout not in ("", "1"):
-            raise OptionError("layout", layout, "1 (format penstock)")
-        if options.key is not None and len(options.key) != 32:
-            raise OptionError("key", "…", "32 bytes for format penstock")
-        sidecar = path / ".penstock"
-
-        def make(shared: _core.Shared) -> None:
-            files.make_folder(path / "log")
-            if not segments.list_segments(path):
-                flags = structs.ENCRYPTED if options.key else 0
-                flags |= structs.COMPRESSED if options.compression == "lz4" else 0
-                size = segments.next_size(0, 0, segments.limit_of(options))
-                now = clock.wall_now_ns()
-                fresh = prepared.fresh(sidecar)
-                size = segments.make_file(fresh, size, 0)
-                head = Header(os.urandom(16), 0, 0, flags, os.urandom(16), now, size)
-                prepared.write(fresh, 0, head.pack(options.key), synced=True)
-                prepared.place(fresh, path / "log" / f"{0:020d}.seg")
-                for folder in (path, path.parent):
-                    _core.sync_folder(folder)
-
-        opening.make(path, sidecar, make)
+    def make(
+        cls, path: Path, sidecar: Path, layout: str, options: QueueOptions, clock: _core.Clock
+    ) -> None:
+        """Makes the folder of segments, with a small one in it."""
+        files.make_folder(path / "log")
+        if segments.list_segments(path):
+            return
+        flags = structs.ENCRYPTED if options.key else 0
+        flags |= structs.COMPRESSED if options.compression == "lz4" else 0
+        size = segments.next_size(0, 0, segments.limit_of(options))
+        now = clock.wall_now_ns()
+        fresh = prepared.fresh(sidecar)
+        size = segments.make_file(fresh, size, 0)
+        head = Header(os.urandom(16), 0, 0, flags, os.urandom(16), now, size)
+        prepared.write(fresh, 0, head.pack(options.key), synced=True)
+        prepared.place(fresh, path / "log" / f"{0:020d}.seg")
+        for folder in (path, path.parent):
+            _core.sync_folder(folder)
 
     def load(self) -> None:
         """Reads the oldest good header; the key must fit it."""
@@ -78,6 +85,8 @@ class PenstockFormat(Format):
             with suppress(FileNotFoundError):  # Others trim: list what is left.
                 self.header = self._oldest_header()
                 break
+        self.identity = self.header.queue_id.hex()
+        self.is_encrypted: bool = bool(self.header.flags & structs.ENCRYPTED)
         key = self.options.key
         if self.is_encrypted and key is not None and len(key) != 32:
             raise KeyNeededError(f"{self.path}: the key of a penstock queue has 32 bytes")
@@ -87,10 +96,6 @@ class PenstockFormat(Format):
             raise KeyNeededError(f"{self.path}: the queue is not encrypted; open it without key")
         if key is not None and not self._is_right(key):
             raise KeyNeededError(f"{self.path}: this is not the key that the queue was made with")
-
-    def need_key(self) -> None:
-        if not self.can_decrypt:
-            raise KeyNeededError(f"{self.path}: the queue is encrypted; open it with key=")
 
     def _is_right(self, key: bytes) -> bool:
         """Whether a segment proves the key, by its page or, in one that was made before pages did,
@@ -123,26 +128,6 @@ class PenstockFormat(Format):
                 if isinstance(found, FormatError) and "version" in found.found:
                     raise
         raise error or FormatError(self.path, "no segment", "is no penstock queue")
-
-    @property
-    def is_encrypted(self) -> bool:
-        """Whether every frame is encrypted with the queue's key."""
-        return bool(self.header.flags & structs.ENCRYPTED)
-
-    @property
-    def is_encrypting(self) -> bool:
-        """Ciphertext of a dead appender may be on the disk."""
-        return self.is_encrypted
-
-    @property
-    def can_decrypt(self) -> bool:
-        """Without the key only sizes and checksums can be verified."""
-        return not self.is_encrypted or self.options.key is not None
-
-    @property
-    def identity(self) -> str:
-        """The id that every segment of the queue carries."""
-        return self.header.queue_id.hex()
 
     # ── segments ───────────────────────────────────────────────────────────────────────────
 
@@ -214,10 +199,6 @@ class PenstockFormat(Format):
 
     def recover(self, end: End, past: Past) -> End:
         return recovery.recover(self, end, past)
-
-    def header_of_base(self, base: int) -> Header:
-        """The header of the segment that begins at `base`."""
-        return self.header_of(next(i for i in self.list_segments() if i.base == base))
 
     # ── without a header ───────────────────────────────────────────────────────────────────
 
@@ -298,29 +279,21 @@ class PenstockFormat(Format):
             self.seal_quietly(self.store.segments())
             self._sealed_below = base
 
-    def prepare_ahead(self) -> None:
-        """Makes the next segment, so that rolling and its first stores cost little: at once for a
-        quick writer, else when this one is an eighth full.
-
-        It is zeroed; for a quick writer, whose pages are made ahead anyhow, only its beginning is.
-        """
-        shared = self.store.shared
-        if shared is None or prepared.has_ready(self.sidecar):
-            return
-        last, is_quick = (
-            self.store.live_segment(shared.segment_base),
-            self.store.need_writer().is_quick,
-        )
-        if last.size == 0 or (not is_quick and (shared.tail - last.base) * 8 < last.size):
-            return
-        size = segments.next_size(last.size, 0, segments.limit_of(self.options))
+    def make_next(self, path: Path, last_bytes: int, *, is_quick: bool) -> None:
+        size = segments.next_size(last_bytes, 0, segments.limit_of(self.options))
         is_synced = self.options.durability is Durability.ALWAYS
         zeroed = prepared.BEGINNING_BYTES if is_quick and not is_synced else size
-        make = partial(segments.make_file, size=size, needed=0, zeroed=zeroed, synced=is_synced)
-        prepared.keep_ready(self.sidecar, make)
+        segments.make_file(path, size, 0, zeroed=zeroed, synced=is_synced)
 
-    def seal_full_segments(self, infos: Sequence[SegmentInfo]) -> int:
-        """Gives every full segment its summary and its place in the index; answers how many."""
+    def seal_quietly(self, infos: Sequence[SegmentInfo]) -> None:
+        """Gives every full segment its summary and its place in the index."""
+        # Damage is not this call's business: `verify` reports it with file and byte, and what
+        # another process has trimmed needs no seal. Nor does a full disk matter: summaries and the
+        # index are hints, made when there is room.
+        with suppress(CorruptError, FormatError, OSError):
+            self._seal_full(infos)
+
+    def _seal_full(self, infos: Sequence[SegmentInfo]) -> None:
         sealed: list[SegmentInfo] = []
         for info in itertools.islice(reversed(infos), 1, None):
             if self.store.is_trimmed(info) or self.index.find(info) is not None:
@@ -338,20 +311,11 @@ class PenstockFormat(Format):
             sealed.append(info)
         if sealed:
             self.index.add(self._read_about(info) for info in reversed(sealed))
-        return len(sealed)
-
-    def seal_quietly(self, infos: Sequence[SegmentInfo]) -> None:
-        """The same; damage in it is not this call's business."""
-        # `verify` reports it with file and byte; what another process has trimmed needs no seal.
-        # Nor does a full disk matter: summaries and the index are hints, made when there is room.
-        with suppress(CorruptError, FormatError, OSError):
-            self.seal_full_segments(infos)
 
     def leave(self, shared: _core.Shared) -> None:
-        """Seals what is full and drops files that were only prepared."""
+        """Seals what is full."""
         self.seal_quietly(self.store.segments())
         self.index.tidy(self.store.segments_above(0))
-        prepared.drop_all(self.sidecar, ".seg")
 
     def verify_extra(self, verdict: Verdict) -> None:
         """Every segment's header, and that each one continues the one before it."""

@@ -44,7 +44,8 @@ class Index:
         """`info` with what is known about the segment; none when nothing is."""
         if info.base not in self._known:
             self._refresh()
-        while info.base not in self._known and self._is_older(info.base):
+        # An entry may stand before those that are known, though most are in order.
+        while info.base not in self._known and self._first > 0 and info.base < self._oldest:
             self._look_back()
         entry = self._known.get(info.base)
         if entry is None or entry["end"] != info.end:
@@ -88,10 +89,6 @@ class Index:
 
     def _begin_anew(self) -> None:
         self._known, self._oldest, self._first, self._read = {}, NONE, 0, 0
-
-    def _is_older(self, base: int) -> bool:
-        """Whether an entry may stand before those that are known: most are in order."""
-        return self._first > 0 and base < self._oldest
 
     def _look_back(self) -> None:
         """Twice as far as before."""

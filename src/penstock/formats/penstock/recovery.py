@@ -42,7 +42,6 @@ class Files(Protocol):
     def is_encrypted(self) -> bool: ...
     def path_of(self, base: int) -> Path: ...
     def header_of(self, info: SegmentInfo) -> Header: ...
-    def header_of_base(self, base: int) -> Header: ...
     def guess_header(self, info: SegmentInfo) -> Header: ...
     def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None: ...
     def prepare_segment(
@@ -229,7 +228,6 @@ def recover(format: Files, end: End, past: Past) -> End:
     if past.is_killed and words is not None and is_here and is_plain:
         return go_on(format, end, words)
     format.index.forget()
-    prepared.drop_all(format.sidecar, ".seg")
     make_durable(format, end, poisoned=poisoned)
     format.seal_quietly(format.store.segments())
     if format.is_encrypted or poisoned:
@@ -294,9 +292,10 @@ def move_on(format: Files, end: End, *, poisoned: bool) -> End:
     kept = segment.read(segment.position(start), end.tail - start)
     number = end.next_number
     if start < end.tail:
-        seen = _core.walk(segment, base, start, past_damage=True)
-        known = seen.next_number
-        number = known if known is not None else format.header_of_base(base).base_number
+        known = _core.walk(segment, base, start, past_damage=True).next_number
+        if known is None:
+            known = format.header_of(format.store.live_segment(base)).base_number
+        number = known
     fresh, new = format.prepare_segment(start, number, len(kept), body=kept)
     _core.sync_file(fresh)
     if start != base:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from penstock import _core
@@ -153,16 +154,14 @@ def pack_summary(seen: _core.Walked, *, is_secret: bool = False) -> bytes:
 
 def entries(folder: Path) -> Iterator[tuple[int, str]]:
     """Base and path of each segment, by name, in no order."""
-    try:
-        found = list(os.scandir(folder / "log"))
-    except FileNotFoundError:
-        return
-    for entry in found:
-        stem, dot, suffix = entry.name.partition(".")
-        if suffix == "seg" and dot and stem.isdigit() and entry.is_file(follow_symlinks=False):
-            yield int(stem), entry.path
+    with suppress(FileNotFoundError):  # Not by a call: every plan of a micro-batch comes here.
+        for entry in list(os.scandir(folder / "log")):
+            stem, dot, suffix = entry.name.partition(".")
+            if suffix == "seg" and dot and stem.isdigit() and entry.is_file(follow_symlinks=False):
+                yield int(stem), entry.path
 
 
 def list_segments(folder: Path) -> list[SegmentInfo]:
     """Segments by name; a segment ends where the next one begins."""
-    return SegmentInfo.in_a_row((base, Path(path), None) for base, path in sorted(entries(folder)))
+    found = [(base, Path(path), None) for base, path in sorted(entries(folder))]
+    return SegmentInfo.in_a_row(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import threading
+import weakref
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -20,9 +21,10 @@ from penstock.formats.values import Capabilities, Consumed, Damage, End, NewSegm
 from penstock.formats.vqs import extent, header, resize, settings, structs
 from penstock.formats.vqs.ages import Ages
 from penstock.formats.vqs.extent import Extent
+from penstock.formats.vqs.groups import VqsGroups
 from penstock.formats.vqs.header import Header
 from penstock.formats.vqs.structs import PAGE_BYTES, STAGES
-from penstock.options import Durability, GroupOptions, QueueOptions
+from penstock.options import Durability, QueueOptions
 from penstock.records import replace
 from penstock.sidecar import control, notes, opening, prepared, side_files
 
@@ -44,6 +46,8 @@ class VqsFormat(Format):
 
     name: ClassVar[str] = "vqs"
     layouts: ClassVar[tuple[str, ...]] = tuple(STAGES)
+    created: ClassVar[tuple[str, ...]] = tuple(n for n, s in STAGES.items() if s.is_written)
+    is_file: ClassVar[frozenset[str]] = frozenset(n for n, s in STAGES.items() if not s.data)
     own_options: ClassVar[Mapping[str, str]] = {
         "max_bytes": "", "max_message_bytes": "max_message_size", "delay_s": "delay_seconds",
         "retention_age_s": "retention_period",
@@ -52,10 +56,9 @@ class VqsFormat(Format):
         tags=False, timestamps=False, numbers=False, deletes_consumed=True, ring=True
     )
 
+    groups: VqsGroups
     header: Header
     vqs: _core.VqsHeader | None = None
-    _followed: int | None = None
-    """The generation of the ring in which acks are shown; none while no group is open."""
     generation: int = -1
     """Of the settings and the file that this process has read."""
 
@@ -65,23 +68,14 @@ class VqsFormat(Format):
         return header.sniff(path)
 
     @classmethod
-    def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
+    def make(
+        cls, path: Path, sidecar: Path, layout: str, options: QueueOptions, clock: _core.Clock
+    ) -> None:
         """An empty ring, as large as `max_bytes` says, else 128 MiB with its header."""
-        stage = STAGES.get(layout or "doc")
-        if stage is None or not stage.is_written:
-            raise OptionError("layout", layout, "doc or stage4 (format vqs)")
-        if path.is_dir() and not stage.data:
-            raise StorageError(path, "a vqs queue of layout doc is a file, this is a folder")
-        folder = path if stage.data else path.parent
-        files.make_folder(folder)
-        sidecar = path / ".penstock" if stage.data else opening.sidecar_of(path)
-
-        def make(shared: _core.Shared) -> None:
-            if not stage.data_path(path).exists():
-                settings.create_files(path, sidecar, stage, options)
-            notes.drop(sidecar, notes.RING_MAKING)
-
-        opening.make(folder, sidecar, make)
+        stage = STAGES[layout]
+        if not stage.data_path(path).exists():
+            settings.create_files(path, sidecar, stage, options)
+        notes.drop(sidecar, notes.RING_MAKING)
 
     def load(self) -> None:
         """Reads header, settings and labels; the words are checked when the end is looked for."""
@@ -93,11 +87,12 @@ class VqsFormat(Format):
             advice = "open it with read_only=True, or convert it to layout doc or stage4"
             raise FormatError(self.path, f"layout {stage.name} is only read", advice)
         if self.is_live and notes.exists(self.sidecar, notes.RING_MAKING):
-            self.create(self.path, self.layout, self.options, self.clock)
+            known = (self.path, self.sidecar, self.layout, self.options, self.clock)
+            opening.visit(self.path, self.sidecar, lambda _: self.make(*known))
         self.given = self.options
         self._turn = threading.RLock()
         """Held by the thread that takes over what another process changed."""
-        self._holding: dict[str, bool] = {}
+        self.groups = VqsGroups(weakref.proxy(self))
         self.ages = Ages(self.sidecar)
         self._read_header()
         if -(-self.given.max_bytes // PAGE_BYTES) * PAGE_BYTES == self.ring_bytes:
@@ -207,11 +202,6 @@ class VqsFormat(Format):
 
     def _position(self, offset: int) -> int:
         return self.stage.start + offset % self.ring_bytes
-
-    def words(self) -> dict[str, int]:
-        """The header's words as everyone who has the queue open agrees on them now."""
-        found = control.peek(self.sidecar)
-        return self._words(self.store.end() if found is None else found)
 
     def _words(self, end: End | control.Words | Extent) -> dict[str, int]:
         head, number = end.head, end.head_number
@@ -367,7 +357,6 @@ class VqsFormat(Format):
     def recover(self, end: End, past: Past) -> End:
         settings.finish(self.path, self.sidecar, self.stage)
         settings.remember(self.sidecar, self.layout, self.identity)
-        prepared.drop_all(self.sidecar, ".bin")
         if past.is_poisoned:
             for path in {self.data_path, self.stage.header_path(self.path)}:
                 prepared.copy_anew(self.sidecar, path)
@@ -394,29 +383,7 @@ class VqsFormat(Format):
         """A clean control block must find the header that it left."""
         _core.sync_file(self.stage.header_path(self.path))
 
-    def mirror(self, group: str) -> _core.Mirror | None:
-        """The header, which follows the acks of a group that is the only one."""
-        is_held_for = self._holding.get(group, False)
-        return self.vqs.mirror() if self.vqs is not None and is_held_for else None
-
-    def note_group(self, group: str, options: GroupOptions) -> None:
-        """Whether ring space waits for this group; the header shows only such groups' acks."""
-        self._holding[group] = options.retain_unread
-
-    def regroup(self) -> None:
-        """With several groups the header begins with what the slowest has not acked, as far as
-        space was given back; acks of one group are shown at once."""
-        if self.vqs is not None:
-            names = files.names_in(self.sidecar / "groups")
-            ring = self.store.segment_at(self.store.need_shared().head)
-            self.vqs.follow(ring, len(names) == 1)
-            self._followed = self.generation
-
     # ── consuming ──────────────────────────────────────────────────────────────────────────
-
-    def group_defaults(self, group: str) -> dict[str, Any]:
-        """The header's visibility timeout."""
-        return {"visibility_s": float(self.header.values["visibility_timeout"])}
 
     def free_consumed(self, consumed: Consumed) -> bool:
         """The head moves to the lowest cursor, or past what is older than the retention period."""
@@ -447,7 +414,8 @@ class VqsFormat(Format):
             side_files.trim(self.sidecar, head)
         return freed
 
-    def give_up_oldest(self, needed: int) -> None:
+    def before_roll(self, base: int, needed: int) -> None:
+        """Frees the oldest messages, read or not."""
         end = self.store.end()
         segment, head = self.store.segment_at(end.head), end.head
         wanted = min(end.tail + needed - self.options.max_bytes, end.tail)
@@ -493,10 +461,11 @@ class VqsFormat(Format):
         self.refresh()
         if self.store.shared is None:
             self._read_header()
+        words = None if self.store.shared is None else control.peek(self.sidecar)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
             **self.header.settings,
-            **(self.header.words if self.store.shared is None else self.words()),
+            **(self.header.words if words is None else self._words(words)),
             "labels": self.header.texts(),
             "ring_bytes": self.ring_bytes,
             "file_bytes": self.ring_bytes + self.stage.start,
@@ -517,5 +486,4 @@ class VqsFormat(Format):
     def tend(self) -> None:
         """Takes over what another process changed, also where acks are shown."""
         self.refresh()
-        if self._followed not in (None, self.generation):
-            self.store.need_shared().alone(self.regroup)
+        self.groups.follow()

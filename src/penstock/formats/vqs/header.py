@@ -44,15 +44,12 @@ class Header:
 
 def read_bytes(path: Path, stage: Stage) -> bytes:
     """The header with its labels, as it is on disk."""
-    size = HEADER_BYTES if not stage.meta else META_LIMIT
-    with files.reading(stage.header_path(path)) as stream:
-        return stream.read(size)
+    return files.read_start(stage.header_path(path), META_LIMIT if stage.meta else HEADER_BYTES)
 
 
 def read_words(path: Path, stage: Stage) -> dict[str, int]:
     """The four words alone, as they are on disk now."""
-    with stage.header_path(path).open("rb") as stream:
-        raw = stream.read(stage.header.size)
+    raw = files.read_start(stage.header_path(path), stage.header.size)
     if len(raw) < stage.header.size:
         found = f"a header cut off at {len(raw)} bytes"
         raise CorruptError(stage.header_path(path), len(raw), found, f"{stage.header.size}")
@@ -178,8 +175,7 @@ def pack(stage: Stage, values: dict[str, int]) -> bytes:
 def sniff(path: Path) -> str | None:
     """The layout of what is at `path`; an error for a VQS file that is none of ours."""
     if path.is_file():
-        with files.reading(path) as stream:
-            raw = stream.read(HEADER_BYTES)
+        raw = files.read_start(path, HEADER_BYTES)
         if raw[:3] == structs.MAGIC or path.suffix == ".bin":
             if not raw:
                 raise CorruptError(path, 0, "an empty file", f"a header of {HEADER_BYTES} bytes")
@@ -190,8 +186,7 @@ def sniff(path: Path) -> str | None:
     if not data.is_file():
         is_half_made = meta.is_file() and (path / ".penstock" / "making").is_file()
         return "stage4" if is_half_made else None
-    with files.reading(meta if meta.is_file() else data) as stream:
-        raw = stream.read(64)
+    raw = files.read_start(meta if meta.is_file() else data, 64)
     if raw[:3] != structs.MAGIC:
         return None
     check_magic(meta if meta.is_file() else data, raw)

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import secrets
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import FormatError, OptionError, UnsupportedError
-from penstock.formats.contract import Format
+from penstock.errors import FormatError, UnsupportedError
+from penstock.formats.contract import Format, OwnGroups
 from penstock.formats.past import Past
 from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
 from penstock.formats.zbus import index, readers, recovery, sniffing, structs
+from penstock.formats.zbus.groups import ZbusGroups
 from penstock.formats.zbus.index import NS_PER_MS, Block, Index, IndexHead
 from penstock.formats.zbus.sniffing import Found, segment_path
 from penstock.formats.zbus.structs import CREATED, MAX_SEGMENT_BYTES, TABLE, ZbusLayout
-from penstock.options import GroupOptions, QueueOptions
+from penstock.options import QueueOptions
 from penstock.records import replace
-from penstock.sidecar import control, notes, opening, prepared
-from penstock.sidecar.groups import GroupProgress
+from penstock.sidecar import control, notes, prepared
 
 GROW_BYTES = 256 << 10
 SETTABLE = ("mask", "creator", "ext1", "ext2", "ext3", "ext4")
@@ -32,13 +34,15 @@ class ZbusFormat(Format):
 
     name: ClassVar[str] = "zbus"
     layouts: ClassVar[tuple[str, ...]] = tuple(TABLE)
+    created: ClassVar[tuple[str, ...]] = CREATED
     capabilities: ClassVar[Capabilities] = Capabilities(headers=False)
     inner_folders: ClassVar[tuple[str, ...]] = ("data", "reader")
 
     found: Found
     table: ZbusLayout
     index_path: Path
-    _identity: str
+    identity: str = ""
+    """Drawn at creation; for a queue that was found, when and how it began."""
     _native: _core.ZbusIndex | None = None
 
     # ── opening ────────────────────────────────────────────────────────────────────────────
@@ -49,32 +53,25 @@ class ZbusFormat(Format):
         return sniffing.sniff(path) if path.is_dir() else None
 
     @classmethod
-    def create(cls, path: Path, layout: str, options: QueueOptions, clock: _core.Clock) -> None:
-        """An empty queue: the index, one empty block, no readers."""
-        layout = layout or "doc000"
-        if layout not in CREATED:
-            raise OptionError("layout", layout, f"{', '.join(CREATED)} (format zbus)")
-        if options.key is not None:
-            raise OptionError("key", "…", "none: format zbus has no encryption, penstock has")
-        table, sidecar = TABLE[layout], path / ".penstock"
-
-        def make(shared: _core.Shared) -> None:
-            if index.find(path) is None:
-                for folder in (path / "data", path / "reader"):
-                    files.make_folder(folder)
-                found = Found(layout, table.is_absolute, table.first_number, table.dialect)
-                _record(sidecar, found, secrets.token_hex(16))
-                now_ms = clock.wall_now_ns() // NS_PER_MS
-                head = index.pack_new(table, now_ms)
-                fresh = prepared.make(sidecar, len(head), head=head, suffix=".idx", synced=True)
-                _core.sync_folder(path)
-                # The index makes the folder a queue; an empty block without a file is made anew.
-                prepared.place(fresh, path / f"{path.resolve().name}.idx")
-                _core.create_file(segment_path(path, 0), 0, synced=True)
-                for folder in (path / "data", path.parent):
-                    _core.sync_folder(folder)
-
-        opening.make(path, sidecar, make)
+    def make(
+        cls, path: Path, sidecar: Path, layout: str, options: QueueOptions, clock: _core.Clock
+    ) -> None:
+        """The index, one empty block, no readers."""
+        if index.find(path) is not None:
+            return
+        table = TABLE[layout]
+        for folder in (path / "data", path / "reader"):
+            files.make_folder(folder)
+        found = Found(layout, table.is_absolute, table.first_number, table.dialect)
+        _record(sidecar, found, secrets.token_hex(16))
+        head = index.pack_new(table, clock.wall_now_ns() // NS_PER_MS)
+        fresh = prepared.make(sidecar, len(head), head=head, suffix=".idx", synced=True)
+        _core.sync_folder(path)
+        # The index makes the folder a queue; an empty block without a file is made anew.
+        prepared.place(fresh, path / f"{path.resolve().name}.idx")
+        _core.create_file(segment_path(path, 0), 0, synced=True)
+        for folder in (path / "data", path.parent):
+            _core.sync_folder(folder)
 
     def load(self) -> None:
         """Finds out the details of the layout, or takes them from our own record."""
@@ -82,18 +79,13 @@ class ZbusFormat(Format):
         if path is None:
             raise FormatError(self.path, "no .idx file", "is no zbus queue")
         self.index_path = path
-        self._with_naks: set[str] = set()
         known = sniffing.recorded(self.path)
         if known is None or known.layout != self.layout:
             known = sniffing.examine(self.path, self.layout)
         self.found, self.table = known, TABLE[known.layout]
+        self.groups: OwnGroups = ZbusGroups(weakref.proxy(self))
         stored = notes.read(self.sidecar, notes.ZBUS) or {}
-        self._identity = str(stored.get("identity") or recovery.fingerprint(self.index()))
-
-    @property
-    def identity(self) -> str:
-        """Drawn at creation; for a queue that was found, when and how it began."""
-        return self._identity
+        self.identity = str(stored.get("identity") or recovery.fingerprint(self.index()))
 
     def index(self) -> Index:
         """The index as it is now."""
@@ -212,10 +204,6 @@ class ZbusFormat(Format):
         return fresh, NewSegment(segment_path(self.path, tail), tail, tail)
 
     def rolled(self, base: int) -> None:
-        """The old file gets the size that its entry says."""
-        self._cut(base)
-
-    def _cut(self, base: int) -> None:
         """A block's file is as long as the index says: growth while open was ours."""
         block, path = self._head().find(base), segment_path(self.path, base)
         with suppress(FileNotFoundError):  # Another process may trim it.
@@ -223,10 +211,9 @@ class ZbusFormat(Format):
                 _core.resize_file(path, block.end)
 
     def leave(self, shared: _core.Shared) -> None:
-        """Cuts the last block to what was written, and drops what was only prepared."""
-        self._cut(shared.segment_base)
+        """Cuts the last block to what was written, and notes where its readers are."""
+        self.rolled(shared.segment_base)
         notes.write(self.sidecar, notes.ZBUS_PLACES, readers.places(self.path), synced=False)
-        prepared.drop_all(self.sidecar, ".zbus")
 
     def store_head(self, kept: SegmentInfo) -> None:
         """BlockStart moves on disk, with the count, by one write; files go afterwards."""
@@ -235,84 +222,15 @@ class ZbusFormat(Format):
         shared.sync_file(self.index_path)  # Also if another process has, and is not so far yet.
 
     def verify_extra(self, verdict: Verdict) -> None:
-        """The index: blocks that follow each other, files that are there, the count."""
-        verdict.corrupt.extend(recovery.index_damage(self))
-
-    # ── groups ─────────────────────────────────────────────────────────────────────────────
-
-    def own_groups(self) -> dict[str, int]:
-        """Groups with a reader file, each with the offset it reads next."""
-        found = {name: self._place(name) for name in readers.names(self.path)}
-        return {name: offset for name, offset in found.items() if offset is not None}
-
-    def _place(self, group: str) -> int | None:
-        place = readers.read_reader(readers.rdx_path(self.path, group), self.table)
-        return None if place is None else recovery.offset_of(self, place)
-
-    def group_defaults(self, group: str) -> dict[str, Any]:
-        """The filter of the reader file in the layout's dialect; window and timeout of the NAK.
-
-        A group that is new has our own dialect unless its maker says otherwise.
-        """
-        values: dict[str, Any] = {}
-        place = readers.read_reader(readers.rdx_path(self.path, group), self.table)
-        if place is not None:
-            values = {"dialect": self.found.dialect, "tags": place.filter}
-        naks = readers.read_naks(readers.nak_path(self.path, group), self.table)
-        if naks is not None:
-            values["max_in_flight"] = min(max(naks.window, 1), structs.NAK_WINDOW_MAX)
-            values["visibility_s"] = max(naks.timeout_ms, 0) / 1000
-        return values
-
-    def own_leases(self, group: str) -> list[tuple[int, int]]:
-        """What the NAK file says is out: handed out again, after how many times it already was."""
-        naks = readers.read_naks(readers.nak_path(self.path, group), self.table)
-        place, head = self._place(group), self.store.end().head
-        if naks is None or place is None:
-            return []
-        return [(offset, tries) for offset, tries in naks.out if head <= offset < place]
-
-    def note_group(self, group: str, options: GroupOptions) -> None:
-        """The reader file shows the group's filter."""
-        path = readers.rdx_path(self.path, group)
-        now_ms = self.clock.wall_now_ns() // NS_PER_MS
-        readers.make_reader(path, self.table, now_ms)
-        readers.write_filter(path, self.table, options.tags)
-        if readers.fits_naks(self.table, options.max_in_flight, options.ack == "lease"):
-            nak, seconds = readers.nak_path(self.path, group), options.visibility_s
-            readers.make_naks(nak, self.table, options.max_in_flight, seconds, now_ms)
-            self._with_naks.add(group)
-
-    def mirror(self, group: str) -> _core.Mirror | None:
-        """The reader file, and the NAK file where the group has one that suffices."""
-        nak, record = readers.nak_path(self.path, group), self.table.nak_record
-        rdx = readers.rdx_path(self.path, group)
-        if record is None or group not in self._with_naks:
-            return self.native().mirror(rdx)
-        blocks = self.path / "data" if record is structs.NAK_RECORD_ABS else None
-        return self.native().mirror(rdx, nak, record.size, blocks)
-
-    def own_place(self, group: str, progress: GroupProgress) -> int:
-        """The lowest unacked offset; where the NAK file knows what is not acked, the next unread
-        one."""
-        is_next = readers.nak_path(self.path, group).exists()
-        return progress.next if is_next else progress.cursor
-
-    def is_moved(self, group: str) -> bool:
-        """Its reader file is not as we left it: a zbus program has read on."""
-        return group in readers.moved(self.path, self.sidecar)
-
-    def place_fault(self, group: str) -> Damage | None:
-        """A reader file that names no block, or no message in it."""
-        return recovery.place_fault(self, readers.rdx_path(self.path, group))
-
-    def set_own_place(self, group: str, offset: int) -> None:
-        """Its reader file's first two words."""
-        readers.write_reader(readers.rdx_path(self.path, group), *self.native().locate(offset))
-
-    def drop_group(self, group: str) -> None:
-        for path in (readers.rdx_path(self.path, group), readers.nak_path(self.path, group)):
-            _core.unlink_file(path)
+        """The index: each block ends where the next one begins."""
+        found = self.index()
+        for block, following in itertools.pairwise(recovery.born(found)):
+            end = block.base + block.end
+            if end != following.base:
+                text = f"block {block.number} ends at {end}"
+                expected = f"{following.base}, where the next one begins"
+                at = index.slot_at(block.number)
+                verdict.corrupt.append(Damage(found.path, at, 28, text, expected))
 
     # ── about the queue ────────────────────────────────────────────────────────────────────
 

@@ -15,7 +15,7 @@ from penstock import _core
 from penstock.disk import files
 from penstock.errors import UnsupportedError
 from penstock.formats.zbus import structs
-from penstock.formats.zbus.structs import NAK, NAK_RECORDS, NAK_WINDOW_MAX, ZbusLayout
+from penstock.formats.zbus.structs import NAK, NAK_RECORDS, ZbusLayout
 from penstock.logs import logger
 from penstock.records import dataclass
 from penstock.sidecar import notes
@@ -130,7 +130,7 @@ def write_reader(path: Path, block: int, offset: int) -> None:
 
 
 def _drop_naks(path: Path, layout: ZbusLayout, tail: int) -> None:
-    table, raw = layout.nak_record, path.read_bytes()
+    table, raw = layout.nak_record, files.read_bytes(path)
     assert table is not None
     for at in range(NAK.size, NAK.size + NAK_RECORDS * table.size, table.size):
         is_out = table.unpack_field("status", raw, at) == 1
@@ -191,8 +191,3 @@ def write_filter(path: Path, layout: ZbusLayout, tags: str) -> None:
     if place is None or place.filter != tags:
         table = layout.reader
         _core.write_file(path, table.offset_of("filter"), table.pack_field("filter", raw))
-
-
-def fits_naks(layout: ZbusLayout, window: int, is_lease: bool) -> bool:
-    """Whether a group's leases fit into a NAK file."""
-    return layout.nak_record is not None and is_lease and window <= NAK_WINDOW_MAX

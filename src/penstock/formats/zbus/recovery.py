@@ -18,8 +18,7 @@ from penstock.formats.contract import Host
 from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Damage, End, SegmentInfo
 from penstock.formats.zbus import readers
-from penstock.formats.zbus.index import NS_PER_MS, Block, Index, slot_at
-from penstock.formats.zbus.readers import ReaderFile
+from penstock.formats.zbus.index import NS_PER_MS, Block, Index
 from penstock.formats.zbus.sniffing import Found, segment_path
 from penstock.formats.zbus.structs import ZbusLayout
 from penstock.options import QueueOptions
@@ -27,7 +26,6 @@ from penstock.records import replace
 from penstock.sidecar import control, prepared, quarantine
 
 CHUNK = 1 << 20
-ANY_NUMBER = -(2**62)
 
 
 class Files(Protocol):
@@ -104,7 +102,10 @@ def find_end(format: Files, past: Past) -> End:
     if past.is_stopped:
         whole = _whole_blocks(format, blocks, past.durable)
         if len(whole) < len(blocks):
-            dropped += [_lost_block(format, block) for block in blocks[len(whole) :]]
+            text = "a block behind one that is not whole"
+            for block in blocks[len(whole) :]:
+                lost_path = segment_path(format.path, block.base)
+                dropped.append(Damage(lost_path, 0, block.end, text, "nothing"))
             blocks, last = whole, whole[-1]
             path, said = segment_path(format.path, last.base), last.base + last.end
     size = path.stat().st_size if path.exists() else 0
@@ -198,11 +199,6 @@ def _whole_blocks(format: Files, blocks: tuple[Block, ...], durable: int) -> tup
     return blocks
 
 
-def _lost_block(format: Files, block: Block) -> Damage:
-    text = "a block behind one that is not whole"
-    return Damage(segment_path(format.path, block.base), 0, block.end, text, "nothing")
-
-
 def _number_before(format: Files, blocks: tuple[Block, ...], fallback: int) -> int:
     """The number after the last frame of `blocks`."""
     for block in reversed(blocks):
@@ -218,11 +214,8 @@ def _number_before(format: Files, blocks: tuple[Block, ...], fallback: int) -> i
 
 
 def _head_number(format: Files, blocks: tuple[Block, ...], fallback: int) -> int:
-    for block in blocks:
-        number = format.number_of(block)
-        if number is not None:
-            return number
-    return fallback
+    numbers = map(format.number_of, blocks)
+    return next((number for number in numbers if number is not None), fallback)
 
 
 def _end_of(format: Files, blocks: tuple[Block, ...], tail: int, number: int) -> End:
@@ -333,71 +326,3 @@ def _rebase(format: Files, frames: bytearray) -> None:
     while at + table.size <= len(frames):
         frames[at : at + 8] = at.to_bytes(8, "big")
         at += table.size + int(table.unpack_field("length", frames, at))
-
-
-# ── judging ────────────────────────────────────────────────────────────────────────────────
-
-
-def index_damage(format: Files) -> list[Damage]:
-    """Blocks that do not follow each other."""
-    found = format.index()
-    return [
-        Damage(
-            found.path, slot_at(block.number), 28,
-            f"block {block.number} ends at {block.base + block.end}",
-            f"{following.base}, where the next one begins",
-        )
-        for block, following in itertools.pairwise(born(found))
-        if block.base + block.end != following.base
-    ]  # fmt: skip
-
-
-def offset_of(format: Files, place: ReaderFile) -> int:
-    """The offset that a reader's place names.
-
-    Behind the oldest block it is the head, beyond the last one the tail; a place inside a frame is
-    that frame's beginning.
-    """
-    blocks, end = born(format.index()), format.store.end()
-    if place.block < blocks[0].number:
-        return end.head
-    if place.block > blocks[-1].number:
-        return end.tail
-    block = blocks[place.block - blocks[0].number]
-    is_last = block is blocks[-1]
-    limit = end.tail if is_last else blocks[place.block - blocks[0].number + 1].base
-    offset = block.base + max(place.offset, 0)
-    if offset >= limit:
-        return limit
-    if not segment_path(format.path, block.base).exists():
-        return block.base
-    segment = format.store.segment_at(block.base)
-    if _core.find_frame(segment, offset, limit, number=ANY_NUMBER) == (offset, True):
-        return offset
-    return max(_core.walk(segment, block.base, offset, past_damage=True).end, end.head)
-
-
-def place_fault(format: Files, path: Path) -> Damage | None:
-    """What is wrong with the place in a reader file; none when a message begins or may begin there.
-
-    A place in a block that was trimmed is no fault, nor is one in the block after the last.
-    """
-    place = readers.read_reader(path, format.table)
-    if place is None:
-        return None
-    blocks, tail = born(format.index()), format.store.end().tail
-    where = f"block {place.block}, byte {place.offset}"
-    if 0 <= place.block < blocks[0].number or (place.block, place.offset) == (
-        blocks[-1].number + 1,
-        0,
-    ):
-        return None
-    if not 0 <= place.block - blocks[0].number < len(blocks):
-        expected = f"a block from {blocks[0].number} to {blocks[-1].number}"
-        return Damage(path, 0, 12, where, expected)
-    block = blocks[place.block - blocks[0].number]
-    limit = tail if block is blocks[-1] else block.base + block.end
-    offset = block.base + place.offset
-    if offset == limit or offset_of(format, place) == offset:
-        return None
-    return Damage(path, 0, 12, f"{where}, where no message begins", "the place of a message")

@@ -198,8 +198,7 @@ def first_head(folder: Path, block: index.Block) -> bytes | None:
     if block.end < HEAD_BYTES:
         return None
     try:
-        with files.reading(segment_path(folder, block.base)) as stream:
-            head = stream.read(HEAD_BYTES)
+        head = files.read_start(segment_path(folder, block.base), HEAD_BYTES)
     except FileNotFoundError:
         return None
     return head if len(head) == HEAD_BYTES else None

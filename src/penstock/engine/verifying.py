@@ -1,0 +1,55 @@
+"""What is wrong with a queue: one rule for `verify`, `cat` and Spark, whatever the format."""
+
+from __future__ import annotations
+
+from penstock import _core
+from penstock.formats import known_damage
+from penstock.formats.store import Store
+from penstock.formats.values import Damage, Verdict
+
+
+def around(store: Store, start: int | None = None) -> Verdict:
+    """What is wrong with a queue beside its frames, which it does not read: what a crash cut off,
+    and files that are gone or are no segments; with `start`, only from there on."""
+    format, verdict, known = store.format, Verdict(), store.set_aside
+    for damage, is_torn in format.unreadable_segments(start or 0):
+        (verdict.torn if is_torn else verdict.corrupt).append(damage)
+    verdict.corrupt = known_damage.new_in(
+        [*verdict.corrupt, *format.missing_segments(start), *format.noticed(start or 0)], known
+    )  # fmt: skip
+    lost = {damage.path for damage in verdict.corrupt if not damage.at}
+    dropped = (damage for damage in store.dropped if damage.path not in lost)
+    verdict.torn = known_damage.new_in([*dropped, *verdict.torn], known)
+    return verdict
+
+
+def verify(store: Store) -> Verdict:
+    """Walks everything below the tail with its checksums. Changes nothing."""
+    store.format.need_key()
+    verdict = around(store)
+    if not store.format.verify(verdict):
+        _verify_frames(store, verdict)
+    verdict.corrupt = known_damage.new_in(verdict.corrupt, store.set_aside)
+    verdict.torn = known_damage.new_in(verdict.torn, store.set_aside)
+    return verdict
+
+
+def _verify_frames(store: Store, verdict: Verdict) -> None:
+    end = store.end()
+    done, total = 0, sum(info.size for info in store.segments(fresh=True))
+    for info, first, last in store.ranges(end.head, end.tail):
+        store.on_verified(done, total)
+        done += info.size
+        segment, damage = store.open_tolerantly(info)
+        if damage is not None:
+            verdict.corrupt.append(damage)
+        if segment is None:
+            continue
+        seen = _core.walk(segment, first, last, past_damage=True, open_frames=True)
+        verdict.frames += seen.frames
+        verdict.messages += seen.messages
+        verdict.unchecked += seen.unchecked
+        if (fault := segment.extras_fault()) is not None:
+            verdict.corrupt.append(Damage(*fault, 0, "a broken record", "key and due time"))
+        verdict.corrupt += known_damage.met(info, seen)
+    store.format.verify_extra(verdict)

@@ -10,7 +10,6 @@ queue's name can be one of theirs.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import threading
@@ -21,20 +20,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote, urlsplit
 
-from celery import states
-from celery.canvas import maybe_signature
-from celery.exceptions import ChordError, ImproperlyConfigured
-from celery.result import GroupResult, allow_join_result
-from celery.utils.functional import _regen
-from kombu.utils.encoding import bytes_to_str, ensure_bytes
-
 from penstock import _core
 from penstock.disk import files
-from penstock.engine.folder import MIB, Folder, safe_name
+from penstock.engine import optional_packages
+from penstock.engine.folder import MIB, SharedFolder, safe_name
 from penstock.engine.group import Group
+from penstock.engine.threads import lock_file
 from penstock.engine.values import ValueFolder
 from penstock.engine.wait_many import Inbox, QueuePoll
 from penstock.errors import PenstockError
+
+with optional_packages.needed("celery", "celery", "the result backend for Celery"):
+    from celery import states
+    from celery.canvas import maybe_signature
+    from celery.exceptions import ChordError, ImproperlyConfigured
+    from celery.result import GroupResult, allow_join_result
+    from celery.utils.functional import _regen
+    from kombu.utils.encoding import bytes_to_str, ensure_bytes
 
 if TYPE_CHECKING:  # Celery ships no types.
     from penstock.hints import Untyped
@@ -91,7 +93,7 @@ class News(BaseResultConsumer):
         """This result is waited for."""
         with self._turn:
             if self._group is None:
-                folder = self.backend.folder
+                folder = self.backend.folder()
                 self._queue_poll = QueuePoll()
                 self._inbox = Inbox(folder, self._queue_poll, NEWS, "")
                 queue = self._inbox.jobs().queue
@@ -164,7 +166,7 @@ class Chord:
     def __enter__(self) -> Self:
         files.make_folder(self._path)
         self._lock = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        lock_file(self._lock)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -221,6 +223,7 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     ResultConsumer = News
     values: ValueFolder
+    folder: SharedFolder
     result_consumer: News
     supports_autoexpire = True
     supports_native_join = True
@@ -236,26 +239,19 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
                 f"result_backend {url!r} names no folder; write penstock+file:///var/lib/jobs"
             )
         self.url = url
-        self._folder: tuple[int, Folder] | None = None
         self._chords_begun = 0
         self.values = ValueFolder(
             Path(self._path).expanduser().absolute() / ROOT,
             expires_s=self.expires,
             synced="durability=always" in parts.query,
         )
+        self.folder = SharedFolder(
+            self.values.path, durability="process", retention_bytes=NEWS_BYTES,
+            retention_age_s=NEWS_AGE_S, retain_unread_max_s=NEWS_AGE_S,
+        )  # fmt: skip
         self.result_consumer = self.ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages
         )
-
-    @property
-    def folder(self) -> Folder:
-        """Where results are; a forked child opens its own."""
-        if self._folder is None or self._folder[0] != os.getpid():
-            news: Any = {"durability": "process", "retention_bytes": NEWS_BYTES}
-            news |= {"retention_age_s": NEWS_AGE_S, "retain_unread_max_s": NEWS_AGE_S}
-            found = Folder.shared(self.values.path, **news)
-            self._folder = (os.getpid(), found)
-        return self._folder[1]
 
     def key_of(self, task_id: str) -> str:
         """The key of a result, as text."""
@@ -276,7 +272,7 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         name, body = bytes_to_str(key), ensure_bytes(value)
         self.values.set(name, body)
         if name.startswith(bytes_to_str(self.task_keyprefix)):
-            self.folder.jobs(NEWS).queue.put(body, id=name)
+            self.folder().jobs(NEWS).queue.put(body, id=name)
 
     def delete(self, key: Any) -> None:
         """Forgets it."""
@@ -284,6 +280,11 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     def expire(self, key: Any, value: Any) -> None:
         """Nothing: a file's age says it."""
+
+    def close(self) -> None:
+        """Waits for no result any more, and closes the queue of news."""
+        self.result_consumer.stop()
+        self.folder.release()
 
     def cleanup(self) -> None:
         """Deletes everything that has expired; `celery beat` calls it, nobody has to."""

@@ -15,14 +15,17 @@ import threading
 from collections.abc import Iterable
 from typing import Any, Unpack
 
-import dramatiq
-from dramatiq.common import current_millis, dq_name, xq_name
-from dramatiq.errors import QueueJoinTimeout, QueueNotFound
-
 from penstock import _core
-from penstock.engine.folder import FOR_EVER_S, Folder, safe_name
-from penstock.errors import Empty, ReceiptError
+from penstock.engine import optional_packages
+from penstock.engine.folder import FOR_EVER_S, SharedFolder, safe_name
+from penstock.engine.wait_many import Inbox, QueuePoll
+from penstock.errors import ReceiptError
 from penstock.options import QueueKeywords
+
+with optional_packages.needed("dramatiq", "dramatiq", "the broker for Dramatiq"):
+    import dramatiq
+    from dramatiq.common import current_millis, dq_name, xq_name
+    from dramatiq.errors import QueueJoinTimeout, QueueNotFound
 
 
 class PenstockBroker(dramatiq.Broker):  # type: ignore[misc]  # Dramatiq's types are not read
@@ -37,15 +40,7 @@ class PenstockBroker(dramatiq.Broker):  # type: ignore[misc]  # Dramatiq's types
     ) -> None:
         super().__init__(middleware=middleware)
         self.queues: dict[str, None] = {}
-        self._path, self._options = path, options
-        self._folder: tuple[int, Folder] | None = None
-
-    @property
-    def folder(self) -> Folder:
-        """The folder, open; a forked child opens its own."""
-        if self._folder is None or self._folder[0] != os.getpid():
-            self._folder = (os.getpid(), Folder.shared(self._path, **self._options))
-        return self._folder[1]
+        self.folder: SharedFolder = SharedFolder(path, **options)
 
     def declare_queue(self, queue_name: str) -> None:
         """Declares a queue, and one for what is delayed."""
@@ -64,7 +59,7 @@ class PenstockBroker(dramatiq.Broker):  # type: ignore[misc]  # Dramatiq's types
             message = message.copy(queue_name=name, options={"eta": current_millis() + delay})
         self._need(name)
         self.emit_before("enqueue", message, delay)
-        self.folder.jobs(name).queue.put(
+        self.folder().jobs(name).queue.put(
             message.encode(), id=message.message_id, tag=message.actor_name,
             delay=None if delay is None else min(delay / 1000, FOR_EVER_S),
         )  # fmt: skip
@@ -84,7 +79,7 @@ class PenstockBroker(dramatiq.Broker):  # type: ignore[misc]  # Dramatiq's types
         """Drops what is in a queue, delayed or not."""
         self._need(queue_name)
         for name in (queue_name, dq_name(queue_name)):
-            self.folder.jobs(name).queue.purge()
+            self.folder().jobs(name).queue.purge()
 
     def flush_all(self) -> None:
         """Drops what is in all queues that were declared."""
@@ -102,15 +97,13 @@ class PenstockBroker(dramatiq.Broker):  # type: ignore[misc]  # Dramatiq's types
             left_ms -= interval
 
     def _unfinished(self, name: str) -> int:
-        group = self.folder.jobs(name).group
+        group = self.folder().jobs(name).group
         counts = group.core.counts()
         return group.lag + counts["leased"] + counts["delayed"] + counts["ready"]
 
     def close(self) -> None:
         """Closes the queues."""
-        if self._folder is not None:
-            self._folder[1].release()
-        self._folder = None
+        self.folder.release()
 
 
 class Lease(dramatiq.MessageProxy):  # type: ignore[misc]
@@ -125,9 +118,10 @@ class Consumer(dramatiq.Consumer):  # type: ignore[misc]
     """Messages of one queue."""
 
     def __init__(self, broker: PenstockBroker, name: str, prefetch: int, timeout: int) -> None:
-        self._jobs = broker.folder.jobs(name)
+        self._poll = QueuePoll()
+        self._inbox = Inbox(broker.folder(), self._poll, name, "")
         if not name.endswith(".DQ"):
-            self._jobs.queue.group(dead_letter=safe_name(xq_name(name)))
+            self._inbox.jobs().queue.group(dead_letter=safe_name(xq_name(name)))
         self._prefetch, self._timeout_s = prefetch, timeout / 1000
         self._out: set[int] = set()
         self._has_room = threading.Event()
@@ -139,9 +133,8 @@ class Consumer(dramatiq.Consumer):  # type: ignore[misc]
             if len(self._out) >= self._prefetch:
                 self._has_room.wait(self._timeout_s)
                 return None
-        try:
-            found = self._jobs.group.get(self._timeout_s, visibility=FOR_EVER_S)
-        except Empty:
+        found = self._inbox.get_in(self._timeout_s, FOR_EVER_S)
+        if found is None:
             return None
         message = Lease(found)
         self._out.add(id(message))
@@ -163,7 +156,7 @@ class Consumer(dramatiq.Consumer):  # type: ignore[misc]
     def nack(self, message: Lease) -> None:
         """It goes to the dead letters."""
         try:
-            self._jobs.group.dead_letter(message.lease, "Dramatiq gave up on it")
+            self._inbox.jobs().group.dead_letter(message.lease, "Dramatiq gave up on it")
         finally:
             self._settled(message)
 
@@ -176,6 +169,11 @@ class Consumer(dramatiq.Consumer):  # type: ignore[misc]
                 continue
             finally:
                 self._settled(message)
+
+    def close(self) -> None:
+        """Waits no more."""
+        self._inbox.close()
+        self._poll.close()
 
 
 __all__ = ["PenstockBroker"]

@@ -16,14 +16,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from huey.constants import EmptyData
-
 from penstock import _core
 from penstock.disk import files
-from penstock.engine.folder import Folder, safe_name
+from penstock.engine import optional_packages
+from penstock.engine.folder import SharedFolder, safe_name
+from penstock.engine.group import Group
 from penstock.engine.values import ValueFolder
-from penstock.engine.wait_many import Inbox, QueuePoll
+from penstock.engine.wait_many import PartsInbox
 from penstock.options import QueueKeywords
+
+with optional_packages.needed("huey", "huey", "the storage for Huey"):
+    from huey.constants import EmptyData
 
 if TYPE_CHECKING:  # Huey ships no types.
     from penstock.hints import Untyped
@@ -55,28 +58,16 @@ class PenstockStorage(BaseStorage):
     ) -> None:
         super().__init__(name)
         self._root = Path(path).expanduser().absolute() / safe_name(name)
-        self._timeout_s, self._options = read_timeout, options
-        self._results, self._counters = (
-            ValueFolder(self._root / "data"),
-            ValueFolder(self._root / "counters"),
-        )
+        self._timeout_s = read_timeout
+        self._results = ValueFolder(self._root / "data")
+        self._counters = ValueFolder(self._root / "counters")
         self._schedule = self._root / "schedule"
-        self._folder: tuple[int, Folder] | None = None
+        self._folder = SharedFolder(self._root / "queues", **options)
         self._own = threading.local()
-
-    @property
-    def folder(self) -> Folder:
-        """The queues; a forked child opens its own."""
-        if self._folder is None or self._folder[0] != os.getpid():
-            self._folder = (os.getpid(), Folder.shared(self._root / "queues", **self._options))
-            self._own = threading.local()
-        return self._folder[1]
 
     def close(self) -> None:
         """Closes the queues."""
-        if self._folder is not None:
-            self._folder[1].release()
-        self._folder = None
+        self._folder.release()
 
     # ── tasks ──────────────────────────────────────────────────────────────────────────────
 
@@ -84,59 +75,39 @@ class PenstockStorage(BaseStorage):
         """Puts a task: higher priorities come first."""
         level = int(priority or 0)
         part = "" if level == 0 else f"{'p' if level > 0 else 'm'}{abs(level)}"
-        is_new = part != "" and not self.folder.exists(TASKS, part)
-        self.folder.jobs(TASKS, part).queue.put(data)
-        if is_new:  # Whoever sleeps finds the new part.
-            self.folder.jobs(TASKS).queue.store.need_shared().signal()
+        self._folder().put_part(TASKS, part, data)
 
-    def _inboxes(self) -> list[Inbox]:
-        """All parts, the most urgent first; each thread has its own `QueuePoll`."""
-        folder, own = self.folder, self._own
-        if not hasattr(own, "queue_poll"):
-            own.queue_poll, own.inboxes = QueuePoll(), {}
-            folder.jobs(TASKS)
-        for part in folder.parts(TASKS):
-            if part not in own.inboxes:
-                own.inboxes[part] = Inbox(folder, own.queue_poll, TASKS, part)
-        return [own.inboxes[part] for part in sorted(own.inboxes, key=level_of, reverse=True)]
+    def _inbox(self) -> PartsInbox:
+        """The tasks, as this thread waits for them."""
+        folder, found = self._folder(), getattr(self._own, "inbox", None)
+        if found is None or found.folder is not folder:
+            found = self._own.inbox = PartsInbox(folder, TASKS, level_of)
+        return found
 
-    def _take(self) -> bytes | None:
-        for inbox in self._inboxes():
-            found = inbox.get(60.0)
-            if found is not None:
-                found.ack()
-                return found.body
-        return None
+    def _groups(self) -> list[Group]:
+        return [inbox.jobs().group for inbox in self._inbox().inboxes()]
 
     def dequeue(self) -> bytes | None:
         """The next task; none when none comes in time."""
-        found = self._take()
-        if found is not None or not self._timeout_s:
-            return found
-        for inbox in self._inboxes():
-            inbox.arm()
-        found = self._take()
+        found = self._inbox().get_in(self._timeout_s or 0.0, 60.0)
         if found is None:
-            self._own.queue_poll.wait(self._timeout_s)
-            found = self._take()
-        return found
+            return None
+        found.ack()
+        return found.body
 
     def queue_size(self) -> int:
         """How many tasks wait."""
-        return sum(self.folder.jobs(TASKS, part).group.lag for part in self.folder.parts(TASKS))
+        return sum(group.lag for group in self._groups())
 
     def enqueued_items(self, limit: int | None = None) -> list[bytes]:
         """The next tasks, which stay."""
-        found: list[bytes] = []
-        for inbox in self._inboxes():
-            group = inbox.jobs().group
-            found += [one.body for one in group.peek(limit or group.lag)]
+        found = [one.body for group in self._groups() for one in group.peek(limit or group.lag)]
         return found[:limit]
 
     def flush_queue(self) -> None:
         """Drops all tasks."""
-        for part in self.folder.parts(TASKS):
-            self.folder.jobs(TASKS, part).queue.purge()
+        for inbox in self._inbox().inboxes():
+            inbox.jobs().queue.purge()
 
     # ── the schedule: a file per task, named by its time ───────────────────────────────────
 

@@ -15,17 +15,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
-from taskiq import AckableMessage, AsyncBroker, AsyncResultBackend, BrokerMessage, TaskiqResult
-from taskiq.abc.serializer import TaskiqSerializer
-from taskiq.depends.progress_tracker import TaskProgress
-from taskiq.exceptions import ResultGetError
-from taskiq.serializers import JSONSerializer
-
+from penstock.engine import optional_packages
 from penstock.engine.aio import AsyncQueue
 from penstock.engine.folder import DEFAULTS, FOR_EVER_S, safe_name
 from penstock.engine.values import ValueFolder
 from penstock.errors import ClosedError
 from penstock.options import MAX_IN_FLIGHT, QueueKeywords
+
+with optional_packages.needed("taskiq", "taskiq", "the broker for taskiq"):
+    from taskiq import AckableMessage, AsyncBroker, AsyncResultBackend, BrokerMessage, TaskiqResult
+    from taskiq.abc.serializer import TaskiqSerializer
+    from taskiq.depends.progress_tracker import TaskProgress
+    from taskiq.exceptions import ResultGetError
+    from taskiq.serializers import JSONSerializer
 
 
 class PenstockBroker(AsyncBroker):  # type: ignore[misc]  # taskiq's types are not read

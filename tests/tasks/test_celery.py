@@ -61,8 +61,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     found.task(again, name="again", bind=True, max_retries=2)
     with start_worker(found, perform_ping_check=False, loglevel="ERROR", shutdown_timeout=60):
         yield found
-    found.backend.result_consumer.stop()
-    found.backend.folder.close()
+    found.backend.close()
     found.close()
 
 

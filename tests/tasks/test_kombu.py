@@ -131,6 +131,30 @@ def test_a_consumer_gets_no_more_than_its_prefetch_count(connection: Any) -> Non
     assert [message.payload for message in got] == [0, 1, 2]
 
 
+def test_an_ack_while_the_prefetch_count_is_looked_at_is_seen(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread acks after the look, and before the consumer has said that it is full."""
+    put(connection, 1)
+    put(connection, 2)
+    got: list[Any] = []
+    channel = connection.channel()
+    with Consumer(channel, [JOBS], on_message=got.append) as consumer:
+        consumer.qos(prefetch_count=1)
+        connection.drain_events(timeout=SOON_S)
+        looks = type(channel.qos).can_consume
+
+        def look(qos: Any) -> Any:
+            found = looks(qos)
+            if not found:
+                got[0].ack()
+            return found
+
+        monkeypatch.setattr(type(channel.qos), "can_consume", look)
+        connection.drain_events(timeout=NOT_THERE_S)
+    assert [message.payload for message in got] == [1, 2]
+
+
 def test_an_ack_of_several_acks_all_before_it(connection: Any) -> None:
     channel = connection.channel()
     for number in range(3):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import _thread
+import fcntl
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,6 +41,23 @@ def test_the_maintenance_thread_runs_in_a_real_thread_where_gevent_has_replaced_
 
 def test_threads_are_the_usual_ones_where_nobody_has_replaced_them() -> None:
     assert threads.original() is None
+
+
+def test_a_green_thread_that_waits_for_a_lock_lets_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them may have the lock: if it could not go on, the wait would never end."""
+    mine, theirs = (os.open(tmp_path, os.O_RDONLY) for _ in range(2))
+    try:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        monkeypatch.setattr(threads, "original", lambda: _thread)
+        monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(theirs, fcntl.LOCK_UN))
+        threads.lock_file(mine)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(mine)
+        os.close(theirs)
 
 
 CODE = """
@@ -86,13 +105,19 @@ app.conf.broker_connection_retry_on_startup = True
 @app.task
 def double(number):
     return 2 * number
+
+@app.task
+def total(numbers):
+    return sum(numbers)
 """
 
 CALLER = """
 import sys
-from celery import group
-from jobs import app, double
+from celery import chord, group
+from jobs import app, double, total
 assert group(double.s(n) for n in range(30))().get(timeout=60) == [2 * n for n in range(30)]
+for _ in range(5):
+    assert chord(double.s(n) for n in range(10))(total.s()).get(timeout=60) == 90
 assert double.apply_async((7,), countdown=1.5).get(timeout=60) == 14
 assert [list(one.values()) for one in app.control.ping(timeout=30, limit=1)] == [[{"ok": "pong"}]]
 late = double.apply_async((8,), countdown=3)
@@ -118,3 +143,29 @@ def test_a_worker_of_every_pool_serves_and_stops_when_told(tmp_path: Path, pool:
         finally:
             worker.terminate()
         assert worker.wait(60) == 0
+
+
+GREEN_DRAMATIQ = """
+from gevent import monkey; monkey.patch_all()
+import dramatiq, os, sys
+from penstock.dramatiq import PenstockBroker
+broker, done = PenstockBroker(sys.argv[1]), []
+note = dramatiq.actor(done.append, broker=broker, actor_name="note")
+worker = dramatiq.Worker(broker, worker_timeout=60_000, worker_threads=4)
+worker.start()
+note.send(1)
+note.send_with_options(args=(2,), delay=50)
+broker.join("default", interval=5, timeout=20_000)
+assert sorted(done) == [1, 2], done
+os._exit(0)  # A worker that stops waits for its timeout.
+"""
+
+
+@pytest.mark.slow
+def test_a_consumer_of_dramatiq_lets_other_green_threads_run(tmp_path: Path) -> None:
+    """Its queues are waited for by green threads: none may hold the others up."""
+    pytest.importorskip("dramatiq")
+    pytest.importorskip("gevent")
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-W", "ignore", "-c", GREEN_DRAMATIQ, str(tmp_path)]
+    subprocess.run(command, env=environment, check=True, timeout=50)

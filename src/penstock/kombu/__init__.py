@@ -12,7 +12,10 @@ one small file that all processes share, so direct, topic and fan-out exchanges 
 
 from __future__ import annotations
 
-from penstock.kombu.channel import Channel, Message, QoS
-from penstock.kombu.transport import Transport
+from penstock.engine import optional_packages
+
+with optional_packages.needed("kombu", "celery", "the broker for kombu and Celery"):
+    from penstock.kombu.channel import Channel, Message, QoS
+    from penstock.kombu.transport import Transport
 
 __all__ = ["Channel", "Message", "QoS", "Transport"]

@@ -28,7 +28,7 @@ LOGGER = get_logger("celery.worker.request")
 class AckFirst(Step):
     """A step of a worker's start, after its pool is there and before anything is consumed."""
 
-    requires = ("celery.worker.components:Pool",)
+    requires: tuple[str, ...] = ("celery.worker.components:Pool",)
 
     def include_if(self, worker: Any) -> bool:
         """Only for brokers that are folders: `Message.ack_log_error` may be called twice there."""

@@ -6,7 +6,6 @@ again only when it has changed, which costs a publisher one `stat`.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from collections import defaultdict
@@ -19,6 +18,7 @@ from kombu.transport.virtual.base import BrokerState, binding_key_t
 from kombu.transport.virtual.exchange import STANDARD_EXCHANGE_TYPES
 
 from penstock.disk import files
+from penstock.engine.threads import lock_file
 from penstock.errors import FormatError
 
 FILE, LOCK = "exchanges.json", "exchanges.lock"
@@ -73,7 +73,7 @@ class State(BrokerState):  # type: ignore[misc]  # kombu has no types
                 return
             file = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX)
+                lock_file(file)
                 self._load()
                 before = self._as_json()
                 self._depth += 1

@@ -172,7 +172,8 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         if not channel._active_queues or channel.qos.can_consume():
             return True
         self._is_full = True
-        return False
+        # Once more: who acked before the line above has not woken us for it.
+        return bool(channel.qos.can_consume())
 
     def _deliver_one(self) -> bool:
         self._is_full = False
@@ -185,10 +186,13 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             return True
         return False
 
-    def _arm(self) -> None:
+    def _arm(self) -> bool:
+        """From now on news of every queue wakes us. True: of some only now, so look once more."""
+        is_new = False
         for channel, queue in self._consumed():
             for part in channel._parts(queue):
-                self.inbox(queue, part).arm()
+                is_new |= self.inbox(queue, part).arm()
+        return is_new
 
     def _wake_in(self) -> float | None:
         found = [inbox.wake_in() for inbox in self._inboxes.values()]
@@ -202,8 +206,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
                 raise TimeoutError("no message came in time")
-            self._arm()
-            if self._deliver_one():
+            if self._arm() and self._deliver_one():
                 return
             waits = [seconds for seconds in (left, self._wake_in()) if seconds is not None]
             self.queue_poll.wait(min([*waits, SWEEP_S]))
@@ -228,8 +231,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         self._sweep()
         is_busy = self._deliver_one()
         if not is_busy:
-            self._arm()
-            if not self._deliver_one():
+            if not (self._arm() and self._deliver_one()):
                 self._set_timer()
                 return
         elif self._was_busy:

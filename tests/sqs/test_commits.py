@@ -22,10 +22,8 @@ class Queue:
     name = "orders"
 
     def __init__(self, prepare: Callable[[], None]) -> None:
-        format = SimpleNamespace(prepare_ahead=prepare)
-        self.store = SimpleNamespace(
-            sync=lambda: None, is_closed=False, store=SimpleNamespace(format=format)
-        )
+        store = SimpleNamespace(prepare_ahead=prepare)
+        self.store = SimpleNamespace(sync=lambda: None, is_closed=False, store=store)
 
 
 def test_a_segment_that_can_t_be_prepared_keeps_no_request_waiting() -> None:

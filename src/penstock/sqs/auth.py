@@ -44,7 +44,7 @@ STAMP_LENGTH = 16
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A key pair."""
+    """The access key and the secret key of one caller."""
 
     access_key: str
     secret_key: str
@@ -70,7 +70,7 @@ class Caller:
 
     @property
     def sender(self) -> str:
-        """What `SenderId` shows."""
+        """The id of the caller that the attribute `SenderId` of a message shows."""
         return sender_id(self.access_key)
 
 

@@ -24,7 +24,7 @@ class Mover(Protocol):
     """Who runs message move tasks."""
 
     def begin(self, source: SqsQueue, task: dict[str, Any]) -> None:
-        """Runs a task."""
+        """Starts to move the messages of `source` as `task` says."""
 
 
 class Service(Protocol):
@@ -39,7 +39,7 @@ class Service(Protocol):
         """Who runs message move tasks."""
 
     def drop(self, queue: SqsQueue) -> None:
-        """Deletes a queue; whoever waits for it is told."""
+        """Deletes a queue; receives that wait for its messages end with an error."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Call:
         return found
 
     def required_text(self, name: str) -> str:
-        """The same, and text."""
+        """A parameter that must be there and must be text."""
         self.required(name)
         return self.text(name) or ""
 
@@ -148,7 +148,7 @@ def _parts(url: str) -> tuple[str, str]:
 
 
 def as_text(found: Any) -> str | None:
-    """Text, or a refusal."""
+    """Returns `found` if it is text or missing; refuses anything else."""
     if found is None or isinstance(found, str):
         return found
     raise errors.wrong_type(found, "a String")

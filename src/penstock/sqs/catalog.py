@@ -73,7 +73,8 @@ class Catalog:
     ) -> None:  # fmt: skip
         """Reads what is kept; queues are opened when they are first used."""
         self.root, self.home, self.clock = root, home, clock
-        self.cool_down_s, self._format = cool_down_s, format
+        self.cool_down_s: float = cool_down_s
+        self._format = format
         self._known: dict[Place, dict[str, Record]] = {}
         self._open: dict[str, SqsQueue] = {}
         for folder in (root, root / ".sqs"):
@@ -126,7 +127,7 @@ class Catalog:
         ]
 
     def opened(self) -> list[SqsQueue]:
-        """Those that are open."""
+        """The queues that this process has open."""
         return list(self._open.values())
 
     def sources_of(self, place: Place, arn: str) -> list[str]:
@@ -185,7 +186,7 @@ class Catalog:
             )
 
     def change(self, queue: SqsQueue, changes: dict[str, str]) -> None:
-        """Sets attributes."""
+        """Changes attributes of a queue and keeps them in its record."""
         place = self.place_of(queue)
         self._check_dead_letters(place, queue.name, changes)
         queue.record.attributes = attributes.changed(queue.record.attributes, changes)

@@ -25,7 +25,7 @@ Round = dict[SqsQueue, list[tuple[Later, Any]]]
 
 
 class Commits:
-    """Syncs for whoever waits."""
+    """Syncs queues in one thread for all requests that wait for the disk."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """The thread starts at once."""
@@ -121,6 +121,6 @@ def _synced(queue: SqsQueue) -> Exception | None:
 def _prepare(queue: SqsQueue) -> None:
     if not queue.store.is_closed:
         try:
-            queue.store.store.format.prepare_ahead()
+            queue.store.store.prepare_ahead()
         except Exception as error:  # Without this thread nobody would be answered any more.
             logger("sqs").warning("%s: the next segment is not ready: %s", queue.name, error)

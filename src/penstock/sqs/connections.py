@@ -80,7 +80,7 @@ class AddressError(PenstockError, OSError):
         else:
             text = known.get(error.errno or 0, f"can't be listened on: {error}")
         super().__init__(f"{host}:{port} {text}")
-        self.errno = error.errno
+        self.errno: int | None = error.errno
 
 
 class Connection(asyncio.Protocol):
@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
     # ── the transport ──────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: Any) -> None:
-        """A client is there."""
+        """A client has connected."""
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self._client = f"{peer[0]}:{peer[1]}" if peer else ""
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
             self._refuse(503)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is gone."""
+        """The client has gone: what it had asked for is given up."""
         self._is_over = True
         self._ahead.clear()
         self._let_go(self._held_bytes)
@@ -132,12 +132,12 @@ class Connection(asyncio.Protocol):
         self._is_full = True
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """The client reads again: the next answer may be sent."""
         self._is_full = False
         self._next()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Parses what the client has sent."""
         if self._is_over:
             return
         try:
@@ -292,7 +292,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def end_if_idle(self) -> None:
-        """The server ends: whoever is being answered gets the answer first."""
+        """The server ends, after requests that are being answered have their answer."""
         if self._now is None and not self._is_over:
             self._end()
 
@@ -358,7 +358,7 @@ class Listener:
         return True
 
     def leave(self, connection: Connection) -> None:
-        """A client is gone."""
+        """Takes a connection that has ended off the list."""
         self._connections.discard(connection)
         if not self._connections:
             self._nobody.set()

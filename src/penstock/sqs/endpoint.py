@@ -32,7 +32,7 @@ TRACE_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may call."""
+    """Which clients may call the endpoint."""
 
     verifier: auth.Verifier | None
     """None: nobody signs, and then only programs of this host may call."""
@@ -46,8 +46,10 @@ class Exchange:
 
     def __init__(self, protocol: wire.Protocol, request_id: str, action: str = "-") -> None:
         """It begins now."""
-        self.protocol, self.id, self.action = protocol, request_id, action
-        self.began_s = time.perf_counter()
+        self.protocol: wire.Protocol = protocol
+        self.id: str = request_id
+        self.action: str = action
+        self.began_s: float = time.perf_counter()
 
     def refusal(self, error: BaseException) -> wire.Answer:
         """What the client is told about an error."""
@@ -59,7 +61,7 @@ class Exchange:
 
 
 class Endpoint:
-    """One root folder, served."""
+    """Serves the queues of one root folder."""
 
     catalog: Catalog
     access: Access
@@ -173,7 +175,7 @@ class Endpoint:
     # ── life ───────────────────────────────────────────────────────────────────────────────
 
     def drop(self, queue: SqsQueue) -> None:
-        """Deletes a queue; whoever waits for it is told."""
+        """Deletes a queue; receives that wait for its messages end with an error."""
         self.moves.end(queue)
         self.waiters.forget(queue, no_queue())
         self.catalog.delete(queue)

@@ -69,7 +69,7 @@ class Refusal(PenstockError):
 
     @property
     def fault(self) -> str:
-        """Whose fault it is."""
+        """Says whose fault the error is: the sender's, or the receiver's, which is ours."""
         return RECEIVER if self.status >= 500 else SENDER
 
     @property

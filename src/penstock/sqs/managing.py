@@ -51,7 +51,7 @@ def _is_fifo(name: str, given: dict[str, Any]) -> bool:
 
 
 async def get_queue_url(call: Call) -> dict[str, Any]:
-    """Where a queue is."""
+    """Answers the URL of a queue."""
     name = call.required_text("QueueName")
     place = call.place
     owner = call.text("QueueOwnerAWSAccountId")
@@ -139,7 +139,7 @@ def _all(call: Call, queue: SqsQueue, names: set[str]) -> dict[str, str]:
 
 
 async def set_queue_attributes(call: Call) -> dict[str, Any]:
-    """Changes some."""
+    """Changes the attributes of a queue that the call names."""
     queue = call.queue()
     given = call.mapping("Attributes")
     if not given:
@@ -172,7 +172,7 @@ async def tag_queue(call: Call) -> dict[str, Any]:
 
 
 async def untag_queue(call: Call) -> dict[str, Any]:
-    """Takes tags away."""
+    """Removes tags from a queue."""
     queue = call.queue()
     keys = call.strings("TagKeys")
     if not keys:

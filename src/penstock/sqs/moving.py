@@ -147,7 +147,7 @@ def _parsed(handle: str) -> tuple[str, str]:
 
 
 class Moves:
-    """The tasks that run."""
+    """The tasks that move messages from one queue to another."""
 
     def __init__(self, catalog: Catalog, commits: Commits) -> None:
         """None runs yet: see `resume`."""
@@ -162,7 +162,7 @@ class Moves:
                     self.begin(source, task)
 
     def begin(self, source: SqsQueue, task: Task) -> None:
-        """Runs a task."""
+        """Starts to move the messages of `source` as `task` says."""
         running = asyncio.get_running_loop().create_task(self._run(source, task))
         self._running[source.arn] = running
 

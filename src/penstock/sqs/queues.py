@@ -5,7 +5,7 @@ queue, its timestamp the SentTimestamp; the rest stands in headers whose names b
 Leases, delays, order inside a group and receive counts are the engine's. What is kept here is what
 SQS alone has: deduplication, attempts to receive, and receipt handles that nobody can forge.
 
-Nothing here waits for the disk: whoever answers a client first waits for `Commits`.
+Nothing here waits for the disk: before a client is answered, its request waits for `Commits`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Record:
 
 
 class SqsQueue:
-    """A queue, open."""
+    """An open queue, with what SQS knows of it beyond its messages."""
 
     arn: str
     name: str
@@ -343,7 +343,7 @@ class SqsQueue:
         self._back[offset] = receipt, self._handed_out + waiting
 
     def _bring_forward(self, *, is_all: bool) -> None:
-        """Lets those from the back go whose turn it is."""
+        """Gives the messages at the back whose turn has come to the group again."""
         if not self._back:
             return
         for offset, (receipt, until) in list(self._back.items()):
@@ -368,7 +368,7 @@ class SqsQueue:
         return self._room <= 0
 
     def leased_count(self) -> int:
-        """Messages that are out."""
+        """How many messages are in flight."""
         return self.group.core.counts()["leased"]
 
     def receives_of(self, message: _core.Message) -> int:
@@ -525,7 +525,7 @@ class SqsQueue:
         return message.headers.get(SEQUENCE) or self._sequence(message.offset or 0)
 
     def sent_ms(self, message: _core.Message) -> int:
-        """When it was sent."""
+        """When the message was sent, in milliseconds since 1970."""
         known = message.headers.get(SENT)
         return int(known) if known else (message.timestamp_ns or 0) // 1_000_000
 
@@ -575,7 +575,7 @@ class SqsQueue:
         return iter(self.store.scan())
 
     def close(self) -> None:
-        """Lets go."""
+        """Closes the queue; messages that stand at the back go back to the group first."""
         if not self.store.is_closed:
             self._bring_forward(is_all=True)
         if self.watch is not None:
@@ -588,12 +588,12 @@ class Ids:
     """Ids that nobody else has: a random start for each process, and a number."""
 
     def __init__(self) -> None:
-        """A forked child begins anew."""
+        """Draws a start now, and another one in every forked child."""
         self.begin()
         os.register_at_fork(after_in_child=self.begin)
 
     def begin(self) -> None:
-        """From here on they begin in another way."""
+        """Draws another random start, so that a forked child makes other ids."""
         self._start = str(uuid.uuid4())[:24]
         self._number = itertools.count(int.from_bytes(os.urandom(5)))
 
@@ -602,7 +602,7 @@ class Ids:
         return f"{self._start}{next(self._number):012x}"
 
 
-new_id = Ids()
+new_id: Ids = Ids()
 
 
 def _json(value: Any) -> str:

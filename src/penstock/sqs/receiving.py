@@ -182,7 +182,7 @@ def change_message_visibility(call: Call) -> dict[str, Any]:
 
 
 def change_message_visibility_batch(call: Call) -> dict[str, Any]:
-    """Up to ten do."""
+    """Changes for how long up to ten messages stay hidden."""
     queue = call.queue()
     entries = entries_of(call, "ChangeMessageVisibilityBatchRequestEntry")
 

@@ -90,7 +90,7 @@ class ServerOptions:
 
 
 class Server:
-    """A running endpoint."""
+    """An endpoint that runs in a thread of this process."""
 
     port: int
 
@@ -113,7 +113,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The address at which the server answers."""
         host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
         return f"http://{host}:{self.port}"
 
@@ -152,7 +152,7 @@ class Server:
             self._thread.join()
 
     def wait(self) -> None:
-        """Until it ends."""
+        """Waits until the server ends."""
         while self._thread is not None and self._thread.is_alive():
             self._thread.join(1.0)  # In pieces: a signal ends none of them, but is heard between.
 
@@ -275,7 +275,7 @@ class JsonLines(logging.Formatter):
     FIELDS = ("client", "action", "status", "request_id", "seconds")
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Writes a record as one line of JSON."""
         shown = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
             "level": record.levelname,

@@ -34,7 +34,7 @@ class Waiter:
         until_ns: int, future: asyncio.Future[list[_core.Message]],
     ) -> None:  # fmt: skip
         """Waits until `until_ns` of the boot clock."""
-        self.waiters = waiters
+        self.waiters: Waiters = waiters
         self.queue, self.count, self.visibility_s = queue, count, visibility_s
         self.until_ns, self.future = until_ns, future
         self.timer: asyncio.TimerHandle | None = None
@@ -46,7 +46,7 @@ class Waiter:
                 message.settle(False)
 
     def leave(self) -> None:
-        """Waits no more."""
+        """Ends this wait."""
         self.waiters.leave(self)
 
 
@@ -70,7 +70,7 @@ class Waiters:
         return waiter
 
     def leave(self, waiter: Waiter) -> None:
-        """Waits no more."""
+        """Ends the wait of one receive."""
         queue = waiter.queue
         if waiter.timer is not None:
             waiter.timer.cancel()
@@ -102,7 +102,7 @@ class Waiters:
         self._set_timer(queue)
 
     def fail(self, queue: SqsQueue, error: Exception) -> None:
-        """Whoever waits gets the error."""
+        """Ends every wait with the error."""
         while queue.waiting:
             waiter = queue.waiting.popleft()
             if not waiter.future.done():

@@ -33,7 +33,7 @@ Parameters = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back."""
+    """What the server sends back to a client."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -42,7 +42,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One way to speak."""
+    """One of the two protocols of SQS: how requests are read and answers are written."""
 
     name: str
     success: Callable[[str, Parameters, str], Answer]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +20,8 @@ from tests.spark.test_pipelines import events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def delta(folder: Path) -> Any:
@@ -83,3 +88,73 @@ def test_an_iceberg_table_behind_a_url_needs_a_catalogue() -> None:
     pytest.importorskip("pyiceberg")
     with pytest.raises(OptionError, match="catalog"):
         lake.open_table(Request(["q"], format="iceberg"), "s3://bucket/orders")
+
+
+JOB = """
+import os, signal, sys
+
+import penstock.spark
+from penstock.spark import pipelines
+from penstock.spark.pipelines import Request, lake
+from tests.spark import armed
+
+path, target, runs, format, when = sys.argv[1:]
+kind = lake.IcebergTable if format == "iceberg" else lake.DeltaTable
+commit = kind.commit
+
+
+def die() -> None:
+    for pid in armed.family():
+        os.kill(pid, signal.SIGKILL)
+
+
+def dying(self, *given):
+    if when == "before":
+        die()
+    commit(self, *given)
+    if when == "after":
+        die()
+
+
+kind.commit = dying
+spark = penstock.spark.session("lake", **armed.SETTINGS)
+pipelines.run(spark, "bronze", Request([path], to=target, format=format), runs)
+"""
+
+
+def run_driver(folder: Path, format: str, when: str) -> int:
+    """A driver of its own, which dies with its JVM before or after the table's first commit."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with (folder / "log").open("wb") as log:
+        return subprocess.run(
+            [sys.executable, "-c", JOB, f"{folder}/q", f"{folder}/orders", f"{folder}/runs", format,
+             when],
+            cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, check=False,
+            stdout=log, stderr=log, start_new_session=True,
+        ).returncode  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.crash
+@pytest.mark.parametrize("format", READERS)
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.filterwarnings("default")
+def test_a_driver_killed_beside_the_commit_of_a_table_lands_once(
+    tmp_path: Path, format: str, when: str
+) -> None:
+    pytest.importorskip({"delta": "deltalake", "iceberg": "pyiceberg"}[format])
+    path, target = fill(tmp_path / "q", 50), tmp_path / "orders"
+    checkpoint = target / "_checkpoints" / "bronze"
+    for first, last in ((0, 50), (50, 70)):
+        assert run_driver(tmp_path, format, when) == -signal.SIGKILL, (tmp_path / "log").read_text()
+        begun = {entry.name for entry in (checkpoint / "offsets").glob("[0-9]*")}
+        assert begun - {entry.name for entry in (checkpoint / "commits").glob("[0-9]*")}
+        if when == "after":
+            assert READERS[format](target).num_rows == last
+        elif first:
+            assert READERS[format](target).num_rows == first
+        assert run_driver(tmp_path, format, "never") == 0, (tmp_path / "log").read_text()
+        found = READERS[format](target).sort_by("offset")
+        assert [bytes(body) for body in found.column("body").to_pylist()] == bodies(path)
+        fill(path, 20, first=last)

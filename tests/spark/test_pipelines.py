@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
@@ -327,6 +328,13 @@ def test_a_run_that_was_killed_is_found_as_running(tmp_path: Path) -> None:
 def test_a_page_shows_strange_tags_as_text() -> None:
     page = report.html(FACTS | {"tags": [{"tag": "<script>$x", "messages": 1, "bytes": 2}]})
     assert "<script>" not in page
+
+
+def test_cbor_from_anyone_has_limits() -> None:
+    bodies = [b"\xd8\x23\x66(a+)+$", b"\xd8\x1c\x81\xd8\x1d\x00", b"\x81" * 100 + b"\x01", b"\x01"]
+    batch = pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
+    (read,) = silver_bodies._cbor_to_json(iter([batch]))
+    assert read.column("_text").to_pylist() == [None, None, None, "1"]
 
 
 def test_what_decodes_cbor_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:

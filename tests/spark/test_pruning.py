@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 QUERIES = {
     "SELECT tag, count(*) FROM {q} GROUP BY tag": {"tag"},
     "SELECT count(*) FROM {q}": set(),
+    "SELECT count(*) FROM {q} a CROSS JOIN {q} b": set(),
+    "SELECT queue, count(*) FROM {q} GROUP BY queue": {"queue"},
     "SELECT upper(t) FROM (SELECT tag AS t, body FROM {q})": {"tag"},
     "SELECT a.id FROM {q} a JOIN {q} b ON a.offset = b.number WHERE a.tag = 't.1'": {
         "id", "offset", "number", "tag",

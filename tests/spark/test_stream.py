@@ -212,8 +212,8 @@ def test_a_small_micro_batch_takes_few_steps_of_ours(tmp_path: Path) -> None:
             sys.setprofile(None)
         start = end
     reader.stop()
-    assert len(files) <= 398
-    assert sum(one != other for one, other in pairwise(files)) <= 194, "changes of file"
+    assert len(files) <= 340
+    assert sum(one != other for one, other in pairwise(files)) <= 157, "changes of file"
 
 
 def test_a_queue_made_anew_between_two_micro_batches_is_noticed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import OptionError
-from penstock.spark import queues, reading, tables
+from penstock.spark import counts, queues, reading, tables
 from penstock.spark.bounds import Bounds, TagFilter
 from penstock.spark.options import SourceOptions
 from penstock.spark.queues import Source
@@ -37,7 +37,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The tasks, with absolute offsets."""
-        if self.options.table in ("segments", "groups"):
+        if self.options.table in tables.TOLD:
             return []
         found = []
         for name, where in queues.find_some(self.options).items():
@@ -49,10 +49,12 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows."""
-        if self.options.table in ("segments", "groups"):
+        if self.options.table in tables.TOLD:
             return iter([tables.read(self.options, self.schema)])
         if not isinstance(partition, Task):
             return iter(())
+        if self.options.table == "counts":
+            return counts.read(self.options, self.schema, partition.spans, self.bounds.tags)
         shape = Shape(self.options, self.schema)
         return reading.read(self.options, shape, partition.spans, self.bounds.tags)
 

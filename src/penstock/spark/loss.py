@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from penstock.errors import PenstockError
+from penstock.formats.values import Damage
 
 log: logging.Logger = logging.getLogger("penstock.spark")
 ADVICE = "set failOnDataLoss to false to go on without it"
@@ -19,3 +20,14 @@ def lost(text: str, *, fails: bool) -> None:
     if fails:
         raise DataLoss(f"{text}; {ADVICE}")
     log.warning("%s", text)
+
+
+def sentence(damage: Damage) -> str:
+    """Where it is and what is wrong."""
+    return f"{damage.path}:{damage.at}: found {damage.found}, expected {damage.expected}"
+
+
+def warn_of_torn(queue: str, torn: Damage) -> None:
+    """Expected after a crash, and never promised to anyone: no loss, but never silence either."""
+    text = "queue %s: torn: %s; %d bytes do not count"
+    log.warning(text, queue, sentence(torn), torn.length)

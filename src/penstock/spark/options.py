@@ -13,7 +13,7 @@ from penstock.errors import OptionError, UnsupportedError
 from penstock.logs import renamed
 from penstock.options import MIB, QueueOptions, key_from
 
-Table = Literal["messages", "segments", "groups", "frames"]
+Table = Literal["messages", "segments", "groups", "frames", "counts"]
 T = TypeVar("T", bound=str)
 SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode", "mergeschema", "encoding"}
 
@@ -75,6 +75,11 @@ class SourceOptions:
     """The file that holds the queue's key, on every machine that reads."""
     key_env: str = ""
     """The environment variable that holds the queue's key, on every machine that reads."""
+
+    @property
+    def counts_unread(self) -> bool:
+        """Whether a count may come from summaries: who wants only what can be read has to look."""
+        return self.table == "counts" and self.fail_on_data_loss and not self.tags
 
     def queue_options(self) -> QueueOptions:
         """For opening; the key is looked up where this runs."""

@@ -126,8 +126,12 @@ def _narrowed(whole: DataFrame, where: Any, needs: dict[str, Need]) -> DataFrame
     need = needs.get(as_option(where))
     if need is None:  # The optimizer found that it is not read at all.
         return whole
-    columns = need.columns or {"offset"}
-    frame = table(whole.sparkSession, where, *columns, bounds=need.bounds.as_text())
+    columns = need.columns
+    if columns <= {"queue"}:
+        counts = table(whole.sparkSession, where, table="counts")
+        frame = counts.select("queue", F.explode(F.expr("array_repeat(true, rows)")))
+    else:
+        frame = table(whole.sparkSession, where, *columns, bounds=need.bounds.as_text())
     # The query may name columns that the optimizer finds to be unused.
     return frame.select(*(
         field.name if field.name in columns else F.lit(None).cast(field.dataType).alias(field.name)

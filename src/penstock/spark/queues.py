@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock import _core
-from penstock.engine import damage, facts, positions
+from penstock.engine import facts, positions, verifying
 from penstock.errors import NoQueueError, OptionError
 from penstock.formats import registry
 from penstock.formats.store import Store
-from penstock.sidecar import control
 from penstock.spark import shipped
-from penstock.spark.loss import log, lost
+from penstock.spark.loss import lost, sentence, warn_of_torn
 from penstock.spark.opening import need_key, open_store
 from penstock.spark.options import SourceOptions, timestamp_ns
 from penstock.spark.spans import Span
@@ -41,10 +40,11 @@ class LocalQueue:
         self.identity = self.store.identity
         self.look()
         self._fails, self._is_told = options.fail_on_data_loss, False
+        self._counts = options.counts_unread
 
     def look(self) -> None:
         """Takes over where the queue begins and ends now."""
-        self.head, self.end = durable_range(self.store)
+        self.head, self.end = self.store.durable_range()
 
     def is_there(self) -> bool:
         """Whether the path still names what was opened. The folder's own time of change tells a
@@ -57,19 +57,11 @@ class LocalQueue:
 
     def _tell_damage(self, start: int) -> None:
         """Says once what is wrong from `start` on beside the frames; the rest tasks find."""
-        dropped, gone = damage.around(self.store, start if start > self.head else None)
-        # Expected after a crash, and never promised to anyone: no loss, but never silence either.
-        for torn in dropped:
-            log.warning(
-                "queue %s: torn: %s; %d bytes do not count",
-                self.name,
-                damage.sentence(torn),
-                torn.length,
-            )
-        for one in gone:
-            # Beats number segments without saying what was in them: it may lie before `start`.
-            is_in_range = one.offset is not None or start <= self.head
-            lost(f"queue {self.name}: {damage.sentence(one)}", fails=self._fails and is_in_range)
+        around = verifying.around(self.store, start if start > self.head else None)
+        for torn in around.torn:
+            warn_of_torn(self.name, torn)
+        for one in around.corrupt:
+            lost(f"queue {self.name}: {sentence(one)}", fails=self._fails)
         self._is_told = True
 
     def _spans(self, start: int, end: int) -> Iterator[Span]:
@@ -89,14 +81,15 @@ class LocalQueue:
                 self.name, self.where, self.identity, info.base, read_from, first, last,
                 info.path.name, format=self.store.format.name,
                 first_ns=known.first_ns, last_ns=known.last_ns,
+                messages=facts.written(self.store, info, first, last) if self._counts else None,
             )  # fmt: skip
 
     def cuts(self, span: Span, every: int) -> list[int]:
         """Where a span may be cut; nowhere if its bytes only exist decoded in memory, or if its
         header is damaged."""
         info = self.store.segments().at(span.base)
-        segment, fault = (None, None) if info is None else self.store.open_tolerantly(info)
-        if segment is None or fault is not None:
+        segment, damage = (None, None) if info is None else self.store.open_tolerantly(info)
+        if segment is None or damage is not None:
             return []
         if segment.copy_range(span.start, span.start) is segment:
             return []
@@ -147,7 +140,7 @@ class LocalQueue:
 
     def pending(self, group: str) -> int:
         """Where the format's own cursor is."""
-        own = self.store.format.own_groups()
+        own = self.store.format.groups.places()
         if group in own:
             return own[group]
         if not group and len(own) == 1:
@@ -167,18 +160,6 @@ def _made(path: str) -> tuple[int, int, int] | None:
     except FileNotFoundError:
         return None
     return stat.st_dev, stat.st_ino, stat.st_ctime_ns
-
-
-def durable_range(store: Store) -> tuple[int, int]:
-    """Where the queue begins, and the end of what is on the disk for good.
-
-    Without our control block nobody of ours writes there, and after an orderly close or in a
-    later boot all that is found is on the disk; only words of this boot tell them apart.
-    """
-    end, words = store.end(), control.peek(store.sidecar)
-    if words is None or words.is_clean or words.boot != store.run:
-        return end.head, end.tail
-    return end.head, min(end.durable, end.tail)
 
 
 def open_queue(name: str, where: str, options: SourceOptions) -> Source:

@@ -19,10 +19,11 @@ from penstock.formats.store import Store
 from penstock.formats.values import Damage, SegmentInfo
 from penstock.spark import opening, shipped
 from penstock.spark.bounds import TagFilter
-from penstock.spark.loss import DataLoss, log
+from penstock.spark.loss import DataLoss, log, sentence, warn_of_torn
 from penstock.spark.options import SourceOptions
 from penstock.spark.schema import Shape
 from penstock.spark.spans import Span
+from penstock.spark.versions import lighten_worker
 
 WRONG_KEY = "a frame that its key does not open"
 """What the core says of one. If every frame is like that, none of them is damaged."""
@@ -89,6 +90,7 @@ def read(
     options: SourceOptions, shape: Shape, spans: tuple[Span, ...], tags: TagFilter
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the spans."""
+    lighten_worker()
     opened = _LastOpened(options)
     for span in spans:
         try:
@@ -107,6 +109,8 @@ def _read_span(
         segment, damage = _segment(options, store, info, span)
         faults = [] if damage is None else [damage]
         if segment is not None:
+            if options.fail_on_data_loss and span.end == info.end:
+                span = _without_torn(store, info, segment, span)
             copied, cut = _copy(options, segment, span)
             end = span.end if cut is None else max(span.start, span.end - cut.length)
             _still_there(options, store, span)
@@ -123,6 +127,10 @@ def _read_span(
                                f"of {span.start} to {span.end}")  # fmt: skip
             faults += [Damage(p, at, n, found, want) for p, at, found, want, n in scan.faults]
             faults += [] if cut is None else [cut]
+            noticed = store.format.noticed()
+            if noticed and options.fail_on_data_loss:
+                raise DataLoss(f"queue {span.queue}: {sentence(noticed[0])}")
+            faults += noticed
             if faults and not rows and all(fault.found == WRONG_KEY for fault in faults):
                 at = f"{faults[0].path}:{faults[0].at}"
                 raise KeyNeededError(
@@ -180,6 +188,15 @@ def _copy(
         at = max(size, segment.position(span.read_from))
         cut = Damage(segment.path, at, needed - at, "the end of the file", f"{needed - at} bytes")
         return segment.copy_range(span.read_from, span.end - cut.length), cut
+
+
+def _without_torn(store: Store, info: SegmentInfo, segment: _core.Segment, span: Span) -> Span:
+    """The span without what a crash cut short at its segment's end: no loss, but told."""
+    for torn in store.format.torn_end(info, segment):
+        if torn.offset is not None and torn.offset >= span.start:
+            warn_of_torn(span.queue, torn)
+            span = replace(span, end=torn.offset)
+    return span
 
 
 def _still_there(options: SourceOptions, store: Store, span: Span) -> None:

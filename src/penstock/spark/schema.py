@@ -6,6 +6,7 @@ repeated, the others are handed through, and the whole gets exactly the schema t
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,9 @@ GROUPS: dict[str, DataType] = {
     "lag": LongType(),
     "lag_bytes": LongType(),
 }
+COUNTS: dict[str, DataType] = {"queue": StringType(), "rows": IntegerType()}
+FIXED = {"segments": SEGMENTS, "groups": GROUPS, "counts": COUNTS}
+"""Tables that have these columns and no others."""
 
 
 def known_columns(options: SourceOptions) -> dict[str, Column]:
@@ -107,10 +111,8 @@ def known_columns(options: SourceOptions) -> dict[str, Column]:
 
 def default_schema(options: SourceOptions) -> StructType:
     """What a reader has unless `.schema()` asks for something else."""
-    if options.table == "segments":
-        return _struct(SEGMENTS)
-    if options.table == "groups":
-        return _struct(GROUPS)
+    if options.table in FIXED:
+        return _struct(FIXED[options.table])
     known = known_columns(options)
     names = list(options.columns)
     if not names and options.table == "frames":
@@ -131,8 +133,8 @@ def _struct(types: dict[str, DataType]) -> StructType:
 
 def check(options: SourceOptions, schema: StructType) -> None:
     """Refuses columns that do not exist or have another type, before anything is read."""
-    if options.table in ("segments", "groups"):
-        types = SEGMENTS if options.table == "segments" else GROUPS
+    if options.table in FIXED:
+        types = FIXED[options.table]
     else:
         types = {name: column.type for name, column in known_columns(options).items()}
     for field in schema.fields:
@@ -172,7 +174,7 @@ class Shape:
     ) -> pa.Array:
         core = self._known[name].core
         if not core:
-            return pa.repeat(pa.scalar(constants.get(name), kind), found.num_rows)
+            return repeated(constants.get(name), kind, found.num_rows)
         array = found.column(core)
         if self._is_kafka and name == "headers":
             return _kafka_headers(array)
@@ -181,6 +183,19 @@ class Shape:
     def damage(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
         """Rows for what could not be read."""
         return pa.RecordBatch.from_pylist(rows, schema=self.schema)
+
+
+def repeated(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
+    """A column of one value. Made from bytes: `pyarrow.scalar` would import pandas, which takes
+    longer than most tasks."""
+    if value is None:
+        return pa.nulls(count, kind)
+    if isinstance(value, str):
+        parts = [struct.pack("<ii", 0, len(value.encode())), value.encode()]
+    else:
+        parts = [struct.pack("<q", value)]
+    one = pa.Array.from_buffers(kind, 1, [None, *map(pa.py_buffer, parts)])
+    return pa.repeat(one[0], count)
 
 
 def _kafka_headers(array: pa.MapArray) -> pa.Array:

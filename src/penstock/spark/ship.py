@@ -22,7 +22,7 @@ from penstock.formats import registry
 from penstock.formats.store import Store
 from penstock.formats.values import SegmentInfo
 from penstock.options import MIB
-from penstock.spark import opening, queues, shipped
+from penstock.spark import opening, shipped
 from penstock.spark.follow import Follower
 from penstock.spark.options import SourceOptions
 from penstock.spark.shipped import MANIFEST, Manifest, ShippedSegment
@@ -78,7 +78,7 @@ def _ship(
             f"{queue}: a {store.format.name} queue is one file that is always written to "
             f"and never full: ship it whole (--whole)"
         )
-    _, end = queues.durable_range(store)
+    _, end = store.durable_range()
     known = Manifest.load(url)
     if known is None:
         _refuse_queue(url)

@@ -163,7 +163,8 @@ class ShippedQueue:
             raise NotShippedError(url)
         self.name, self.where, self.manifest = name, url, manifest
         self.identity = manifest.identity
-        self._has_gaps = registry.format_class(manifest.format).capabilities.gaps
+        able = registry.format_class(manifest.format).capabilities
+        self._has_gaps, self._counts = able.gaps, options.counts_unread and able.numbers
         self.head = manifest.segments[0].first if manifest.segments else 0
         self.end = manifest.segments[-1].end if manifest.segments else 0
 
@@ -176,10 +177,12 @@ class ShippedQueue:
             if first < last:
                 self._check_gap(before, one)
                 before = one.end
+                is_whole = (first, last) == (one.first, one.end)
                 # The task has the whole segment: it finds the frame around `first` itself.
                 found.append(Span(
                     self.name, self.where, self.identity, one.base, one.first, first, last,
                     one.file, is_shipped=True, first_ns=one.first_ns, last_ns=one.last_ns,
+                    messages=one.messages if is_whole and self._counts else None,
                 ))  # fmt: skip
         return found
 

@@ -31,6 +31,7 @@ from penstock.spark.versions import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
+    lighten_worker,
 )
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class SinkOptions:
 
 def options_of(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """From Spark's options."""
+    lighten_worker()
     lower = {name.lower(): text for name, text in given.items()}
     for name in lower:
         if name not in KNOWN:
@@ -191,6 +193,7 @@ class _Sink:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: stages the rows."""
+        lighten_worker()
         batches = iter(iterator)
         first = next(batches, None)
         if first is None:
@@ -223,6 +226,7 @@ class _Sink:
         *, is_last: bool = False,
     ) -> None:  # fmt: skip
         """On the driver: all rows of all tasks, once. `is_last`: it is not asked for again."""
+        lighten_worker()
         key = self.options.key()
         staged = [one for one in staging.staged_of(messages) if one.rows]
         if not self.options.is_routed:

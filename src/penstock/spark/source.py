@@ -11,7 +11,7 @@ from penstock.spark import schema as schemas
 from penstock.spark.batch import BatchReader
 from penstock.spark.options import SourceOptions
 from penstock.spark.stream import StreamReader, UnlimitedReader
-from penstock.spark.versions import HAS_LIMITS
+from penstock.spark.versions import HAS_LIMITS, lighten_worker
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 def schema(options: Mapping[str, str]) -> StructType:
     """The columns unless `.schema()` names others."""
+    lighten_worker()
     return schemas.default_schema(SourceOptions.of(options))
 
 
 def reader(options: Mapping[str, str], wanted: StructType) -> BatchReader:
     """A batch reader for the columns that are asked for."""
+    lighten_worker()
     parsed = SourceOptions.of(options)
     schemas.check(parsed, wanted)
     is_taken = parsed.pushdown and parsed.table == "messages"

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+ROW_BYTES = 16
+"""What a message costs that is only counted."""
+
 
 @dataclass(frozen=True)
 class Span:
@@ -30,11 +33,13 @@ class Span:
     """What the planner found, so that a task need not try them all."""
     first_ns: int | None = None
     last_ns: int | None = None
+    messages: int | None = None
+    """How many there are, where only that is asked for and the plan knows it."""
 
     @property
     def bytes(self) -> int:
-        """About as many as are read."""
-        return self.end - self.read_from
+        """About as many as a task has to do with."""
+        return self.end - self.read_from if self.messages is None else self.messages * ROW_BYTES
 
 
 class Source(Protocol):
@@ -49,7 +54,7 @@ class Source(Protocol):
 
 def cut(queue: Source, span: Span, most: int) -> Iterator[Span]:
     """The span in parts of about `most` bytes, as far as it can be cut."""
-    if span.bytes <= most:
+    if span.bytes <= most or span.messages is not None:
         yield span
         return
     start, read_from = span.start, span.read_from

@@ -17,6 +17,9 @@ from penstock.spark.versions import arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+TOLD = ("segments", "groups")
+"""Tables that one task tells by itself."""
+
 
 def read(options: SourceOptions, schema: StructType) -> pa.RecordBatch:
     """All rows, which are few."""
@@ -97,5 +100,5 @@ def _groups(name: str, where: str, options: SourceOptions) -> list[dict[str, Any
                 "tail": tail,
                 "lag_bytes": facts.lag_bytes(store, at),
             }
-            for group, at in store.format.own_groups().items()
+            for group, at in store.format.groups.places().items()
         ]

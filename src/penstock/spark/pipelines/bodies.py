@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from penstock.engine.codecs import CBOR_LIMITS
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _cbor_to_json(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
     def text(body: bytes | None) -> str | None:
         try:
-            return json.dumps(cbor2.loads(body or b""), default=_plain)
+            return json.dumps(cbor2.loads(body or b"", **CBOR_LIMITS), default=_plain)
         except (cbor2.CBORDecodeError, ValueError, TypeError, RecursionError):
             return None
 

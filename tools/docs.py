@@ -1,7 +1,7 @@
 """Writes the tables of docs/formats: structs, and the tree of `.penstock/`.
 
-They are the tuples STRUCTS and DOC_TABLES of modules in `penstock.formats` and `penstock.sidecar`:
-whatever has a name and can show itself as Markdown.
+The structs are the tuples STRUCTS of modules in `penstock.formats` and `penstock.sidecar`, the tree
+is that of `penstock.sidecar.tree`.
 
 What stands between these two comments on a page is written by this program, the rest by people:
 
@@ -25,6 +25,7 @@ from pathlib import Path
 import penstock.formats
 import penstock.sidecar
 from penstock.disk.structs import Struct
+from penstock.sidecar import tree
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "formats"
 _BLOCK = re.compile(
@@ -37,13 +38,22 @@ class DocsError(Exception):
     """A page or a table that can't be brought together; says which and why."""
 
 
-def find_structs() -> dict[str, tuple[Struct, ...]]:
-    """The structs of each format, by the name of its page."""
-    found: dict[str, tuple[Struct, ...]] = {}
+class Tree:
+    """The tree of `.penstock/`, as one more table."""
+
+    name = "sidecar tree"
+
+
+Table = Struct | Tree
+
+
+def find_structs() -> dict[str, tuple[Table, ...]]:
+    """The tables of each format, by the name of its page."""
+    found: dict[str, tuple[Table, ...]] = {"sidecar": (Tree(),)}
     roots = (penstock.formats, penstock.sidecar)
     for info in (i for r in roots for i in pkgutil.walk_packages(r.__path__, r.__name__ + ".")):
         module = importlib.import_module(info.name)
-        structs = getattr(module, "STRUCTS", ()) + getattr(module, "DOC_TABLES", ())
+        structs = getattr(module, "STRUCTS", ())
         # What every format has beside it is on a page of its own.
         package, page = info.name.split(".")[1:3]
         page = page if package == "formats" else "sidecar"
@@ -53,13 +63,37 @@ def find_structs() -> dict[str, tuple[Struct, ...]]:
     return found
 
 
-def block(struct: Struct) -> str:
-    """A struct's table with its two comments."""
-    begin, end = f"<!-- generated: begin {struct.name} -->", "<!-- generated: end -->"
-    return f"{begin}\n{struct.markdown()}{end}"
+def block(table: Table) -> str:
+    """A table with its two comments."""
+    begin, end = f"<!-- generated: begin {table.name} -->", "<!-- generated: end -->"
+    shown = struct_table(table) if isinstance(table, Struct) else tree_table()
+    return f"{begin}\n{shown}{end}"
 
 
-def fill(text: str, structs: dict[str, Struct], page: str) -> tuple[str, set[str]]:
+def struct_table(struct: Struct) -> str:
+    """The fields of a struct, one line each."""
+    order = "little-endian" if struct.order == "<" else "big-endian"
+    lines = [
+        f"{struct.size:,} bytes, {order}.",
+        "",
+        "| offset | size | field | type | meaning |",
+        "| ---: | ---: | --- | --- | --- |",
+    ]
+    for at, field in struct.places():
+        meaning = field.meaning.replace("|", "\\|")
+        cells = (str(at), str(field.size), f"`{field.name}`", field.kind_words, meaning)
+        lines.append(f"| {' | '.join(cells)} |".replace("  ", " "))
+    return "\n".join(lines) + "\n"
+
+
+def tree_table() -> str:
+    """The files of `.penstock/`, one line each."""
+    lines = ["| file | holds | written by | |", "| --- | --- | --- | --- |"]
+    lines += [f"| `{e.path}` | {e.holds} | {e.writer} | {e.trust} |" for e in tree.ENTRIES]
+    return "\n".join(lines) + "\n"
+
+
+def fill(text: str, structs: dict[str, Table], page: str) -> tuple[str, set[str]]:
     """`text` with its tables made anew, and the names of the structs it has."""
     names = [match["name"] for match in _BLOCK.finditer(text)]
     if len(names) != len(_BEGIN.findall(text)):
@@ -70,7 +104,7 @@ def fill(text: str, structs: dict[str, Struct], page: str) -> tuple[str, set[str
     return _BLOCK.sub(lambda match: block(structs[match["name"]]), text), set(names)
 
 
-def add_missing(text: str, page: str, structs: list[Struct]) -> str:
+def add_missing(text: str, page: str, structs: list[Table]) -> str:
     """`text` with a section at its end for each of `structs`."""
     text = text or f"# `{page}`\n"
     for struct in structs:
@@ -78,7 +112,7 @@ def add_missing(text: str, page: str, structs: list[Struct]) -> str:
     return text
 
 
-def pages(folder: Path, found: dict[str, tuple[Struct, ...]]) -> dict[Path, str]:
+def pages(folder: Path, found: dict[str, tuple[Table, ...]]) -> dict[Path, str]:
     """What every page should say."""
     every = [struct for structs in found.values() for struct in structs]
     by_name = {struct.name: struct for struct in every}

@@ -76,31 +76,54 @@ class Rung:
     run: Callable[[str], Figure]
 
 
+RUNG_MINUTES = float(os.environ.get("PENSTOCK_RUNG_MINUTES", "20"))
+"""How long a rung may take at size `release`. What it does not come to is said to be not run."""
+
+
 def selection(
     *chosen: str, seeds: int = 1, always_slow: bool = False
 ) -> Callable[[str], Figure]:  # fmt: skip
-    """Tests of the suite; at size `release` the slow ones too, with as many seeds as said."""
+    """Tests of the suite. At size `release` come the slow ones after the others, each file with
+    its share of the time that is left, and then all again with other seeds."""
 
     def run(size: str) -> Figure:
         figure = Figure("tests")
-        for turn in range(seeds if size == "release" else 1):
-            with_slow = size == "release" or always_slow
-            marker = ["-m", "slow or not slow"] if with_slow else []
-            pytest_run(figure, [*marker, *chosen], turn)
+        both = ["-m", "slow or not slow"]
+        if size != "release":
+            pytest_run(figure, [*both, *chosen] if always_slow else [*chosen])
+            return figure
+        ends_at = time.monotonic() + 60 * RUNG_MINUTES
+        pytest_run(figure, [*chosen], 0, 60 * RUNG_MINUTES)
+        parts = [(0, ["-m", "slow", path]) for path in chosen]
+        parts += [(turn, [*both, path]) for turn in range(1, seeds) for path in chosen]
+        for place, (turn, arguments) in enumerate(parts):
+            share = (ends_at - time.monotonic()) / max(1, len(chosen) - place)
+            if share <= 0:
+                left = sum(later > 0 for later, _ in parts[place:])
+                slow = [words[-1] for later, words in parts[place:] if not later]
+                figure.not_run += [f"slow tests of {path}: no time left" for path in slow]
+                figure.not_run += [f"{left} files with other seeds: no time left"] if left else []
+                break
+            pytest_run(figure, arguments, turn, share)
         return figure
 
     return run
 
 
 COUNTS = re.compile(r"(\d+) (passed|failed|skipped|xfailed|xpassed|errors?)")
+COLLECTED = re.compile(r"^collected (\d+) items?(?:.* (\d+) selected)?", re.MULTILINE)
 
 
-def pytest_run(figure: Figure, arguments: list[str], turn: int) -> None:
-    """Runs pytest; an expected failure is a failure of the rung, a skip is not run."""
+def pytest_run(
+    figure: Figure, arguments: list[str], turn: int = 0, limit_s: float | None = None
+) -> None:
+    """Runs pytest; an expected failure is a failure of the rung, a skip is not run, nor is what
+    would have begun after `limit_s`."""
     environment = dict(os.environ)
     if turn:
         environment["PENSTOCK_SEED"] = str(int(time.time()) + turn)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-ra", *arguments]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", *arguments]
+    command += [f"--session-timeout={limit_s}"] if limit_s is not None else []
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     lines = done.stdout.splitlines()
     counts = {word.rstrip("s"): int(n) for n, word in COUNTS.findall(lines[-1] if lines else "")}
@@ -112,6 +135,11 @@ def pytest_run(figure: Figure, arguments: list[str], turn: int) -> None:
     bad = [line for line in lines if line.startswith(("FAILED", "ERROR", "XFAIL", "XPASS"))]
     skipped = [line.partition(": ")[2] for line in lines if line.startswith("SKIPPED")]
     figure.not_run += list(dict.fromkeys(skipped))
+    ran = sum(counts.values())
+    if limit_s is not None and (all_of_it := COLLECTED.search(done.stdout)):
+        count = int(all_of_it[2] or all_of_it[1])
+        if ran < count:
+            figure.not_run.append(f"{arguments[-1]}: {count - ran} of {count} tests, no time left")
     figure.rows.append({"tests": arguments, "seed": turn, **counts, "failing": bad})
 
 
@@ -264,37 +292,67 @@ def planted_bugs(size: str) -> Figure:
 COVERED = {"ci": ["tests/engine", "tests/formats", "tests/disk"], "release": ["tests"]}
 WANTED_PERCENT = 95.0
 RECOVERY = re.compile(
-    r"src/penstock/(sidecar/|formats/(past|store|cursors|known_damage|verifying)\.py"
-    r"|formats/\w+/(recovery|recovering|power_cut|closing|following|rescue|checks)\w*\.py)"
+    r"src/penstock/(sidecar/\w+|engine/verifying|formats/(past|store|cursors|known_damage|recovering)"
+    r"|formats/\w+/(recovery|recovering|power_cut|closing|following|rescue|checks)\w*)\.py"
 )
 """What runs after something went wrong: all of it is asked for."""
+SETTINGS = """
+[run]
+branch = true
+parallel = true
+source = src/penstock
+data_file = {folder}/data
+patch = _exit
+sigterm = true
+"""
+CHILDREN = "import coverage\ncoverage.process_startup()\n"
+"""Of every Python that a test starts; what a test forks goes on measuring by itself."""
 
 
 def coverage(size: str) -> Figure:
-    """Lines and branches of the Python side that the tests run."""
+    """Lines and branches of the Python side that the tests run, also in processes that they start:
+    of everything as much as is wanted, of what recovers a queue all."""
     need_module("coverage")
-    figure = Figure("per cent of lines and branches, of those wanted,")
     with tempfile.TemporaryDirectory() as folder:
-        known = os.environ | {"COVERAGE_FILE": f"{folder}/data", "PYTHONPATH": peers_path()}
-        base = [sys.executable, "-m", "coverage"]
-        run = [*base, "run", "--branch", "--source", "src/penstock", "-m", "pytest", "-q"]
-        marker = ["-m", "slow or not slow"] if size == "release" else []
-        subprocess.run([*run, *marker, *COVERED[size]], cwd=ROOT, env=known, capture_output=True)
-        report = [*base, "json", "-q", "-o", f"{folder}/report.json"]
-        subprocess.run(report, cwd=ROOT, env=known, capture_output=True, check=True)
-        found = json.loads(Path(folder, "report.json").read_text())
+        found, ended = measured(Path(folder), COVERED[size])
+    figure = Figure("goals of coverage")
     percent = found["totals"]["percent_covered"]
-    figure.tried, figure.failed = 100, max(0, round(WANTED_PERCENT - percent))
-    figure.rows.append({"file": "all", "percent": round(percent, 1)})
+    goals: list[tuple[str, float, float, list[int]]] = [("all", percent, WANTED_PERCENT, [])]
+    for name, of_file in sorted(found["files"].items()):
+        if RECOVERY.fullmatch(name):
+            share = of_file["summary"]["percent_covered"]
+            goals.append((name, share, 100.0, of_file["missing_lines"]))
+    for name, share, wanted, missing in goals:
+        figure.tried += 1
+        figure.failed += share < wanted
+        figure.rows.append({"file": name, "percent": round(share, 1), "wanted": wanted,
+                            "missing": missing})  # fmt: skip
     lowest = sorted(found["files"].items(), key=lambda one: one[1]["summary"]["percent_covered"])
-    for place, (name, of_file) in enumerate(lowest):
+    for name, of_file in lowest[:20]:
         share = round(of_file["summary"]["percent_covered"], 1)
-        is_recovery = RECOVERY.fullmatch(name) is not None
-        if place < 20 or (is_recovery and share < 100):
-            missing = of_file["missing_lines"] if is_recovery else []
-            figure.rows.append({"file": name, "percent": share, "missing": missing})
+        figure.rows.append({"file": name, "percent": share, "lowest": True})
+    figure.rows.append({"tests": COVERED[size], "ended": ended})
     figure.not_run.append("the crate: needs cargo-llvm-cov")
     return figure
+
+
+def measured(folder: Path, tests: list[str]) -> tuple[dict[str, Any], str]:
+    """coverage's report of a run of `tests`, and pytest's last line."""
+    (settings := folder / "settings").write_text(SETTINGS.format(folder=folder))
+    (folder / "sitecustomize.py").write_text(CHILDREN)
+    path = os.pathsep.join(filter(None, (str(folder), peers_path())))
+    known = os.environ | {"COVERAGE_PROCESS_START": str(settings), "PYTHONPATH": path}
+    tell = [sys.executable, "-m", "coverage"]
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", *tests]
+    run += [f"--session-timeout={60 * RUNG_MINUTES}"]
+    done = subprocess.run(run, cwd=ROOT, env=known, capture_output=True, text=True)
+    if done.returncode not in (0, 1, 2):
+        raise NotRun(f"pytest says {(done.stdout + done.stderr)[-400:]}")
+    for words in (["combine", "-q"], ["json", "-q", "-o", str(folder / "report.json")]):
+        asked = [*tell, words[0], f"--rcfile={settings}", *words[1:]]
+        subprocess.run(asked, cwd=ROOT, env=known, capture_output=True, check=True)
+    report: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return report, (done.stdout.splitlines() or [""])[-1]
 
 
 CRASH = "tests/crash/"
@@ -326,7 +384,7 @@ RUNGS = {
             selection(f"{CRASH}test_failing_calls.py", "tests/engine/test_syncing.py"),
         ),
         Rung("T7", "is anything acknowledged that a failing sync lost",
-             selection("tests/ladder/test_failing_syncs.py")),
+             selection("tests/ladder/test_failing_syncs.py", f"{CRASH}test_each_sync.py")),
         Rung(
             "T8", "does a full disk or a file cut short kill a process",
             selection(f"{CRASH}test_full_disk.py", "tests/native/test_cut_short.py"),

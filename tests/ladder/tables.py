@@ -7,6 +7,7 @@ import re
 import sys
 from typing import Any
 
+from tests.ladder.classes import KINDS, load
 from tests.ladder.rungs import RESULTS, ROOT, RUNGS
 
 PAGE = ROOT / "docs" / "reliability.md"
@@ -66,8 +67,23 @@ def figures() -> str:
     return "\n".join(lines) + "\n"
 
 
+def classes() -> str:
+    """Each kind of fault with its cases."""
+    found = load()
+    lines = ["| | kind of fault | tests | cases | failed |", "| --- | --- | --- | ---: | ---: |"]
+    for kind in KINDS:
+        row = found.get(kind.letter)
+        counts = "not run yet | " if row is None else f"{row['tried']} | {row['failed']}"
+        tests = ", ".join(f"`{name}`" for name in kind.tests)
+        lines.append(f"| {kind.letter} | {kind.text} | {tests} | {counts} |")
+    commits = ", ".join(sorted({row["commit"] for row in found.values()}))
+    return "\n".join([*lines, "", f"Run at {commits or 'no commit'}."]) + "\n"
+
+
 def page(text: str) -> str:
     def table(match: re.Match[str]) -> str:
+        if match[2] == "classes":
+            return f"{match[1]}{classes()}{match[3]}"
         if match[2] == "all":
             return f"{match[1]}{figures()}{match[3]}"
         found = newest(match[2])

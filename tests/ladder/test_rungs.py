@@ -9,6 +9,7 @@ import pytest
 
 from tests.ladder import __main__ as ladder
 from tests.ladder import rungs, tables
+from tests.ladder.classes import KINDS
 from tests.ladder.means import NotRun, need_programs
 from tests.ladder.rungs import RUNGS, Figure, Rung
 
@@ -40,6 +41,30 @@ def test_missing_means_are_said_with_what_to_install() -> None:
         need_programs("qemu-storage-daemonx")
 
 
+THREE = """
+import pytest
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_number_is_itself(number):
+    assert number == number
+"""
+
+
+def test_tests_that_a_rung_has_no_time_for_are_not_run(tmp_path: Path) -> None:
+    (path := tmp_path / "test_three.py").write_text(THREE)
+    figure = Figure("tests")
+    rungs.pytest_run(figure, [str(path)], limit_s=1e-6)
+    assert (figure.tried, figure.failed) == (1, 0)
+    assert figure.not_run == [f"{path}: 2 of 3 tests, no time left"]
+
+
+def test_a_rung_with_time_runs_all_of_its_tests(tmp_path: Path) -> None:
+    (path := tmp_path / "test_three.py").write_text(THREE)
+    figure = Figure("tests")
+    rungs.pytest_run(figure, [str(path)], limit_s=1000)
+    assert (figure.tried, figure.failed, figure.not_run) == (3, 0, [])
+
+
 def test_a_rung_leaves_its_figure_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ladder, "RESULTS", tmp_path)
     rung = Rung("T0", "is there a figure", lambda size: Figure("tries", tried=3))
@@ -52,6 +77,11 @@ def test_a_rung_leaves_its_figure_as_json(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_table_of_the_page_is_that_of_the_figures() -> None:
     text = tables.PAGE.read_text()
     assert tables.page(text) == text, "run `python -m tests.ladder.tables` and commit"
+
+
+def test_every_kind_of_fault_has_a_letter_and_tests_that_are_there() -> None:
+    assert "".join(kind.letter for kind in KINDS) == "abcdefghijklmnopqrstuvwxy"
+    assert [name for kind in KINDS for name in kind.tests if not (rungs.ROOT / name).exists()] == []
 
 
 def test_the_page_names_every_rung() -> None:

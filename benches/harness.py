@@ -7,6 +7,7 @@ machine and a ratio to something measured in the same run; where there is a rati
 
 from __future__ import annotations
 
+import argparse
 import gc
 import importlib
 import json
@@ -209,6 +210,34 @@ def cells(row: Row) -> list[str]:
     peer = f"{row.peer} {shown(row.peer_value)}".strip()
     ratio = f"{row.ratio:.2f}x" if row.ratio is not None else ""
     return [row.case, shown(row.ours), row.unit, peer, ratio, floor, times, goal, met, row.note]
+
+
+def compare(
+    name: str,
+    about_it: str,
+    work: Callable[[int, float], list[dict[str, Any]]],
+    show: Callable[[list[dict[str, Any]], dict[str, Any]], None],
+    *,
+    rounds: int,
+    arguments: list[str] | None = None,
+    **more: Any,
+) -> int:
+    """The command of a benchmark whose contestants take turns: `work` gets how many rounds and
+    which share of their length. Writes `<name>.json` with `more` in it, and shows the rows."""
+    parser = argparse.ArgumentParser(description=about_it)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--quick", action="store_true", help="one short round")
+    parser.add_argument("--to", type=Path, default=RESULTS / f"{name}.json")
+    chosen = parser.parse_args(arguments)
+    about = machine()
+    rounds = 1 if chosen.quick else chosen.rounds
+    rows = work(rounds, 0.02 if chosen.quick else 1.0)
+    chosen.to.parent.mkdir(parents=True, exist_ok=True)
+    value = {"benchmark": name, "machine": about, **more, "rounds": rounds, "rows": rows}
+    chosen.to.write_text(json.dumps(value, indent=1) + "\n")
+    show(rows, about)
+    print(f"written: {chosen.to}")
+    return 0
 
 
 HEADS = ["case", "ours", "unit", "beside", "ratio", "floor", "floors", "goal", "met", "note"]

@@ -9,8 +9,6 @@ the best round counts. What a queue does not have, or can't do, stays empty.
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import sys
 import time
@@ -411,20 +409,9 @@ FIGURES = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="lists, two processes and sixteen")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--quick", action="store_true", help="one short round")
-    parser.add_argument("--to", type=Path, default=harness.RESULTS / "crossings.json")
-    chosen = parser.parse_args(arguments)
-    about = harness.machine()
-    rounds = 1 if chosen.quick else chosen.rounds
-    rows = run(rounds, 0.02 if chosen.quick else 1.0)
-    chosen.to.parent.mkdir(parents=True, exist_ok=True)
-    value = {"benchmark": "crossings", "machine": about, "rounds": rounds, "rows": rows}
-    chosen.to.write_text(json.dumps(value, indent=1) + "\n")
-    draw(rows, about)
-    print(f"written: {chosen.to}")
-    return 0
+    return harness.compare(
+        "crossings", "lists, two processes and sixteen", run, draw, rounds=2, arguments=arguments
+    )
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ Python's.
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import statistics
 import sys
@@ -351,23 +349,15 @@ def draw(rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="penstock beside other Python queues")
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--quick", action="store_true", help="one short round")
-    parser.add_argument("--to", type=Path, default=harness.RESULTS / "peers.json")
-    chosen = parser.parse_args(arguments)
-    about = harness.machine()
-    rounds = 1 if chosen.quick else chosen.rounds
-    rows = run(rounds, 0.02 if chosen.quick else 1.0)
-    chosen.to.parent.mkdir(parents=True, exist_ok=True)
-    value = {
-        "benchmark": "peers", "machine": about, "body_bytes": len(BODY), "rounds": rounds,
-        "rows": rows,
-    }  # fmt: skip
-    chosen.to.write_text(json.dumps(value, indent=1) + "\n")
-    draw(rows, about)
-    print(f"written: {chosen.to}")
-    return 0
+    return harness.compare(
+        "peers",
+        "penstock beside other Python queues",
+        run,
+        draw,
+        rounds=25,
+        arguments=arguments,
+        body_bytes=len(BODY),
+    )
 
 
 if __name__ == "__main__":

@@ -22,9 +22,9 @@ def copy_as_killed(source: Path, target: Path, boot: int | None = None) -> Path:
 
 
 def copy_open(source: Path, target: Path) -> Path:
-    """Copies a folder that a thread of its queue may change: a prepared segment that takes its place
-    meanwhile has two names, one before and one after, and a copy may meet neither of them. Then the
-    copy is made again, until all files had the same names before it and after it."""
+    """Copies a folder that a thread of its queue may change: a prepared segment that takes its
+    place meanwhile has one name before and another after, and a copy may meet neither of them.
+    Then the copy is made again, until all files had the same names before it and after it."""
     while True:
         before = files_by_name(source)
         try:
@@ -39,7 +39,7 @@ def copy_open(source: Path, target: Path) -> Path:
 
 
 def files_by_name(folder: Path) -> dict[Path, int]:
-    """The files below a folder with the inode of each: another file of the same name counts as new."""
+    """The files below a folder with the inode of each: a new file may have an old name."""
     found: dict[Path, int] = {}
     for parent, _, names in os.walk(folder):
         for name in names:

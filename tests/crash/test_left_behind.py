@@ -18,7 +18,7 @@ import pytest
 import penstock
 from penstock import _core
 from penstock.sidecar.control import CONTROL
-from tests.copies import copy_as_killed
+from tests.copies import copy_as_killed, copy_open
 from tests.failing import failing_syncs
 
 FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
@@ -89,7 +89,7 @@ def test_one_rotten_byte_and_a_kill_cost_one_message(
     assert is_told or (format == "beats" and which == COUNT - 1)
 
 
-@pytest.mark.parametrize("copy", [shutil.copytree, copy_as_killed])
+@pytest.mark.parametrize("copy", [copy_open, copy_as_killed])
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_copy_of_an_open_queue_may_lack_what_was_never_synced(
     tmp_path: Path, format: str, copy: Callable[[Path, Path], object]

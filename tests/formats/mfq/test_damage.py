@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from pathlib import Path
 
 import pytest
 
 from penstock import CorruptError, FormatError, ManualClock, Queue, StorageError
 from penstock.sidecar.control import CONTROL
-from tests.copies import copy_as_killed
+from tests.copies import copy_as_killed, copy_open
 from tests.formats.mfq.twin import Twin
 
 PUT = [b"first", b"second one", b"the third", b"x" * 238, b"last"]
@@ -201,7 +200,7 @@ def test_a_power_cut_that_kept_the_consumer_s_page_alone_is_recovered(tmp_path: 
     queue = Queue(tmp_path / "q", format="mfq", segment_bytes=16384, clock=clock)
     for n in range(5):
         queue.put(b"%d" % n)
-    shutil.copytree(tmp_path / "q", tmp_path / "cut")
+    copy_open(tmp_path / "q", tmp_path / "cut")
     queue.close()
     twin = Twin(tmp_path / "cut")
     twin.set("consumer.offset", 10_000)

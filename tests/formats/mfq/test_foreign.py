@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
-import shutil
 import signal
 import threading
 from pathlib import Path
 from typing import Any
 
 from penstock import AsyncQueue, ManualClock, Queue
+from tests.copies import copy_open
 from tests.formats.mfq.twin import Twin
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -106,7 +106,7 @@ def test_what_an_original_produced_beside_us_is_kept_after_a_power_cut(tmp_path:
         Twin(path).produce(b"theirs")
         assert [message.body for message in queue.get_many(9)] == [b"ours", b"theirs"]
         Twin(path).produce(b"theirs, too")
-        shutil.copytree(path, tmp_path / "cut")
+        copy_open(path, tmp_path / "cut")
     clock.restart()
     for turn in range(2):
         with Queue(tmp_path / "cut", create=False, clock=clock) as again:

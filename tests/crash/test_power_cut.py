@@ -11,6 +11,7 @@ import itertools
 import os
 import random
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 
 from penstock import ManualClock, Queue, _core
-from tests.crash.disk import Disk, State, make
+from tests.crash.disk import Disk, Image, State, make
 from tests.crash.workloads import KEY, Facts, Recording, body, record
 
 pytestmark = pytest.mark.crash
@@ -63,10 +64,21 @@ class Examiner:
         self.outcomes: dict[int, Outcome] = {}
         """By state, and by image: several states may be the same files."""
         self.images: dict[int, Outcome] = {}
+        self.cut_again: list[Image] = []
+        """What a second cut has left of the state in hand."""
+
+    def keep(self, image: Image) -> Path:
+        """Writes out the state in hand, for whoever looks for the cause of a failure."""
+        kept = Path(tempfile.mkdtemp(prefix="penstock-power-cut-"))
+        for turn, one in enumerate([image, *self.cut_again]):
+            (kept / str(turn)).mkdir()
+            make(one, kept / str(turn))
+        return kept
 
     def examine(self, disk: Disk, state: State, key: int, lower: Facts, upper: Facts) -> None:
         """Checks the state, whose hash is `key`."""
         self.checked += 1
+        self.cut_again = []
         if key not in self.outcomes:
             image = disk.image(state)
             name = hash(image)
@@ -160,7 +172,8 @@ class Examiner:
             frozenset(range(upper.put)) if is_acked else upper.maybe_acked,
         )  # fmt: skip
         for again in second.states(self.rng, 2, 1):
-            make(second.image(again), self.folder)
+            self.cut_again.append(second.image(again))
+            make(self.cut_again[-1], self.folder)
             with self.open() as queue:
                 found = read(queue)
                 check_messages([n for n in found if n != 999999], lower, more)
@@ -231,7 +244,9 @@ def cut_everywhere(
                     examiner.examine(disk, state, key, lower, upper)
                 except BaseException as error:
                     error.add_note(
-                        f"{recording.name} {recording.options}: seed {seed}, effect {point}"
+                        f"{recording.name} {recording.options}: seed {seed}, effect {point} of"
+                        f" {len(recording.effects)}, before {lower}, after {upper}; images in"
+                        f" {examiner.keep(disk.image(state))}"
                     )
                     raise
     finally:

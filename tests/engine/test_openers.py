@@ -223,6 +223,22 @@ def test_one_ctrl_c_ends_a_close_of_which_every_step_would_wait(tmp_path: Path) 
         assert bodies(frozen)[-3:] == [b"1", b"2", b"3"]
 
 
+def test_one_ctrl_c_keeps_the_later_steps_of_a_close_from_being_begun(tmp_path: Path) -> None:
+    queue = queue_of(tmp_path)
+    begun = []
+
+    def interrupted() -> None:
+        begun.append("first")
+        raise KeyboardInterrupt
+
+    steps = (interrupted, lambda: begun.append("later"))
+    queue._closing_steps = lambda: steps  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(KeyboardInterrupt):
+        queue.close()
+    assert begun == ["first"]
+    assert queue.is_closed
+
+
 def test_an_error_in_one_step_of_a_close_keeps_no_other_from_being_done(tmp_path: Path) -> None:
     queue = queue_of(tmp_path)
     group = queue.group("g")

@@ -135,6 +135,22 @@ def test_a_dry_run_of_convert_makes_nothing(run: Run, orders: Path, tmp_path: Pa
     assert list(tmp_path.iterdir()) == [orders]
 
 
+@pytest.mark.parametrize("is_made", [False, True])
+@pytest.mark.parametrize("format", ["zbus", "beats", "vqs", "mfq"])
+def test_compression_is_refused_where_nothing_is_compressed(
+    run: Run, tmp_path: Path, format: str, is_made: bool
+) -> None:
+    path = tmp_path / "q.bin"
+    if is_made:
+        Queue(path, format=format).close()
+    said = f"penstock: --compression lz4: expected none: format {format} "
+    words = ("put", path, "{}", "--format", format, "--compression", "lz4")
+    assert run(*words, code=2).err.startswith(said)
+    assert path.exists() == is_made
+    if is_made:
+        assert "compression" in run("set", path, "compression=lz4", code=2).err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

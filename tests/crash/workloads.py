@@ -13,6 +13,7 @@ from typing import Any
 from penstock import ManualClock, Queue, _core
 from penstock.options import AckMode
 from tests.crash.disk import Effect
+from tests.opening import small_segments
 
 KEY = bytes(range(32))
 SEGMENT_BYTES = 16384
@@ -303,7 +304,7 @@ def record(name: str, root: Path, **options: Any) -> Recording:
     """Runs a workload and answers its effects."""
     shutil.rmtree(root.parent, ignore_errors=True)
     root.parent.mkdir(parents=True)
-    options = {"segment_bytes": SEGMENT_BYTES} | options
+    options = small_segments(options.get("format", "penstock"), SEGMENT_BYTES) | options
     _core.take_effects()
     _core.record_effects(True)
     try:

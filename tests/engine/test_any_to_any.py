@@ -12,6 +12,7 @@ from penstock import Message, Queue, UnsupportedError
 from penstock.engine.convert import FIELDS, convert
 from penstock.engine.convert import ConversionReport as Report
 from penstock.formats.registry import MODULES
+from tests.opening import small_segments
 
 WHEN = 1_700_000_000_000_000_000
 LAYOUTS: dict[str, list[str | None]] = {
@@ -45,7 +46,9 @@ def test_every_format_there_is_takes_part() -> None:
 
 def make(folder: Path, name: str, format: str, layout: str | None) -> Queue:
     path = folder / (f"{name}.bin" if format == "vqs" and layout == "doc" else name)
-    queue = Queue(path, format=format, layout=layout, segment_bytes=1 << 20, durability="process")
+    queue = Queue(
+        path, format=format, layout=layout, durability="process", **small_segments(format, 1 << 20)
+    )
     if queue.store.capabilities.deletes_consumed:
         queue.group("hold")
     return queue

@@ -14,6 +14,7 @@ import pytest
 from penstock import FormatError, Message, OptionError, Queue, UnsupportedError
 from penstock.engine import exchange
 from penstock.engine.convert import FIELDS, Progress, convert
+from tests.opening import small_segments
 
 MESSAGES = [
     Message(b"\x00\xffbytes", tag="eu.orders", id="o-1", key="k", headers={"a": "1", "ü": "ö"}),
@@ -61,7 +62,9 @@ def test_every_format_comes_back_the_same_from_every_kind_of_file(
     """The fields that the format holds, the due time and the key among them: those lie beside."""
     names = ["one.bin", "two.bin"] if format == "vqs" else ["one", "two"]
     first, second = (
-        Queue(tmp_path / name, format=format, durability="process", segment_bytes=1 << 18)
+        Queue(
+            tmp_path / name, format=format, durability="process", **small_segments(format, 1 << 18)
+        )
         for name in names
     )
     with first, second:

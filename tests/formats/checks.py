@@ -18,6 +18,7 @@ import pytest
 from penstock import ManualClock, Message, Queue, UnsupportedError
 from penstock.formats.registry import MODULES
 from penstock.formats.values import Capabilities
+from tests.opening import small_segments
 from tests.reading import bodies_of
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -92,12 +93,14 @@ class Checks:
             yield queue
 
     def make(self, path: Path, **options: Any) -> Queue:
-        given = {"segment_bytes": SMALL} | self.options | options
+        given = small_segments(self.format, SMALL) | self.options | options
         return Queue(path, format=self.format, layout=self.layout, **given)
 
     def reopen(self, path: Path, **options: Any) -> Queue:
         """Sniffed, as a user would open what is there."""
-        return Queue(path, create=False, **({"segment_bytes": SMALL} | self.options | options))
+        return Queue(
+            path, create=False, **(small_segments(self.format, SMALL) | self.options | options)
+        )
 
     def hold(self, queue: Queue) -> None:
         """Formats that delete what every group has acked keep it for this group."""

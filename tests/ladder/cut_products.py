@@ -91,7 +91,7 @@ class Penstock:
 
     def options(self) -> dict[str, Any]:
         case = self.case
-        options: dict[str, Any] = {"durability": case.durability, "segment_bytes": 65536}
+        options: dict[str, Any] = {"durability": case.durability}
         if case.format == "penstock" and case.variant == "lz4":
             options["compression"] = "lz4"
         if case.format == "penstock" and case.variant == "key":
@@ -99,8 +99,8 @@ class Penstock:
         if case.format == "beats" and case.layout in ("2", "3"):
             options |= {"key": bytes(range(16)), "tamper_evident": case.variant == "seal"}
         if case.format == "vqs":  # Small: the ring goes round.
-            options |= {"max_bytes": 131072, "put_timeout_s": 30.0}
-        return options
+            return options | {"max_bytes": 131072, "put_timeout_s": 30.0}
+        return options | {"segment_bytes": 65536}
 
     def open(self, folder: Path, create: bool = True) -> Any:
         import penstock

@@ -55,9 +55,7 @@ def put(
         ),
     ] = None,
     create: Annotated[bool, typer.Option(help="Make the queue when there is none.")] = True,
-    compression: Annotated[
-        str | None, typer.Option(help="none or lz4, where the format can.")
-    ] = None,
+    compression: Annotated[str | None, typer.Option(help="none or lz4 (format penstock).")] = None,
     timeout: Annotated[
         float, typer.Option(min=0, help="Wait this many seconds for room in a full queue.")
     ] = 0.0,

@@ -75,6 +75,26 @@ def tell(path: Path, kept: Mapping[str, Any], said: Mapping[str, Any]) -> None:
             )  # fmt: skip
 
 
+def _in_force(store: Store, name: str) -> Any:
+    """The value that counts. A format has a field of that name where its files may hold what no
+    option can say: the segments of an original may be smaller than any that we make."""
+    return getattr(store.format, name, getattr(store.options, name))
+
+
+def tell_own(store: Store, said: Mapping[str, Any]) -> None:
+    """Warns of options that count for nothing, as the format's own files say otherwise: once each.
+    They are no reason to refuse the queue: another program may have changed its files."""
+    for name in said.keys() & store.format.own_options.keys():
+        value, counts = said[name], _in_force(store, name)
+        if value != counts and (store.path, name, repr(value)) not in _told:
+            _told.add((store.path, name, repr(value)))
+            verb = "set" if store.format.own_options[name] else "resize"
+            logger("queue").warning(
+                "%s: %s=%r: the queue's own file has %r, which counts. `penstock %s` changes that",
+                store.path, name, value, counts, verb,
+            )  # fmt: skip
+
+
 def change(queue: OpenQueue, values: Mapping[str, Any]) -> None:
     """Changes what the queue keeps; `None` takes an option back to its default."""
     store = queue.store
@@ -84,7 +104,7 @@ def change(queue: OpenQueue, values: Mapping[str, Any]) -> None:
         if store.format.own_options.get(name) == "":
             raise OptionError(name, value, "another size of the file: `penstock resize`")
     said = {name: value for name, value in values.items() if name != "codec"}
-    QueueOptions.of(**said)  # An error for what can't be.
+    QueueOptions.of(**said).check_for(store.format.name)  # An error for what can't be.
     own = {
         store.format.own_options[name]: values[name]
         for name in values

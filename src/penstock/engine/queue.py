@@ -109,6 +109,7 @@ class Queue:
             self.path, format=self._format, layout=self._layout, options=self._given,
             clock=self._clock, create=self._create, live=not self._read_only,
         )  # fmt: skip
+        kept_options.tell_own(self.store, self._said)
         if self._read_only:
             return
         try:

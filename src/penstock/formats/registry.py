@@ -94,7 +94,6 @@ def _create(
     found: type[Format], path: Path, layout: str, options: QueueOptions, clock: _core.Clock
 ) -> None:
     """Makes an empty queue; refuses what the format can't be, before anything is made."""
-    options = _with_plain_key(found, options)
     kept = found.encryption.layouts if found.encryption is not None else ()
     usual = [one for one in found.created if not kept or (one in kept) == (options.key is not None)]
     layout = layout or usual[0]
@@ -110,14 +109,12 @@ def _create(
     opening.make(path, sidecar, lambda _: found.make(path, sidecar, layout, options, clock))
 
 
-def _with_plain_key(found: type[Format], options: QueueOptions) -> QueueOptions:
-    """With the key as bytes. A format without encryption would keep in plain text what was meant to
-    be secret, so there a key is refused, also of a queue that exists."""
-    if options.key is None:
+def _checked(found: type[Format], options: QueueOptions) -> QueueOptions:
+    """Options that the format can honour, with the key as bytes. Also of a queue that exists: a
+    format without encryption would keep in plain text what was meant to be secret."""
+    options.check_for(found.name)
+    if options.key is None or found.encryption is None:
         return options
-    if found.encryption is None:
-        text = f"none: format {found.name} has no encryption, penstock has"
-        raise OptionError("key", "…", text)
     return replace(options, key=found.encryption.plain(options.key))
 
 
@@ -128,7 +125,7 @@ def _check_encryption(found: type[Format], layout: str, options: QueueOptions) -
         raise OptionError("key", "…", f"{expected} for layout {layout}")
     if known is not None and key is not None and len(key) != known.key_bytes:
         raise OptionError("key", "…", f"{known.key_bytes} bytes for format {found.name}")
-    if options.tamper_evident and (key is None or known is None or not known.has_tags):
+    if options.tamper_evident and key is None:
         raise OptionError("tamper_evident", True, "an encrypted queue of format beats")
 
 
@@ -146,9 +143,10 @@ def open_store(
     with about(path):
         if create and is_empty(path):
             format = format or "penstock"
-            _create(format_class(format), path, layout or "", options, clock)
+            made = format_class(format)
+            _create(made, path, layout or "", _checked(made, options), clock)
         found, sniffed = sniff(path, format)
-        options = _with_plain_key(found, options)
+        options = _checked(found, options)
         if layout and layout not in found.layouts:
             known = " or ".join(found.layouts)
             raise OptionError("layout", layout, f"{known} (format {found.name})")

@@ -44,8 +44,6 @@ class Encryption:
     key_bytes: int
     layouts: tuple[str, ...] = ()
     """Layouts that are always encrypted, the others never; none: the key alone decides."""
-    has_tags: bool = False
-    """Whether it keeps tags beside segments where `tamper_evident` asks for them."""
 
     def plain(self, key: bytes) -> bytes:
         """The key; twice as many hex digits are the bytes that they spell."""

@@ -58,7 +58,7 @@ class BeatsFormat(Format):
     layouts: ClassVar[tuple[str, ...]] = tuple(KINDS)
     created: ClassVar[tuple[str, ...]] = structs.CREATED
     encryption: ClassVar[Encryption | None] = Encryption(
-        structs.KEY_BYTES, tuple(n for n, k in KINDS.items() if k.is_encrypted), has_tags=True
+        structs.KEY_BYTES, tuple(n for n, k in KINDS.items() if k.is_encrypted)
     )
     hands_over: ClassVar[bool] = True
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -108,6 +108,8 @@ class BeatsFormat(Format):
         self.is_encrypted: bool = self.kind.is_encrypted
         if self.is_encrypted:
             segments.need_key(self.options.key, self.path)
+        elif self.options.tamper_evident:
+            raise OptionError("tamper_evident", True, "an encrypted queue of format beats")
         if not self.is_live:
             self.files.cut_end = power_cut.find(self.files, past.of(self))
 

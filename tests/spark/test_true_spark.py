@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from penstock import Queue
@@ -132,3 +134,14 @@ def test_a_watermark_works_on_the_timestamp(spark: SparkSession, tmp_path: Path)
     once = frame.withWatermark("timestamp", "1 minute").dropDuplicatesWithinWatermark(["id"])
     run(once.select("body", "id"), tmp_path)
     assert len(bodies(tmp_path / "out")) == 10
+
+
+def test_long_rows_come_to_the_sink_in_batches_of_a_few_megabytes(spark: SparkSession) -> None:
+    def sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.record_batch({"size": pa.array([batch.nbytes], pa.int64())})
+
+    rows = spark.range(0, 20_000, 1, 1).selectExpr("repeat('x', 1000) AS body")
+    found = [row["size"] for row in rows.mapInArrow(sizes, "size long").collect()]
+    assert sum(found) > 20_000_000
+    assert max(found) < 6 << 20

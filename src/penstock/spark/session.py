@@ -25,6 +25,8 @@ SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     # Small batches cost most when queues are written.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # Long rows must not make batches of 50 MB: fresh memory for each costs more than the rows do.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     # Without .crc files and a process per chmod, a micro-batch takes two thirds of the time.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",

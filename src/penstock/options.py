@@ -234,13 +234,11 @@ class QueueOptions(_Renamed):
 
     def check_for(self, format: str) -> None:
         """Refuses what a format can't honour: no option that is said is ignored."""
-        refused = REFUSED[format]
-        for field in fields(self):
-            name, value = field.name, getattr(self, field.name)
-            if name in refused and value != field.default:
+        for name, reason in REFUSED[format].items():
+            value, default = getattr(self, name), _DEFAULTS[name]
+            if value != default:
                 shown = "…" if name == "key" else value
-                expected = f"{field.default}: format {format} {refused[name]}"
-                raise OptionError(name, shown, expected)
+                raise OptionError(name, shown, f"{default}: format {format} {reason}")
 
     def __repr__(self) -> str:
         shown = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name != "key")
@@ -263,6 +261,9 @@ class QueueOptions(_Renamed):
             _check("durability", level, level in levels, " or ".join(levels))
             given["durability"] = Durability(level)
         return given
+
+
+_DEFAULTS = {field.name: field.default for field in fields(QueueOptions)}
 
 
 class QueueKeywords(TypedDict, total=False):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -123,7 +124,7 @@ def test_only_a_worker_keeps_its_modules_from_the_garbage_collector(
 ) -> None:
     frozen: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: len(frozen))
+    monkeypatch.setitem(versions._frozen, "modules", 0)
     versions.lighten_worker()
     assert frozen == []
     spec = importlib.util.find_spec("pyspark.daemon")
@@ -131,6 +132,10 @@ def test_only_a_worker_keeps_its_modules_from_the_garbage_collector(
     versions.lighten_worker()
     versions.lighten_worker()
     assert frozen == [1]
+    monkeypatch.setitem(sys.modules, "penstock_came_later", ModuleType("penstock_came_later"))
+    versions.lighten_worker()
+    versions.lighten_worker()
+    assert frozen == [1, 1]
 
 
 def test_a_worker_of_an_older_pyspark_forgets_where_it_came_from(

@@ -91,15 +91,21 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, **zone)  # type: ignore[arg-type]
 
 
+_frozen = {"modules": 0}
+"""How many there were at the last freeze: asking the collector walks over all that is frozen."""
+
+
 def lighten_worker() -> None:
     """Takes off PySpark's Python processes what they do between calls to us, over and over.
 
     After each task they look for garbage among all objects there are, of which nearly all belong
-    to modules that stay: 25 ms, as long as a short task. What is there when we are first called is
-    not looked at again.
+    to modules that stay: 25 ms, as long as a short task. What is there when we are called is not
+    looked at again. It is frozen anew only after more modules were imported: whatever is garbage
+    at that moment stays too, so there must not be a freeze per task.
     """
     if getattr(sys.modules["__main__"].__spec__, "name", "") == "pyspark.daemon":
-        if not gc.get_freeze_count():
+        if len(sys.modules) > _frozen["modules"]:
+            _frozen["modules"] = len(sys.modules)
             gc.freeze()
         forget_zips()
 

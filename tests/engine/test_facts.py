@@ -39,3 +39,16 @@ def test_the_lag_of_a_filtered_group_is_what_it_will_get(tmp_path: Path) -> None
         with penstock.Queue(tmp_path / "q", create=False, read_only=True) as seen:
             assert overview.group_facts(seen.store, "g")["lag"] == 3
         assert len(group.get_many(20)) == 3
+
+
+def test_stats_of_a_queue_tell_of_every_group_whoever_has_it_open(tmp_path: Path) -> None:
+    with penstock.Queue(tmp_path / "q") as queue:
+        queue.put_many([b"a", b"b"])
+        queue.group("billing").get(0).ack()
+        for other in (
+            penstock.Queue(tmp_path / "q"),
+            penstock.Queue(tmp_path / "q", create=False, read_only=True),
+        ):
+            with other:
+                (group,) = other.stats()["groups"]
+                assert (group["name"], group["lag"], group["acked"]) == ("billing", 1, 1)

@@ -60,12 +60,17 @@ def group_facts(store: Store, name: str) -> dict[str, Any]:
     )  # fmt: skip
 
 
+def all_groups(store: Store) -> list[dict[str, Any]]:
+    """The facts of every group, whichever process made it or has it open."""
+    return [group_facts(store, name) for name in groups.names(store)]
+
+
 def queue_facts(store: Store) -> dict[str, Any]:
     """Everything worth showing about a queue, as plain values."""
     return {
         **facts.of_queue(store),
         "segments": [facts.of_segment(store, info) for info in store.segments(fresh=True)],
-        "groups": [group_facts(store, name) for name in groups.names(store)],
+        "groups": all_groups(store),
         "meta": store.format.meta(),
         "set_aside": len(store.set_aside),
     }

@@ -563,16 +563,15 @@ class Queue:
         return self._is_closed
 
     def stats(self) -> dict[str, Any]:
-        """Facts about the queue and its open groups, as plain values."""
-        from penstock.engine import facts
+        """Facts about the queue and all its groups, as plain values."""
+        from penstock.engine import facts, overview
 
         self.ensure_open()
-        groups = [] if self.store.shared is None else [g.stats() for g in self.open_groups()]
         return {
             **facts.of_queue(self.store),
             "segments": len(self.store.segments(fresh=True)),
             "poisoned": self.is_poisoned,
-            "groups": groups,
+            "groups": overview.all_groups(self.store),
         }
 
     def __repr__(self) -> str:

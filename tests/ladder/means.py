@@ -3,31 +3,53 @@ and never counts as passed."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 from functools import cache
+from importlib import invalidate_caches
+from importlib.util import find_spec
 from pathlib import Path
 
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path("/tmp")
+ROOT = Path(__file__).parent.parent.parent
 PEERS = "PENSTOCK_PEERS"
 """A folder with the anchors' packages, if they are not installed beside penstock."""
+ANCHORS = ROOT / "build" / "anchors"
+PINS = ROOT / "benches" / "against" / "peers.txt"
+PACKAGES = {
+    "persistqueue": "persist-queue", "litequeue": "litequeue", "diskcache": "diskcache",
+    "queuelib": "queuelib",
+}  # fmt: skip
 
 
 class NotRun(Exception):
     """The machine lacks something; the text says what."""
 
 
+def peers_folder() -> str:
+    return os.environ.get(PEERS, str(ANCHORS))
+
+
 def add_peers() -> None:
-    if (folder := os.environ.get(PEERS)) and folder not in sys.path:
-        sys.path.append(folder)
+    if peers_folder() not in sys.path:
+        sys.path.append(peers_folder())
 
 
 def peers_path() -> str:
     """Where a child finds them, too."""
-    return os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), os.environ.get(PEERS))))
+    return os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), peers_folder())))
+
+
+def install_anchors() -> None:
+    """The other products, in a folder of their own. What can't be had is not run, and said."""
+    add_peers()
+    wanted = [package for module, package in PACKAGES.items() if not find_spec(module)]
+    if wanted:
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        run(*install, "--target", peers_folder(), "-c", str(PINS), *wanted, check=False)
+        invalidate_caches()
 
 
 def run(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -56,7 +78,7 @@ def packages(names: list[str]) -> str:
 
 def need_module(name: str) -> None:
     add_peers()
-    if importlib.util.find_spec(name) is None:
+    if find_spec(name) is None:
         raise NotRun(f"no Python package {name} (install it, or name a folder in {PEERS})")
 
 

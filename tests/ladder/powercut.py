@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib
 import json
 import mmap
 import os
+import pkgutil
 import random
 import re
 import select
@@ -22,6 +24,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import uuid
@@ -40,9 +43,10 @@ from tests.ladder.blocks import (
     Device,
     Image,
     Write,
-    mount,
+    mount_image,
     read_log,
     survivors,
+    unmount,
 )
 from tests.ladder.cut_products import (
     ACKED,
@@ -71,6 +75,8 @@ SLACK = 5
 INTERVAL_S = 0.35
 """At level `interval` what is older must be there: three times the usual interval."""
 PATIENCE_S = 120
+WORKERS = int(os.environ.get("PENSTOCK_CUT_WORKERS", 2 * (os.cpu_count() or 1)))
+"""How many states are looked at at a time."""
 
 
 class Speaker:
@@ -302,6 +308,36 @@ def record(product: Penstock | Anchor, device: Device, first_sender: int = 0) ->
     return failed
 
 
+@dataclass(frozen=True)
+class Life:
+    """A log whose cuts are looked at, and what was promised before it began."""
+
+    number: int
+    entries: Sequence[Write]
+    words: Sequence[Word]
+    where: tuple[int, int]
+    """From where to where the log is the workload's."""
+    image: Image
+    before: Promises = field(default_factory=Promises)
+
+    def chosen(self, rng: random.Random, count: int) -> list[int]:
+        """Two thirds of the cuts right at a flush or a promise, the others anywhere."""
+        start, stop = self.where
+        telling = [n for n in range(start, stop) if self.entries[n][2] & FLUSH]
+        telling += [
+            w.index for w in self.words if w.kind in (PUT, ACKED) and start <= w.index < stop
+        ]
+        rng.shuffle(telling)
+        cuts = set(telling[: count * 2 // 3])
+        while len(cuts) < min(count, stop - start):
+            cuts.add(rng.randrange(start, stop))
+        return sorted(cuts)
+
+
+Failure = tuple[int, str, list[str]]
+"""Where the log was cut, what was left of the later writes, and what is wrong."""
+
+
 class Cutter:
     """Makes states, opens each, and counts what fails."""
 
@@ -309,90 +345,95 @@ class Cutter:
         self.product, self.case, self.work, self.boot = product, product.case, work, boot
         self.rng = random.Random(self.case.seed)
         self.groups = list(product.groups)
-        self.state, self.folder = work / "state.img", work / "opened"
-        self.folder.mkdir(exist_ok=True)
         self.tried = self.unmountable = self.doubles = 0
-        self.failures: list[tuple[int, str, list[str]]] = []
+        self.failures: list[Failure] = []
 
-    def cuts(self, entries: Sequence[Write], words: Sequence[Word]) -> tuple[int, int]:
-        """From where to where the log is the workload's."""
-        ready = [w.index for w in words if w.kind == READY and w.sender == SETTER]
-        trying = [w.index for w in words if w.kind == TRYING]
-        stop = max((w.index for w in words if w.kind == END), default=len(entries))
-        return (ready or trying or [0])[0], stop
+    def look_at(self, life: Life, count: int) -> None:
+        """Several at a time: most of what a state takes is waiting for the kernel."""
+        cuts = life.chosen(self.rng, count)
+        answers = [self.work / f"answer-{n}.json" for n in range(WORKERS)]
+        pids = []
+        for n, answer in enumerate(answers):
+            answer.write_text("null")
+            pids.append(fork(lambda n=n, answer=answer: self._share(  # type: ignore[misc]
+                life, cuts[n::WORKERS], self.work / f"worker-{n}", answer
+            )))  # fmt: skip
+        ended = [wait(pid, PATIENCE_S * (1 + len(cuts))) for pid in pids]
+        assert not any(ended), f"those that look at states ended with {ended}"
+        for answer in answers:
+            for cut, mode, wrong in json.loads(answer.read_text()):
+                self.tried += wrong is not None
+                # The file system's own superblock was torn: it says nothing about us.
+                self.unmountable += wrong is None
+                if wrong:
+                    self.failures.append((cut, mode, wrong))
 
-    def chosen(
-        self, entries: Sequence[Write], words: Sequence[Word], start: int, stop: int, count: int
-    ) -> list[int]:
-        """Two thirds of the cuts right at a flush or a promise, the others anywhere."""
-        telling = [n for n in range(start, stop) if entries[n][2] & FLUSH]
-        telling += [w.index for w in words if w.kind in (PUT, ACKED) and start <= w.index < stop]
-        self.rng.shuffle(telling)
-        cuts = set(telling[: count * 2 // 3])
-        while len(cuts) < min(count, stop - start):
-            cuts.add(self.rng.randrange(start, stop))
-        return sorted(cuts)
-
-    def run(
-        self, entries: Sequence[Write], words: Sequence[Word], image: Image, where: tuple[int, int],
-        count: int, before: Promises,
-    ) -> None:  # fmt: skip
-        for cut in self.chosen(entries, words, *where, count):
-            later, mode = image.forward(entries, cut), self.rng.choice(MODES)
-            image.write(self.state, survivors(later, mode, self.rng))
-            promised = promises_at(words, cut, self.groups, self.case.durability)
-            self.one(cut, mode, before.and_then(promised))
+    def _share(self, life: Life, cuts: list[int], work: Path, answer: Path) -> None:
+        shutil.rmtree(work, ignore_errors=True)
+        (work / "opened").mkdir(parents=True)
+        if self.case.boot == "new":
+            self.boot = Boot(work)
+        found = []
+        for cut in cuts:
+            rng = random.Random(f"{self.case.seed} {life.number} {cut}")
+            later, mode = life.image.forward(life.entries, cut), rng.choice(MODES)
+            kept = survivors(later, mode, rng)
+            promised = promises_at(life.words, cut, self.groups, self.case.durability)
+            wrong = self._one(life.image, kept, work, life.before.and_then(promised))
+            if wrong and self.case.product == "penstock":
+                wrong.append(f"kept in {self._keep(life, kept, (cut, mode, wrong))}")
+            found.append((cut, mode, wrong))
+        answer.write_text(json.dumps(found))
 
     def start(self) -> None:
         """The machine starts, unless it stayed up."""
         if self.case.boot == "new":
             self.boot.next()
 
-    def one(self, cut: int, mode: str, promised: Promises) -> None:
+    def _one(
+        self, image: Image, kept: Sequence[tuple[int, bytes]], work: Path, promised: Promises
+    ) -> list[str] | None:
+        """What is wrong with a state; none when it can't be mounted."""
         self.start()
-        answer = self.work / "answer.json"
+        state, folder, answer = work / "state.img", work / "opened", work / "answer.json"
+        image.write(state, kept)
         answer.write_text('["the process that opened it died"]')
 
         def look() -> None:
-            loop = run("losetup", "-f", "--show", str(self.state)).stdout.strip()
+            if not mount_image(state, folder, self.case.file_system):
+                answer.write_text("null")
+                return
             try:
-                try:
-                    mount(loop, self.folder, self.case.file_system)
-                except subprocess.CalledProcessError:
-                    answer.write_text("null")
-                    return
-                try:
-                    wrong = examine(self.product, self.folder, promised)
-                except Drained as error:
-                    wrong = [str(error)]
-                except BaseException as error:
-                    wrong = [f"CANNOT OPEN OR DRAIN: {type(error).__name__}: {error}"]
-                answer.write_text(json.dumps(wrong))
-            finally:
-                run("umount", str(self.folder), check=False)
-                run("losetup", "-d", loop, check=False)
+                wrong = examine(self.product, folder, promised)
+            except Drained as error:
+                wrong = [str(error)]
+            except BaseException as error:
+                wrong = [f"CANNOT OPEN OR DRAIN: {type(error).__name__}: {error}"]
+            answer.write_text(json.dumps(wrong))
 
         if wait(fork(look), PATIENCE_S) is None:
             answer.write_text(f'["HANGS: {PATIENCE_S} s"]')
-        run("umount", str(self.folder), check=False)
-        wrong = json.loads(answer.read_text())
-        if wrong is None:  # The file system's own superblock was torn: it says nothing about us.
-            self.unmountable += 1
-            return
-        self.tried += 1
-        if wrong:
-            self.failures.append((cut, mode, wrong))
+        unmount(folder)
+        found: list[str] | None = json.loads(answer.read_text())
+        return found
 
-    def again(
-        self, turn: int, size: int, entries: Sequence[Write], words: Sequence[Word],
-        where: tuple[int, int],
-    ) -> None:  # fmt: skip
+    def _keep(self, life: Life, kept: Sequence[tuple[int, bytes]], failure: Failure) -> Path:
+        """The disk as it was before anyone opened it, for whoever looks for the cause."""
+        folder = Path(tempfile.mkdtemp(prefix="penstock-power-cut-"))
+        life.image.write(folder / "state.img", kept)
+        for name in ("first.img", "second/log.raw"):
+            if life.number and (self.work / name).exists():
+                run("cp", "--sparse=always", str(self.work / name), str(folder))
+        (folder / "failure.json").write_text(json.dumps([asdict(self.case), failure]))
+        return folder
+
+    def again(self, turn: int, life: Life) -> None:
         """Cut, recovered, written to, and cut again."""
-        cut, image = self.rng.randrange(*where), Image(size)
-        later = image.forward(entries, cut)
+        cut, image = self.rng.randrange(*life.where), Image(life.image.size)
+        later = image.forward(life.entries, cut)
         first = self.work / "first.img"
         image.write(first, survivors(later, self.rng.choice(MODES), self.rng))
-        before = promises_at(words, cut, self.groups, self.case.durability)
+        before = promises_at(life.words, cut, self.groups, self.case.durability)
         self.start()
         small = replace(self.case, messages=12, seed=self.case.seed + 1000 + turn)
         product = type(self.product)(small)
@@ -400,22 +441,41 @@ class Cutter:
             failed = record(product, device, first_sender=2)
         if failed:
             self.failures.append((cut, "second life", [f"{failed} processes failed in it"]))
-        second = read_log(device.log)
-        heard = words_of(second, device.tail)
-        where_now = (0, self.cuts(second, heard)[1])
-        self.run(second, heard, Image(device.size, base=first), where_now, 12, before)
+        entries = read_log(device.log)
+        words = words_of(entries, device.tail)
+        where = (0, span(entries, words)[1])
+        second = Life(turn + 1, entries, words, where, Image(device.size, base=first), before)
+        self.look_at(second, 12)
         self.doubles += 1
         shutil.rmtree(self.work / "second")
+
+
+def span(entries: Sequence[Write], words: Sequence[Word]) -> tuple[int, int]:
+    """From where to where a log is the workload's."""
+    ready = [w.index for w in words if w.kind == READY and w.sender == SETTER]
+    trying = [w.index for w in words if w.kind == TRYING]
+    stop = max((w.index for w in words if w.kind == END), default=len(entries))
+    return (ready or trying or [0])[0], stop
 
 
 def kind_of(wrong: str) -> str:
     return re.sub(r"\d+", "N", wrong.split(":")[0])[:60]
 
 
+def import_all() -> None:
+    """Before the forks, once for all of them: it is most of what a state would take."""
+    for package in ("disk", "engine", "formats", "sidecar"):
+        name = f"penstock.{package}"
+        for found in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
+            importlib.import_module(found.name)
+
+
 def run_case(case: Case) -> dict[str, Any]:
     """One workload, recorded once, and its states. In a process of its own: it moves mounts."""
     product = PRODUCTS[case.product](case)
     product.need()
+    if case.product == "penstock":
+        import_all()
     means.need_blocks(case.file_system)
     work = MEMORY / f"penstock-cut-{os.getpid()}"
     work.mkdir()
@@ -426,13 +486,11 @@ def run_case(case: Case) -> dict[str, Any]:
             failed = record(product, device)
         entries = read_log(device.log)
         words = words_of(entries, device.tail)
-        where = cutter.cuts(entries, words)
-        if case.product == "penstock":
-            import penstock.engine.queue  # noqa: F401  # Before the forks, once for all.
+        life = Life(0, entries, words, span(entries, words), Image(device.size))
         recorded = time.monotonic()
-        cutter.run(entries, words, Image(device.size), where, case.states, Promises())
+        cutter.look_at(life, case.states)
         for turn in range(case.double):
-            cutter.again(turn, device.size, entries, words, where)
+            cutter.again(turn, life)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     kinds: dict[str, int] = {}
@@ -443,7 +501,8 @@ def run_case(case: Case) -> dict[str, Any]:
         "title": case.title, "states": cutter.tried, "failing": len(cutter.failures),
         "unmountable": cutter.unmountable, "doubles": cutter.doubles, "workload_failures": failed,
         "kinds": kinds, "examples": [str(failure)[:400] for failure in cutter.failures[:3]],
-        "writes": where[1] - where[0], "puts": sum(w.second for w in words if w.kind == PUT),
+        "writes": life.where[1] - life.where[0],
+        "puts": sum(w.second for w in words if w.kind == PUT),
         "acks": sum(w.kind == ACKED for w in words),
         "record_s": round(recorded - began, 1), "check_s": round(time.monotonic() - recorded, 1),
     }  # fmt: skip

@@ -1,7 +1,8 @@
 """The rungs of the ladder: what each one runs at which size, and the figure that it answers.
 
 A rung that exists as tests is a selection of them; the others are rigs of this folder. Sizes are
-`ci`, all of it within minutes, and `release`, each rung within twenty.
+`ci`, all of it within minutes, and `release`, each rung within twenty. Runs of size `release` add
+up: a run begins with what the runs before it had no time for, and takes other seeds for the rest.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.ladder import powercut
+from tests.ladder import means, outcomes, powercut
 from tests.ladder.cut_products import Case
-from tests.ladder.means import NotRun, add_peers, need_module, need_programs, peers_path
+from tests.ladder.means import ROOT as ROOT
+from tests.ladder.means import NotRun, need_module, need_programs, peers_path
 
-ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "benches" / "results" / "ladder"
 LAYOUTS = [
     ("penstock", "", ""), ("penstock", "", "lz4"), ("penstock", "", "key"),
@@ -54,17 +56,33 @@ class Figure:
     rows: list[dict[str, Any]] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
     """Parts that the machine lacks something for."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Parts that the next run begins with, and why they were not run."""
 
     @property
     def is_passed(self) -> bool:
         return self.tried > 0 and not self.failed
 
+    def missing(self) -> list[str]:
+        """Everything that was not run, in a few words."""
+        reasons = Counter(self.left.values())
+        return [*self.not_run, *(f"{count} {self.unit}: {why}" for why, count in reasons.items())]
+
     def text(self) -> str:
         if not self.tried:
-            return f"not run: {'; '.join(self.not_run) or 'nothing was selected'}"
+            return f"not run: {'; '.join(self.missing()) or 'nothing was selected'}"
         word = "passed" if self.is_passed else "FAILED"
-        missing = f"; not run: {'; '.join(self.not_run)}" if self.not_run else ""
+        missing = f"; not run: {'; '.join(self.missing())}" if self.missing() else ""
         return f"{word}: {self.failed} of {self.tried} {self.unit} fail{missing}"
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What the runs of the same size have found before, as long as nothing failed."""
+
+    runs: int = 0
+    rows: Sequence[dict[str, Any]] = ()
+    left: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,45 +91,63 @@ class Rung:
 
     name: str
     question: str
-    run: Callable[[str], Figure]
+    run: Callable[[str, Earlier], Figure]
 
 
+NO_TIME = "no time left"
 RUNG_MINUTES = float(os.environ.get("PENSTOCK_RUNG_MINUTES", "20"))
 """How long a rung may take at size `release`. What it does not come to is said to be not run."""
 
 
 def selection(
     *chosen: str, seeds: int = 1, always_slow: bool = False
-) -> Callable[[str], Figure]:  # fmt: skip
-    """Tests of the suite. At size `release` come the slow ones after the others, each file with
-    its share of the time that is left, and then all again with other seeds."""
+) -> Callable[[str, Earlier], Figure]:  # fmt: skip
+    """Tests of the suite. At size `release` come those that the last run had no time for, then the
+    slow ones after the others, and then all again with other seeds."""
 
-    def run(size: str) -> Figure:
+    def run(size: str, earlier: Earlier) -> Figure:
         figure = Figure("tests")
         both = ["-m", "slow or not slow"]
         if size != "release":
             pytest_run(figure, [*both, *chosen] if always_slow else [*chosen])
             return figure
         ends_at = time.monotonic() + 60 * RUNG_MINUTES
-        pytest_run(figure, [*chosen], 0, 60 * RUNG_MINUTES)
-        parts = [(0, ["-m", "slow", path]) for path in chosen]
-        parts += [(turn, [*both, path]) for turn in range(1, seeds) for path in chosen]
-        for place, (turn, arguments) in enumerate(parts):
-            share = (ends_at - time.monotonic()) / max(1, len(chosen) - place)
-            if share <= 0:
-                left = sum(later > 0 for later, _ in parts[place:])
-                slow = [words[-1] for later, words in parts[place:] if not later]
-                figure.not_run += [f"slow tests of {path}: no time left" for path in slow]
-                figure.not_run += [f"{left} files with other seeds: no time left"] if left else []
+        turns = [[*chosen], ["-m", "slow", *chosen]]
+        if earlier.left:
+            there = told([*both, "--collect-only", *chosen])["collected"]
+            known = [name for name in there if name in earlier.left]
+            turns = [[*both, *known]] if known else []
+        for arguments in turns:
+            pytest_run(figure, arguments, earlier.runs, ends_at - time.monotonic())
+        for turn in range(1, seeds):
+            if (share := ends_at - time.monotonic()) <= 0 or figure.failed or figure.left:
                 break
-            pytest_run(figure, arguments, turn, share)
+            again = Figure("tests")
+            pytest_run(again, [*both, *chosen], earlier.runs + turn, share)
+            figure.tried += again.tried
+            figure.failed += again.failed
+            figure.rows += again.rows
         return figure
 
     return run
 
 
-COUNTS = re.compile(r"(\d+) (passed|failed|skipped|xfailed|xpassed|errors?)")
-COLLECTED = re.compile(r"^collected (\d+) items?(?:.* (\d+) selected)?", re.MULTILINE)
+def told(arguments: list[str], turn: int = 0, limit_s: float | None = None) -> dict[str, Any]:
+    """How pytest and each of its tests ended."""
+    with tempfile.TemporaryDirectory() as folder:
+        words, path = Path(folder) / "arguments", Path(folder) / "outcomes"
+        words.write_text("\n".join(arguments))
+        environment = os.environ | {outcomes.FILE: str(path)}
+        if turn:
+            environment["PENSTOCK_SEED"] = str(int(time.time()) + turn)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += ["-p", outcomes.__name__, f"@{words}"]
+        command += [f"--session-timeout={max(1e-6, limit_s)}"] if limit_s is not None else []
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        if done.returncode not in (0, 1, 5) or not path.exists():
+            raise AssertionError(f"pytest {arguments} ended with {done.stdout[-2000:]}")
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
 
 
 def pytest_run(
@@ -119,28 +155,20 @@ def pytest_run(
 ) -> None:
     """Runs pytest; an expected failure is a failure of the rung, a skip is not run, nor is what
     would have begun after `limit_s`."""
-    environment = dict(os.environ)
-    if turn:
-        environment["PENSTOCK_SEED"] = str(int(time.time()) + turn)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", *arguments]
-    command += [f"--session-timeout={limit_s}"] if limit_s is not None else []
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    lines = done.stdout.splitlines()
-    counts = {word.rstrip("s"): int(n) for n, word in COUNTS.findall(lines[-1] if lines else "")}
-    failed = sum(counts.get(word, 0) for word in ("failed", "error", "xfailed", "xpassed"))
-    if done.returncode not in (0, 1, 5):
-        failed += 1
-    figure.tried += counts.get("passed", 0) + failed
-    figure.failed += failed
-    bad = [line for line in lines if line.startswith(("FAILED", "ERROR", "XFAIL", "XPASS"))]
-    skipped = [line.partition(": ")[2] for line in lines if line.startswith("SKIPPED")]
-    figure.not_run += list(dict.fromkeys(skipped))
-    ran = sum(counts.values())
-    if limit_s is not None and (all_of_it := COLLECTED.search(done.stdout)):
-        count = int(all_of_it[2] or all_of_it[1])
-        if ran < count:
-            figure.not_run.append(f"{arguments[-1]}: {count - ran} of {count} tests, no time left")
-    figure.rows.append({"tests": arguments, "seed": turn, **counts, "failing": bad})
+    found = told(arguments, turn, limit_s)
+    outcome_of: dict[str, str] = found["outcomes"]
+    files: dict[str, dict[str, str]] = {}
+    for name, outcome in outcome_of.items():
+        files.setdefault(name.partition("::")[0], {})[name] = outcome
+    for file, of_file in files.items():
+        ended = Counter(of_file.values())
+        figure.tried += ended["passed"] + ended["failed"]
+        figure.failed += ended["failed"]
+        bad = [name for name, outcome in of_file.items() if outcome == "failed"]
+        counted = found["counted"].get(file, {})
+        figure.rows.append({"tests": file, **ended, "counted": counted, "failing": bad})
+    figure.left |= {name: NO_TIME for name in found["collected"] if name not in outcome_of}
+    figure.left |= found["reasons"]
 
 
 # ── T5: the power cut on real file systems ─────────────────────────────────────────────────────
@@ -167,7 +195,7 @@ def power_cases(size: str) -> list[Case]:
         found.append(Case(format=f, layout=y, file_system=mode, states=states // 2, seed=12))
     for level, (f, y) in itertools.product(("interval", "process"), FORMATS):
         found.append(Case(format=f, layout=y, durability=level, states=states // 2, seed=13))
-    return [*found, *anchors(states)]
+    return [*found, *anchors(states // 2)]
 
 
 def anchors(states: int) -> list[Case]:
@@ -177,15 +205,21 @@ def anchors(states: int) -> list[Case]:
     ]
 
 
-def power_cut(size: str) -> Figure:
-    """Failing states of ours count; those of the anchors are the table beside them."""
+def power_cut(size: str, earlier: Earlier) -> Figure:
+    """Failing states of ours count; those of the anchors are the table beside them. What has the
+    fewest states yet comes first."""
     figure = Figure("power-cut states")
-    add_peers()
-    for case in power_cases(size):
+    means.install_anchors()
+    known = {row["title"]: row["states"] for row in earlier.rows}
+    ends_at = time.monotonic() + 60 * RUNG_MINUTES
+    for case in sorted(power_cases(size), key=lambda case: known.get(case.title, 0)):
+        if size == "release" and time.monotonic() > ends_at:
+            figure.left[case.title] = NO_TIME
+            continue
         try:
-            found = powercut.in_own_process(case)
+            found = powercut.in_own_process(replace(case, seed=case.seed + 100 * earlier.runs))
         except NotRun as missing:
-            figure.not_run.append(f"{case.title}: {missing}")
+            figure.left[case.title] = str(missing)
             continue
         except (AssertionError, subprocess.TimeoutExpired) as error:
             found = {"title": case.title, "product": case.product, "states": 1, "failing": 1,
@@ -227,7 +261,7 @@ SANITIZED = "detect_leaks=0:allocator_may_return_null=1"
 """The interpreter keeps what it has until the end; a test asks for more memory than there is."""
 
 
-def rust_checks(size: str) -> Figure:
+def rust_checks(size: str, _: Earlier) -> Figure:
     """The crate's own tests and models; at size `release` also under AddressSanitizer, valgrind
     and miri, where the machine has them."""
     figure = Figure("checks")
@@ -261,13 +295,13 @@ def rust_checks(size: str) -> Figure:
     return figure
 
 
-def hostile_bytes(size: str) -> Figure:
+def hostile_bytes(size: str, earlier: Earlier) -> Figure:
     """The queue's files changed at random, and every decoder with what the fuzzer has kept."""
     figure = selection(
         "tests/ladder/test_fuzz.py", "tests/ladder/test_edges.py",
         "tests/formats/vqs/test_hostile.py",
         "tests/formats/penstock/test_bad_input.py", seeds=20,
-    )(size)  # fmt: skip
+    )(size, earlier)  # fmt: skip
     milliseconds = "1000" if size == "ci" else "30000"
     if shutil.which("cargo"):
         cargo(
@@ -279,9 +313,9 @@ def hostile_bytes(size: str) -> Figure:
     return figure
 
 
-def planted_bugs(size: str) -> Figure:
+def planted_bugs(size: str, earlier: Earlier) -> Figure:
     """Each is planted and looked for at size release; at size ci only that its place is there."""
-    figure = selection("tests/ladder/test_planted.py")(size)
+    figure = selection("tests/ladder/test_planted.py")(size, earlier)
     if size == "ci":
         figure.not_run.append("the planting itself: at size release, half an hour")
     return figure
@@ -309,7 +343,7 @@ CHILDREN = "import coverage\ncoverage.process_startup()\n"
 """Of every Python that a test starts; what a test forks goes on measuring by itself."""
 
 
-def coverage(size: str) -> Figure:
+def coverage(size: str, _: Earlier) -> Figure:
     """Lines and branches of the Python side that the tests run, also in processes that they start:
     of everything as much as is wanted, of what recovers a queue all."""
     need_module("coverage")

@@ -11,7 +11,7 @@ from tests.ladder import __main__ as ladder
 from tests.ladder import rungs, tables
 from tests.ladder.classes import KINDS
 from tests.ladder.means import NotRun, need_programs
-from tests.ladder.rungs import RUNGS, Figure, Rung
+from tests.ladder.rungs import RUNGS, Earlier, Figure, Rung
 
 
 def test_there_are_eighteen_rungs_each_with_its_question() -> None:
@@ -50,26 +50,62 @@ def test_a_number_is_itself(number):
 """
 
 
-def test_tests_that_a_rung_has_no_time_for_are_not_run(tmp_path: Path) -> None:
-    (path := tmp_path / "test_three.py").write_text(THREE)
+@pytest.fixture
+def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A suite of three tests, in a project of its own."""
+    (tmp_path / "test_three.py").write_text(THREE)
+    monkeypatch.setenv("PYTHONPATH", str(rungs.ROOT))
+    monkeypatch.setattr(rungs, "ROOT", tmp_path)
+    monkeypatch.setattr(ladder, "RESULTS", tmp_path)
+    return "test_three.py"
+
+
+def test_tests_that_a_rung_has_no_time_for_are_not_run(three: str) -> None:
     figure = Figure("tests")
-    rungs.pytest_run(figure, [str(path)], limit_s=1e-6)
+    rungs.pytest_run(figure, [three], limit_s=1e-6)
     assert (figure.tried, figure.failed) == (1, 0)
-    assert figure.not_run == [f"{path}: 2 of 3 tests, no time left"]
+    assert figure.missing() == ["2 tests: no time left"]
 
 
-def test_a_rung_with_time_runs_all_of_its_tests(tmp_path: Path) -> None:
-    (path := tmp_path / "test_three.py").write_text(THREE)
+def test_a_rung_with_time_runs_all_of_its_tests(three: str) -> None:
     figure = Figure("tests")
-    rungs.pytest_run(figure, [str(path)], limit_s=1000)
-    assert (figure.tried, figure.failed, figure.not_run) == (3, 0, [])
+    rungs.pytest_run(figure, [three], limit_s=1000)
+    assert (figure.tried, figure.failed, figure.missing()) == (3, 0, [])
+
+
+def test_the_next_run_begins_with_what_the_last_had_no_time_for(
+    three: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rungs, "RUNG_MINUTES", 1e-9)
+    rung = Rung("T0", "are all run", rungs.selection(three))
+    for tried in (1, 2, 3):
+        found = json.loads(ladder.one_run(rung, "release").read_text())
+        assert (found["tried"], len(found["left"])) == (tried, 3 - tried)
+    assert [run["tried"] for run in found["runs"]] == [1, 1, 1]
+    assert found["figure"] == "passed: 0 of 3 tests fail"
+
+
+def test_runs_add_up_until_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "RESULTS", tmp_path)
+    begun: list[int] = []
+
+    def run(size: str, earlier: Earlier) -> Figure:
+        begun.append(earlier.runs)
+        failed = int(len(begun) == 2)
+        rows = [{"title": "beats", "states": 5, "seed": len(begun), "kinds": {}}]
+        return Figure("states", tried=5, failed=failed, rows=rows)
+
+    rung = Rung("T0", "is there a figure", run)
+    for tried in (5, 10, 5, 10):
+        found = json.loads(ladder.one_run(rung, "release").read_text())
+        assert found["tried"] == found["rows"][0]["states"] == tried
+    assert begun == [0, 1, 0, 1]
 
 
 def test_a_rung_leaves_its_figure_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ladder, "RESULTS", tmp_path)
-    rung = Rung("T0", "is there a figure", lambda size: Figure("tries", tried=3))
-    figure = ladder.climb(rung, "ci")
-    saved = json.loads(ladder.save(rung, "ci", figure, 1.0).read_text())
+    rung = Rung("T0", "is there a figure", lambda size, earlier: Figure("tries", tried=3))
+    saved = json.loads(ladder.one_run(rung, "ci").read_text())
     assert saved["figure"] == "passed: 0 of 3 tries fail"
     assert (saved["rung"], saved["size"], saved["tried"]) == ("T0", "ci", 3)
 

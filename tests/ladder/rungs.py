@@ -23,10 +23,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.ladder import means, outcomes, powercut
+from tests.ladder import covered, means, outcomes, powercut
 from tests.ladder.cut_products import Case
 from tests.ladder.means import ROOT as ROOT
-from tests.ladder.means import NotRun, need_module, need_programs, peers_path
+from tests.ladder.means import NotRun, need_programs
 
 RESULTS = ROOT / "benches" / "results" / "ladder"
 LAYOUTS = [
@@ -323,70 +323,56 @@ def planted_bugs(size: str, earlier: Earlier) -> Figure:
 
 # ── T17: coverage ──────────────────────────────────────────────────────────────────────────────
 
-COVERED = {"ci": ["tests/engine", "tests/formats", "tests/disk"], "release": ["tests"]}
+ALL = ("Python", "the crate")
 WANTED_PERCENT = 95.0
 RECOVERY = re.compile(
     r"src/penstock/(sidecar/\w+|engine/verifying|formats/(past|store|cursors|known_damage|recovering)"
     r"|formats/\w+/(recovery|recovering|power_cut|closing|following|rescue|checks)\w*)\.py"
 )
 """What runs after something went wrong: all of it is asked for."""
-SETTINGS = """
-[run]
-branch = true
-parallel = true
-source = src/penstock
-data_file = {folder}/data
-patch = _exit
-sigterm = true
-"""
-CHILDREN = "import coverage\ncoverage.process_startup()\n"
-"""Of every Python that a test starts; what a test forks goes on measuring by itself."""
 
 
 def coverage(size: str, _: Earlier) -> Figure:
-    """Lines and branches of the Python side that the tests run, also in processes that they start:
-    of everything as much as is wanted, of what recovers a queue all."""
-    need_module("coverage")
-    with tempfile.TemporaryDirectory() as folder:
-        found, ended = measured(Path(folder), COVERED[size])
+    """What the fast tests meet: of Python lines and branches, of the crate lines. As much of
+    everything as is wanted, and all of what recovers a queue."""
     figure = Figure("goals of coverage")
-    percent = found["totals"]["percent_covered"]
-    goals: list[tuple[str, float, float, list[int]]] = [("all", percent, WANTED_PERCENT, [])]
-    for name, of_file in sorted(found["files"].items()):
-        if RECOVERY.fullmatch(name):
-            share = of_file["summary"]["percent_covered"]
-            goals.append((name, share, 100.0, of_file["missing_lines"]))
-    for name, share, wanted, missing in goals:
-        figure.tried += 1
-        figure.failed += share < wanted
-        figure.rows.append({"file": name, "percent": round(share, 1), "wanted": wanted,
-                            "missing": missing})  # fmt: skip
-    lowest = sorted(found["files"].items(), key=lambda one: one[1]["summary"]["percent_covered"])
-    for name, of_file in lowest[:20]:
-        share = round(of_file["summary"]["percent_covered"], 1)
-        figure.rows.append({"file": name, "percent": share, "lowest": True})
-    figure.rows.append({"tests": COVERED[size], "ended": ended})
-    figure.not_run.append("the crate: needs cargo-llvm-cov")
+    with covered.copied_tree() as root:
+        tools: covered.Readers | None = None
+        try:
+            tools = covered.readers()
+            covered.build_counting(root)
+        except NotRun as missing:
+            figure.not_run.append(str(missing))
+            tools = None
+        # All tests at once, counted: twice the time of a rung that selects some.
+        ended = covered.run_tests(root, ["tests"], 2 * RUNG_MINUTES)
+        python = covered.of_python(root)
+        crate = covered.of_crate(root, tools) if tools is not None else None
+    for name, side in zip(ALL, (python, crate), strict=True):
+        if side is not None:
+            goal(figure, name, side.percent, WANTED_PERCENT)
+    for part in sorted([*python.parts, *(crate.parts if crate else [])], key=lambda one: one.name):
+        row = {"file": part.name, "percent": round(part.percent, 1), "missing": part.missing}
+        if RECOVERY.fullmatch(part.name):
+            goal(figure, part.name, part.percent, 100.0, part.missing)
+        else:
+            figure.rows.append(row)
+    whole = [row["percent"] >= row["wanted"] for row in figure.rows if row.get("wanted") == 100.0]
+    told = [f"{row['file']} {row['percent']} %" for row in figure.rows if row["file"] in ALL]
+    told.append(f"recovery whole in {sum(whole)} of {len(whole)} files")
+    figure.unit = f"goals of coverage ({', '.join(told)})"
+    figure.rows.append({"tests": ["tests"], "ended": ended})
     return figure
 
 
-def measured(folder: Path, tests: list[str]) -> tuple[dict[str, Any], str]:
-    """coverage's report of a run of `tests`, and pytest's last line."""
-    (settings := folder / "settings").write_text(SETTINGS.format(folder=folder))
-    (folder / "sitecustomize.py").write_text(CHILDREN)
-    path = os.pathsep.join(filter(None, (str(folder), peers_path())))
-    known = os.environ | {"COVERAGE_PROCESS_START": str(settings), "PYTHONPATH": path}
-    tell = [sys.executable, "-m", "coverage"]
-    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", *tests]
-    run += [f"--session-timeout={60 * RUNG_MINUTES}"]
-    done = subprocess.run(run, cwd=ROOT, env=known, capture_output=True, text=True)
-    if done.returncode not in (0, 1, 2):
-        raise NotRun(f"pytest says {(done.stdout + done.stderr)[-400:]}")
-    for words in (["combine", "-q"], ["json", "-q", "-o", str(folder / "report.json")]):
-        asked = [*tell, words[0], f"--rcfile={settings}", *words[1:]]
-        subprocess.run(asked, cwd=ROOT, env=known, capture_output=True, check=True)
-    report: dict[str, Any] = json.loads((folder / "report.json").read_text())
-    return report, (done.stdout.splitlines() or [""])[-1]
+def goal(
+    figure: Figure, name: str, percent: float, wanted: float, missing: list[Any] | None = None
+) -> None:
+    figure.tried += 1
+    figure.failed += percent < wanted
+    figure.rows.append({
+        "file": name, "percent": round(percent, 1), "wanted": wanted, "missing": missing or [],
+    })  # fmt: skip
 
 
 CRASH = "tests/crash/"

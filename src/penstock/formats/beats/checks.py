@@ -22,37 +22,28 @@ def check_key(beats: BeatsFiles) -> None:
     key = beats.options.key
     if "id" in known and known.get("key_check") == (key and segments.key_check(key)):
         return  # Our word for it. After a power cut there may be no frame to tell by.
-    encrypted = {n: h for n, _, h in beats.readable() if h.kind.is_encrypted}
-    if not encrypted or any(header.fits and _has_data(beats, n, header) for n, header in
-                            encrypted.items()):  # fmt: skip
+    encrypted = [header for header in beats.readable() if header.kind.is_encrypted]
+    with_data = [one for one in encrypted if segments.size_of(one.path) > one.kind.data_at]
+    if any(header.fits for header in with_data):
         return
-    with_data = {n: h for n, h in encrypted.items() if _has_data(beats, n, h)}
-    for number, header in with_data.items():
-        try:
-            if _opens_any(beats, number, header):
-                return
-        except FileNotFoundError:
-            return  # It was read and deleted meanwhile, by a process that had the key.
+    try:
+        if any(_opens_any(beats, header) for header in with_data):
+            return
+    except FileNotFoundError:
+        return  # It was read and deleted meanwhile, by a process that had the key.
     if with_data:
-        path = beats.path / f"{min(with_data)}.seg"
         raise KeyNeededError(
-            f"{path}: no frame opens with this key; give the one it was written with"
+            f"{with_data[0].path}: no frame opens with this key; give the one it was written with"
         )
 
 
-def _has_data(beats: BeatsFiles, number: int, header: Header) -> bool:
-    return segments.size_of(beats.path / f"{number}.seg") > header.kind.data_at
-
-
-def _opens_any(beats: BeatsFiles, number: int, header: Header) -> bool:
-    path, kind = beats.path / f"{number}.seg", header.kind
-    base = kind.base(number)
+def _opens_any(beats: BeatsFiles, header: Header) -> bool:
+    kind, end = header.kind, header.end_of(header.size)
     if kind.is_stream:
         return False  # Its first bytes are fixed, and they do not fit.
-    end = base + path.stat().st_size - kind.data_at
     frames = _core.beats_frames(kind.encoding, packed=kind.is_packed, **beats.secrets_of(header))
-    segment = _core.Segment(path, base, kind.data_at, frames, end=end)
-    return bool(_core.beats_whole_frames(segment, base, end))
+    segment = _core.Segment(header.path, header.base, kind.data_at, frames, end=end)
+    return bool(_core.beats_whole_frames(segment, header.base, end))
 
 
 def verify(beats: BeatsFiles, verdict: Verdict) -> None:
@@ -98,10 +89,11 @@ def unreadable(beats: BeatsFiles, start: int, *, briefly: bool) -> list[tuple[Da
 
 def torn_end(beats: BeatsFiles, info: SegmentInfo, segment: _core.Segment) -> list[Damage]:
     """The last frame of a segment if a crash cut it short."""
-    if info.end is None or (count := count_of(beats, info)):
+    header = beats.header(info.path)
+    if info.end is None or (isinstance(header, Header) and beats.count_of(header)):
         return []
     seen = _core.walk(segment, info.first, info.end, past_damage=True)
-    return _faults(info, seen, count)[1]
+    return _faults(info, seen, 0)[1]
 
 
 def _faults(
@@ -122,7 +114,7 @@ def _verify_segment(beats: BeatsFiles, info: SegmentInfo, last: int, verdict: Ve
     seen = _core.walk(segment, info.first, last, past_damage=True, open_frames=True)
     verdict.frames += seen.frames
     verdict.messages += seen.messages
-    count = count_of(beats, info)
+    count = beats.count_of(header)
     corrupt, torn = _faults(info, seen, count)
     verdict.corrupt += corrupt
     verdict.torn += torn
@@ -131,7 +123,7 @@ def _verify_segment(beats: BeatsFiles, info: SegmentInfo, last: int, verdict: Ve
         found = f"{count} frames in the header"
         verdict.corrupt.append(Damage(info.path, 4, 4, found, str(seen.frames)))
     if header.kind.is_stream and not is_open and not segment.is_mapped:
-        beats.unpack(info, header)  # It may have been opened long ago.
+        beats.unpack(header, info.end)  # It may have been opened long ago.
 
 
 def _verify_macs(
@@ -152,12 +144,3 @@ def _verify_macs(
     for offset, found in _core.beats_check_macs(segment, tags or b"", key, header.iv, last):
         at = segment.position(offset)
         verdict.corrupt.append(Damage(info.path, at, 0, found, "what its tag was made for"))
-
-
-def count_of(beats: BeatsFiles, info: SegmentInfo) -> int | None:
-    """Frames by the header: none where it has no count, 0 while the segment was open."""
-    header = beats.header(info.path)
-    if not isinstance(header, Header) or not header.kind.is_counted:
-        return None
-    head = files.read_start(info.path, header.kind.header_bytes)
-    return int(header.kind.header.unpack(head)["frames"])

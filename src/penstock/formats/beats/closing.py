@@ -7,11 +7,12 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.formats.beats import segments
+from penstock.formats.beats import following, segments
 from penstock.formats.beats.queue_files import BeatsFiles
+from penstock.formats.beats.segments import Header
 from penstock.formats.beats.structs import MACS, POSITION_BITS, Kind
-from penstock.formats.values import Damage, SegmentInfo
-from penstock.sidecar import groups, plain_copies, quarantine
+from penstock.formats.values import Damage
+from penstock.sidecar import plain_copies, quarantine
 
 COUNT_AT = 4
 TAG_BYTES = 32
@@ -56,40 +57,36 @@ def close_segment(beats: BeatsFiles, base: int, tail: int, next_number: int) -> 
 
 def _close(beats: BeatsFiles, path: Path, base: int, tail: int, next_number: int) -> None:
     header = beats.header(path)
-    assert isinstance(header, segments.Header)
-    kind = header.kind
-    first = beats.first_numbers.pop(base, None)
+    assert isinstance(header, Header)
+    kind, first = header.kind, beats.first_numbers.pop(base, None)
     if kind.is_stream:
-        _close_stream(
-            beats, path, kind, tail - base, None if first is None else next_number - first
-        )
+        _close_stream(beats, header, tail - base, None if first is None else next_number - first)
         return
-    if path.stat().st_size > kind.data_at + tail - base:
-        _core.resize_file(path, kind.data_at + tail - base)
-    if beats.options.tamper_evident and kind.is_encrypted and tail > base:
-        info = SegmentInfo(path, base, base, tail, path.stat().st_size)
-        segment = beats.open_segment(info, writable=False)
+    if header.size > header.position(tail):
+        _core.resize_file(path, header.position(tail))
+    if tail == base:
+        return
+    if beats.options.tamper_evident and kind.is_encrypted:
+        segment = beats.open_segment(header.info(tail, header.size), writable=False)
         key = segments.need_key(beats.options.key, path)
         _core.beats_close_macs(segment, segments.mac_path(path), key, header.iv, tail)
-    if kind.is_counted and tail > base:
-        count = next_number - first if first is not None else _count(beats, base, path, tail)
+    if kind.is_counted:
+        count = next_number - first if first is not None else _count(beats, header, tail)
         _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
-    elif tail > base:
+    else:
         # The next segment may reach the disk sooner, and nothing would tell that this one did not.
         _core.sync_file(path)
 
 
-def _count(beats: BeatsFiles, base: int, path: Path, end: int) -> int:
-    info = SegmentInfo(path, base, base, end, path.stat().st_size)
-    segment = beats.open_segment(info, writable=False)
-    return len(_core.beats_whole_frames(segment, base, end))
+def _count(beats: BeatsFiles, header: Header, end: int) -> int:
+    segment = beats.open_segment(header.info(end, header.size), writable=False)
+    return len(_core.beats_whole_frames(segment, header.base, end))
 
 
-def _close_stream(
-    beats: BeatsFiles, path: Path, kind: Kind, length: int, count: int | None
-) -> None:
+def _close_stream(beats: BeatsFiles, header: Header, length: int, count: int | None) -> None:
     """Ends the stream of a segment, made anew where it may not be whole."""
-    copy = plain_copies.path_of(beats.sidecar, int(path.stem))
+    path, kind = header.path, header.kind
+    copy = plain_copies.path_of(beats.sidecar, header.number)
     if not copy.exists():
         return
     plain = files.read_bytes(copy)[kind.header_bytes : kind.header_bytes + length]
@@ -102,7 +99,7 @@ def _close_stream(
         _core.resize_file(path, _length(kind, at + len(ending), plain))
         _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
     # The stream is on the disk before its copy goes.
-    plain_copies.drop(beats.sidecar, int(path.stem))
+    plain_copies.drop(beats.sidecar, header.number)
 
 
 def _length(kind: Kind, end: int, plain: bytes) -> int:
@@ -136,45 +133,38 @@ def close_after_crash(beats: BeatsFiles, number: int) -> list[Damage]:
     """
     dropped = []
     for copy in plain_copies.all_of(beats.sidecar):
-        path = beats.path / f"{copy.stem}.seg"
-        header = beats.header(path) if path.exists() else None
-        if not isinstance(header, segments.Header) or not header.kind.is_stream:
+        header = beats.header_of(int(copy.stem))
+        if header is None or not header.kind.is_stream:
             plain_copies.drop(beats.sidecar, int(copy.stem))
             continue
-        dropped += _cut_torn(beats, int(copy.stem), copy, header.kind.header_bytes)
-        length = copy.stat().st_size - header.kind.header_bytes
-        packed, plain = _both(beats, path, copy, header)
+        skipped = header.kind.header_bytes
+        dropped += _cut_torn(beats, header, copy, skipped)
+        packed, plain = _whole_frames(beats, header), files.read_bytes(copy)[skipped:]
         if plain.startswith(packed):
-            _close_stream(beats, path, header.kind, length, None)
+            _close_stream(beats, header, len(plain), None)
         elif not packed.startswith(plain):
-            _put_behind(beats, copy, header.kind)
-        plain_copies.drop(beats.sidecar, int(copy.stem))
+            _put_behind(beats, header, plain)
+        plain_copies.drop(beats.sidecar, header.number)
     return dropped + close_one(beats, number)
 
 
-def _both(
-    beats: BeatsFiles, path: Path, copy: Path, header: segments.Header
-) -> tuple[bytes, bytes]:
-    """The whole frames of a stream as it is packed, and those of its plain copy."""
-    kind = header.kind
-    base = kind.base(int(path.stem))
-    segment = beats.open_stream(base, path, header)[0]
+def _whole_frames(beats: BeatsFiles, header: Header) -> bytes:
+    """The frames of a stream as it is packed, as far as they are whole."""
+    segment, base = beats.open_stream(header)[0], header.base
     end = _core.walk(segment, base, segment.end or base).end
-    return segment.read(kind.header_bytes, end - base), files.read_bytes(copy)[kind.header_bytes :]
+    return segment.read(header.kind.header_bytes, end - base)
 
 
-def _put_behind(beats: BeatsFiles, copy: Path, kind: Kind) -> None:
-    """A Beat has begun its own segment under the name of ours: what is in the copy, and was not
+def _put_behind(beats: BeatsFiles, header: Header, plain: bytes) -> None:
+    """A Beat has begun its own segment under the name of ours: what is in our copy, and was not
     acked, goes on as a segment behind it."""
-    number = int(copy.stem)
-    plain = files.read_bytes(copy)[kind.header_bytes :]
-    known = groups.peek(beats.sidecar / "groups" / "default", beats.store.run)
-    acked = known.cursor - kind.base(number) if known is not None else 0
-    if 0 < acked <= len(plain) and known is not None and known.cursor >> POSITION_BITS == number:
+    known = following.progress(beats)
+    acked = known.cursor - header.base if known is not None else 0
+    if 0 < acked <= len(plain):
         plain = plain[acked:]
     if plain:
         newest = segments.listed(beats.path)[-1][0]
-        write_stream(segments.path_of(beats.path, newest + 1), kind, plain)
+        write_stream(segments.path_of(beats.path, newest + 1), header.kind, plain)
         _core.sync_folder(beats.path)
 
 
@@ -182,24 +172,18 @@ def mend_streams(beats: BeatsFiles) -> None:
     """Makes the streams that a Beat has left such that it can read them itself when it comes back:
     it passes over those without a count, and over what lies above the file's length."""
     newest = next(beats.readable(newest_first=True), None)
-    if newest is None or not newest[2].kind.is_stream:
+    if newest is None or not newest.kind.is_stream:
         return  # A release that writes streams writes no other kind.
-    for number, path, header in list(beats.readable()):
-        kind = header.kind
-        if (
-            not kind.is_stream
-            or kind.is_encrypted
-            or plain_copies.path_of(beats.sidecar, number).exists()
-        ):
+    for header in list(beats.readable()):
+        path, kind = header.path, header.kind
+        copy = plain_copies.path_of(beats.sidecar, header.number)
+        if not kind.is_stream or kind.is_encrypted or copy.exists():
             continue
-        base, size = kind.base(number), path.stat().st_size
-        count = kind.header.unpack(files.read_start(path, kind.header_bytes))["frames"]
-        segment = beats.open_stream(base, path, header)[0]
-        end = _core.walk(segment, base, segment.end or base).end
-        if count == 0 and end > base:
-            write_stream(path, kind, segment.read(kind.header_bytes, end - base))
-        elif size < end - base + kind.header_bytes:
-            _core.resize_file(path, end - base + kind.header_bytes)
+        plain = _whole_frames(beats, header)
+        if plain and not beats.count_of(header):
+            write_stream(path, kind, plain)
+        elif header.size < kind.header_bytes + len(plain):
+            _core.resize_file(path, kind.header_bytes + len(plain))
 
 
 def drop_empty(beats: BeatsFiles) -> None:
@@ -220,33 +204,29 @@ def drop_empty(beats: BeatsFiles) -> None:
 
 def close_one(beats: BeatsFiles, number: int) -> list[Damage]:
     """Closes a segment that is in the file as it is, by its frames."""
-    path = segments.path_of(beats.path, number)
-    header = beats.header(path) if path.exists() else None
-    if not isinstance(header, segments.Header) or header.kind.is_stream:
+    header = beats.header_of(number)
+    if header is None or header.kind.is_stream:
         return []
-    kind, base = header.kind, header.kind.base(number)
-    dropped = _cut_torn(beats, number, path, kind.data_at)
-    close_segment(beats, base, base + path.stat().st_size - kind.data_at, 0)
-    _core.sync_file(path)
+    dropped = _cut_torn(beats, header, header.path, header.kind.data_at)
+    close_segment(beats, header.base, header.end_of(header.size), 0)
+    _core.sync_file(header.path)
     return dropped
 
 
-def _cut_torn(beats: BeatsFiles, number: int, path: Path, data_at: int) -> list[Damage]:
-    """Sets a torn end aside and cuts it off; damage with frames behind it stays as it is."""
-    header = beats.header(beats.path / f"{number}.seg")
-    assert isinstance(header, segments.Header)
-    base = header.kind.base(number)
-    end = base + path.stat().st_size - data_at
-    info = SegmentInfo(beats.path / f"{number}.seg", base, base, end, 0)
-    segment = beats.open_segment(info, writable=False)
-    seen = _core.walk(segment, base, end, past_damage=True)
+def _cut_torn(beats: BeatsFiles, header: Header, file: Path, data_at: int) -> list[Damage]:
+    """Sets a torn end aside and cuts it off; damage with frames behind it stays as it is. `file`
+    has the frames: the segment itself, or its plain copy."""
+    size = file.stat().st_size
+    end = header.base + size - data_at
+    segment = beats.open_segment(header.info(end), writable=False)
+    seen = _core.walk(segment, header.base, end, past_damage=True)
     if not seen.stop:
         return []
     _, found, expected, length = seen.faults[-1]
-    at = path.stat().st_size - length
-    quarantine.copy(beats.sidecar, path, at, length, now_ns=beats.clock.wall_now_ns())
-    if path.suffix == ".seg":
-        _core.resize_file(path, at)
+    at = size - length
+    quarantine.copy(beats.sidecar, file, at, length, now_ns=beats.clock.wall_now_ns())
+    if file == header.path:
+        _core.resize_file(file, at)
     else:
-        plain_copies.cut(beats.sidecar, number, at)
-    return [Damage(path, at, length, found, expected)]
+        plain_copies.cut(beats.sidecar, header.number, at)
+    return [Damage(file, at, length, found, expected)]

@@ -33,6 +33,7 @@ from penstock.formats.beats import (
 )
 from penstock.formats.beats.groups import BeatsGroups
 from penstock.formats.beats.queue_files import MAX_SEGMENT_BYTES, BeatsFiles
+from penstock.formats.beats.segments import Header
 from penstock.formats.beats.structs import KINDS, POSITION_BITS, Kind
 from penstock.formats.contract import Format, OwnGroups
 from penstock.formats.past import Past
@@ -101,7 +102,7 @@ class BeatsFormat(Format):
                 raise FormatError(self.path, "no readable segment", "is no beats queue")
         checks.check_key(self.files)
         if newest is not None and self.layout == segments.sniff(self.path):
-            self.layout: str = newest[2].kind.name
+            self.layout: str = newest.kind.name
         if self.layout not in KINDS:
             raise OptionError("layout", self.layout, " or ".join(KINDS))
         self.kind = self.files.kind = KINDS[structs.GOES_ON_AS.get(self.layout, self.layout)]
@@ -121,7 +122,8 @@ class BeatsFormat(Format):
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With the number of frames, where the header has it."""
         try:
-            count = checks.count_of(self.files, info)
+            header = self.files.header_of(info.base >> POSITION_BITS)
+            count = None if header is None else self.files.count_of(header)
         except FileNotFoundError:
             return info  # Another process has just deleted it; the next read raises.
         return replace(info, messages=count) if count else info
@@ -150,7 +152,7 @@ class BeatsFormat(Format):
 
     def meta(self) -> dict[str, Any]:
         found = state.read(self.files.state_path)
-        kinds = {n: h.kind.name for n, _, h in self.files.readable()}
+        kinds = {header.number: header.kind.name for header in self.files.readable()}
         return {"state": None if found is None else asdict(found), "layouts": kinds}
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
@@ -257,8 +259,7 @@ class BeatsFormat(Format):
         base = self.kind.base(number)
         self.files.own[base] = self._limit(0)
         self.files.first_numbers = {base: 0}
-        first = next(self.files.readable())
-        head = max(first[2].kind.base(first[0]), end.head)
+        head = max(next(self.files.readable()).base, end.head)
         self.files.is_recovering = False
         self.store.forget_segments()  # The new one may have the id of an empty one that went.
         return End(base, 0, base, head, 0, base, end.dropped)
@@ -388,7 +389,8 @@ class BeatsFormat(Format):
         place in the JSON of a body."""
         if not isinstance(source, BeatsFormat) or original.offset is None:
             return message
-        if source.files.encoding_at(original.offset) != self.kind.encoding:
+        header = source.files.header(source.path_of(original.offset))
+        if not isinstance(header, Header) or header.kind.encoding != self.kind.encoding:
             return message
         payload = base64.b64encode(original.payload).decode()
         return _core.Message(

@@ -14,91 +14,76 @@ from penstock import _core
 from penstock.disk import files
 from penstock.formats.beats import closing, segments
 from penstock.formats.beats.queue_files import BeatsFiles, CutEnd
-from penstock.formats.beats.segments import Header
+from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.beats.structs import POSITION_BITS
 from penstock.formats.past import Past
-from penstock.formats.values import Damage, SegmentInfo
+from penstock.formats.values import Damage
 from penstock.sidecar import plain_copies, quarantine
 
 
 def find(beats: BeatsFiles, past: Past) -> CutEnd | None:
     """Where the queue ends; none when nothing is in doubt. Changes nothing."""
-    paths = segments.find(beats.path)
-    if not past.is_stopped or not paths:
+    numbers = list(segments.find(beats.path))
+    if not past.is_stopped or not numbers:
         return None
-    cut = CutEnd(max(paths))
-    for number, path in paths.items():
+    cut, before = CutEnd(numbers[-1]), numbers[0]
+    for number in numbers:
+        header = beats.header(segments.path_of(beats.path, number))
         if number < past.durable >> POSITION_BITS:
-            _judge_copy(beats, number, path, cut)
-            continue
-        if not _is_whole(beats, number, path, past.durable, cut):
+            # Of a segment that was synced one of the two is whole. A copy that was never synced,
+            # and was deleted when the stream was, may be back with zeros in it.
+            if isinstance(header, Header) and header.kind.is_stream:
+                _ends(beats, header, header.base, cut)
+        elif not _is_whole(beats, header, before, past.durable, cut):
             break
-    later = {n: p for n, p in paths.items() if n > cut.last}
+        before = number
+    later = [segments.path_of(beats.path, number) for number in numbers if number > cut.last]
     cut.dropped += [
-        Damage(p, 0, p.stat().st_size, "a segment that was not whole yet", "nothing")
-        for p in later.values()
+        Damage(path, 0, path.stat().st_size, "a segment that was not whole yet", "nothing")
+        for path in later
     ]
     return cut
 
 
-def _judge_copy(beats: BeatsFiles, number: int, path: Path, cut: CutEnd) -> None:
-    """Of a segment that was synced one of the two is whole. A copy that was never synced, and was
-    deleted when the stream was, may be back with zeros in it."""
-    header = beats.header(path)
-    if isinstance(header, Header) and header.kind.is_stream:
-        _ends(beats, number, path, header, header.kind.base(number), cut)
-
-
-def _is_whole(beats: BeatsFiles, number: int, path: Path, durable: int, cut: CutEnd) -> bool:
-    """Notes where a segment ends; false when the queue ends in it, or before it."""
-    header = beats.header(path)
-    before = max((n for n in segments.find(beats.path) if n < number), default=number)
-    if not isinstance(header, Header):
+def _is_whole(
+    beats: BeatsFiles, header: Header | Unreadable, before: int, durable: int, cut: CutEnd
+) -> bool:
+    """Notes where a segment ends; false when the queue ends in it, or before it: in the segment
+    `before`, which is the same where it is the first."""
+    if isinstance(header, Unreadable):
         cut.last = before
         return False
-    base = header.kind.base(number)
-    end, whole_end = _ends(beats, number, path, header, max(durable, base), cut)
+    number, base = header.number, header.base
+    end, whole_end = _ends(beats, header, max(durable, base), cut)
     cut.ends[number] = whole_end
     if whole_end >= end:
         return True
-    is_first = before == number
-    cut.last = number if whole_end > base or is_first else before
+    cut.last = number if whole_end > base else before
     if cut.last == number:
-        at = header.kind.data_at + whole_end - base
-        found = "bytes that are no whole frame, never synced"
-        cut.dropped.append(Damage(path, at, end - whole_end, found, "nothing"))
+        found, at = "bytes that are no whole frame, never synced", header.position(whole_end)
+        cut.dropped.append(Damage(header.path, at, end - whole_end, found, "nothing"))
     return False
 
 
-def _ends(
-    beats: BeatsFiles, number: int, path: Path, header: Header, start: int, cut: CutEnd
-) -> tuple[int, int]:
+def _ends(beats: BeatsFiles, header: Header, start: int, cut: CutEnd) -> tuple[int, int]:
     """Where a segment ends by its length, and by its frames from `start` on."""
-    base = header.kind.base(number)
-    copy = plain_copies.path_of(beats.sidecar, number)
-    own = _walk(beats, path, header, base, start)
-    if not header.kind.is_stream or not copy.exists():
+    if not header.kind.is_stream:
+        end = header.end_of(header.size)
+        return end, _whole_end(beats.open_segment(header.info(end), writable=False), start, end)
+    segment = beats.open_stream(header)[0]
+    end = segment.end or header.base
+    own = end, _whole_end(segment, start, end)
+    copy = plain_copies.path_of(beats.sidecar, header.number)
+    if not copy.exists():
         return own
-    end = base + copy.stat().st_size - header.kind.header_bytes
-    info = SegmentInfo(path, base, base, end, 0)
-    copied = end, _whole_end(beats.open_segment(info, writable=False), start, end)
+    end = header.base + copy.stat().st_size - header.kind.header_bytes
+    copied = end, _whole_end(beats.open_segment(header.info(end), writable=False), start, end)
     # A list is in the copy before its first word is, and before the stream has any of it. So as
     # long as the copy is longer than what the stream gives, that may be half a list.
     if own[1] > copied[1] and own[1] >= end:
-        cut.older_copies.add(number)
+        cut.older_copies.add(header.number)
         return own
     return copied
-
-
-def _walk(beats: BeatsFiles, path: Path, header: Header, base: int, start: int) -> tuple[int, int]:
-    if header.kind.is_stream:
-        segment = beats.open_stream(base, path, header)[0]
-        end = segment.end or base
-    else:
-        end = base + path.stat().st_size - header.kind.data_at
-        info = SegmentInfo(path, base, base, end, 0)
-        segment = beats.open_segment(info, writable=False)
-    return end, _whole_end(segment, start, end)
 
 
 def _whole_end(segment: _core.Segment, start: int, end: int) -> int:
@@ -119,43 +104,40 @@ def cut_off(beats: BeatsFiles, cut: CutEnd) -> None:
         if number in cut.older_copies:
             plain_copies.drop(beats.sidecar, number)
         if number in cut.ends and number <= cut.last:
-            _cut_segment(beats, number, path, cut.ends[number])
+            header = beats.header(path)
+            assert isinstance(header, Header)
+            cut_segment = _cut_stream if header.kind.is_stream else _cut_frames
+            cut_segment(beats, header, cut.ends[number])
     _core.sync_folder(beats.path)
 
 
-def _cut_segment(beats: BeatsFiles, number: int, path: Path, end: int) -> None:
-    header = beats.header(path)
-    assert isinstance(header, Header)
-    kind, base = header.kind, header.kind.base(number)
-    if kind.is_stream:
-        _cut_stream(beats, number, path, header, end - base)
-        return
-    if end == base:
+def _cut_frames(beats: BeatsFiles, header: Header, end: int) -> None:
+    """Cuts a segment off at the offset `end`."""
+    path, length = header.path, header.position(end)
+    if end == header.base:
         _core.unlink_file(segments.mac_path(path))  # Tags came to the disk, and their frames not.
-    _set_aside(beats, path, kind.data_at + end - base)
-    if path.stat().st_size > kind.data_at + end - base:
-        _core.resize_file(path, kind.data_at + end - base)
-    if end == base and kind.is_counted:
+    _set_aside(beats, path, length)
+    if header.size > length:
+        _core.resize_file(path, length)
+    if end == header.base and header.kind.is_counted:
         _core.write_file(path, closing.COUNT_AT, bytes(4))  # It came, its frames did not.
     _core.sync_file(path)
-    closing.close_one(beats, number)
+    closing.close_one(beats, header.number)
 
 
-def _cut_stream(
-    beats: BeatsFiles, number: int, path: Path, header: Header, plain_bytes: int
-) -> None:
-    """Makes a stream anew from its first `plain_bytes`: what stands in it may be more, or less."""
-    kind, copy = header.kind, plain_copies.path_of(beats.sidecar, number)
+def _cut_stream(beats: BeatsFiles, header: Header, end: int) -> None:
+    """Makes a stream anew that ends at the offset `end`: what stands in it may be more, or less."""
+    kind, plain_bytes = header.kind, end - header.base
+    copy = plain_copies.path_of(beats.sidecar, header.number)
     if copy.exists():
         _set_aside(beats, copy, kind.header_bytes + plain_bytes)
         plain = files.read_bytes(copy)[kind.header_bytes :][:plain_bytes]
     elif kind.is_encrypted:
         return  # A Beat's, which is only read.
     else:
-        segment = beats.open_stream(kind.base(number), path, header)[0]
-        plain = segment.read(kind.header_bytes, plain_bytes)
-    closing.write_stream(path, kind, plain)
-    plain_copies.drop(beats.sidecar, number)
+        plain = beats.open_stream(header)[0].read(kind.header_bytes, plain_bytes)
+    closing.write_stream(header.path, kind, plain)
+    plain_copies.drop(beats.sidecar, header.number)
 
 
 def _set_aside(beats: BeatsFiles, file: Path, length: int) -> None:

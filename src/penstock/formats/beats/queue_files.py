@@ -82,7 +82,8 @@ class BeatsFiles:
         """By segment id, each with the inode that it was read from."""
         self._ended: dict[int, tuple[int, SegmentInfo]] = {}
         """The same for segments that are never written to again."""
-        self._stream_ends: dict[tuple[str, int, int], int] = {}
+        self._stream_ends: dict[tuple[int, int, int], int] = {}
+        """By id, size and time of a stream's file: where its frames end."""
         self.own: dict[int, int] = {}
         """Segments that this process began, by base: how many bytes each may get."""
         self.is_recovering = False
@@ -94,6 +95,14 @@ class BeatsFiles:
     def header(self, path: Path) -> Header | Unreadable:
         """What a segment's first bytes say; they never change once a frame is there."""
         return self._header(int(path.stem), path.stat().st_ino)
+
+    def header_of(self, number: int) -> Header | None:
+        """The segment with this id, if it is there and its header can be read."""
+        try:
+            header = self.header(segments.path_of(self.path, number))
+        except FileNotFoundError:
+            return None
+        return header if isinstance(header, Header) else None
 
     def _header(self, number: int, inode: int) -> Header | Unreadable:
         path = segments.path_of(self.path, number)
@@ -227,25 +236,23 @@ class BeatsFiles:
 
     def _info(self, number: int, inode: int, live: int | None) -> SegmentInfo | None:
         """None for a file without a header that can be read."""
-        header, path = self._header(number, inode), segments.path_of(self.path, number)
+        header = self._header(number, inode)
         if isinstance(header, Unreadable):
             return None
-        base, size = header.kind.base(number), path.stat().st_size
-        if base == live:
-            return SegmentInfo(path, base, base, None, None)
-        return SegmentInfo(path, base, base, self._end_of(number, path, header, size), size)
+        size = header.size
+        if header.base == live:
+            return header.info(None, None)
+        return header.info(self._end_of(header, size), size)
 
-    def _end_of(self, number: int, path: Path, header: Header, size: int) -> int:
-        kind = header.kind
-        if not kind.is_stream:
-            return kind.base(number) + size - kind.data_at
-        copy = plain_copies.path_of(self.sidecar, number)
-        if self._goes_by_copy(number):
-            return kind.base(number) + copy.stat().st_size - kind.header_bytes
-        at = (path.name, size, path.stat().st_mtime_ns)
+    def _end_of(self, header: Header, size: int) -> int:
+        if not header.kind.is_stream:
+            return header.end_of(size)
+        if self._goes_by_copy(header.number):
+            copy = plain_copies.path_of(self.sidecar, header.number)
+            return header.base + copy.stat().st_size - header.kind.header_bytes
+        at = (header.number, size, header.path.stat().st_mtime_ns)
         if at not in self._stream_ends:
-            segment = self.open_stream(kind.base(number), path, header)[0]
-            self._stream_ends[at] = segment.end or 0
+            self._stream_ends[at] = self.open_stream(header)[0].end or 0
         return self._stream_ends[at]
 
     def _goes_by_copy(self, number: int) -> bool:
@@ -268,21 +275,18 @@ class BeatsFiles:
             known |= {"key": self.options.key, "iv": header.iv}
         return known
 
-    def open_stream(
-        self, base: int, path: Path, header: Header
-    ) -> tuple[_core.Segment, list[tuple[int, int, str, str]]]:
+    def open_stream(self, header: Header) -> tuple[_core.Segment, list[tuple[int, int, str, str]]]:
         """Unpacks a segment that is one compressed stream; also returns what is odd about it."""
         extras = {k: v for k, v in self.side_files().items() if k == "extras"}
-        known = self.secrets_of(header)
-        return _core.beats_stream(path, base, header.kind.header_bytes, **known, **extras)
+        known, skipped = self.secrets_of(header), header.kind.header_bytes
+        return _core.beats_stream(header.path, header.base, skipped, **known, **extras)
 
-    def unpack(self, info: SegmentInfo, header: Header) -> _core.Segment:
+    def unpack(self, header: Header, end: int | None) -> _core.Segment:
         """Opens such a segment, and notes what is odd about it."""
-        segment, odd = self.open_stream(info.base, info.path, header)
-        self._odd.pop(info.base >> POSITION_BITS, None)
-        if odd and info.end is not None:  # One that is still written is not whole.
-            found = [Damage(info.path, *fault) for fault in odd]
-            self._odd[info.base >> POSITION_BITS] = found
+        segment, odd = self.open_stream(header)
+        self._odd.pop(header.number, None)
+        if odd and end is not None:  # One that is still written is not whole.
+            self._odd[header.number] = [Damage(header.path, *fault) for fault in odd]
         return segment
 
     def noticed(self, first: int) -> list[Damage]:
@@ -307,14 +311,13 @@ class BeatsFiles:
         header = self.header(info.path)
         if isinstance(header, Unreadable):
             raise FormatError(info.path, header.found, "`penstock repair` sets it aside")
-        kind, path, number = header.kind, info.path, info.base >> POSITION_BITS
+        kind, path, shift, known = header.kind, info.path, header.kind.data_at, {}
         if kind.is_stream:
-            if not self._goes_by_copy(number):
-                return self.unpack(info, header)
-            path, shift = plain_copies.path_of(self.sidecar, number), kind.header_bytes
+            if not self._goes_by_copy(header.number):
+                return self.unpack(header, info.end)
+            path, shift = plain_copies.path_of(self.sidecar, header.number), kind.header_bytes
         else:
-            shift = kind.data_at
-        known = {} if kind.is_stream else self.secrets_of(header)
+            known = self.secrets_of(header)
         frames = _core.beats_frames(
             kind.encoding, packed=kind.is_packed, wide_flags=kind.header_bytes == 12, **known
         )
@@ -347,7 +350,7 @@ class BeatsFiles:
             info = self.store.segments(fresh=True).beginning(number << POSITION_BITS)
         return info
 
-    def readable(self, *, newest_first: bool = False) -> Iterator[tuple[int, Path, Header]]:
+    def readable(self, *, newest_first: bool = False) -> Iterator[Header]:
         """Segments with a header that can be read; one may be deleted while we look."""
         listed = segments.listed(self.path)
         for number, inode in reversed(listed) if newest_first else listed:
@@ -356,12 +359,7 @@ class BeatsFiles:
             except FileNotFoundError:
                 continue
             if isinstance(header, Header):
-                yield number, segments.path_of(self.path, number), header
-
-    def encoding_at(self, offset: int) -> str | None:
-        """How the event at `offset` is encoded."""
-        header = self.header(segments.path_of(self.path, offset >> POSITION_BITS))
-        return header.kind.encoding if isinstance(header, Header) else None
+                yield header
 
     @property
     def identity(self) -> str:
@@ -398,21 +396,24 @@ class BeatsFiles:
     def is_empty(self, number: int) -> bool:
         """Whether a segment never had a frame: it is a header alone, and neither that nor a tag
         says that there was more."""
-        path = segments.path_of(self.path, number)
-        header = self.header(path)
-        if not isinstance(header, Header) or path.stat().st_size > header.kind.data_at:
+        header = self.header(segments.path_of(self.path, number))
+        if not isinstance(header, Header) or header.size > header.kind.data_at:
             return False
         if header.kind.is_stream and self.has_more_in_copy(number):
             return False  # Its stream comes to the disk when it is closed.
-        words = header.kind.header.unpack(files.read_start(path, header.kind.header_bytes))
-        return not words.get("frames") and segments.size_of(segments.mac_path(path)) <= MACS.size
+        tags = segments.size_of(segments.mac_path(header.path))
+        return not self.count_of(header) and tags <= MACS.size
+
+    def count_of(self, header: Header) -> int | None:
+        """Frames by the header: none where it has no count, 0 while the segment was open."""
+        raw = files.read_start(header.path, header.kind.header_bytes)
+        count: int | None = header.kind.header.unpack(raw).get("frames")
+        return count
 
     def first_of(self, number: int) -> int:
         """The offset of the first event of a segment."""
         header = self.header(segments.path_of(self.path, number))
-        if isinstance(header, Unreadable):
-            return number << POSITION_BITS
-        return header.kind.base(number)
+        return header.base if isinstance(header, Header) else number << POSITION_BITS
 
     def frame_offsets(self, number: int) -> list[int]:
         """Where each whole frame of a segment begins, and where the last one ends."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from penstock import _core
 from penstock.formats.beats import segments
 from penstock.formats.beats.queue_files import BeatsFiles
-from penstock.formats.beats.segments import Header
 from penstock.formats.beats.structs import FRAME_BYTES, IV_BYTES, KINDS, Kind
 
 PLAIN_FORM = {"2-released-lz4": "2-released", "2-released-aes-lz4": "2", "3-stream": "2"}
@@ -24,8 +23,8 @@ PLAIN_FORM = {"2-released-lz4": "2-released", "2-released-aes-lz4": "2", "3-stre
 
 def bring_back(beats: BeatsFiles, path: Path) -> int:
     """Saves what stands behind a broken block of `path`; how many frames that were."""
-    header = beats.header(path) if path.exists() else None
-    if not isinstance(header, Header) or not header.kind.is_stream:
+    header = beats.header_of(int(path.stem))
+    if header is None or not header.kind.is_stream:
         return 0
     saved, pieces = _core.beats_stream_rest(path, **beats.secrets_of(header))
     # Looking for the next block may meet what the broken one still gave: that stays where it is.

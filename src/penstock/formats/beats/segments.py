@@ -18,6 +18,7 @@ from penstock.disk import files
 from penstock.errors import FormatError, KeyNeededError
 from penstock.formats.beats import structs
 from penstock.formats.beats.structs import KINDS, Kind
+from penstock.formats.values import SegmentInfo
 from penstock.records import dataclass
 
 NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg\Z")
@@ -26,12 +27,40 @@ MAX_FRAME_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the first bytes of a segment say."""
+    """A segment, and what its first bytes say."""
 
+    path: Path
     kind: Kind
     iv: bytes = b""
     fits: bool = True
     """Whether the first frame (or the stream) is what it should be."""
+
+    @property
+    def number(self) -> int:
+        """The id in the file's name."""
+        return int(self.path.stem)
+
+    @property
+    def base(self) -> int:
+        """The offset of the first frame."""
+        return self.kind.base(self.number)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the file now."""
+        return self.path.stat().st_size
+
+    def position(self, offset: int) -> int:
+        """The byte of the file where the frame at `offset` begins. Streams have no such byte."""
+        return self.kind.data_at + offset - self.base
+
+    def end_of(self, size: int) -> int:
+        """The offset at which frames end in a file of `size` bytes."""
+        return self.base + size - self.kind.data_at
+
+    def info(self, end: int | None, size: int | None = 0) -> SegmentInfo:
+        """The segment as one that ends at `end`."""
+        return SegmentInfo(self.path, self.base, self.base, end, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +134,8 @@ def _identify(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadable
     if raw.size < kind.data_at:
         return Unreadable(f"{raw.size} bytes of version {version}", is_torn=True)
     if version == 3:
-        return _version_3(raw, need_key(key, path))
-    return Header(kind, fits=_fits(raw, kind, None))
+        return _version_3(raw, need_key(key, path), path)
+    return Header(path, kind, fits=_fits(raw, kind, None))
 
 
 def key_check(key: bytes) -> str:
@@ -132,7 +161,8 @@ def _version_2(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadabl
     options = raw.word(8)
     if options & ~7 and raw.size >= documented.data_at:
         need_key(key, path)
-        return Header(documented, raw.read(4, structs.IV_BYTES), _fits(raw, documented, key))
+        iv = raw.read(4, structs.IV_BYTES)
+        return Header(path, documented, iv, _fits(raw, documented, key))
     if options & ~3:
         return Unreadable(f"options {options:#x} of version 2", is_torn=False)
     kind = next(k for k in KINDS.values() if k.version == 2 and k.header_bytes == 12
@@ -143,19 +173,19 @@ def _version_2(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadabl
         need_key(key, path)
     iv = raw.read(12, structs.IV_BYTES) if kind.is_encrypted else b""
     if _fits(raw, kind, key):
-        return Header(kind, iv)
+        return Header(path, kind, iv)
     # An IV whose bytes happen to look like options: once in 2^29 segments.
     if key is not None and raw.size > documented.data_at and _fits(raw, documented, key):
-        return Header(documented, raw.read(4, structs.IV_BYTES))
-    return Header(kind, iv, fits=False)
+        return Header(path, documented, raw.read(4, structs.IV_BYTES))
+    return Header(path, kind, iv, fits=False)
 
 
-def _version_3(raw: _Bytes, key: bytes) -> Header:
+def _version_3(raw: _Bytes, key: bytes, path: Path) -> Header:
     iv = raw.read(4, structs.IV_BYTES)
     for name in ("3-stream", "3"):
         if raw.size > KINDS[name].data_at and _fits(raw, KINDS[name], key):
-            return Header(KINDS[name], iv)
-    return Header(KINDS["3"], iv, fits=raw.size == KINDS["3"].data_at)
+            return Header(path, KINDS[name], iv)
+    return Header(path, KINDS["3"], iv, fits=raw.size == KINDS["3"].data_at)
 
 
 def _fits(raw: _Bytes, kind: Kind, key: bytes | None) -> bool:

@@ -8,18 +8,16 @@ from penstock import _core
 from penstock.disk import files
 from penstock.errors import KeyNeededError
 from penstock.formats import known_damage
-from penstock.formats.beats import closing, following, segments
+from penstock.formats.beats import closing, noted, segments
 from penstock.formats.beats.queue_files import BeatsFiles
 from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.beats.structs import POSITION_BITS
 from penstock.formats.values import Damage, SegmentInfo, Verdict
-from penstock.sidecar import notes
 
 
 def check_key(beats: BeatsFiles) -> None:
     """A wrong key opens no frame at all; damage leaves some."""
-    known = notes.read(beats.sidecar, notes.BEATS) or {}
-    key = beats.options.key
+    known, key = beats.noted(), beats.options.key
     if "id" in known and known.get("key_check") == (key and segments.key_check(key)):
         return  # Our word for it. After a power cut there may be no frame to tell by.
     encrypted = [header for header in beats.readable() if header.kind.is_encrypted]
@@ -80,7 +78,7 @@ def unreadable(beats: BeatsFiles, start: int, *, briefly: bool) -> list[tuple[Da
             if number < start >> POSITION_BITS or (briefly and size and number not in ends):
                 continue
             header = beats.header(path)
-            is_begun = not size and number == ends[1] and not following.had_events(beats, number)
+            is_begun = not size and number == ends[1] and not noted.had_events(beats, number)
             if isinstance(header, Unreadable) and not is_begun:
                 damage = Damage(path, 0, size, header.found, "a segment of version 0 to 3")
                 found.append((damage, header.is_torn))

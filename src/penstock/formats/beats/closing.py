@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.formats.beats import following, segments
+from penstock.formats.beats import segments
 from penstock.formats.beats.queue_files import BeatsFiles
 from penstock.formats.beats.segments import Header
 from penstock.formats.beats.structs import MACS, POSITION_BITS, Kind
@@ -158,7 +158,7 @@ def _whole_frames(beats: BeatsFiles, header: Header) -> bytes:
 def _put_behind(beats: BeatsFiles, header: Header, plain: bytes) -> None:
     """A Beat has begun its own segment under the name of ours: what is in our copy, and was not
     acked, goes on as a segment behind it."""
-    known = following.progress(beats)
+    known = beats.progress()
     acked = known.cursor - header.base if known is not None else 0
     if 0 < acked <= len(plain):
         plain = plain[acked:]

@@ -23,7 +23,7 @@ from penstock.formats import past
 from penstock.formats.beats import (
     checks,
     closing,
-    following,
+    noted,
     power_cut,
     rescue,
     running,
@@ -35,7 +35,7 @@ from penstock.formats.beats.groups import BeatsGroups
 from penstock.formats.beats.queue_files import MAX_SEGMENT_BYTES, BeatsFiles
 from penstock.formats.beats.segments import Header
 from penstock.formats.beats.structs import KINDS, POSITION_BITS, Kind
-from penstock.formats.contract import Format, OwnGroups
+from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.formats.values import (
     Capabilities,
@@ -47,7 +47,7 @@ from penstock.formats.values import (
     SegmentInfo,
     Verdict,
 )
-from penstock.options import QueueOptions
+from penstock.options import DEFAULT_GROUP, QueueOptions
 from penstock.records import asdict, replace
 from penstock.sidecar import control, notes, plain_copies, prepared
 
@@ -68,6 +68,7 @@ class BeatsFormat(Format):
     )  # fmt: skip
 
     files: BeatsFiles
+    groups: BeatsGroups
     kind: Kind
 
     @classmethod
@@ -93,7 +94,7 @@ class BeatsFormat(Format):
     def load(self) -> None:
         """Reads the newest header, and every one if nothing else tells that the key fits."""
         self.files = BeatsFiles(self.store)
-        self.groups: OwnGroups = BeatsGroups(self.files)
+        self.groups = BeatsGroups(self.files)
         self._making_room = set[int]()
         while (newest := next(self.files.readable(newest_first=True), None)) is None:
             if segments.is_bare(self.path):
@@ -211,8 +212,8 @@ class BeatsFormat(Format):
 
     def missing_segments(self, head: int | None) -> list[Damage]:
         """By their ids, and by what we noted when we closed the queue."""
-        lost, first = following.missing(self.files, past.of(self)), (head or 0) >> POSITION_BITS
-        return [one for one in lost if int(one.path.stem) >= first]
+        lost = noted.missing(self.files, self.groups, past.of(self))
+        return [one for one in lost if int(one.path.stem) >= (head or 0) >> POSITION_BITS]
 
     def unreadable_segments(self, start: int) -> list[tuple[Damage, bool]]:
         """Files whose header says nothing: readers pass over them."""
@@ -241,13 +242,13 @@ class BeatsFormat(Format):
             # Names that the power cut took: nothing in them was promised to be durable.
             there = [number for number, _ in segments.listed(self.path)]
             inside = range(there[0], there[-1]) if there else range(0)
-            following.note_gaps(self.files, sorted({*inside} - {*there}))
+            noted.note_gaps(self.files, sorted({*inside} - {*there}))
         was = past.words.segment_base >> POSITION_BITS if past.words is not None else -1
         self.store.dropped = (*self.store.dropped, *closing.close_after_crash(self.files, was))
         closing.mend_streams(self.files)
         closing.drop_empty(self.files)
-        following.identify(self.files)
-        self.store.dropped = (*self.store.dropped, *following.tidy(self.files))
+        noted.identify(self.files)
+        self.store.dropped = (*self.store.dropped, *self.groups.tidy())
         number = self._next_number(before)
         fresh = begin_file(self.sidecar, self.kind, synced=True)
         if self.kind.is_stream:
@@ -273,14 +274,15 @@ class BeatsFormat(Format):
         given twice. Beats number so, too."""
         number = max(before, self._newest_used()) + 1
         found = state.read(self.files.state_path)
-        if found is not None and found.segment >= number and following.fault(self.files) is None:
+        is_ahead = found is not None and found.segment >= number
+        if found is not None and is_ahead and self.groups.fault(DEFAULT_GROUP) is None:
             number = found.segment + (0 if found.is_start else 1)
         # Also behind one without events: the ids between it and the new one are not missing.
         newest = max((there for there, _ in segments.listed(self.path)), default=number)
         # And not before it: it is the head where all else was read. `state.dat` may be older.
         number = max(number, newest)
         if newest + 1 < number:
-            following.note_gaps(self.files, list(range(newest + 1, number)))
+            noted.note_gaps(self.files, list(range(newest + 1, number)))
         return number
 
     def publisher(self) -> _core.Publish:
@@ -407,11 +409,7 @@ class BeatsFormat(Format):
         """The last one out closes the open segment and remembers what `state.dat` says."""
         closing.close_segment(self.files, shared.segment_base, shared.tail, shared.next_number)
         closing.drop_empty(self.files)
-        found = state.read(self.files.state_path)
-        if found is not None and found.offset == shared.segment_base:
-            # The end of the last segment that has events, if this one has none.
-            following.write_state(self.files, following.state_at(self.files, found.offset))
-        following.remember(self.files)
+        noted.remember(self.files, self.groups.leave(shared.segment_base))
 
 
 def begin_file(sidecar: Path, kind: Kind, *, synced: bool) -> Path:

@@ -25,9 +25,9 @@ from penstock.formats.contract import Host
 from penstock.formats.past import Past
 from penstock.formats.segment_list import LISTINGS_MAX
 from penstock.formats.values import Damage, SegmentInfo
-from penstock.options import QueueOptions
+from penstock.options import DEFAULT_GROUP, QueueOptions
 from penstock.records import dataclass, field, replace
-from penstock.sidecar import control, notes, plain_copies, side_files
+from penstock.sidecar import control, groups, notes, plain_copies, side_files
 
 Found = TypeVar("Found")
 MAX_SEGMENT_BYTES = 2 << 30
@@ -364,11 +364,15 @@ class BeatsFiles:
     @property
     def identity(self) -> str:
         """Drawn when we first opened it; before that the folder itself."""
-        known = notes.read(self.sidecar, notes.BEATS)
-        if known is not None and isinstance(known.get("id"), str):
-            return str(known["id"])
+        known = self.noted().get("id")
+        if isinstance(known, str):
+            return known
         found = self.path.stat()
         return f"beats-{found.st_dev:x}-{found.st_ino:x}"
+
+    def noted(self) -> dict[str, object]:
+        """What we noted about the queue when we left it."""
+        return notes.read(self.sidecar, notes.BEATS) or {}
 
     # ── groups ─────────────────────────────────────────────────────────────────────────────
 
@@ -376,6 +380,10 @@ class BeatsFiles:
     def state_path(self) -> Path:
         """Where Beats keeps its position."""
         return self.path / "state.dat"
+
+    def progress(self) -> groups.GroupProgress | None:
+        """Where the default group is, by our own files."""
+        return groups.peek(self.sidecar / "groups" / DEFAULT_GROUP, self.store.run)
 
     @property
     def state_version(self) -> int:

@@ -279,6 +279,16 @@ class Format(ABC):
         has = cls.capabilities
         return {"extras": not (has.keys and has.delays), "integrity": not has.checksums}
 
+    @final
+    def has_checksums(self, base: int) -> bool:
+        """Whether every frame that we put into the segment at `base` has a checksum beside it,
+        which was noted before the frame was published."""
+        return self.options.checksums and self._is_noted("integrity", base)
+
+    @final
+    def _is_noted(self, kind: str, base: int) -> bool:
+        return side_files.path_of(self.sidecar, kind, base).exists()
+
     # ── where it ends ──────────────────────────────────────────────────────────────────────
 
     def is_foreign(self, words: control.Words) -> bool:
@@ -327,7 +337,7 @@ class Format(ABC):
         if words is None or not past.is_foreign:
             return
         for info in self.list_segments():
-            is_noted = any(path.exists() for path in side_files.paths(self.sidecar, info.base))
+            is_noted = any(self._is_noted(kind, info.base) for kind in side_files.KINDS)
             if info.base == words.segment_base and info.path.exists() and is_noted:
                 self.open_segment(info, writable=True).recover_sides(min(words.published))
 

@@ -64,9 +64,9 @@ def folders(sidecar: Path, wanted: dict[str, bool], *, live: bool, covers: bool)
     return found | {"covers": covers} if found else found
 
 
-def paths(sidecar: Path, base: int) -> list[Path]:
-    """Where notes about the segment at `base` are, if there are any."""
-    return [sidecar / kind / f"{base:020d}{suffix}" for kind, suffix in KINDS.items()]
+def path_of(sidecar: Path, kind: str, base: int) -> Path:
+    """Where notes of one kind about the segment at `base` are, if there are any."""
+    return sidecar / kind / f"{base:020d}{KINDS[kind]}"
 
 
 def trim(sidecar: Path, head: int) -> None:
@@ -76,11 +76,11 @@ def trim(sidecar: Path, head: int) -> None:
         bases = [int(name[:20]) for name in names if name.endswith(suffix) and name[:20].isdigit()]
         for base, following in itertools.pairwise(bases):
             if following <= head:
-                _core.unlink_file(sidecar / kind / f"{base:020d}{suffix}")
+                _core.unlink_file(path_of(sidecar, kind, base))
 
 
 def drop(sidecar: Path, kinds: dict[str, bool], base: int) -> None:
     """Forgets what lay beside a segment that is no more."""
-    for kind, suffix in KINDS.items():
+    for kind in KINDS:
         if kinds[kind]:
-            _core.unlink_file(sidecar / kind / f"{base:020d}{suffix}")
+            _core.unlink_file(path_of(sidecar, kind, base))

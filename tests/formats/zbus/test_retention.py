@@ -11,6 +11,7 @@ from penstock import ManualClock, Queue, _core
 from penstock.engine.verifying import verify
 from penstock.formats.zbus import index
 from penstock.formats.zbus.structs import TABLE
+from penstock.records import replace
 
 LAYOUTS = ("doc000", "doc001", "flag", "corr", "crc")
 
@@ -64,7 +65,7 @@ def test_slots_are_used_again_behind_the_last_one(tmp_path: Path) -> None:
         # As after 10,239 blocks: the next ones have slots 10239 and 0.
         found = index.read(path / "mq.idx", TABLE["crc"])
         block = found.blocks[0]
-        found.write_block(index.Block(10_238, block.created_ms, 0, block.end, block.updated_ms))
+        found.write_block(replace(block, number=10_238))
         found.write_range(10_238, 1)
         for number in range(3):
             queue.put(b"%d" % number * 20_000)

@@ -241,10 +241,7 @@ class MfqFormat(Format):
     def _has_checksums(self, info: SegmentInfo) -> bool:
         """Whether a frame without one was never synced."""
         is_checked = not notes.exists(self.sidecar, notes.UNCHECKED)
-        return self.options.checksums and is_checked and self._checksums_of(info).exists()
-
-    def _checksums_of(self, info: SegmentInfo) -> Path:
-        return self.sidecar / "integrity" / f"{info.base:020d}.crc"
+        return is_checked and self.has_checksums(info.base)
 
     def _producer(self, past: Past) -> int:
         """The format's own end, but never less than what was synced together with it.
@@ -317,9 +314,10 @@ class MfqFormat(Format):
                 continue
             if past.is_poisoned:
                 prepared.copy_anew(self.sidecar, info.path)
+            checksums = side_files.path_of(self.sidecar, "integrity", info.base)
             # A file of checksums that is made here, with none in it, would say after another power
             # cut that no frame of its segment was ever synced.
-            is_open = info.end is None and self._checksums_of(info).exists()
+            is_open = info.end is None and checksums.exists()
             segment = self.store.open_whole(info, writable=is_open)
             if is_open:
                 segment.recover_sides(end.tail, end.durable if is_ours_alone else 0)

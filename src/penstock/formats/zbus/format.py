@@ -19,7 +19,7 @@ from penstock.formats.values import Capabilities, Damage, End, NewSegment, Segme
 from penstock.formats.zbus import index, readers, recovery, sniffing, structs
 from penstock.formats.zbus.groups import ZbusGroups
 from penstock.formats.zbus.index import NS_PER_MS, Block, Index, IndexHead
-from penstock.formats.zbus.sniffing import Found, segment_path
+from penstock.formats.zbus.sniffing import Found
 from penstock.formats.zbus.structs import CREATED, MAX_SEGMENT_BYTES, TABLE, ZbusLayout
 from penstock.options import QueueOptions
 from penstock.records import replace
@@ -69,7 +69,7 @@ class ZbusFormat(Format):
         _core.sync_folder(path)
         # The index makes the folder a queue; an empty block without a file is made anew.
         prepared.place(fresh, path / f"{path.resolve().name}.idx")
-        _core.create_file(segment_path(path, 0), 0, synced=True)
+        _core.create_file(index.block_path(path, 0), 0, synced=True)
         for folder in (path / "data", path.parent):
             _core.sync_folder(folder)
 
@@ -114,7 +114,7 @@ class ZbusFormat(Format):
         return SegmentInfo.in_a_row((base, self.path_of(base), None) for base in bases)
 
     def path_of(self, base: int) -> Path:
-        return segment_path(self.path, base)
+        return index.block_path(self.path, base)
 
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With numbers from the first frames, and the times of the block's entry."""
@@ -133,7 +133,7 @@ class ZbusFormat(Format):
 
     def number_of(self, block: Block) -> int | None:
         """The number of a block's first message, if it has one."""
-        head = sniffing.first_head(self.path, block)
+        head = sniffing.first_head(block)
         return None if head is None else int(self.table.frame.unpack_field("number", head))
 
     def open_segment(
@@ -201,14 +201,14 @@ class ZbusFormat(Format):
                 f"trim the queue (`penstock trim`), or move to format penstock"
             )
         fresh = prepared.make(self.sidecar, 0, suffix=".zbus")
-        return fresh, NewSegment(segment_path(self.path, tail), tail, tail)
+        return fresh, NewSegment(self.path_of(tail), tail, tail)
 
     def rolled(self, base: int) -> None:
         """A block's file is as long as the index says: growth while open was ours."""
-        block, path = self._head().find(base), segment_path(self.path, base)
+        block = self._head().find(base)
         with suppress(FileNotFoundError):  # Another process may trim it.
-            if block is not None and path.stat().st_size > block.end:
-                _core.resize_file(path, block.end)
+            if block is not None and block.path.stat().st_size > block.end:
+                _core.resize_file(block.path, block.end)
 
     def leave(self, shared: _core.Shared) -> None:
         """Cuts the last block to what was written, and notes where its readers are."""
@@ -225,12 +225,10 @@ class ZbusFormat(Format):
         """The index: each block ends where the next one begins."""
         found = self.index()
         for block, following in itertools.pairwise(recovery.born(found)):
-            end = block.base + block.end
-            if end != following.base:
-                text = f"block {block.number} ends at {end}"
+            if block.tail != following.base:
+                text = f"block {block.number} ends at {block.tail}"
                 expected = f"{following.base}, where the next one begins"
-                at = index.slot_at(block.number)
-                verdict.corrupt.append(Damage(found.path, at, 28, text, expected))
+                verdict.corrupt.append(Damage(found.path, block.slot_at, 28, text, expected))
 
     # ── about the queue ────────────────────────────────────────────────────────────────────
 

@@ -11,7 +11,6 @@ from penstock.formats.zbus import readers, structs
 from penstock.formats.zbus.index import NS_PER_MS, Block
 from penstock.formats.zbus.readers import ReaderFile
 from penstock.formats.zbus.recovery import Files, born
-from penstock.formats.zbus.sniffing import segment_path
 from penstock.hints import Any, Protocol
 from penstock.options import GroupOptions
 from penstock.sidecar.groups import GroupProgress
@@ -38,7 +37,7 @@ class ZbusGroups(OwnGroups):
         return {name: offset for name, offset in found.items() if offset is not None}
 
     def _place(self, group: str) -> int | None:
-        place = readers.read_reader(readers.rdx_path(self._path, group), self._table)
+        place = readers.read_reader(readers.rdx_path(self._path, group))
         return None if place is None else self._offset_of(place)
 
     def _offset_of(self, place: ReaderFile) -> int:
@@ -56,7 +55,7 @@ class ZbusGroups(OwnGroups):
         offset = block.base + max(place.offset, 0)
         if offset >= limit:
             return limit
-        if not segment_path(self._path, block.base).exists():
+        if not block.path.exists():
             return block.base
         segment = self._queue.store.segment_at(block.base)
         if _core.find_frame(segment, offset, limit, number=ANY_NUMBER) == (offset, True):
@@ -69,7 +68,7 @@ class ZbusGroups(OwnGroups):
         A group that is new has our own dialect unless its maker says otherwise.
         """
         values: dict[str, Any] = {}
-        place = readers.read_reader(readers.rdx_path(self._path, group), self._table)
+        place = readers.read_reader(readers.rdx_path(self._path, group))
         if place is not None:
             values = {"dialect": self._queue.found.dialect, "tags": place.filter}
         naks = readers.read_naks(readers.nak_path(self._path, group), self._table)
@@ -127,7 +126,7 @@ class ZbusGroups(OwnGroups):
         """A reader file that names no block, or no message in it. A place in a block that was
         trimmed is no fault, nor is one at the beginning of the block after the last."""
         path = readers.rdx_path(self._path, group)
-        place = readers.read_reader(path, self._table)
+        place = readers.read_reader(path)
         if place is None:
             return None
         blocks, tail = born(self._queue.index()), self._queue.store.end().tail
@@ -138,7 +137,7 @@ class ZbusGroups(OwnGroups):
         if not oldest <= place.block <= newest:
             return Damage(path, 0, 12, where, f"a block from {oldest} to {newest}")
         block, _ = _block_at(blocks, place.block, tail)
-        limit = tail if block.number == newest else block.base + block.end
+        limit = tail if block.number == newest else block.tail
         offset = block.base + place.offset
         if offset == limit or self._offset_of(place) == offset:
             return None

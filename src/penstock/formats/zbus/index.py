@@ -10,6 +10,7 @@ from typing import Any
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import CorruptError, FormatError
+from penstock.formats.values import SegmentInfo
 from penstock.formats.zbus import structs
 from penstock.formats.zbus.structs import ENTRY_BYTES, HEADER_BYTES, SLOTS, ZbusLayout
 from penstock.records import dataclass
@@ -27,6 +28,8 @@ class Block:
     end: int
     """How many bytes of the block are used."""
     updated_ms: int
+    queue: Path
+    """The folder of its queue."""
 
     @property
     def is_unborn(self) -> bool:
@@ -37,6 +40,20 @@ class Block:
     def slot_at(self) -> int:
         """Where its entry is in the file."""
         return slot_at(self.number)
+
+    @property
+    def path(self) -> Path:
+        """The file of the block."""
+        return block_path(self.queue, self.base)
+
+    @property
+    def tail(self) -> int:
+        """The offset at which its last frame ends, by its entry."""
+        return self.base + self.end
+
+    def info(self, end: int | None) -> SegmentInfo:
+        """The block as a segment that ends at `end`."""
+        return SegmentInfo(self.path, self.base, self.base, end, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +137,11 @@ def slot_at(number: int) -> int:
     return HEADER_BYTES + number % SLOTS * ENTRY_BYTES
 
 
+def block_path(queue: Path, base: int) -> Path:
+    """The file of the block that begins at `base`."""
+    return queue / "data" / f"{base:020d}.zbus"
+
+
 def find(folder: Path) -> Path | None:
     """The one `.idx` of a folder; its name does not matter, so a renamed folder still opens."""
     try:
@@ -159,7 +181,9 @@ def _block(path: Path, layout: ZbusLayout, number: int, raw: bytes, at: int) -> 
     if word["base"] < 0 or word["end"] < 0:
         found = f"base {word['base']}, end {word['end']}"
         raise CorruptError(path, slot_at(number), found, "0 or more")
-    return Block(number, word["created_ms"], word["base"], word["end"], word["updated_ms"])
+    return Block(
+        number, word["created_ms"], word["base"], word["end"], word["updated_ms"], path.parent
+    )
 
 
 def read(path: Path, layout: ZbusLayout) -> Index:
@@ -178,11 +202,6 @@ def read(path: Path, layout: ZbusLayout) -> Index:
 
 def pack_new(layout: ZbusLayout, now_ms: int) -> bytes:
     """The index of an empty queue: one empty block."""
-    values: dict[str, Any] = {"version": 1, "block_count": 1, "block_start": 0, "message_count": 0}
-    values |= dict.fromkeys((f"ext{n}" for n in (1, 2, 3, 4)), b"")
-    if layout.has_mask:
-        values |= {"mask": 0, "updated_ms": now_ms, "created_ms": now_ms, "creator": b""}
-    else:
-        values |= {"flag": 0}
-    entry = layout.entry.pack(created_ms=now_ms, base=0, end=0, updated_ms=now_ms)
-    return (layout.index.pack(**values) + entry).ljust(structs.INDEX_BYTES, b"\0")
+    head = structs.pack_new(layout.index, now_ms, version=1, block_count=1)
+    entry = structs.pack_new(layout.entry, now_ms)
+    return (head + entry).ljust(structs.INDEX_BYTES, b"\0")

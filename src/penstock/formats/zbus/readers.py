@@ -9,7 +9,6 @@ unacked one: an original program that opens the folder then repeats messages and
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from penstock import _core
 from penstock.disk import files
@@ -75,7 +74,7 @@ def moved(queue: Path, sidecar: Path) -> set[str]:
     return {name for name, raw in places(queue).items() if known.get(name, raw) != raw}
 
 
-def read_reader(path: Path, layout: ZbusLayout) -> ReaderFile | None:
+def read_reader(path: Path) -> ReaderFile | None:
     """Where the group is; none when the file is missing or too short to say."""
     try:
         raw = files.read_bytes(path)
@@ -113,7 +112,7 @@ def set_back(queue: Path, layout: ZbusLayout, end: tuple[int, int], tail: int) -
     nothing is out there. Alone, under the opening lock."""
     for name in names(queue):
         path, nak = rdx_path(queue, name), nak_path(queue, name)
-        place, owed = read_reader(path, layout), read_naks(nak, layout)
+        place, owed = read_reader(path), read_naks(nak, layout)
         if place is not None and (place.block, place.offset) > end:
             logger("zbus").warning("%s: block %d, byte %d lies beyond the end; set back to %d, %d",
                         path, place.block, place.offset, *end)  # fmt: skip
@@ -139,11 +138,6 @@ def _drop_naks(path: Path, layout: ZbusLayout, tail: int) -> None:
     _core.sync_file(path)
 
 
-def _common(now_ms: int) -> dict[str, Any]:
-    values: dict[str, Any] = {"mask": 0, "updated_ms": now_ms, "created_ms": now_ms, "creator": b""}
-    return values | dict.fromkeys((f"ext{n}" for n in (1, 2, 3, 4)), b"")
-
-
 def _is_made(path: Path, size: int) -> bool:
     """Whether the file is there, whole. One that was cut short says nothing: it is made anew, and
     what we know of the group ourselves is stored there again."""
@@ -160,13 +154,8 @@ def make_reader(path: Path, layout: ZbusLayout, now_ms: int) -> None:
     """An `.rdx` at the beginning, if there is none yet."""
     if _is_made(path, layout.reader.size):
         return
-    values: dict[str, Any] = {"block": 0, "offset": 0, "filter": b""}
-    if layout.has_mask:
-        values |= _common(now_ms)
-    elif layout.reader is structs.READER_FLAG_LATE:
-        values |= {"flag": 0}
     files.make_folder(path.parent)
-    _core.replace_file(path, layout.reader.pack(**values))
+    _core.replace_file(path, structs.pack_new(layout.reader, now_ms))
 
 
 def make_naks(path: Path, layout: ZbusLayout, window: int, timeout_s: float, now_ms: int) -> None:
@@ -175,7 +164,8 @@ def make_naks(path: Path, layout: ZbusLayout, window: int, timeout_s: float, now
     size = NAK.size + NAK_RECORDS * layout.nak_record.size
     if _is_made(path, size):
         return
-    head = NAK.pack(window=window, timeout_ms=int(timeout_s * 1000), **_common(now_ms))
+    timeout_ms = int(timeout_s * 1000)
+    head = structs.pack_new(NAK, now_ms, window=window, timeout_ms=timeout_ms)
     _core.replace_file(path, head.ljust(size, b"\0"))
 
 
@@ -187,7 +177,7 @@ def write_filter(path: Path, layout: ZbusLayout, tags: str) -> None:
             f"the filter has {len(raw)} bytes, format zbus holds {FILTER_BYTES}; "
             f"format penstock holds 4096, or open the group with native_cursor=False"
         )
-    place = read_reader(path, layout)
+    place = read_reader(path)
     if place is None or place.filter != tags:
         table = layout.reader
         _core.write_file(path, table.offset_of("filter"), table.pack_field("filter", raw))

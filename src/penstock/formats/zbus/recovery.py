@@ -18,10 +18,9 @@ from penstock.formats.contract import Host
 from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Damage, End, SegmentInfo
 from penstock.formats.zbus import readers
-from penstock.formats.zbus.index import NS_PER_MS, Block, Index
-from penstock.formats.zbus.sniffing import Found, segment_path
+from penstock.formats.zbus.index import NS_PER_MS, Block, Index, block_path
+from penstock.formats.zbus.sniffing import Found
 from penstock.formats.zbus.structs import ZbusLayout
-from penstock.options import QueueOptions
 from penstock.records import replace
 from penstock.sidecar import control, prepared, quarantine
 
@@ -34,13 +33,13 @@ class Files(Protocol):
     store: Host
     path: Path
     sidecar: Path
-    options: QueueOptions
     clock: _core.Clock
     found: Found
     table: ZbusLayout
     index_path: Path
 
     def index(self) -> Index: ...
+    def has_checksums(self, base: int) -> bool: ...
     def number_of(self, block: Block) -> int | None: ...
     def open_segment(
         self, info: SegmentInfo, *, writable: bool, sided: bool = True
@@ -51,7 +50,7 @@ class Files(Protocol):
 def born(found: Index) -> tuple[Block, ...]:
     """The blocks without those at the end that were counted before their entry was written. There
     is always a first one, though it may not have begun yet."""
-    blocks = found.blocks or (Block(found.start, 0, 0, 0, 0),)
+    blocks = found.blocks or (Block(found.start, 0, 0, 0, 0, found.path.parent),)
     while len(blocks) > 1 and blocks[-1].is_unborn:
         blocks = blocks[:-1]
     return blocks
@@ -63,13 +62,6 @@ def fingerprint(found: Index) -> str:
     return f"zbus-{found.layout.name}-{created:x}"
 
 
-def open_last(format: Files, block: Block, *, writable: bool) -> _core.Segment:
-    """The block that is appended to."""
-    path = segment_path(format.path, block.base)
-    info = SegmentInfo(path, block.base, block.base, None, 0)
-    return format.open_segment(info, writable=writable)
-
-
 # ── finding the end ────────────────────────────────────────────────────────────────────────
 
 
@@ -77,12 +69,12 @@ def is_foreign(format: Files, words: control.Words) -> bool:
     """Whether a zbus program has written since we stored `words`. Beginning a block we may have got
     as far as its entry."""
     blocks = born(format.index())
-    last, end = blocks[-1], blocks[-1].base + blocks[-1].end
+    last = blocks[-1]
     if words.is_clean:
-        return (last.base, end) != (words.segment_base, words.tail)
+        return (last.base, last.tail) != (words.segment_base, words.tail)
     if last.base != words.segment_base and last.end:
         return True
-    return end not in words.published
+    return last.tail not in words.published
 
 
 def find_end(format: Files, past: Past) -> End:
@@ -92,9 +84,6 @@ def find_end(format: Files, past: Past) -> End:
     is_shown = _is_shown(past, blocks[-1])
     if is_shown and known is not None:
         blocks = (*blocks[:-1], replace(blocks[-1], end=known.tail - blocks[-1].base))
-    last, head = blocks[-1], blocks[0].base
-    path = segment_path(format.path, last.base)
-    said = last.base + last.end
     dropped = [
         Damage(found.path, block.slot_at, 28, "an entry of zeros", "a block")
         for block in found.blocks[len(blocks) :]
@@ -103,11 +92,11 @@ def find_end(format: Files, past: Past) -> End:
         whole = _whole_blocks(format, blocks, past.durable)
         if len(whole) < len(blocks):
             text = "a block behind one that is not whole"
-            for block in blocks[len(whole) :]:
-                lost_path = segment_path(format.path, block.base)
-                dropped.append(Damage(lost_path, 0, block.end, text, "nothing"))
-            blocks, last = whole, whole[-1]
-            path, said = segment_path(format.path, last.base), last.base + last.end
+            lost = blocks[len(whole) :]
+            dropped += [Damage(block.path, 0, block.end, text, "nothing") for block in lost]
+            blocks = whole
+    last, head = blocks[-1], blocks[0].base
+    path, said = last.path, last.tail
     size = path.stat().st_size if path.exists() else 0
     is_left = past.is_closed and not past.is_foreign and not dropped
     if known is not None and is_left and size >= last.end:
@@ -115,8 +104,8 @@ def find_end(format: Files, past: Past) -> End:
     if last.end and not path.exists():
         dropped.append(Damage(path, 0, last.end, "no file", f"a block of {last.end} bytes"))
         number = found.message_count + format.found.first_number
-        lost = End(said, number, said, head, 0, 0, tuple(dropped))
-        return replace(lost, head_number=_head_number(format, blocks, number))
+        head_number = _head_number(format, blocks, number)
+        return End(said, number, said, head, head_number, 0, tuple(dropped))
     tail, number = said, found.message_count + format.found.first_number
     if last.end:
         tail, counted, fault = _walk(format, last, size, past)
@@ -141,22 +130,21 @@ def _walk(
     format: Files, last: Block, size: int, past: Past
 ) -> tuple[int, int | None, Damage | None]:
     """Tail, next number and the fault that ended it before the index said."""
-    info = SegmentInfo(segment_path(format.path, last.base), last.base, last.base, None, 0)
-    segment = format.open_segment(info, writable=False, sided=not past.is_foreign)
+    segment = format.open_segment(last.info(None), writable=False, sided=not past.is_foreign)
     limit = last.base + min(last.end, size)
     if past.is_killed:
-        reached = frames_end(segment, last.base, last.base + last.end, limit)
+        reached = frames_end(segment, last.base, last.tail, limit)
         if reached.is_as_said:
             return reached.end, reached.next_number, None
     durable = past.durable
     start = durable if last.base < durable <= limit else last.base
     # What was synced may be damaged, but it is not where the queue ends.
     before = _core.walk(segment, last.base, start, past_damage=True)
-    covered = past.is_stopped and _has_checksums(format, last)
+    covered = past.is_stopped and format.has_checksums(last.base)
     is_new = past.words is None
     seen = _core.walk(segment, start, limit, past_damage=is_new, covered=covered)
     number = seen.next_number if seen.next_number is not None else before.next_number
-    if seen.end == last.base + last.end:
+    if seen.end == last.tail:
         return seen.end, number, None
     at, found, expected, _ = seen.faults[-1] if seen.stop else (seen.end - last.base, "", "", 0)
     if size < last.end and not found:
@@ -170,31 +158,24 @@ def _is_shown(past: Past, last: Block) -> bool:
     words = past.words
     if words is None or not past.is_killed or past.is_foreign:
         return False
-    return words.segment_base == last.base and words.tail > last.base + last.end
-
-
-def _has_checksums(format: Files, block: Block) -> bool:
-    """Whether every frame that we put into a block was noted before it was published."""
-    folder = format.sidecar / "integrity"
-    return format.options.checksums and (folder / f"{block.base:020d}.crc").exists()
+    return words.segment_base == last.base and words.tail > last.tail
 
 
 def _whole_blocks(format: Files, blocks: tuple[Block, ...], durable: int) -> tuple[Block, ...]:
     """The blocks up to the first that is not whole above `durable`: the queue ends there."""
-    ends = [*(block.base for block in blocks[1:]), blocks[-1].base + blocks[-1].end]
+    ends = [*(block.base for block in blocks[1:]), blocks[-1].tail]
     for at, (block, end) in enumerate(zip(blocks, ends, strict=True)):
-        start, path = max(durable, block.base), segment_path(format.path, block.base)
+        start = max(durable, block.base)
         if start >= end:
             continue
-        if not path.exists():
+        if not block.path.exists():
             if at > 0 and start == block.base:
                 return blocks[:at]  # Not even its name was synced.
             continue
         if block is blocks[-1]:
             break  # The walk that finds the end goes through it.
-        info = SegmentInfo(path, block.base, block.base, end, 0)
-        segment = format.open_segment(info, writable=False)
-        if _core.walk(segment, start, end, covered=_has_checksums(format, block)).end < end:
+        segment = format.open_segment(block.info(end), writable=False)
+        if _core.walk(segment, start, end, covered=format.has_checksums(block.base)).end < end:
             return blocks[: at + 1]
     return blocks
 
@@ -202,12 +183,8 @@ def _whole_blocks(format: Files, blocks: tuple[Block, ...], durable: int) -> tup
 def _number_before(format: Files, blocks: tuple[Block, ...], fallback: int) -> int:
     """The number after the last frame of `blocks`."""
     for block in reversed(blocks):
-        end = block.base + block.end
-        path = segment_path(format.path, block.base)
-        info = SegmentInfo(path, block.base, block.base, end, 0)
-        seen = _core.walk(
-            format.open_segment(info, writable=False), block.base, end, past_damage=True
-        )
+        segment = format.open_segment(block.info(block.tail), writable=False)
+        seen = _core.walk(segment, block.base, block.tail, past_damage=True)
         if seen.next_number is not None:
             return seen.next_number
     return fallback
@@ -252,18 +229,16 @@ def recover(format: Files, end: End, past: Past) -> End:
     elif len(blocks) != len(found.blocks):
         found.write_range(found.start, len(blocks))
         for block in born(found)[len(blocks) :]:
-            quarantine.move(
-                format.sidecar, segment_path(format.path, block.base), format.clock.wall_now_ns()
-            )
+            quarantine.move(format.sidecar, block.path, format.clock.wall_now_ns())
     format.forget_passed_sides(past)
-    path = segment_path(format.path, end.segment_base)
+    path = block_path(format.path, end.segment_base)
     if not path.exists():
         files.make_folder(path.parent)  # A zbus program makes it after the first entry.
         _core.create_file(path, 0, synced=True)
         _core.sync_folder(path.parent)
     if end.segment_base != last.base:
         last = _begin_block(format, found, last.number + 1, end.segment_base, 0)
-    if last.base + last.end != end.tail:
+    if last.tail != end.tail:
         found.write_end(last, end.tail - last.base)
     count = end.next_number - format.found.first_number
     if found.message_count != count:
@@ -275,20 +250,20 @@ def recover(format: Files, end: End, past: Past) -> End:
         return end
     if past.is_poisoned:
         for block in blocks[:-1]:
-            if block.base + block.end > end.durable:
-                prepared.copy_anew(format.sidecar, segment_path(format.path, block.base))
+            if block.tail > end.durable:
+                prepared.copy_anew(format.sidecar, block.path)
         prepared.copy_anew(format.sidecar, format.index_path)
         return _move_on(format, found, last, end)
     for block, following in itertools.pairwise(blocks):
-        older = segment_path(format.path, block.base)
+        if not block.path.exists():
+            continue
         length = following.base - block.base
-        if older.exists() and older.stat().st_size > length:
-            _core.resize_file(older, length)
-        if older.exists() and following.base > end.durable:
-            info = SegmentInfo(older, block.base, block.base, following.base, length)
-            format.store.open_whole(info, writable=False).sync()
+        if block.path.stat().st_size > length:
+            _core.resize_file(block.path, length)
+        if following.base > end.durable:
+            format.store.open_whole(block.info(following.base), writable=False).sync()
     _core.sync_folder(path.parent)
-    segment = open_last(format, last, writable=True)
+    segment = format.open_segment(last.info(None), writable=True)
     segment.recover_sides(end.tail, end.durable)
     segment.sync()
     _core.sync_file(format.index_path)
@@ -297,7 +272,7 @@ def recover(format: Files, end: End, past: Past) -> End:
 
 def _begin_block(format: Files, found: Index, number: int, base: int, end: int) -> Block:
     now_ms = format.clock.wall_now_ns() // NS_PER_MS
-    block = Block(number, now_ms, base, end, now_ms)
+    block = Block(number, now_ms, base, end, now_ms, format.path)
     found.write_block(block)
     found.write_range(found.start, number - found.start + 1)
     return block
@@ -306,13 +281,12 @@ def _begin_block(format: Files, found: Index, number: int, base: int, end: int) 
 def _move_on(format: Files, found: Index, last: Block, end: End) -> End:
     """After a failed sync: what was not known to be on the disk is written anew, elsewhere."""
     start = max(end.durable, last.base)
-    segment = open_last(format, last, writable=False)
+    segment = format.open_segment(last.info(None), writable=False)
     kept = bytearray(segment.read(start - last.base, end.tail - start))
     if not format.found.is_absolute:
         _rebase(format, kept)
-    path = segment_path(format.path, start)
     fresh = prepared.make(format.sidecar, 0, head=bytes(kept), suffix=".zbus", synced=True)
-    prepared.place(fresh, path)
+    prepared.place(fresh, block_path(format.path, start))
     if start != last.base:
         found.write_end(last, start - last.base)
         _begin_block(format, found, last.number + 1, start, len(kept))

@@ -29,11 +29,6 @@ class Found:
     dialect: str
 
 
-def segment_path(folder: Path, base: int) -> Path:
-    """The file of the block that begins at `base`."""
-    return folder / "data" / f"{base:020d}.zbus"
-
-
 def recorded(folder: Path) -> Found | None:
     """What `.penstock/` remembers of the queue's layout."""
     known = notes.read(folder / ".penstock", notes.ZBUS)
@@ -88,8 +83,8 @@ def examine(folder: Path, wanted: str | None) -> Found:
         name = wanted
     layout = TABLE[name]
     found = index.read(path, layout)
-    absolute = _offset_base(folder, found)
-    number = _first_number(folder, found) if not layout.has_mask else None
+    absolute = _offset_base(found)
+    number = _first_number(found) if not layout.has_mask else None
     return Found(
         name, layout.is_absolute if absolute is None else absolute,
         layout.first_number if number is None else number, layout.dialect,
@@ -156,7 +151,7 @@ def entry_order(folder: Path, path: Path, raw: bytes) -> str:
             plausible = all(10**12 <= time <= 10**14 for time in times) and word["base"] >= 0
             # A creation that was cut short leaves an index whose empty first block has no file.
             is_new = word["base"] == word["end"] == 0
-            is_there = is_new or segment_path(folder, word["base"]).exists()
+            is_there = is_new or index.block_path(folder, word["base"]).exists()
             if plausible and word["end"] >= 0 and is_there:
                 return name
             tried.append(f"{name}: base {word['base']}, end {word['end']}, created {times[0]}")
@@ -172,13 +167,13 @@ def _code_layout(folder: Path, path: Path, era: str, wanted: str | None) -> str:
         return era
     found = index.read(path, TABLE["corr"])
     for block in found.blocks:
-        head = first_head(folder, block)
+        head = first_head(block)
         if head is None:
             continue
         (check,) = struct.unpack_from(">Q", head, 8)
         if check == _core.crc32(head[16:200]):
             return "crc"
-        is_absolute = _offset_base(folder, found)
+        is_absolute = _offset_base(found)
         has_61 = any(size == 62024 for size in _nak_sizes(folder))
         return "corr-abs" if is_absolute or has_61 else "corr"
     sizes = _nak_sizes(folder)
@@ -193,21 +188,21 @@ def _nak_sizes(folder: Path) -> set[int]:
     return {path.stat().st_size for path in (folder / "reader").glob("*.nak")}
 
 
-def first_head(folder: Path, block: index.Block) -> bytes | None:
+def first_head(block: index.Block) -> bytes | None:
     """The fixed part of a block's first frame."""
     if block.end < HEAD_BYTES:
         return None
     try:
-        head = files.read_start(segment_path(folder, block.base), HEAD_BYTES)
+        head = files.read_start(block.path, HEAD_BYTES)
     except FileNotFoundError:
         return None
     return head if len(head) == HEAD_BYTES else None
 
 
-def _offset_base(folder: Path, found: index.Index) -> bool | None:
+def _offset_base(found: index.Index) -> bool | None:
     """Whether frames name their place in the queue; none when only the first block is there."""
     for block in found.blocks:
-        head = first_head(folder, block) if block.base > 0 else None
+        head = first_head(block) if block.base > 0 else None
         if head is not None:
             (offset,) = struct.unpack_from(">q", head)
             if offset in (0, block.base):
@@ -215,23 +210,23 @@ def _offset_base(folder: Path, found: index.Index) -> bool | None:
     return None
 
 
-def _first_number(folder: Path, found: index.Index) -> int | None:
+def _first_number(found: index.Index) -> int | None:
     """1 or 0, by the first frame of block 0."""
     for block in found.blocks:
-        head = first_head(folder, block) if block.number == 0 else None
+        head = first_head(block) if block.number == 0 else None
         if head is not None:
             number = FRAME.unpack_field("number", head)
             if number in (0, 1):
                 return int(number)
-    last = _last_number(folder, found.blocks)
+    last = _last_number(found.blocks)
     return None if last is None else int(last == found.message_count)
 
 
-def _last_number(folder: Path, blocks: tuple[index.Block, ...]) -> int | None:
+def _last_number(blocks: tuple[index.Block, ...]) -> int | None:
     """The number of the last frame there is, by the lengths of those before it."""
     for block in reversed(blocks):
         try:
-            raw = files.read_bytes(segment_path(folder, block.base))[: block.end]
+            raw = files.read_bytes(block.path)[: block.end]
         except FileNotFoundError:
             continue
         at, number = 0, None

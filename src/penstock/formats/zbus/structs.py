@@ -118,6 +118,13 @@ STRUCTS = (
 )  # fmt: skip
 
 
+def pack_new(struct: Struct, now_ms: int, **values: int) -> bytes:
+    """A struct as it is written first: both times are now, what is not in `values` is empty."""
+    known = {"created_ms": now_ms, "updated_ms": now_ms, **values}
+    fields = (field for field in struct.fields if not field.is_reserved)
+    return struct.pack(**{f.name: known.get(f.name, b"" if f.is_slot else 0) for f in fields})
+
+
 @dataclass(frozen=True, slots=True)
 class ZbusLayout:
     """One layout: which tables, and where counting begins."""

@@ -10,8 +10,6 @@ from typing import Any, Self, TypeVar, final
 
 from typing_extensions import Buffer
 
-from penstock.pacing import WaitTimes
-
 _T = TypeVar("_T")
 
 __all__ = [
@@ -631,16 +629,8 @@ class Group:
         host: object,
         *,
         start: int,
-        lease: bool,
         always: bool,
-        bound: bool,
-        visibility_s: float,
-        window: int,
-        max_receives: int,
-        together: bool,
-        tags: str,
-        dialect: str,
-        wait_times: WaitTimes,
+        options: dict[str, Any],
         mirror: Mirror | None = None,
         publish: Publish | None = None,
         entered: list[tuple[int, int]] = ...,
@@ -737,20 +727,11 @@ class Group:
         out.
         """
 
-    def set_tags(self, tags: str, dialect: str = "modern") -> None:
-        """A new filter, for what is read from now on."""
+    def adopt(self, options: dict[str, Any]) -> None:
+        """Goes on with these options, as far as they may change while the group is open."""
 
-    def configure(
-        self,
-        *,
-        visibility_s: float | None = None,
-        window: int | None = None,
-        max_receives: int | None = None,
-        expire_s: float | None = None,
-        spin_s: float | None = None,
-        together: bool | None = None,
-    ) -> None:
-        """New settings, from now on."""
+    def expire_after(self, seconds: float) -> None:
+        """Passes over messages that are older than so many seconds; 0: over none."""
 
     @property
     def version(self) -> int:

@@ -12,12 +12,13 @@ pub mod journal;
 mod models;
 mod opening;
 mod python;
+mod settings;
 mod settling;
 mod syncing;
 pub mod table;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use pyo3::prelude::*;
@@ -34,6 +35,7 @@ use crate::shared::lock::Got;
 use crate::shared::mutex;
 use crate::sys::futex;
 use journal::{Journal, Kind, Record, Replay};
+use settings::{Settings, WaitTimes};
 use table::{Entry, EntryState, NEVER, NONE, Table, at};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PENSTGRP");
@@ -45,28 +47,6 @@ pub const GONE: u32 = 0xA5A5 << 16;
 const NO_OFFSET: u64 = u64::MAX;
 /// A table that says that more leases were given than are in the journal by this is damaged.
 const MAX_UNSEEN_TOKENS: u64 = 1 << 32;
-
-/// How long a consumer waits before it looks again: `penstock.pacing` says how long, and why.
-#[derive(FromPyObject)]
-pub struct WaitTimes {
-    look_for_dead_ns: u64,
-    sleep_for_dead_ns: i64,
-    first_poll_ns: i64,
-    longest_sleep_ns: i64,
-    spin_ns: i64,
-}
-
-/// What may be changed while the group is open.
-pub struct Settings {
-    visibility_ns: AtomicI64,
-    window: AtomicU64,
-    max_receives: AtomicU32,
-    expire_ns: AtomicI64,
-    spin_ns: AtomicI64,
-    noticed_version: AtomicU32,
-    /// Messages of one key may be out together, with one consumer.
-    together: AtomicBool,
-}
 
 /// One open group.
 pub struct Group {
@@ -501,7 +481,7 @@ impl Group {
 
     /// A very short spin: most waits between busy processes end within it. True: look again.
     fn pause_briefly(&self, limit: u64) -> bool {
-        let spin = self.settings.spin_ns.load(Ordering::Relaxed);
+        let spin = self.wait_times.spin_ns;
         if spin == 0 || self.clock().is_manual() {
             return false;
         }

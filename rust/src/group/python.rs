@@ -10,9 +10,9 @@ use pyo3::types::PyList;
 
 use super::claim::{Basket, One, Several};
 use super::journal::{Journal, Kind};
-use super::table::{Entry, EntryState, MAX_ENTRIES, NEVER, NONE, Table, at};
-use super::{GONE, Group, MAGIC, PAUSED, Settings, WaitTimes, opening};
-use crate::bytes::tags::{self, Filter};
+use super::settings::{Options, Settings};
+use super::table::{Entry, EntryState, NEVER, NONE, Table, at};
+use super::{GONE, Group, MAGIC, PAUSED, opening};
 use crate::clock::{Clock, check_timeout, seconds_or_none, seconds_to_ns};
 use crate::errors;
 use crate::formats::mirror::PyMirror;
@@ -24,12 +24,6 @@ use crate::shared::control::Shared;
 /// A group, open.
 #[pyclass(frozen, module = "penstock._core", name = "Group")]
 pub struct PyGroup(pub Arc<Group>);
-
-fn parse_filter(text: &str, dialect: &str) -> PyResult<Filter> {
-    let unknown =
-        || pyo3::exceptions::PyValueError::new_err(format!("no tag dialect is called {dialect}"));
-    Ok(Filter::new(text, tags::dialect(dialect).ok_or_else(unknown)?))
-}
 
 impl PyGroup {
     /// What the claim left open.
@@ -193,7 +187,7 @@ impl PyGroup {
     /// reads from `start` on, after the `(offset, receives)` in `entered`. `host` has
     /// `segment_at(offset)` and `dead_letter(message)`.
     #[new]
-    #[pyo3(signature = (shared, folder, clock, host, *, start, lease, always, bound, visibility_s, window, max_receives, together, tags, dialect, wait_times, mirror=None, publish=None, entered=Vec::new()))]
+    #[pyo3(signature = (shared, folder, clock, host, *, start, always, options, mirror=None, publish=None, entered=Vec::new()))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -202,16 +196,8 @@ impl PyGroup {
         clock: Py<Clock>,
         host: Py<PyAny>,
         start: u64,
-        lease: bool,
         always: bool,
-        bound: bool,
-        visibility_s: f64,
-        window: u64,
-        max_receives: u32,
-        together: bool,
-        tags: &str,
-        dialect: &str,
-        wait_times: WaitTimes,
+        options: Options,
         mirror: Option<&PyMirror>,
         publish: Option<&PyPublish>,
         entered: Vec<(u64, u32)>,
@@ -224,18 +210,12 @@ impl PyGroup {
         let is_new = found.is_none();
         let first = || opening::first_journal(&folder, start, &entered, clock.get().wall());
         let opened = found.map_or_else(first, Ok).map_err(|e| errors::os(e, &folder))?;
-        let settings = Settings {
-            visibility_ns: seconds_to_ns("visibility_s", visibility_s)?.into(),
-            window: window.min(u64::from(MAX_ENTRIES)).into(),
-            max_receives: max_receives.into(),
-            expire_ns: 0.into(),
-            spin_ns: wait_times.spin_ns.into(),
-            noticed_version: table.small(at::VERSION).into(),
-            together: together.into(),
-        };
+        let settings =
+            Settings { noticed_version: table.small(at::VERSION).into(), ..Settings::default() };
+        settings.adopt(&options)?;
         // Who was told may be gone: the next progress is said again.
         table.set_small(at::SYNC_ASKED, 0);
-        let owner = if bound { shared.control.owner() } else { NONE };
+        let owner = if options.bound { shared.control.owner() } else { NONE };
         let group = Group {
             control: Arc::clone(&shared.control),
             table,
@@ -246,14 +226,14 @@ impl PyGroup {
             torn: Mutex::new(None),
             journal: Mutex::new(opened),
             spare: Mutex::new(None),
-            reader: Mutex::new(Reader::new(parse_filter(tags, dialect)?)),
+            reader: Mutex::new(Reader::new(options.filter()?)),
             clock,
             host,
-            wait_times,
+            wait_times: options.wait_times,
             mirror: mirror.map(|mirror| Arc::clone(&mirror.0)),
             publish: publish.map(|publish| Arc::clone(&publish.0)),
             settings,
-            is_lease: lease,
+            is_lease: options.lease,
             is_always: always,
             owner,
             is_closed: AtomicBool::new(false),
@@ -488,45 +468,16 @@ impl PyGroup {
         Ok(rows)
     }
 
-    /// A new filter, for what is read from now on.
-    #[pyo3(signature = (tags, dialect = "modern"))]
-    fn set_tags(&self, py: Python<'_>, tags: &str, dialect: &str) -> PyResult<()> {
-        self.0.reader(py).filter = parse_filter(tags, dialect)?;
-        Ok(())
+    /// Goes on with these options, as far as they may change while the group is open.
+    fn adopt(&self, py: Python<'_>, options: Options) -> PyResult<()> {
+        self.0.reader(py).filter = options.filter()?;
+        self.0.settings.adopt(&options)
     }
 
-    /// New settings, from now on.
-    #[pyo3(signature = (*, visibility_s=None, window=None, max_receives=None, expire_s=None, spin_s=None, together=None))]
-    fn configure(
-        &self,
-        visibility_s: Option<f64>,
-        window: Option<u64>,
-        max_receives: Option<u32>,
-        expire_s: Option<f64>,
-        spin_s: Option<f64>,
-        together: Option<bool>,
-    ) -> PyResult<()> {
-        let settings = &self.0.settings;
-        if let Some(seconds) = visibility_s {
-            settings
-                .visibility_ns
-                .store(seconds_to_ns("visibility_s", seconds)?, Ordering::Relaxed);
-        }
-        if let Some(window) = window {
-            settings.window.store(window.min(u64::from(MAX_ENTRIES)), Ordering::Relaxed);
-        }
-        if let Some(most) = max_receives {
-            settings.max_receives.store(most, Ordering::Relaxed);
-        }
-        if let Some(seconds) = expire_s {
-            settings.expire_ns.store(seconds_to_ns("expire_s", seconds)?, Ordering::Relaxed);
-        }
-        if let Some(seconds) = spin_s {
-            settings.spin_ns.store(seconds_to_ns("spin_s", seconds)?, Ordering::Relaxed);
-        }
-        if let Some(together) = together {
-            settings.together.store(together, Ordering::Relaxed);
-        }
+    /// Passes over messages that are older than so many seconds; 0: over none.
+    fn expire_after(&self, seconds: f64) -> PyResult<()> {
+        let expire_ns = seconds_to_ns("seconds", seconds)?;
+        self.0.settings.expire_ns.store(expire_ns, Ordering::Relaxed);
         Ok(())
     }
 

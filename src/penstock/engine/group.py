@@ -275,7 +275,7 @@ class Group:
         if self.queue.codec is not None:
             self.core.set_codec(self.queue.codec)
         if self.queue.options.retention_age_s:
-            self.core.configure(expire_s=self.queue.options.retention_age_s)
+            self.core.expire_after(self.queue.options.retention_age_s)
         if stored != self.options:
             store_options(self.folder, self.options)
             self.core.bump_version()
@@ -290,7 +290,7 @@ class Group:
             weakref.proxy(self),
             start=start, always=self.queue.options.durability is Durability.ALWAYS,
             mirror=self._own.mirror(self.name) if options.native_cursor else None,
-            publish=self.queue.store.publish, entered=entered, **options.native(),
+            publish=self.queue.store.publish, entered=entered, options=options.native(),
         )  # fmt: skip
 
     @property
@@ -557,11 +557,7 @@ class Group:
         # over a later change before this one was done with an earlier.
         while (version := self.core.version) != self._version:
             options = self.options = load_options(self.folder) or self.options
-            self.core.set_tags(options.tags, options.dialect)
-            self.core.configure(
-                visibility_s=options.visibility_s, window=options.max_in_flight,
-                max_receives=options.max_receives, together=options.key_batches,
-            )  # fmt: skip
+            self.core.adopt(options.native())
             self._version = version
 
     def stats(self) -> dict[str, Any]:

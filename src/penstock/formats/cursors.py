@@ -106,5 +106,5 @@ def _open(format: Format, folder: Path, start: int) -> _core.Group:
     always = format.options.durability is Durability.ALWAYS
     shared, clock = format.store.need_shared(), format.clock
     return _core.Group(
-        shared, folder, clock, format.store, start=start, always=always, **options.native()
+        shared, folder, clock, format.store, start=start, always=always, options=options.native()
     )

@@ -173,7 +173,7 @@ class SqsQueue:
         most = int(json.loads(policy)["maxReceiveCount"]) if policy else 0
         if self.group.options.max_receives != most:
             self.group.configure(max_receives=most)
-        self.group.core.configure(expire_s=self.numbers["MessageRetentionPeriod"])
+        self.group.core.expire_after(self.numbers["MessageRetentionPeriod"])
 
     @property
     def dead_letter_arn(self) -> str | None:

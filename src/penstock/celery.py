@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # Celery ships no types.
         """Waits for results."""
 
         def on_state_change(self, meta: Any, message: Any) -> None:
-            """A result came."""
+            """Called when the state of a task has changed."""
 
     class BaseKeyValueStoreBackend(Untyped):
         """Keeps results by key."""
@@ -140,7 +140,7 @@ class News(BaseResultConsumer):
             self.cancel_for(meta["task_id"])
 
     def stop(self) -> None:
-        """Waits no more."""
+        """Stops waiting for results, and closes the files."""
         with self._turn:
             if self._inbox is not None:
                 self._inbox.close()
@@ -182,7 +182,7 @@ class Chord:
             _core.replace_file(self._path / "size", b"%d" % size, synced=False)
 
     def add_one(self) -> None:
-        """One part more."""
+        """Counts one more part that is expected."""
         with self:
             count = int(files.read_bytes(self._path / "size"))
             _core.replace_file(self._path / "size", b"%d" % (count + 1), synced=False)
@@ -264,7 +264,7 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         return self.values.get(bytes_to_str(key))
 
     def mget(self, keys: list[Any]) -> list[bytes | None]:
-        """Several at once."""
+        """The values of several keys, in their order."""
         return [self.get(key) for key in keys]
 
     def set(self, key: Any, value: Any) -> None:
@@ -275,7 +275,7 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             self.folder().jobs(NEWS).queue.put(body, id=name)
 
     def delete(self, key: Any) -> None:
-        """Forgets it."""
+        """Removes the value of a key."""
         self.values.delete(bytes_to_str(key))
 
     def expire(self, key: Any, value: Any) -> None:

@@ -145,7 +145,7 @@ class Consumer(dramatiq.Consumer):  # type: ignore[misc]
         self._has_room.set()
 
     def ack(self, message: Lease) -> None:
-        """It is done."""
+        """Ends the message's lease: its task is done."""
         try:
             message.lease.ack()
         except ReceiptError:
@@ -171,7 +171,7 @@ class Consumer(dramatiq.Consumer):  # type: ignore[misc]
                 self._settled(message)
 
     def close(self) -> None:
-        """Waits no more."""
+        """Stops waiting for messages."""
         self._inbox.close()
         self._poll.close()
 

@@ -173,7 +173,7 @@ class PenstockStorage(BaseStorage):
         return self._results.add(text(key), packed(key, value))
 
     def incr(self, key: Any, amount: int = 1) -> int:
-        """Counts."""
+        """Adds to a counter, and returns what it is then."""
         return self._counters.incr(text(key), amount)
 
     def delete_counter(self, key: Any) -> None:
@@ -214,7 +214,7 @@ def packed(key: Any, value: bytes) -> bytes:
 
 
 def unpacked(raw: bytes) -> tuple[str, bytes]:
-    """Key and value."""
+    """The key and the value that `packed` has put together."""
     end = LENGTH.size + LENGTH.unpack_from(raw)[0]
     return raw[LENGTH.size : end].decode("utf-8", "surrogateescape"), raw[end:]
 

@@ -103,7 +103,7 @@ def info(
 
 
 def draw(facts: dict[str, Any]) -> None:
-    """For people."""
+    """Prints the facts for a person to read."""
     single = {k: v for k, v in facts.items() if k not in ("segments", "groups", "meta", "dropped")}
     single["path"] = show.place(facts["path"])
     single["bytes"] = f"{facts['bytes']} ({show.size(facts['bytes'])})"

@@ -130,7 +130,7 @@ class Course:
         self.thread.join()
 
     def mark(self, text: str) -> None:
-        """Something happened now."""
+        """Notes that `text` happened now."""
         self.marks.append((round(time.monotonic() - self.begun, 2), text))
 
     def _watch(self) -> None:
@@ -143,7 +143,7 @@ class Course:
 
 
 class _Demo:
-    """One run."""
+    """One run of the demo: its processes and its queue."""
 
     def __init__(self, path: Path, messages: int) -> None:
         self.path, self.messages = path, messages
@@ -154,7 +154,7 @@ class _Demo:
         self.course = Course(self.workers)
 
     def start(self, name: str, work: Callable[..., None], *arguments: object) -> Worker:
-        """A new process."""
+        """Starts a process that runs `work`."""
         counters = self.context.RawArray(c_uint64, COUNTERS)
         process = self.context.Process(
             target=work, args=(str(self.path), *arguments, counters), name=name
@@ -169,7 +169,7 @@ class _Demo:
             time.sleep(0.005)
 
     def run(self) -> dict[str, Any]:
-        """The whole story."""
+        """Runs the demo from the first put to the last ack, and ends its processes."""
         try:
             with Queue(self.path) as queue, self.course:
                 return self.play(queue)

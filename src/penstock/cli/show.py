@@ -147,7 +147,7 @@ class _Times:
 
 
 def use_utc(value: bool) -> bool:
-    """What `--utc` says."""
+    """Shows times in UTC if `--utc` was given."""
     _Times.in_utc = value
     return value
 

@@ -110,7 +110,7 @@ class _Rates:
         return None if before is None else max(0, count - before[1]) / max(now - before[0], 1e-9)
 
     def draw(self) -> Table:
-        """For a terminal."""
+        """The table that a terminal shows."""
         from rich import box
         from rich.table import Table
         from rich.text import Text

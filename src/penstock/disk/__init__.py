@@ -1,1 +1,1 @@
-"""Where the bytes are: file effects, names, locks, the control block."""
+"""Where the bytes are: effects on files, safe names, structs as tables, who has a file open."""

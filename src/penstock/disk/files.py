@@ -127,7 +127,7 @@ def descriptor(path: Path | str) -> int:
 
 
 def reading(path: Path | str) -> BinaryIO:
-    """The same as a stream."""
+    """A file of a queue as a stream; see `descriptor`."""
     return open(descriptor(path), "rb")
 
 
@@ -156,8 +156,7 @@ def read_start(path: Path | str, count: int) -> bytes:
 
 
 def refuse_links(*folders: Path) -> None:
-    """What a queue has in folders of its own is in the queue. A link there could
-    make us write anywhere."""
+    """Refuses links in folders that are a queue's own: they could make us write anywhere."""
     for folder in folders:
         if folder.is_symlink():
             raise _link(folder)
@@ -171,8 +170,8 @@ def _link(path: Path) -> StorageError:
 
 
 def refuse_strangers(*paths: Path) -> None:
-    """A queue that everyone may write to, or that is another user's: what is in it was not
-    necessarily put there by those whom we take it from. Root may use anyone's."""
+    """Refuses a queue that everyone may write to, or that is another user's: someone else may have
+    put there what we would read as the owner's. Root may use anyone's."""
     for path in paths:
         try:
             found = path.stat()

@@ -214,7 +214,7 @@ def only(
 
 
 def kept(message: _core.Message, lost: Collection[str]) -> _core.Message | None:
-    """`message` without what is lost; none when it goes not at all."""
+    """`message` without what is lost; none when nothing of it is copied."""
     if not lost:
         return message
     return None if "body" in lost else only(message, set(FIELDS) - set(lost))
@@ -311,7 +311,7 @@ class _Work:
         self.report.lost = dict(losses.counts)
 
     def kept(self, message: _core.Message) -> _core.Message | None:
-        """As it goes to the target; none when it goes not at all."""
+        """The message as the target gets it; none when nothing of it is copied."""
         assert message.offset is not None
         return kept(message, self._lossy.get(message.offset, ()))
 

@@ -279,7 +279,7 @@ def _put_all(
 def _fitting(
     batches: Iterable[list[_core.Message]], losses: Losses
 ) -> Iterator[list[_core.Message | None]]:
-    """As they fit into the queue; none for what does not go at all."""
+    """The messages as they fit into the queue; none for one that is left out."""
     number = 0
     for batch in batches:
         yield [

@@ -215,7 +215,7 @@ class SharedFolder:
         self._found: tuple[int, Folder] | None = None
 
     def __call__(self) -> Folder:
-        """The folder, open."""
+        """The folder, opened once in each process."""
         if self._found is None or self._found[0] != os.getpid():
             self._found = (os.getpid(), Folder.shared(self._path, **self._options))
         return self._found[1]

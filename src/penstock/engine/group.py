@@ -124,7 +124,7 @@ class OpenQueue(Protocol):
         """Opens again after a fork; raises after `close`."""
 
     def put_many(self, items: Any) -> int | None:
-        """Puts a list."""
+        """Puts a list of messages; the offset of the first."""
 
     def scan(self, *, start: positions.Where, tags: str, dialect: Dialect) -> Scan:
         """The messages from `start` on; changes nothing."""

@@ -176,12 +176,12 @@ class _Opening:
         return self._queue.store.segment_at(offset)
 
     def follow(self) -> None:
-        """Another program may have produced."""
+        """Takes over what another program has produced."""
         self._queue.store.follow()
 
 
 class Producer:
-    """The writing side."""
+    """Writes objects to the queue."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue

@@ -24,6 +24,6 @@ def needed(module: str, extra: str, purpose: str) -> Iterator[None]:
 
 
 def load(module: str, extra: str, purpose: str) -> Any:
-    """The module, which is `needed`."""
+    """Imports a module that is `needed`."""
     with needed(module, extra, purpose):
         return import_module(module)

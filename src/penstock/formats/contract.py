@@ -268,7 +268,7 @@ class Format(ABC):
 
     @final
     def side_files(self) -> dict[str, Any]:
-        """Arguments for `_core.Segment`: where what the format has no place for is kept."""
+        """Arguments for `_core.Segment` that name the folders of side files."""
         kinds, covers = self.side_kinds(), self.options.checksums
         return side_files.folders(self.sidecar, kinds, live=self.is_live, covers=covers)
 

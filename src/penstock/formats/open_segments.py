@@ -58,7 +58,7 @@ class OpenSegments:
             return segment
 
     def forget(self, base: int) -> None:
-        """The segment is gone, or must be opened anew."""
+        """Closes a segment that is gone, or must be opened anew."""
         with self._lock:
             gone = self._by_base.pop(base, None)
         del gone  # Here it is unmapped: nobody waits for that at the lock.

@@ -187,7 +187,8 @@ class Store:
         self._set_groups_right(before, end)
 
     def _let_puts_be_read(self, tail: int) -> None:
-        """Where a repair has set the end of the queue aside, and it ends before that now."""
+        """Lets readers see what is put above the tail: where a repair has set the end of the queue
+        aside, new messages take its offsets."""
         kept = known_damage.below(self.set_aside, tail)
         if kept != self.set_aside:
             self.set_aside = kept

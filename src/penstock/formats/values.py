@@ -120,7 +120,7 @@ class End:
 
     @classmethod
     def by(cls, words: control.Words | _core.Shared) -> End:
-        """As words that are kept elsewhere have it."""
+        """The end as the shared words have it."""
         return cls(
             words.tail, words.next_number, words.segment_base, words.head, words.head_number,
             words.durable,
@@ -139,7 +139,7 @@ class Consumed:
     """Syncs the journals of the groups: an ack must not be lost once what it acked is gone."""
 
     def limit(self, offset: int) -> int:
-        """`offset`, but nothing that may not go yet."""
+        """`offset`, or less where what is below it may not go yet."""
         return offset if self.needed_from is None else min(offset, self.needed_from)
 
 

@@ -45,7 +45,7 @@ class QoS(virtual.QoS):  # type: ignore[misc]
     """Prefetch counts as kombu has them; acks and rejects go to the leases."""
 
     def ack(self, delivery_tag: int) -> None:
-        """It is done."""
+        """Acks a message."""
         self._finish(self._delivered.get(delivery_tag))
         super().ack(delivery_tag)
         self.channel.has_room()
@@ -139,7 +139,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self, queue: str, exchange: str | None = None, routing_key: str = "",
         arguments: Any = None, **keywords: Any,
     ) -> None:  # fmt: skip
-        """Binds for everyone."""
+        """Binds a queue to an exchange, in every process."""
         exchange = exchange or "amq.direct"
         self.state.refresh()
         if not self.state.has_binding(queue, exchange, routing_key):
@@ -152,7 +152,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         """Nothing: bindings are kept when `changing` ends."""
 
     def queue_unbind(self, *args: Any, **keywords: Any) -> None:
-        """Unbinds for everyone."""
+        """Takes a binding away, in every process."""
         with self.state.changing():
             super().queue_unbind(*args, **keywords)
 
@@ -412,7 +412,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self.qos.ack(delivery_tag)
 
     def basic_qos(self, *args: Any, **keywords: Any) -> None:
-        """Another prefetch count."""
+        """Changes how many messages may be out at once."""
         super().basic_qos(*args, **keywords)
         self.has_room()
 

@@ -247,7 +247,8 @@ def drop_table(folder: Path) -> None:
 
 
 def sync_table(folder: Path) -> None:
-    """A group that acks by getting goes by its table, too: an old one must not come back."""
+    """Syncs the table: a group that acks by getting goes by it, too, and no older one must come
+    back."""
     _core.sync_file(folder / "table")
 
 

@@ -25,7 +25,7 @@ def all_of(sidecar: Path) -> list[Path]:
 
 
 def make_folder(sidecar: Path) -> Path:
-    """Where plain copies are; it is there afterwards."""
+    """Makes the folder of plain copies, if there is none yet, and returns it."""
     files.make_folder(sidecar / FOLDER)
     return sidecar / FOLDER
 

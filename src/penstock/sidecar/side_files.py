@@ -80,7 +80,7 @@ def trim(sidecar: Path, head: int) -> None:
 
 
 def drop(sidecar: Path, kinds: dict[str, bool], base: int) -> None:
-    """Forgets what lay beside a segment that is no more."""
+    """Removes what lies beside a segment that is gone."""
     for kind in KINDS:
         if kinds[kind]:
             _core.unlink_file(path_of(sidecar, kind, base))

@@ -86,17 +86,17 @@ class SinkFiles:
         return -1 if found is None else int(found["batch"])
 
     def record(self, batch: int, first: int, end: int) -> None:
-        """A batch is in the queue: first that is noted, then its note goes."""
+        """Notes that a batch is in the queue, and then drops the note that it was on its way."""
         value = {"app": self.app, "batch": batch, "first": first, "end": end}
         files.write_json(self.ledger, value)
         self.drop_note()
 
     def drop_note(self) -> None:
-        """Nothing is on its way any more."""
+        """Drops the note: nothing is on its way any more."""
         _core.unlink_file(self.note)
 
     def drop(self) -> None:
-        """The application will never come again."""
+        """Removes the files of an application that will never come again."""
         for path in (self.note, self.ledger, self._lock):
             _core.unlink_file(path)
 
@@ -134,7 +134,7 @@ def begin_rows(path: Path) -> Path:
 
 
 def place_rows(unfinished: Path, path: Path) -> None:
-    """The rows of one task are whole."""
+    """Gives the rows of one task, which are whole now, their name."""
     _core.rename_file(unfinished, path)
 
 

@@ -48,7 +48,7 @@ class BatchReader(DataSourceReader):
         return list(tasks(self.options, found))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One task's rows."""
+        """The rows of one partition."""
         if self.options.table in tables.TOLD:
             return iter([tables.read(self.options, self.schema)])
         if not isinstance(partition, Task):
@@ -74,7 +74,7 @@ def limits(queue: Source, options: SourceOptions) -> tuple[int, int]:
 
 
 def starting(queue: Source, options: SourceOptions) -> int:
-    """Where reading begins."""
+    """The offset at which a batch begins to read."""
     if options.starting_timestamp:
         return queue.by_time("startingTimestamp", options.starting_timestamp)
     text = per_queue("startingOffsets", options.starting_offsets, queue.name)

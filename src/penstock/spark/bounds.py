@@ -88,7 +88,7 @@ class Bounds:
         )  # fmt: skip
 
     def as_text(self) -> str:
-        """For an option."""
+        """The bounds as the text of an option."""
         return json.dumps(asdict(self))
 
     @classmethod

@@ -149,7 +149,7 @@ class Need:
         self.columns, self.bounds = columns, bounds
 
     def together(self, other: Need) -> Need:
-        """What serves both."""
+        """What has to be read so that both can be answered."""
         return Need(self.columns | other.columns, self.bounds.around(other.bounds))
 
 

@@ -78,7 +78,7 @@ class ShippedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is there."""
+    """Which files of a queue were shipped."""
 
     format: str
     layout: str

@@ -90,7 +90,7 @@ class SinkOptions:
 
 
 def options_of(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """From Spark's options."""
+    """The sink's options, from those that Spark passes on."""
     lighten_worker()
     lower = {name.lower(): text for name, text in given.items()}
     for name in lower:

@@ -28,7 +28,7 @@ from penstock.spark.versions import WriterCommitMessage
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """One task's rows."""
+    """The rows that one task has left, and where."""
 
     path: str
     partition: int

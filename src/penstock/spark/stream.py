@@ -288,7 +288,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(tasks(self.options, ranges))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One task's rows."""
+        """The rows of one partition."""
         if not isinstance(partition, Task):
             return iter(())
         shape = Shape(self.options, self.schema)

@@ -71,13 +71,13 @@ else:
 
     @dataclass
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """So many rows."""
+        """A batch has at most so many rows."""
 
         max_rows: int
 
     @dataclass
     class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
-        """So many bytes."""
+        """A batch has at most so many bytes."""
 
         max_bytes: int
 

@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
     # ── the parser ─────────────────────────────────────────────────────────────────────────
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Called by the parser at the beginning of a request."""
         self._is_head, self._body_bytes = True, 0
         self._url, self._headers, self._body = b"", {}, []
 

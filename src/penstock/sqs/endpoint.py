@@ -45,7 +45,7 @@ class Exchange:
     __slots__ = ("action", "began_s", "id", "protocol")
 
     def __init__(self, protocol: wire.Protocol, request_id: str, action: str = "-") -> None:
-        """It begins now."""
+        """Notes when the request began: now."""
         self.protocol: wire.Protocol = protocol
         self.id: str = request_id
         self.action: str = action

@@ -97,7 +97,7 @@ class Server:
     def __init__(
         self, options: ServerOptions, clock: clocks.ManualClock | _core.Clock | None = None
     ) -> None:
-        """Nothing runs yet."""
+        """Keeps the options; `start` opens the port."""
         self.options = options
         self._clock = clocks.native(clock)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -54,7 +54,7 @@ class Waiters:
     """All receives of an endpoint that wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Nobody waits yet."""
+        """Waits on `loop`, which must be the endpoint's."""
         self._loop = loop
         self._timers: dict[SqsQueue, asyncio.TimerHandle] = {}
 

@@ -32,7 +32,7 @@ def begin_plain(beats: BeatsFiles, number: int, kind: Kind) -> None:
 
 
 def name_plain(beats: BeatsFiles, number: int) -> None:
-    """What is synced later is the copy: its name, and the segment that it is for, must be there."""
+    """Syncs the names of a plain copy and of its segment: later syncs are of the copy alone."""
     with suppress(FileNotFoundError):  # Others may have filled and deleted it.
         _core.sync_file(segments.path_of(beats.path, number))
     plain_copies.sync_names(beats.sidecar)
@@ -156,8 +156,8 @@ def _whole_frames(beats: BeatsFiles, header: Header) -> bytes:
 
 
 def _put_behind(beats: BeatsFiles, header: Header, plain: bytes) -> None:
-    """A Beat has begun its own segment under the name of ours: what is in our copy, and was not
-    acked, goes on as a segment behind it."""
+    """Makes a segment of what is in our copy and was not acked: a Beat has begun its own segment
+    under the name of ours."""
     known = beats.progress()
     acked = known.cursor - header.base if known is not None else 0
     if 0 < acked <= len(plain):

@@ -380,7 +380,7 @@ class BeatsFormat(Format):
         return before
 
     def trimmed(self, info: SegmentInfo) -> None:
-        """The tags of a segment go with it."""
+        """Deletes the tags of the segment."""
         _core.unlink_file(segments.mac_path(info.path))
         self.files.forget(info)
 

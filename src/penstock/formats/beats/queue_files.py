@@ -115,7 +115,7 @@ class BeatsFiles:
         return found
 
     def forget(self, info: SegmentInfo) -> None:
-        """A segment is no more: so is what was known of it."""
+        """Forgets what was known of a segment that is gone."""
         number = info.base >> POSITION_BITS
         self._headers.pop(number, None)
         self._ended.pop(number, None)
@@ -159,7 +159,7 @@ class BeatsFiles:
         return isinstance(header, Header) and segments.size_of(path) == header.kind.data_at
 
     def _drop_cut_end(self) -> None:
-        """A writer has made the files end where a power cut had left the queue."""
+        """Forgets where a power cut had left the queue: a writer has made the files end there."""
         if self.cut_end is not None:
             self.cut_end = None
             self._ended.clear()
@@ -230,7 +230,7 @@ class BeatsFiles:
                     return None
 
     def _certain(self, info: SegmentInfo | None) -> SegmentInfo | None:
-        """As far as it is there for good; none of what a power cut left behind the end."""
+        """The segment as far as it counts: without what a power cut left behind the end."""
         known = self.cut_end
         return info if info is None or known is None else known.cut(info)
 

@@ -147,7 +147,7 @@ class MfqFormat(Format):
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
     def seen_end(self) -> int:
-        """Where it ends by the format's own two words."""
+        """Where the queue ends by the format's own two words."""
         return self._said_end()
 
     def believed(self, seen: object) -> control.Words | None:
@@ -159,11 +159,11 @@ class MfqFormat(Format):
         return words if not words.is_clean or words.tail == seen else None
 
     def end_now(self) -> None:
-        """Another program may have appended."""
+        """Takes over what another program has appended."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Another program has moved `producer.offset`: so does the tail."""
+        """Moves the tail if another program has moved `producer.offset`."""
         shared, publish = self.store.shared, self.store.publish
         if shared is None or publish is None or (publish.foreign_end or 0) <= shared.tail:
             return
@@ -373,7 +373,7 @@ class MfqFormat(Format):
     _synced_progress: int = -1
 
     def verify_extra(self, verdict: Verdict) -> None:
-        """That the producer's offset is not behind, and the consumer's one of a message."""
+        """Checks that the producer's offset is not behind, and the consumer's one of a message."""
         end = self.store.end()
         producer = read_offset(self.path, PRODUCER)
         if producer < end.durable:

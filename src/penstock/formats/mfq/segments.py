@@ -121,7 +121,7 @@ def _sized(entries: list[os.DirEntry[str]], sidecar: Path) -> list[tuple[int, Pa
 
 
 def check_size(info: SegmentInfo) -> None:
-    """A listing takes the first segment's size for that of the others."""
+    """Refuses a segment that has another size than the first one: the listing did not look."""
     size = info.path.stat().st_size
     if info.end is not None and size != info.size:
         advice = "all segments have one size: is it a stray copy?"

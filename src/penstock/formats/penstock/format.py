@@ -207,7 +207,7 @@ class PenstockFormat(Format):
         return _core.Segment(info.path, info.base, HEADER_BYTES, frames, end=info.end)
 
     def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None:
-        """The name says the base; the rest only matters for decryption, which needs the salt."""
+        """By the base in its name: only decryption needs more, the salt."""
         is_lost = self.is_encrypted or info.size <= HEADER_BYTES
         return None if is_lost else self._open_plain(info)
 
@@ -221,7 +221,7 @@ class PenstockFormat(Format):
         )  # fmt: skip
 
     def rebuild_header(self, info: SegmentInfo) -> bool:
-        """Writes it anew; the summary behind it stays."""
+        """Writes the header anew; the summary behind it stays."""
         if self.is_encrypted or info.size <= HEADER_BYTES:
             return False
         head = self.guess_header(info).pack()[: structs.HEADER.size]

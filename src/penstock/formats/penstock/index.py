@@ -61,7 +61,7 @@ class Index:
         notes.append_bytes(self._sidecar, notes.SEGMENT_INDEX, raw, INDEX_ENTRY.size)
 
     def forget(self) -> None:
-        """What it says may be wrong: it is gone, also after the next power cut."""
+        """Deletes the index, which may be wrong; no power cut brings it back."""
         self._begin_anew()
         notes.drop(self._sidecar, notes.SEGMENT_INDEX, synced=True)
 
@@ -91,7 +91,7 @@ class Index:
         self._known, self._oldest, self._first, self._read = {}, NONE, 0, 0
 
     def _look_back(self) -> None:
-        """Twice as far as before."""
+        """Learns the entries before those that are known, twice as many as are known."""
         stop = self._first
         start = max(0, stop - max(self._read - stop, LOOK_BYTES))
         self._learn(self._bytes(start, stop - start))

@@ -185,7 +185,7 @@ def walk(format: Files, info: SegmentInfo, durable: int, *, past_damage: bool = 
 
 
 def last_segment(format: Files, info: SegmentInfo) -> tuple[_core.Segment, int]:
-    """To look for the end: a reader can do without the header, a writer can't."""
+    """Opens a segment to look for the end. A reader can do without the header, a writer can't."""
     try:
         return format.store.open_whole(info, writable=False), format.header_of(info).base_number
     except CorruptError:
@@ -197,7 +197,7 @@ def last_segment(format: Files, info: SegmentInfo) -> tuple[_core.Segment, int]:
 
 
 def base_number(format: Files, info: SegmentInfo) -> int:
-    """From the header, or guessed."""
+    """The number of a segment's first message: from the header, or guessed."""
     try:
         return format.header_of(info).base_number
     except CorruptError:

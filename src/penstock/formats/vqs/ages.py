@@ -47,7 +47,7 @@ class Ages:
         return max((tail for time, tail in self.notes if time < oldest), default=0)
 
     def forget(self, head: int) -> None:
-        """Notes that only speak of what is gone are dropped."""
+        """Drops the notes about what is gone."""
         self.notes = [note for note in self.notes if note[1] > head]
 
 

@@ -195,7 +195,7 @@ class VqsFormat(Format):
         self.vqs = None
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
-        """A ring is never followed by another."""
+        """Raises: a ring is never followed by another."""
         raise StorageError(self.path, "a ring has one segment; resize it")
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
@@ -281,7 +281,7 @@ class VqsFormat(Format):
         return replace(end, dropped=(Damage(self.data_path, at, lost, found, "whole records"),))
 
     def _with_head_shown(self, known: control.Words) -> control.Words:
-        """What the header shows as done is done; recovery frees its space."""
+        """The words with the head that the header shows: what is done there is done."""
         heads, at = self._shown_heads(known), self.header.words["read_offset"]
         head, number = next((h for h in heads if self._position(h[0]) == at), heads[0])
         return replace(known, head=head, head_number=number)
@@ -380,7 +380,7 @@ class VqsFormat(Format):
         return replace(end, durable=end.tail)
 
     def leave(self, shared: _core.Shared) -> None:
-        """A clean control block must find the header that it left."""
+        """Syncs the header: a control block that is clean must find the header that it left."""
         _core.sync_file(self.stage.header_path(self.path))
 
     # ── consuming ──────────────────────────────────────────────────────────────────────────

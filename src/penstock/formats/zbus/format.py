@@ -204,7 +204,7 @@ class ZbusFormat(Format):
         return fresh, NewSegment(self.path_of(tail), tail, tail)
 
     def rolled(self, base: int) -> None:
-        """A block's file is as long as the index says: growth while open was ours."""
+        """Cuts a block's file to what the index says: it was longer while we appended."""
         block = self._head().find(base)
         with suppress(FileNotFoundError):  # Another process may trim it.
             if block is not None and block.path.stat().st_size > block.end:
@@ -216,7 +216,7 @@ class ZbusFormat(Format):
         notes.write(self.sidecar, notes.ZBUS_PLACES, readers.places(self.path), synced=False)
 
     def store_head(self, kept: SegmentInfo) -> None:
-        """BlockStart moves on disk, with the count, by one write; files go afterwards."""
+        """Moves BlockStart on disk, with the count, by one write; files are deleted after that."""
         shared = self.store.need_shared()
         self.native().trim(shared, kept.base)
         shared.sync_file(self.index_path)  # Also if another process has, and is not so far yet.

@@ -119,7 +119,7 @@ class ZbusGroups(OwnGroups):
         return progress.next if is_next else progress.cursor
 
     def is_moved(self, group: str) -> bool:
-        """Its reader file is not as we left it: a zbus program has read on."""
+        """Whether its reader file is not as we left it: then a zbus program has read on."""
         return group in readers.moved(self._path, self._queue.sidecar)
 
     def fault(self, group: str) -> Damage | None:
@@ -144,7 +144,7 @@ class ZbusGroups(OwnGroups):
         return Damage(path, 0, 12, f"{where}, where no message begins", "the place of a message")
 
     def set_place(self, group: str, offset: int) -> None:
-        """Its reader file's first two words."""
+        """Writes the first two words of the group's reader file."""
         path = readers.rdx_path(self._path, group)
         readers.write_reader(path, *self._queue.native().locate(offset))
 

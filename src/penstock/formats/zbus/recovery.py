@@ -295,7 +295,7 @@ def _move_on(format: Files, found: Index, last: Block, end: End) -> End:
 
 
 def _rebase(format: Files, frames: bytearray) -> None:
-    """Frames that name their place in a block get the one in their new block."""
+    """Gives frames that name their place in a block the place in their new block."""
     table, at = format.table.frame, 0
     while at + table.size <= len(frames):
         frames[at : at + 8] = at.to_bytes(8, "big")

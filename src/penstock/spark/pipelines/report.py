@@ -23,7 +23,7 @@ td.n {{ text-align: right; font-variant-numeric: tabular-nums }}
 
 
 def html(facts: Mapping[str, Any]) -> str:
-    """The page."""
+    """The report as an HTML page."""
     parts = [
         table([{
             "messages": facts["messages"], "bytes": facts["bytes"], "first": facts["first"],

@@ -61,7 +61,7 @@ class _Defaults:
 
 @dataclass(frozen=True)
 class Request(_Defaults):
-    """One run's work."""
+    """What one run of a pipeline is asked to do."""
 
     sources: Sequence[str] = ()
     """Queues: folders, files, globs, URLs."""

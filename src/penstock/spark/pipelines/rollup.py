@@ -32,7 +32,7 @@ def counted(frame: DataFrame, window: str) -> DataFrame:
 
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
-    """Counts to `to`."""
+    """Counts messages per queue, tag and minute, and writes the counts to `to`."""
     request.refuse_queues()
     target = request.table_target(replaces=True)
     if request.dry_run:

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock import Queue
-from penstock.options import REFUSED
+from penstock.formats.registry import format_class
 
 SEGMENT_BYTES = 16384
 
 
 def small_segments(format: str, size: int = SEGMENT_BYTES) -> dict[str, Any]:
     """The option for segments of this size, for a format that has segments."""
-    return {} if "segment_bytes" in REFUSED[format] else {"segment_bytes": size}
+    return {} if "segment_bytes" in format_class(format).refused else {"segment_bytes": size}
 
 
 def open_queue(path: Path, **options: Any) -> Queue:

@@ -9,7 +9,7 @@ from tests.test_tidy import SOURCE, files, lines_matching, nodes, wrong_in
 
 HIDDEN_SUBJECTS = re.compile(r"\b(?:whoever|nobody|someone|somebody|anybody)\b", re.I)
 HIDDEN_SUBJECTS_MAX = 10
-SHORT_DOCSTRINGS_MAX = 110
+SHORT_DOCSTRINGS_MAX = 47
 DOCSTRING_WORDS_MIN = 4
 
 

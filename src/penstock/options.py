@@ -106,25 +106,6 @@ def _check_types(options: QueueOptions | GroupOptions) -> None:
             raise OptionError(field.name, shown, expected)
 
 
-_PLAIN = {
-    "compression": "compresses nothing; penstock does",
-    "key": "has no encryption, penstock has",
-    "tamper_evident": "keeps no tags; that takes an encrypted queue of format beats",
-}
-_OWN_CHECKSUMS = "has a checksum in every frame"
-REFUSED: dict[str, dict[str, str]] = {
-    "penstock": {"tamper_evident": _PLAIN["tamper_evident"], "checksums": _OWN_CHECKSUMS},
-    "zbus": _PLAIN,
-    "beats": {"compression": "compresses by its layout: 2-released-lz4",
-              "checksums": _OWN_CHECKSUMS},
-    "vqs": _PLAIN | {"segment_bytes": "has one ring of max_bytes",
-                     "retention_bytes": "has one ring of max_bytes"},
-    "mfq": _PLAIN | {"retention_age_s": "keeps no times; retention_bytes limits a queue"},
-}  # fmt: skip
-"""Options that a format can't honour, with the reason. Any value but the default is refused, so
-that nobody takes for compressed or deleted what is not."""
-
-
 class _Renamed:
     """Fields under older names can still be read, with a warning."""
 
@@ -232,9 +213,9 @@ class QueueOptions(_Renamed):
             is_key = isinstance(self.key, bytes) and len(self.key) in (16, 32)
             _check("key", "…", is_key, "16 or 32 bytes")
 
-    def check_for(self, format: str) -> None:
+    def check_for(self, format: str, refused: Mapping[str, str]) -> None:
         """Refuses what a format can't honour: no option that is said is ignored."""
-        for name, reason in REFUSED[format].items():
+        for name, reason in refused.items():
             value, default = getattr(self, name), _DEFAULTS[name]
             if value != default:
                 shown = "…" if name == "key" else value

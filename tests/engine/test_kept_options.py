@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from penstock import Durability, FormatError, Full, OptionError, Queue, StandardQueue
-from penstock.options import MIB, REFUSED
+from penstock.formats.registry import format_class
+from penstock.options import MIB
 
 FORMATS = ("penstock", "zbus", "beats", "vqs", "mfq")
 
@@ -22,7 +23,7 @@ def path_for(folder: Path, format: str) -> Path:
 
 def honoured(format: str, options: dict[str, Any]) -> dict[str, Any]:
     """Those that the format does not refuse."""
-    refused = REFUSED[format]
+    refused = format_class(format).refused
     return {name: value for name, value in options.items() if name not in refused}
 
 

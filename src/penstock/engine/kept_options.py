@@ -104,7 +104,7 @@ def change(queue: OpenQueue, values: Mapping[str, Any]) -> None:
         if store.format.own_options.get(name) == "":
             raise OptionError(name, value, "another size of the file: `penstock resize`")
     said = {name: value for name, value in values.items() if name != "codec"}
-    QueueOptions.of(**said).check_for(store.format.name)  # An error for what can't be.
+    QueueOptions.of(**said).check_for(store.format.name, store.format.refused)
     own = {
         store.format.own_options[name]: values[name]
         for name in values

@@ -156,6 +156,13 @@ class Format(ABC):
     """Whether one process alone appends to a segment, and others begin the next one."""
     instead: ClassVar[str] = "format penstock holds it: `penstock convert`"
     """Advice for a message that has no place in the format's files."""
+    refused: ClassVar[Mapping[str, str]] = {
+        "compression": "compresses nothing; penstock does",
+        "key": "has no encryption, penstock has",
+        "tamper_evident": "keeps no tags; that takes an encrypted queue of format beats",
+    }
+    """Options that the format can't honour, with the reason. Any value but the default is refused,
+    so that a user never takes for compressed or deleted what is not."""
     own_options: ClassVar[Mapping[str, str]] = {}
     """Options that the format's own files keep, by their name there; none: the file's size."""
 

@@ -112,7 +112,7 @@ def _create(
 def _checked(found: type[Format], options: QueueOptions) -> QueueOptions:
     """Options that the format can honour, with the key as bytes. Also of a queue that exists: a
     format without encryption would keep in plain text what was meant to be secret."""
-    options.check_for(found.name)
+    options.check_for(found.name, found.refused)
     if options.key is None or found.encryption is None:
         return options
     return replace(options, key=found.encryption.plain(options.key))

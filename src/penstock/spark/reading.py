@@ -221,7 +221,7 @@ def _batches(scan: _core.Scan, shape: Shape, span: Span) -> Iterator[pa.RecordBa
 
 
 def _constants(store: Store, span: Span) -> dict[str, object]:
-    is_checked = True if store.format.name in ("penstock", "beats") else None
+    is_checked = True if store.capabilities.checksums else None
     return {
         "queue": span.queue, "topic": span.queue, "partition": 0, "timestampType": 0,
         "checksum_ok": is_checked, "error": None,

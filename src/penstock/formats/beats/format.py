@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import secrets
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -61,6 +62,10 @@ class BeatsFormat(Format):
     encryption: ClassVar[Encryption | None] = Encryption(
         structs.KEY_BYTES, tuple(n for n, k in KINDS.items() if k.is_encrypted)
     )
+    refused: ClassVar[Mapping[str, str]] = {
+        "compression": "compresses by its layout: 2-released-lz4",
+        "checksums": "has a checksum in every frame",
+    }
     hands_over: ClassVar[bool] = True
     capabilities: ClassVar[Capabilities] = Capabilities(
         tags=False, numbers=False, checksums=True, deletes_consumed=True, gaps=True,

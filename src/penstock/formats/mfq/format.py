@@ -46,6 +46,10 @@ class MfqFormat(Format):
     )
     layouts: ClassVar[tuple[str, ...]] = ("1",)
     created: ClassVar[tuple[str, ...]] = layouts
+    refused: ClassVar[Mapping[str, str]] = {
+        **Format.refused,
+        "retention_age_s": "keeps no times; retention_bytes limits a queue",
+    }
     own_options: ClassVar[Mapping[str, str]] = {"segment_bytes": ""}
     capabilities: ClassVar[Capabilities] = Capabilities(
         tags=False, ids=False, headers=False, timestamps=False, numbers=False, empty_bodies=False

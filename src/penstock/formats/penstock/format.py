@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +43,10 @@ class PenstockFormat(Format):
     created: ClassVar[tuple[str, ...]] = layouts
     encryption: ClassVar[Encryption | None] = Encryption(32)
     capabilities: ClassVar[Capabilities] = Capabilities(keys=True, delays=True, checksums=True)
+    refused: ClassVar[Mapping[str, str]] = {
+        "tamper_evident": Format.refused["tamper_evident"],
+        "checksums": "has a checksum in every frame",
+    }
     inner_folders: ClassVar[tuple[str, ...]] = ("log",)
     makes_ahead: ClassVar[bool] = True
 

@@ -48,6 +48,11 @@ class VqsFormat(Format):
     layouts: ClassVar[tuple[str, ...]] = tuple(STAGES)
     created: ClassVar[tuple[str, ...]] = tuple(n for n, s in STAGES.items() if s.is_written)
     is_file: ClassVar[frozenset[str]] = frozenset(n for n, s in STAGES.items() if not s.data)
+    refused: ClassVar[Mapping[str, str]] = {
+        **Format.refused,
+        "segment_bytes": "has one ring of max_bytes",
+        "retention_bytes": "has one ring of max_bytes",
+    }
     own_options: ClassVar[Mapping[str, str]] = {
         "max_bytes": "", "max_message_bytes": "max_message_size", "delay_s": "delay_seconds",
         "retention_age_s": "retention_period",

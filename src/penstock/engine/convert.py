@@ -268,7 +268,6 @@ class _Work:
         self.on_progress = on_progress
         self.report = ConversionReport()
         self._lossy: dict[int, tuple[str, ...]] = {}
-        self._always: tuple[str, ...] | None = None
         self.places: list[tuple[int, int]] = []
 
     def batches(self, phase: Literal["check", "copy", "verify"]) -> Iterator[list[_core.Message]]:

@@ -203,7 +203,7 @@ class Group:
         self._wanted = {key: value for key, value in options.items() if value is not None}
         self._create, self._is_look = create, look
         self._seat: _core.FolderLock | None = None
-        self._version, self._is_new = -1, False
+        self._version = -1
         self.options = GroupOptions()
         self.bury: Callable[[_core.Message, str | None], None] | None = None
         """What is done with a message that was handed out too often, instead of the usual."""
@@ -240,7 +240,7 @@ class Group:
             raise GroupError(
                 f"group {self.name!r} was made with ack={stored.ack!r}; delete it, or use another"
             )
-        start, self._is_new = own if own is not None else 0, stored is None
+        start = own if own is not None else 0
         if stored is None:
             start = self._starting_offset(own)
             group_files.make(self.folder)

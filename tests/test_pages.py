@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +39,16 @@ GUIDES = [
     for page in [*sorted(DOCS.glob("howto/*.md")), *sorted(DOCS.glob("migrate/*.md"))]
     if page.name not in ELSEWHERE
 ] + [Path("tables.md")]
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """The worker that a page begins sets the level of all loggers: tests after it must still hear
+    what is said below that."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
 
 
 def blocks(page: Path) -> list[tuple[int, str, str]]:

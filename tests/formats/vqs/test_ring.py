@@ -374,8 +374,8 @@ def test_a_reader_that_stays_open_sees_what_came_and_went_meanwhile(path: Path) 
             assert (len(reader), reader.meta["count"]) == (number + 1, number + 1)
         with Queue(path) as queue:
             queue.store.resize(START + 2 * SIZE)
-            queue.group("hold").get(0).ack()
             assert len(list(reader.scan())) == 4
+            queue.group("hold").get(0).ack()
             queue.put(b"4")
         assert [message.body for message in reader.scan()] == [b"1", b"2", b"3", b"4"]
         assert reader.meta["ring_bytes"] == 2 * SIZE

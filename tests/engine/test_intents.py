@@ -149,3 +149,12 @@ def test_a_killed_commit_that_comes_again_lands_once(tmp_path: Path) -> None:
             queue.put(b"other")
     with Queue(path, create=False) as queue:
         assert [int(b) for b in bodies(queue) if b != b"other"] == list(range(24))
+
+
+@pytest.mark.parametrize("app", ["a" * 100, "../elsewhere", "with / slashes"])
+def test_an_application_may_be_called_anything(app: str, tmp_path: Path) -> None:
+    with Queue(tmp_path / "q") as queue:
+        assert Ledger(queue.store, app).commit(0, table(b"a")) is not None
+        assert Ledger(queue.store, app).commit(0, table(b"a")) is None
+        assert bodies(queue) == [b"a"]
+    assert [path.name for path in tmp_path.iterdir()] == ["q"]

@@ -230,7 +230,7 @@ class Store:
                 writer.close()
             with self._turn:
                 pass  # Or a thread that rolls would still close the old segment.
-            if shared is not None:
+            if shared is not None and writer is not None:
                 shared.close(lambda: self._close_alone(shared, writer))
         finally:
             self.shared = None  # With it goes the life of an opener that was interrupted above.
@@ -244,14 +244,13 @@ class Store:
         self._opened.clear()
         self.format.let_go()
 
-    def _close_alone(self, shared: _core.Shared, writer: _core.Writer | None) -> None:
+    def _close_alone(self, shared: _core.Shared, writer: _core.Writer) -> None:
         """Under the opening lock."""
         if shared.is_poisoned:
             return
         if not self.sidecar.exists():
             raise NoQueueError(self.path)  # Another process has deleted it meanwhile.
-        if writer is not None:
-            writer.sync()
+        writer.sync()
         if shared.is_alone():
             self.format.leave(shared)
             prepared.drop_all(self.sidecar)

@@ -56,7 +56,7 @@ def test_half_a_frame_at_the_end_of_a_plain_copy_is_set_aside(tmp_path: Path) ->
 def test_a_plain_copy_that_is_damaged_costs_nothing_that_the_stream_has(tmp_path: Path) -> None:
     path = killed(tmp_path, STREAM)
     raw = bytearray(plain_copy(path).read_bytes())
-    second = 19 + int.from_bytes(raw[19:23], "little")
+    second = 12 + int.from_bytes(raw[12:16], "little")
     raw[second : second + 4] = bytes(4)
     plain_copy(path).write_bytes(raw)
     with Queue(path) as queue:
@@ -77,6 +77,23 @@ def test_what_was_not_acked_goes_on_behind_the_segment_of_a_beat(
     shutil.copy2(tmp_path / "other" / "0.seg", path / "0.seg")
     with Queue(path) as queue:
         assert numbers(queue) == [77, *left]
+
+
+@pytest.mark.parametrize("size", [0, 13, 2**31 - 1])
+def test_a_plain_copy_that_is_damaged_goes_behind_the_segment_of_a_beat_as_it_is(
+    size: int, tmp_path: Path
+) -> None:
+    path = killed(tmp_path, STREAM)
+    raw = bytearray(plain_copy(path).read_bytes())
+    second = 12 + int.from_bytes(raw[12:16], "little")
+    raw[second : second + 4] = size.to_bytes(4, "little")
+    plain_copy(path).write_bytes(raw)
+    with open_queue(tmp_path / "other", format="beats", layout=STREAM) as queue:
+        queue.put(event(77))
+    shutil.copy2(tmp_path / "other" / "0.seg", path / "0.seg")
+    with Queue(path) as queue:
+        assert numbers(queue) == [77, 0, 2]
+        assert [damage.path.name for damage in queue.verify().corrupt] == ["1.seg"]
 
 
 def test_an_empty_last_file_is_damage_if_events_were_in_it(tmp_path: Path) -> None:
@@ -128,6 +145,15 @@ def test_a_copy_that_is_lost_while_its_stream_is_closed_is_an_error(
             patch.setattr(files, "read_bytes", lose)
             with pytest.raises((StorageError, FileNotFoundError), match="plain"):
                 queue.store.roll(queue.offsets().segment_base, 0)
+
+
+def test_a_segment_that_is_deleted_while_it_is_open_can_still_be_followed(tmp_path: Path) -> None:
+    with open_queue(tmp_path / "q", format="beats", layout="1") as queue:
+        queue.put(event(0))
+        (tmp_path / "q" / "0.seg").unlink()
+        queue.store.roll(queue.offsets().segment_base, 0)
+        offset = queue.put(event(1))
+        assert [json.loads(m.body)["n"] for m in queue.scan(start=offset)] == [1]
 
 
 def test_a_place_that_an_older_beat_has_written_is_followed_and_made_ours(tmp_path: Path) -> None:

@@ -326,8 +326,8 @@ def planted_bugs(size: str, earlier: Earlier) -> Figure:
 ALL = ("Python", "the crate")
 WANTED_PERCENT = 95.0
 RECOVERY = re.compile(
-    r"src/penstock/(sidecar/\w+|engine/verifying|formats/(past|store|cursors|known_damage|recovering)"
-    r"|formats/\w+/(recovery|recovering|power_cut|closing|following|rescue|checks)\w*)\.py"
+    r"src/penstock/(sidecar/\w+|engine/verifying|formats/(past|store|cursors|known_damage)"
+    r"|formats/beats/groups|formats/\w+/(recovery|power_cut|closing|noted|rescue|checks))\.py"
 )
 """What runs after something went wrong: all of it is asked for."""
 

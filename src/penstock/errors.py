@@ -31,9 +31,9 @@ import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from pathlib import Path
 
 from penstock.hints import TYPE_CHECKING, Any
+from penstock.places import Path
 
 NO_ROOM = "nothing was lost; free space there, trim the queue, or give it max_bytes or retention"
 STORAGE_ADVICE = {

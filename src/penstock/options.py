@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from types import NoneType
@@ -395,6 +394,8 @@ def key_from(*, file: str | None = None, env: str | None = None) -> bytes | None
 
 
 def _key_of(raw: bytes) -> bytes:
+    import re
+
     text = raw.strip()
     if re.fullmatch(rb"[0-9A-Fa-f]{64}", text):
         return bytes.fromhex(text.decode("ascii"))

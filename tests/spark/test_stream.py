@@ -199,8 +199,10 @@ def test_a_small_micro_batch_takes_few_steps_of_ours(tmp_path: Path) -> None:
         fill(path, 10, first=first)
 
         def note(frame: FrameType, event: str, _: object) -> None:
-            if event == "call" and "penstock" in frame.f_code.co_filename:
-                files.append(frame.f_code.co_filename)  # noqa: B023  (of this round)
+            file = frame.f_code.co_filename
+            # `places` stands in for `pathlib`, whose calls are not ours either.
+            if event == "call" and "penstock" in file and not file.endswith("/places.py"):
+                files.append(file)  # noqa: B023  (of this round)
 
         sys.setprofile(note)
         try:

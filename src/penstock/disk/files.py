@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
-from pathlib import Path
 
 from penstock import _core
 from penstock.errors import StorageError
 from penstock.hints import Any, BinaryIO
+from penstock.places import Path
 
 SMALL_BYTES_MAX = 1 << 24
 """No small file of ours is as long."""
@@ -44,10 +43,13 @@ def is_name(text: object) -> bool:
 def is_temporary(name: str) -> bool:
     """Whether a file is called so until it takes another one's place, or a place of its own.
 
-    Every opening asks, and compiles the expression only where something looks like one.
+    Every opening asks, and loads `re` only where something looks like one.
     """
-    looks = name.endswith(".tmp") or name.startswith(("new-", "zero-"))
-    return looks and re.search(TEMPORARY, name) is not None
+    if not name.endswith(".tmp") and not name.startswith(("new-", "zero-")):
+        return False
+    import re
+
+    return re.search(TEMPORARY, name) is not None
 
 
 def make_folder(path: Path, like: Path | None = None) -> None:

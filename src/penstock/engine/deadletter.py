@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.engine import paths
 from penstock.errors import GroupError, KeyNeededError, OptionError
 from penstock.hints import TYPE_CHECKING, Any, TypeVar
+from penstock.places import Path
 
 if TYPE_CHECKING:
     from penstock.formats.store import Store

@@ -6,10 +6,9 @@ however it ends. A process that finds an exclusive group whose folder is not loc
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from penstock import _core
 from penstock.disk import files
+from penstock.places import Path
 from penstock.sidecar import groups
 
 

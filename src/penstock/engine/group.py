@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
@@ -27,6 +26,7 @@ from penstock.options import (
     GroupOptions,
     of_today,
 )
+from penstock.places import Path
 from penstock.records import fields
 from penstock.sidecar import groups as group_files
 

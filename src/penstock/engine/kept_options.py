@@ -8,12 +8,12 @@ at an opening applies to that opening alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from penstock.errors import FormatError, OptionError
 from penstock.hints import TYPE_CHECKING, Any
 from penstock.logs import logger
 from penstock.options import OLD_QUEUE, Durability, QueueOptions, of_today
+from penstock.places import Path
 from penstock.sidecar import notes
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from penstock.errors import ClosedError, GroupError
 from penstock.hints import TYPE_CHECKING, Any, TypeVar
+from penstock.places import Path
 
 if TYPE_CHECKING:
     from penstock.engine.group import Group, OpenQueue

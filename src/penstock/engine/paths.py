@@ -7,10 +7,9 @@ be made there while the messages are here.
 from __future__ import annotations
 
 import os
-import re
-from pathlib import Path
 
 from penstock.errors import OptionError, UnsupportedError
+from penstock.places import Path
 
 SCHEME = r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/{1,3}(?P<rest>.*)\Z"
 
@@ -36,7 +35,11 @@ def absolute(path: str | os.PathLike[str]) -> Path:
 
 
 def _refuse_url(text: str) -> None:
-    found = re.match(SCHEME, text) if ":/" in text else None
+    if ":/" not in text:
+        return
+    import re
+
+    found = re.match(SCHEME, text)
     if found is None:
         return
     if found["scheme"].lower() == "file":

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import islice
-from pathlib import Path
 
 from penstock import _core
 from penstock import clock as clocks
@@ -41,6 +40,7 @@ from penstock.options import (
     QueueOptions,
     check_timeout,
 )
+from penstock.places import Path
 from penstock.sidecar import opening
 
 if TYPE_CHECKING:

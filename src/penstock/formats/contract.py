@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 from penstock import _core
 from penstock.errors import KeyNeededError, UnsupportedError
@@ -30,6 +29,7 @@ from penstock.formats.values import (
 )
 from penstock.hints import Any, ClassVar, Protocol, final
 from penstock.options import GroupOptions, QueueOptions
+from penstock.places import Path
 from penstock.sidecar import control, side_files
 from penstock.sidecar.damage import SetAside
 from penstock.sidecar.groups import GroupProgress

@@ -12,8 +12,6 @@ after our own journal. After a power cut our journal decides, which was synced.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import PenstockError
@@ -21,6 +19,7 @@ from penstock.formats.contract import Format
 from penstock.formats.past import Past
 from penstock.logs import logger
 from penstock.options import OLD_GROUP, Durability, GroupOptions, of_today
+from penstock.places import Path
 from penstock.sidecar import groups
 
 

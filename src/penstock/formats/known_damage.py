@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from penstock import _core
 from penstock.formats.values import Damage, SegmentInfo
+from penstock.places import Path
 from penstock.records import replace
 from penstock.sidecar.damage import SetAside
 

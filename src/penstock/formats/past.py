@@ -13,11 +13,11 @@ The answer is one value, `Past`; formats get it and decide none of this themselv
 from __future__ import annotations
 
 from enum import Enum
-from pathlib import Path
 
 from penstock import _core
 from penstock.formats.values import Damage
 from penstock.hints import Protocol
+from penstock.places import Path
 from penstock.records import dataclass
 from penstock.sidecar import control
 

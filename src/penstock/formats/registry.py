@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import FormatError, NoQueueError, OptionError, StorageError, about
 from penstock.formats.contract import Format
 from penstock.formats.store import Store
 from penstock.options import QueueOptions
+from penstock.places import Path
 from penstock.records import replace
 from penstock.sidecar import opening
 

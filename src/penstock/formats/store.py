@@ -19,7 +19,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
@@ -42,6 +41,7 @@ from penstock.formats.values import Capabilities, Damage, End, SegmentInfo
 from penstock.hints import final
 from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
+from penstock.places import Path
 from penstock.sidecar import control, damage, opening, prepared, side_files
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from penstock import _core
 from penstock.hints import Any
+from penstock.places import Path
 from penstock.records import asdict, dataclass, field
 from penstock.sidecar import control
 

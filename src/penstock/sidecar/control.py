@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.disk.structs import Field, Struct
+from penstock.places import Path
 from penstock.records import dataclass
 
 CONTROL = Struct(

@@ -11,9 +11,9 @@ without an error, and `verify` no longer counts it; this file keeps saying what 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from penstock.hints import Any
+from penstock.places import Path
 from penstock.records import asdict, dataclass, fields
 from penstock.sidecar import notes
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.disk.structs import Buffer, Field, Struct
 from penstock.hints import Any
+from penstock.places import Path
 from penstock.records import dataclass, field
 
 MAGIC = b"PENSTGRP"
@@ -199,8 +199,8 @@ def _table(path: Path) -> dict[str, int] | None:
 def _newest(folder: Path) -> GroupProgress | None:
     """What the newest journal says. Its file becomes a later one's when it is full: what was read
     counts if it still has its name then."""
-    while journals := sorted(folder.glob("journal-??????")):
-        path = journals[-1]
+    while names := [n for n in files.names_in(folder) if n[:8] == "journal-" and n[8:].isdigit()]:
+        path = folder / max(names)
         try:
             with files.reading(path) as stream:
                 raw = stream.read()

@@ -6,11 +6,11 @@ A format and the engine decide what a note says; where it stands, and how it get
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.hints import Any
+from penstock.places import Path
 
 OPTIONS = "options.json"
 KNOWN_DAMAGE = "known-damage.json"

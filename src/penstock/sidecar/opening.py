@@ -8,11 +8,11 @@ open       an opening that lasts: the control block is shared until it is closed
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.hints import TypeVar
+from penstock.places import Path
 
 T = TypeVar("T")
 CONTROL = "control"
@@ -20,12 +20,14 @@ CONTROL = "control"
 
 def sidecar_of(path: Path) -> Path:
     """The folder `.penstock/` of the queue at `path`: inside a folder, beside a single file."""
-    return path / ".penstock" if path.is_dir() else path.with_name(path.name + ".penstock")
+    return path / ".penstock" if path.is_dir() else path.parent / f"{path.name}.penstock"
 
 
 def make(path: Path, sidecar: Path, work: Callable[[_core.Shared], None]) -> None:
     """Makes the folder of a new queue and calls `work` under the opening lock."""
-    there = next(one for one in (path, *path.parents) if one.exists())
+    there = path
+    while not there.exists():
+        there = there.parent
     files.refuse_network_file_system(there)  # Before anything is made.
     files.make_folder(sidecar)
     _core.Shared.visit(sidecar, work)
@@ -47,8 +49,8 @@ def open(path: Path, sidecar: Path, work: Callable[[_core.Shared], None]) -> Non
 
 def drop_temporaries(path: Path, sidecar: Path) -> None:
     """Removes what processes left that died while they replaced a file. Alone."""
-    groups = (sidecar / "groups").glob("*")
-    files.drop_temporaries(path, sidecar, *groups)
+    groups = sidecar / "groups"
+    files.drop_temporaries(path, sidecar, *map(groups.joinpath, files.names_in(groups)))
 
 
 def sync_words(sidecar: Path, *, is_new: bool) -> None:

@@ -13,11 +13,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import StorageError
+from penstock.places import Path
 
 READY = "next.seg"
 PIECE_BYTES = 1 << 20

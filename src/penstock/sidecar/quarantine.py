@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from penstock import _core
 from penstock.disk import files
 from penstock.logs import logger
+from penstock.places import Path
 
 FOLDER = "quarantine"
 

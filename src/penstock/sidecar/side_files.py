@@ -11,12 +11,12 @@ neither a segment nor a crash in between: what is noted at or above the tail nev
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.disk.structs import Field, Struct
 from penstock.hints import Any
+from penstock.places import Path
 
 EXTRAS = Struct(
     "extras header", "<", 64,

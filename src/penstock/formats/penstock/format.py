@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
@@ -28,6 +27,7 @@ from penstock.formats.values import (
 )
 from penstock.hints import ClassVar
 from penstock.options import Durability, QueueOptions
+from penstock.places import Path
 from penstock.records import replace
 from penstock.sidecar import prepared
 

@@ -8,13 +8,13 @@ After an unclean start of the machine it is dropped, since segments may not be w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.formats.penstock.structs import INDEX_ENTRY
 from penstock.formats.values import SegmentInfo
 from penstock.hints import Any
+from penstock.places import Path
 from penstock.records import replace
 from penstock.sidecar import notes
 

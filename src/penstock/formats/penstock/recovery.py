@@ -9,7 +9,6 @@ have reached the disk before it, and a queue has no holes. They are set aside, n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from penstock import _core
 from penstock.errors import CorruptError, NoQueueError
@@ -21,6 +20,7 @@ from penstock.formats.penstock.index import Index
 from penstock.formats.penstock.segments import Header
 from penstock.formats.values import Damage, End, NewSegment, SegmentInfo
 from penstock.hints import Protocol
+from penstock.places import Path
 from penstock.records import dataclass, replace
 from penstock.sidecar import control, prepared, quarantine
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
@@ -14,6 +13,7 @@ from penstock.formats.penstock import structs
 from penstock.formats.values import SegmentInfo
 from penstock.hints import Any
 from penstock.options import KIB, QueueOptions
+from penstock.places import Path
 from penstock.records import dataclass
 from penstock.sidecar import prepared
 

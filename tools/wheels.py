@@ -1,12 +1,17 @@
 """Builds the wheels, and tries them: `make wheels`, `make dist`.
 
     python -m tools.wheels build [TARGET...]    into build/wheels; all targets, or those named
-    python -m tools.wheels check                sizes; wheels for this machine in a fresh venv
+    python -m tools.wheels check                sizes; each wheel in every Python that can run it
 
 Each wheel is stripped and for the stable ABI of Python 3.11: one wheel serves every later Python.
 zig (a package of PyPI) is the linker: it links against the glibc of manylinux2014, and for other
 processors. Rust's own part of a target comes from rustup; a target that can't be had is left out,
 with a word, and the exit code says so.
+
+A wheel is tried in a fresh environment: of this Python and of every other one that is installed
+here, newest first; a wheel for aarch64 in Debian's Python for aarch64 under QEMU, both unpacked
+into `build/debian-arm64`. What nothing here can run is said to be not run: that is no failure, and
+no proof either.
 """
 
 from __future__ import annotations
@@ -16,8 +21,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import venv
+import zipfile
 from pathlib import Path
+
+from tools.arm64 import fetch
 
 ROOT = Path(__file__).resolve().parent.parent
 WHEELS = ROOT / "build" / "wheels"
@@ -31,7 +38,7 @@ TARGETS = {
 }
 
 TRIAL = """
-import penstock, tempfile, pathlib
+import penstock, platform, tempfile, pathlib
 path = pathlib.Path(tempfile.mkdtemp()) / "q"
 with penstock.Queue(path) as queue:
     queue.put(b"hello")
@@ -39,7 +46,8 @@ with penstock.Queue(path) as queue:
     assert message.body == b"hello"
     message.ack()
 assert not hasattr(penstock._core, "record_effects"), "the wheel has the tests' recorder"
-print("a message went through penstock", penstock.__version__)
+python = f"Python {platform.python_version()} on {platform.machine()}"
+print(f"    passed: a message went through penstock {penstock.__version__} in {python}")
 """
 
 
@@ -78,27 +86,73 @@ def check() -> int:
         return 1
     for wheel in wheels:
         size = wheel.stat().st_size
-        is_small = size <= MAX_BYTES
-        wrong += not is_small
-        is_ours = platform.machine() in wheel.name and "manylinux" in wheel.name
-        words = ["" if is_small else "which is too large", "" if is_ours else "not tried here"]
-        print(", ".join([f"{wheel.name}: {size / 1e6:.1f} MB", *filter(None, words)]))
-        if is_ours and not try_out(wheel):
+        print(f"{wheel.name}: {size / 1e6:.1f} MB", flush=True)
+        if size > MAX_BYTES:
+            print(f"    FAILED: larger than {MAX_BYTES / 1e6:.0f} MB")
             wrong += 1
+        wrong += run(wheel)
     return wrong
 
 
-def try_out(wheel: Path) -> bool:
+def run(wheel: Path) -> int:
+    """Runs a wheel wherever it can be run here; how often that failed."""
+    if "musllinux" in wheel.name:
+        print("    NOT RUN: there is no Python for musl here; it is only built and measured")
+    elif platform.machine() in wheel.name:
+        return sum(not passes_in(python, wheel) for python in pythons())
+    elif wheel.name.endswith("_aarch64.whl") and platform.machine() == "x86_64":
+        if emulator := fetch():
+            return not passes_under(emulator, wheel)
+        print("    NOT RUN: QEMU and Python for aarch64 could not be had from Debian")
+    else:
+        print(f"    NOT RUN: this machine is {platform.machine()}")
+    return 0
+
+
+def pythons() -> list[str]:
+    """Every Python here that the wheels are for, one of each version, newest first."""
+    names = ["/usr/bin/python3", shutil.which("python3") or "", sys.executable]
+    names += [str(python) for python in Path.home().glob(".pyenv/versions/*/bin/python3")]
+    code = "import sys; 't' in sys.abiflags or print(*sys.version_info[:2])"
+    found = {}
+    for name in filter(None, names):
+        done = subprocess.run([name, "-I", "-c", code], capture_output=True, text=True)
+        version = tuple(map(int, done.stdout.split()))
+        if version >= (3, 11):
+            found[version] = name
+    return [found[version] for version in sorted(found, reverse=True)]
+
+
+def passes_in(python: str, wheel: Path) -> bool:
     """Installs the wheel alone in a fresh environment and passes a message through it."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-dist-"))
     try:
-        venv.create(folder, with_pip=True)
-        python = str(folder / "bin" / "python")
-        install = [python, "-m", "pip", "install", "--quiet", "--no-index", str(wheel)]
-        subprocess.run(install, check=True)
-        return subprocess.run([python, "-I", "-c", TRIAL], cwd=folder).returncode == 0
+        subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+        inside = str(folder / "bin" / "python")
+        pip = [sys.executable, "-m", "pip", "--python", inside, "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "--quiet", "--no-index", wheel], check=True)
+        return is_passed([inside, "-I", "-c", TRIAL], folder)
+    except subprocess.CalledProcessError as error:
+        print(f"    FAILED: {python}: {error}")
+        return False
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def passes_under(emulator: list[str], wheel: Path) -> bool:
+    """Unpacks the wheel, as an installation does, and passes a message through it."""
+    with tempfile.TemporaryDirectory(prefix="penstock-dist-") as folder:
+        zipfile.ZipFile(wheel).extractall(folder)
+        code = f"import sys; sys.path.insert(0, {folder!r})\n{TRIAL}"
+        return is_passed([*emulator, "-I", "-B", "-c", code], Path(folder))
+
+
+def is_passed(command: list[str], folder: Path) -> bool:
+    """Whether the trial ended well; says so when it did not."""
+    done = subprocess.run(command, cwd=folder)
+    if done.returncode != 0:
+        print(f"    FAILED: {command[0]} ended with {done.returncode}")
+    return done.returncode == 0
 
 
 def main(arguments: list[str]) -> int:

@@ -41,13 +41,10 @@ def is_name(text: object) -> bool:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file is called so until it takes another one's place, or a place of its own.
-
-    Every opening asks, and loads `re` only where something looks like one.
-    """
+    """Whether a file is called so until it takes another one's place, or a place of its own."""
     if not name.endswith(".tmp") and not name.startswith(("new-", "zero-")):
         return False
-    import re
+    import re  # Every opening comes here, and hardly ever this far.
 
     return re.search(TEMPORARY, name) is not None
 

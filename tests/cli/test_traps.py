@@ -306,3 +306,19 @@ def test_a_module_that_fails_is_no_defect_of_ours(
     assert "MODULE:FUNCTION failing_tasks:handle" in ran.err
     assert "ZeroDivisionError" in ran.err
     assert "defect" not in ran.err
+
+
+def test_ctrl_c_while_the_command_line_loads_leaves_no_traceback() -> None:
+    code = (
+        "import sys, signal\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer':\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from penstock.cli import main\n"
+        "sys.exit(main(['ls']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -25,4 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+    except KeyboardInterrupt:  # Loading takes a moment, and `run` is not there yet to say so.
+        return 130
     return run(arguments)

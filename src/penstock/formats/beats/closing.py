@@ -62,8 +62,9 @@ def _close(beats: BeatsFiles, path: Path, base: int, tail: int, next_number: int
     if kind.is_stream:
         _close_stream(beats, header, tail - base, None if first is None else next_number - first)
         return
-    if header.size > header.position(tail):
-        _core.resize_file(path, header.position(tail))
+    length = kind.data_at + tail - base  # Not asked of the header: every roll comes here.
+    if header.size > length:
+        _core.resize_file(path, length)
     if tail == base:
         return
     if beats.options.tamper_evident and kind.is_encrypted:

@@ -201,7 +201,7 @@ class ZbusFormat(Format):
                 f"trim the queue (`penstock trim`), or move to format penstock"
             )
         fresh = prepared.make(self.sidecar, 0, suffix=".zbus")
-        return fresh, NewSegment(self.path_of(tail), tail, tail)
+        return fresh, NewSegment(index.block_path(self.path, tail), tail, tail)
 
     def rolled(self, base: int) -> None:
         """Cuts a block's file to what the index says: it was longer while we appended."""

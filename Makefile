@@ -63,7 +63,7 @@ check: setup ## run every check that is not a test: format, lint, types, stubs, 
 audit: setup ## look at what penstock is built from: sources, licences, known holes
 	$(BIN)/python -m tools.audit
 
-fuzz: setup ## fuzz every decoder, guided by coverage; needs cargo-fuzz and a nightly toolchain
+fuzz: setup ## fuzz every decoder, guided by coverage; installs cargo-fuzz in build/tools
 	$(BIN)/python -m tools.fuzz
 
 bench: setup ## measure this machine in under five minutes; renews the tables and plots of docs/performance.md

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from penstock import ManualClock, Queue, _core
+from penstock.formats import registry
 from tests.crash.disk import Disk, Image, State, make
 from tests.crash.workloads import KEY, Facts, Recording, body, record
 
@@ -112,11 +113,15 @@ class Examiner:
             assert outcome.out <= there
 
     def open(self) -> Queue:
-        """In a new boot; opening does the same at every level, and `process` has no thread."""
+        """In a new boot; opening does the same at every level, and `process` has no thread. A
+        queue that is there knows its layout by itself."""
         self.clock.restart()
         known = {} if len(self.images) % SNIFF_EVERY == 0 else {"format": "penstock"}
         options = known | self.recording.options | {"durability": "process"}
-        return Queue(self.path, clock=self.clock, **options)
+        layout = None if registry.is_empty(self.path) else options.pop("layout", None)
+        queue = Queue(self.path, clock=self.clock, **options)
+        assert layout in (None, queue.store.layout)
+        return queue
 
     def read_all(self) -> Outcome:
         turn = len(self.images)

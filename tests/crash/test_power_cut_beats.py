@@ -248,3 +248,35 @@ def test_a_queue_without_a_segment_opens_after_a_power_cut(tmp_path: Path, layou
         queue.put(event(2))
     with Queue(path, **options) as queue:
         assert numbers([queue.get()]) == [2]
+
+
+@pytest.mark.parametrize("what", ["with an older segment", "alone", "not noted"])
+@pytest.mark.parametrize("layout", CREATED)
+def test_a_queue_whose_newest_header_a_power_cut_took_keeps_its_layout(
+    tmp_path: Path, layout: str, what: str
+) -> None:
+    """Zeros look like layout 0, which is no layout for what is secret."""
+    path, clock = tmp_path / "q", ManualClock()
+    options: dict[str, Any] = {"key": key_for(layout), "clock": clock}
+    with Queue(path, format="beats", layout=layout, **options) as queue:
+        queue.put(event(1))
+    Queue(path, **options).store.drop()
+    (oldest, _), (newest, _) = segments.listed(path)
+    file = path / f"{newest}.seg"
+    size = file.stat().st_size
+    os.truncate(file, 0)
+    os.truncate(file, size)
+    if what == "alone":
+        (path / f"{oldest}.seg").unlink()
+        (path / ".penstock" / "plain" / f"{oldest}.plain").unlink(missing_ok=True)
+    if what == "not noted":
+        note = path / ".penstock" / "beats.json"
+        note.write_text(note.read_text().replace("layout", "before"))
+    clock.restart()
+    with Queue(path, **options) as queue:
+        assert queue.store.layout == layout
+        queue.put(event(2))
+    newest, _ = segments.listed(path)[-1]
+    header = segments.identify(path / f"{newest}.seg", key_for(layout))
+    assert isinstance(header, segments.Header)
+    assert header.kind.name == layout

@@ -168,6 +168,8 @@ class Penstock:
         """Reads, takes, puts three more and finds them after reopening."""
         owed: dict[str, list[Name | None]] = {}
         with self.open(folder, create=False) as queue:
+            if self.case.layout and queue.store.layout != self.case.layout:
+                raise Drained(f"goes on as another layout: {queue.store.layout}")
             verdict = queue.verify()
             if verdict.corrupt:
                 raise Drained(f"verify: corrupt: {verdict.corrupt[0]}")

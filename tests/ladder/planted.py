@@ -22,7 +22,7 @@ from tests.ladder.means import NotRun, need_programs
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = Path(__file__).parent / "planted"
 CORE = Path("src/penstock/_core.abi3.so")
-TIMEOUT_S = 600
+TIMEOUT_S = 1200
 FAST = "profile.quick.package.penstock-core.opt-level=1"
 """One bug after the other: built soon, and quick enough for a test."""
 
@@ -107,7 +107,7 @@ def failing(tests: list[str], root: Path) -> str:
     }
     command = [
         sys.executable, "-m", "pytest", "-q", "-x", "-rfE", "-p", "no:cacheprovider",
-        "--timeout=120", *tests,
+        "--timeout=600", *tests,
     ]  # fmt: skip
     try:
         done = subprocess.run(

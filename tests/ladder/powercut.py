@@ -75,6 +75,8 @@ SLACK = 5
 INTERVAL_S = 0.35
 """At level `interval` what is older must be there: three times the usual interval."""
 PATIENCE_S = 120
+KEPT, KEPT_MAX = "kept in ", 3
+"""So many failing states of a share are kept, each a few megabytes."""
 WORKERS = int(os.environ.get("PENSTOCK_CUT_WORKERS", 2 * (os.cpu_count() or 1)))
 """How many states are looked at at a time."""
 
@@ -373,15 +375,15 @@ class Cutter:
         (work / "opened").mkdir(parents=True)
         if self.case.boot == "new":
             self.boot = Boot(work)
-        found = []
+        found, room = [], KEPT_MAX
         for cut in cuts:
             rng = random.Random(f"{self.case.seed} {life.number} {cut}")
             later, mode = life.image.forward(life.entries, cut), rng.choice(MODES)
             kept = survivors(later, mode, rng)
             promised = promises_at(life.words, cut, self.groups, self.case.durability)
             wrong = self._one(life.image, kept, work, life.before.and_then(promised))
-            if wrong and self.case.product == "penstock":
-                wrong.append(f"kept in {self._keep(life, kept, (cut, mode, wrong))}")
+            if wrong and self.case.product == "penstock" and (room := room - 1) >= 0:
+                wrong.append(f"{KEPT}{self._keep(life, kept, (cut, mode, wrong))}")
             found.append((cut, mode, wrong))
         answer.write_text(json.dumps(found))
 
@@ -495,7 +497,7 @@ def run_case(case: Case) -> dict[str, Any]:
         shutil.rmtree(work, ignore_errors=True)
     kinds: dict[str, int] = {}
     for _, _, wrong in cutter.failures:
-        for kind in {kind_of(text) for text in wrong}:
+        for kind in {kind_of(text) for text in wrong if not text.startswith(KEPT)}:
             kinds[kind] = kinds.get(kind, 0) + 1
     return asdict(case) | {
         "title": case.title, "states": cutter.tried, "failing": len(cutter.failures),

@@ -66,7 +66,7 @@ ENTRIES = (
           "truth"),
     Entry("zbus-places.json", "where zbus readers were when we left", "`sidecar/notes.py`",
           "hint"),
-    Entry("beats.json", "identity of a beats queue, and what state.dat said last",
+    Entry("beats.json", "identity and layout of a beats queue, what state.dat said last",
           "`sidecar/notes.py`", "truth"),
     Entry("plain/<segment>", "plain bytes of a compressed or encrypted segment while it is open",
           "`sidecar/plain_copies.py`", "cache"),

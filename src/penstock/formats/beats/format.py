@@ -89,7 +89,7 @@ class BeatsFormat(Format):
         if segments.find(path):
             return
         fresh = begin_file(sidecar, KINDS[layout], synced=True)
-        known: dict[str, Any] = {"id": secrets.token_hex(16)}
+        known: dict[str, Any] = {"id": secrets.token_hex(16), "layout": layout}
         if options.key is not None:
             known["key_check"] = segments.key_check(options.key)
         notes.write(sidecar, notes.BEATS, known)
@@ -108,7 +108,7 @@ class BeatsFormat(Format):
                 raise FormatError(self.path, "no readable segment", "is no beats queue")
         checks.check_key(self.files)
         if newest is not None and self.layout == segments.sniff(self.path):
-            self.layout: str = newest.kind.name
+            self.layout: str = self._layout_by(newest)
         if self.layout not in KINDS:
             raise OptionError("layout", self.layout, " or ".join(KINDS))
         self.kind = self.files.kind = KINDS[structs.GOES_ON_AS.get(self.layout, self.layout)]
@@ -119,6 +119,16 @@ class BeatsFormat(Format):
             raise OptionError("tamper_evident", True, "an encrypted queue of format beats")
         if not self.is_live:
             self.files.cut_end = power_cut.find(self.files, past.of(self))
+
+    def _layout_by(self, newest: Header) -> str:
+        """That of the newest segment. What a power cut left without a header are zeros, which look
+        like layout 0: an encrypted queue would go on in plain text."""
+        name = newest.kind.name
+        if name != "0" or not past.of(self).is_stopped:
+            return name
+        known = self.files.noted().get("layout")
+        others = (header.kind.name for header in self.files.readable(newest_first=True))
+        return known if known in KINDS else next((one for one in others if one != "0"), name)
 
     def verify(self, verdict: Verdict) -> bool:
         """Every frame, header and stream of every file. Changes nothing."""

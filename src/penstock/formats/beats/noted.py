@@ -22,12 +22,13 @@ LOST_MAX = 1000
 
 
 def identify(beats: BeatsFiles) -> None:
-    """Gives the queue an identity, and notes what tells its key. Alone, under the opening lock."""
-    found = beats.noted()
-    check = None if beats.options.key is None else segments.key_check(beats.options.key)
-    if "id" not in found or found.get("key_check") != check:
-        found |= {"id": beats.identity, "key_check": check}
-        notes.write(beats.sidecar, notes.BEATS, found)
+    """Gives the queue an identity; notes its layout and what tells its key. Alone, under the lock
+    of openings."""
+    found, key = beats.noted(), beats.options.key
+    check = None if key is None else segments.key_check(key)
+    told = {"id": beats.identity, "key_check": check, "layout": beats.kind.name}
+    if any(found.get(name, "") != value for name, value in told.items()):
+        notes.write(beats.sidecar, notes.BEATS, found | told)
 
 
 def remember(beats: BeatsFiles, raw: bytes) -> None:

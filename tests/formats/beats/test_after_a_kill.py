@@ -107,6 +107,18 @@ def test_an_empty_last_file_is_damage_if_events_were_in_it(tmp_path: Path) -> No
         assert [damage.path.name for damage in queue.verify().torn] == ["1.seg"]
 
 
+def test_an_empty_last_file_is_damage_if_we_left_events_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    with open_queue(path, format="beats", layout="1") as queue:
+        queue.put(event(0))
+        queue.store.roll(queue.offsets().segment_base, 0)
+        queue.put(event(1))
+    (path / "1.seg").write_bytes(b"")
+    with Queue(path, read_only=True) as queue:
+        assert [damage.path.name for damage in queue.verify().torn] == ["1.seg"]
+        assert numbers(queue) == [0]
+
+
 def test_bytes_of_an_append_that_died_go_when_the_segment_is_closed(tmp_path: Path) -> None:
     with open_queue(tmp_path / "q", format="beats", layout="1") as queue:
         queue.put(event(0))

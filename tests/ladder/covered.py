@@ -15,11 +15,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.ladder.means import NotRun, need_module, peers_path
 from tests.ladder.planted import CORE, copy_tree
@@ -35,8 +34,8 @@ class Part:
 
     name: str
     percent: float
-    missing: list[Any]
-    """Lines, and of Python branches as `from->to`, that no test met."""
+    missing: str
+    """Lines that no test met, and branches of Python as `from->to`."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,14 @@ class Covered:
 
     percent: float
     parts: list[Part]
+
+
+def ranges(lines: list[int], branches: Sequence[str] = ()) -> str:
+    """`3-5, 9, 12->14`."""
+    begins = [line for line in lines if line - 1 not in lines]
+    ends = [line for line in lines if line + 1 not in lines]
+    runs = [str(a) if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True)]
+    return ", ".join([*runs, *branches])
 
 
 @contextmanager
@@ -86,7 +93,7 @@ def of_python(root: Path) -> Covered:
     parts = [
         Part(
             name, found["summary"]["percent_covered"],
-            [*found["missing_lines"], *(f"{a}->{b}" for a, b in found["missing_branches"])],
+            ranges(found["missing_lines"], [f"{a}->{b}" for a, b in found["missing_branches"]]),
         )
         for name, found in report["files"].items()
     ]  # fmt: skip
@@ -152,7 +159,11 @@ def of_crate(root: Path, tools: Readers) -> Covered:
     told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     lines = dict(lines_met(told, root / "rust" / "src"))
     parts = [
-        Part(f"rust/src/{name}", share(met), [line for line, count in met.items() if not count])
+        Part(
+            f"rust/src/{name}",
+            share(met),
+            ranges([line for line, count in met.items() if not count]),
+        )
         for name, met in sorted(lines.items())
         if met and not NOT_OF_THE_WHEELS.search(f"/{name}")
     ]

@@ -44,7 +44,7 @@ def test_what_the_wheels_do_not_have_is_left_out_of_the_crate(
         subprocess, "run", lambda words, **_: subprocess.CompletedProcess(words, 0, told)
     )
     found = covered.of_crate(tmp_path, Readers("profdata", "cov"))
-    assert found == Covered(50.0, [Part("rust/src/read/scan.rs", 50.0, [4])])
+    assert found == Covered(50.0, [Part("rust/src/read/scan.rs", 50.0, "4")])
 
 
 def test_a_branch_that_was_not_taken_is_missing(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_branch_that_was_not_taken_is_missing(tmp_path: Path) -> None:
     run = [sys.executable, "-m", "coverage", "run", "-p", "--include=choice.py", "run.py"]
     subprocess.run(run, cwd=tmp_path, check=True)
     (part,) = covered.of_python(tmp_path).parts
-    assert (part.name, round(part.percent), part.missing) == ("choice.py", 67, [4, "2->4"])
+    assert (part.name, round(part.percent), part.missing) == ("choice.py", 67, "4, 2->4")
 
 
 def test_a_machine_without_rust_does_not_measure_the_crate(
@@ -78,9 +78,13 @@ def test_a_machine_without_llvm_is_told_how_to_get_it(
         covered.readers()
 
 
+def test_lines_that_follow_each_other_are_told_as_one() -> None:
+    assert covered.ranges([3, 4, 5, 9], ["12->14"]) == "3-5, 9, 12->14"
+
+
 def test_recovery_below_all_of_its_lines_fails_the_rung() -> None:
     figure = rungs.Figure("goals")
-    part = Part("src/penstock/formats/past.py", 99.9, [7])
+    part = Part("src/penstock/formats/past.py", 99.9, "7-9")
     rungs.goal(figure, part.name, part.percent, 100.0, part.missing)
     assert not figure.is_passed
-    assert figure.rows[0]["missing"] == [7]
+    assert figure.rows[0]["missing"] == "7-9"

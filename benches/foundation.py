@@ -20,7 +20,15 @@ import penstock
 from benches import _peers, _processes
 from benches._floors import floors
 from benches._peers import call_each
-from benches.harness import Row, best_cpu_ns, best_wall_ns, median, percentile, scratch
+from benches.harness import (
+    Row,
+    best_cpu_ns,
+    best_wall_ns,
+    median,
+    percentile,
+    scratch,
+    settle,
+)
 from penstock import _core
 
 
@@ -65,8 +73,8 @@ def filled(path: Path, body: bytes, count: int) -> penstock.Queue:
     bodies = [body] * 1000
     for _ in range(-(-count // 1000)):
         queue.put_many(bodies)
-    # Or what the maintenance thread does for this is counted as the cost of what follows.
     queue.sync()
+    settle()
     return queue
 
 
@@ -133,9 +141,9 @@ def arrow(folder: Path, batches: int) -> Iterator[Row]:
             def read(queue: penstock.Queue = queue) -> None:
                 pa.table(queue.scan(columns=["body"]))
 
-            ours = best_cpu_ns(read, 1000, 50)
+            ours = best_cpu_ns(read, 1000, 300)
             ready = Ready(pa.table({"body": [b""]}))
-            call = best_cpu_ns(lambda: pa.table(ready), 1000, 50)  # noqa: B023
+            call = best_cpu_ns(lambda: pa.table(ready), 1000, 300)  # noqa: B023
             group = queue.group(ack="auto")
 
             def by_list(group: penstock.Group = group) -> None:
@@ -268,6 +276,7 @@ def open_ms(path: Path) -> float:
 
 def costs(queue: penstock.Queue, count: int = 5000) -> tuple[float, float]:
     """CPU ns of a put and of a get, each at the present backlog."""
+    settle()
     put = put_ns(queue.put, bytes(100), count, rounds=5)
     return put, get_ns(queue.group(ack="auto"), count, 5)
 

@@ -14,8 +14,8 @@ use crate::segment::message_bytes::MessageBytes;
 use crate::sys::memory;
 
 /// One message of a queue. What its fields give are copies: you may keep them when the queue is
-/// closed.
-#[pyclass(frozen, module = "penstock")]
+/// closed. The memory of those that are done is kept for as many as a list mostly has.
+#[pyclass(frozen, module = "penstock", freelist = 1024)]
 pub struct Message {
     /// Where its bytes are.
     pub content: MessageBytes,

@@ -229,3 +229,26 @@ def test_pickle_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(penstock.OptionError, match="a dataclass, a msgspec struct, or an object"):
         penstock.Queue(tmp_path / "q", codec=int)
     assert not (tmp_path / "q").exists()
+
+
+def test_a_message_has_nothing_of_one_that_was_let_go_before_it(tmp_path: Path) -> None:
+    with (
+        penstock.Queue(tmp_path / "full", codec="json") as full,
+        penstock.Queue(tmp_path / "bare") as bare,
+    ):
+        full.put({"n": 1}, tag="t", id="i", key="k", headers={"a": "1"})
+        bare.put(b"bare")
+        group, places = bare.group("auto", ack="auto"), set()
+        for _ in range(3):
+            message = full.get(0)
+            assert (message.value, message.tag, message.receipt is None) == ({"n": 1}, "t", False)
+            places.add(id(message))
+            message.nack()
+            del message
+            message = group.get(0)
+            places.add(id(message))
+            assert (message.value, message.receipt, message.receives) == (b"bare", None, 0)
+            assert (message.tag, message.id, message.key, message.headers) == (None, None, None, {})
+            del message
+            group.seek("earliest")
+        assert len(places) < 6  # Or the memory is not used again, and nothing was looked at.

@@ -65,6 +65,40 @@ def test_every_reader_sees_the_rows_of_the_messages(
     assert read(queue.scan(columns=COLUMNS)) == rows_of(queue)
 
 
+def test_bodies_alone_are_those_of_the_messages(queue: Queue) -> None:
+    bodies = pa.table(queue.scan(columns=["body"]))["body"].to_pylist()
+    assert bodies == [message.body for message in queue.scan()]
+    assert pa.table(queue.scan(columns=["body"], tags="eu.#")).num_rows < len(bodies)
+
+
+def test_bodies_alone_come_in_the_same_batches_as_with_their_offsets(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q") as queue:
+        queue.put_many([b"%d" % number for number in range(70_000)])
+        queue.put_many([bytes([number]) * 700_000 for number in range(1, 9)])
+        alone, whole = (
+            pa.RecordBatchReader.from_stream(queue.scan(columns=columns)).read_all().to_batches()
+            for columns in (["body"], ["offset", "body"])
+        )
+        assert len(alone) > 3
+        assert [len(one) for one in alone] == [len(one) for one in whole]
+        assert [one["body"] for one in alone] == [one["body"] for one in whole]
+
+
+@pytest.mark.parametrize("columns", [["body"], ["offset", "body"]])
+def test_damage_among_bodies_ends_the_table_with_an_error(
+    tmp_path: Path, columns: list[str]
+) -> None:
+    with Queue(tmp_path / "q") as queue:
+        queue.put_many([b"message %03d" % number for number in range(100)])
+        (segment,) = (tmp_path / "q" / "log").glob("*.seg")
+        at = segment.read_bytes().index(b"message 050")
+        with segment.open("r+b") as stream:
+            stream.seek(at)
+            stream.write(b"M")
+        with pytest.raises(pa.ArrowException, match="checksum"):
+            pa.table(queue.scan(columns=columns))
+
+
 def test_tags_are_filtered_inside_the_scan(queue: Queue) -> None:
     table = pa.table(queue.scan(tags="*.shop1;*.shop2", columns=["tag"]))
     assert set(table["tag"].to_pylist()) == {"eu.shop1", "eu.shop2"}

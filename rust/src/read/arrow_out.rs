@@ -115,6 +115,16 @@ enum Builder {
     Map(MapBuilder<StringBuilder, StringBuilder>),
 }
 
+/// More bytes than a column can count. A small error of its own: to look at the library's after
+/// every value, and to drop it, costs more than the value.
+struct TooLong(usize);
+
+impl From<TooLong> for ArrowError {
+    fn from(too_long: TooLong) -> Self {
+        Self::OffsetOverflowError(too_long.0)
+    }
+}
+
 /// Bytes, none of them null: the library's builder looks after nulls at every value.
 struct BytesBuilder {
     values: Vec<u8>,
@@ -130,10 +140,9 @@ impl BytesBuilder {
     }
 
     #[inline(always)]
-    fn append(&mut self, value: &[u8]) -> Result<(), ArrowError> {
+    fn append(&mut self, value: &[u8]) -> Result<(), TooLong> {
         self.values.extend_from_slice(value);
-        let end = i32::try_from(self.values.len());
-        self.ends.push(end.map_err(|_| ArrowError::OffsetOverflowError(self.values.len()))?);
+        self.ends.push(i32::try_from(self.values.len()).map_err(|_| TooLong(self.values.len()))?);
         Ok(())
     }
 
@@ -173,7 +182,7 @@ impl Builder {
     fn push(&mut self, kind: Column, segment: &Segment, row: &Row<'_>) -> Result<(), ArrowError> {
         match self {
             Self::Bytes(values) if kind == Column::Body => {
-                values.append(row.view.body.of(row.bytes))
+                Ok(values.append(row.view.body.of(row.bytes))?)
             }
             _ => self.push_other(kind, segment, row),
         }
@@ -256,7 +265,18 @@ struct BatchBuilder {
 impl BatchBuilder {
     #[inline(always)]
     fn is_full(&self) -> bool {
-        self.rows >= BATCH_ROWS || self.bytes >= BATCH_BYTES
+        Self::is_enough(self.rows, self.bytes)
+    }
+
+    #[inline(always)]
+    fn is_enough(rows: usize, bytes: usize) -> bool {
+        rows >= BATCH_ROWS || bytes >= BATCH_BYTES
+    }
+
+    /// What a row counts for.
+    #[inline(always)]
+    fn row_bytes(view: &FrameView) -> usize {
+        view.body.len as usize + 32
     }
 
     #[inline(always)]
@@ -265,7 +285,7 @@ impl BatchBuilder {
             builder.push(*kind, segment, row)?;
         }
         self.rows += 1;
-        self.bytes += row.view.body.len as usize + 32;
+        self.bytes += Self::row_bytes(row.view);
         Ok(())
     }
 
@@ -282,16 +302,38 @@ impl BatchBuilder {
             };
             let row = Row { offset, frame, view, bytes: segment.bytes_of(frame, view) };
             self.push(segment, &row)?;
-            let mut pushed = Ok(());
             if !self.is_full() {
-                place.each_known(|segment, offset, view, bytes| {
-                    pushed = self.push(segment, &Row { offset, frame: offset, view, bytes });
-                    if pushed.is_ok() && !self.is_full() { Taken::One } else { Taken::Last }
-                });
+                self.fill_known(place)?;
             }
-            pushed?;
         }
         Ok(None)
+    }
+
+    /// Takes what needs no closer look, until it is full.
+    fn fill_known(&mut self, place: &mut Scanner) -> Result<(), ArrowError> {
+        if let [(Column::Body, Builder::Bytes(bodies))] = self.builders.as_mut_slice() {
+            // The bodies alone: nothing to choose for each of them.
+            let (mut rows, mut bytes, mut pushed) = (self.rows, self.bytes, Ok(()));
+            place.each_known(|_, _, view, frame| {
+                pushed = bodies.append(view.body.of(frame));
+                rows += 1;
+                bytes += Self::row_bytes(view);
+                Self::taken(pushed.is_err() || Self::is_enough(rows, bytes))
+            });
+            (self.rows, self.bytes) = (rows, bytes);
+            return Ok(pushed?);
+        }
+        let mut pushed = Ok(());
+        place.each_known(|segment, offset, view, bytes| {
+            pushed = self.push(segment, &Row { offset, frame: offset, view, bytes });
+            Self::taken(pushed.is_err() || self.is_full())
+        });
+        pushed
+    }
+
+    #[inline(always)]
+    fn taken(is_last: bool) -> Taken {
+        if is_last { Taken::Last } else { Taken::One }
     }
 
     fn finish(mut self, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {

@@ -244,7 +244,7 @@ impl Segment {
         }
         let (bytes, at) = self.window(offset, limit);
         match self.plain {
-            Plain::Own => PenstockFrames::find_plain(bytes, at, view),
+            Plain::Own => PenstockFrames::plain_at(bytes, at, view).is_some(),
             _ => self.frames.find_plain(bytes, at, view) && self.judge(offset, view).is_ok(),
         }
     }
@@ -265,9 +265,12 @@ impl Segment {
             return offset;
         }
         let (bytes, mut at) = self.window(offset, limit);
-        while offset < end && PenstockFrames::find_plain(bytes, at, view) {
+        while offset < end {
+            let Some(frame) = PenstockFrames::plain_at(bytes, at, view) else { break };
             let next = at.saturating_add(view.size);
-            let Some(frame) = bytes.get(at..next) else { break };
+            if next > bytes.len() {
+                break;
+            }
             let after = offset + view.size as u64;
             match take(offset, view, frame) {
                 Taken::Not => break,

@@ -272,28 +272,33 @@ struct Head {
     timestamp_ns: i64,
 }
 
-impl Head {
-    /// Whether the body is all there is inside.
-    #[inline(always)]
-    fn is_bare(&self) -> bool {
-        let lengths = self.id_len | self.tag_len | self.ext_len | self.headers_len;
-        lengths == 0 && self.flags & !HAS_MORE == 0 && self.number <= MAX_NUMBER
-    }
+/// Whether the body is all there is inside, which is so for most.
+#[inline(always)]
+fn is_bare(fixed: &[u8; FIXED_BYTES]) -> Option<bool> {
+    // The flags and the three lengths behind them are one word: little-endian, flags lowest.
+    const { assert!(field::ID_LEN == field::FLAGS + 2 && field::TAG_LEN == field::FLAGS + 4) };
+    const { assert!(field::EXT_LEN == field::FLAGS + 6) };
+    let flags_and_lengths = words::u64_le(fixed, field::FLAGS)? & !u64::from(HAS_MORE);
+    let has_headers = words::u32_le(fixed, field::HEADERS_LEN)? != 0;
+    let is_numbered = words::u64_le(fixed, field::NUMBER)? <= MAX_NUMBER;
+    Some(flags_and_lengths == 0 && !has_headers && is_numbered)
 }
 
-/// What `split` finds in a bare frame, which is what most are.
+/// What `split` finds in a bare frame of `size` bytes.
 #[inline(always)]
-fn split_bare(head: &Head, view: &mut FrameView) {
+fn split_bare(fixed: &[u8; FIXED_BYTES], size: usize, view: &mut FrameView) -> Option<()> {
     const NONE: Span = Span { at: 36, len: 0 };
     const { assert!(NONE.at as usize == FIXED_BYTES) };
     (view.key, view.id, view.tag, view.headers) = (NONE, NONE, NONE, NONE);
-    view.body = Span::new(FIXED_BYTES, head.size - FIXED_BYTES);
-    (view.due_ns, view.timestamp_ns) = (0, head.timestamp_ns);
-    view.number = head.number.cast_signed();
-    (view.count, view.opaque, view.has_more) = (1, false, head.flags & HAS_MORE != 0);
+    view.body = Span::new(FIXED_BYTES, size - FIXED_BYTES);
+    (view.due_ns, view.timestamp_ns) = (0, words::i64_le(fixed, field::TIMESTAMP_NS)?);
+    view.number = words::i64_le(fixed, field::NUMBER)?;
+    let has_more = words::u16_le(fixed, field::FLAGS)? != 0;
+    (view.count, view.opaque, view.has_more) = (1, false, has_more);
     if view.owned.is_some() {
         view.owned = None;
     }
+    Some(())
 }
 
 #[inline]
@@ -347,18 +352,17 @@ fn split(head: &Head, bytes: &[u8], start: usize, len: usize, view: &mut FrameVi
 }
 
 impl PenstockFrames {
-    /// Finds the frame at `at`, if it is a whole, plain one whose checksum fits: what nearly every
-    /// frame is. False says nothing; `step` tells what is there.
+    /// The bytes of the frame at `at`, if it is a whole, plain one whose checksum fits: what nearly
+    /// every frame is. None says nothing; `step` tells what is there.
     ///
     /// The view is filled in place and before the checksum is taken: moved right after it was
     /// stored, it would have to wait for its own stores.
     #[inline]
-    pub fn find_plain(bytes: &[u8], at: usize, view: &mut FrameView) -> bool {
-        let fits = |frame: &[u8]| {
-            let size = words::u32_le(frame, field::SIZE)?;
-            Some(words::u32_le(frame, field::CRC)? == crc32c_seeded(size, frame.get(8..)?))
-        };
-        Self::split_plain(bytes, at, view).and_then(fits).unwrap_or(false)
+    pub fn plain_at<'a>(bytes: &'a [u8], at: usize, view: &mut FrameView) -> Option<&'a [u8]> {
+        let frame = Self::split_plain(bytes, at, view)?;
+        let size = words::u32_le(frame, field::SIZE)?;
+        let fits = words::u32_le(frame, field::CRC)? == crc32c_seeded(size, frame.get(8..)?);
+        fits.then_some(frame)
     }
 
     /// The view of a plain frame that was found before.
@@ -372,19 +376,23 @@ impl PenstockFrames {
     fn split_plain<'a>(bytes: &'a [u8], at: usize, view: &mut FrameView) -> Option<&'a [u8]> {
         let rest = bytes.get(at..)?;
         // One look at the length: all fields behind it are where they are.
-        let head = read_head(rest.first_chunk::<FIXED_BYTES>()?)?;
-        let is_plain = head.flags & !(HAS_KEY | HAS_DUE | HAS_MORE) == 0;
-        if !is_plain || !SIZES.contains(&head.size) {
+        let fixed = rest.first_chunk::<FIXED_BYTES>()?;
+        let size = words::u32_le(fixed, field::SIZE)? as usize;
+        if !SIZES.contains(&size) {
             return None;
         }
-        let frame = rest.get(..head.size)?;
-        if head.is_bare() {
-            split_bare(&head, view);
+        let frame = rest.get(..size)?;
+        if is_bare(fixed)? {
+            split_bare(fixed, size, view)?;
         } else {
-            split(&head, frame, FIXED_BYTES, head.size - FIXED_BYTES, view)?;
+            let head = read_head(fixed)?;
+            if head.flags & !(HAS_KEY | HAS_DUE | HAS_MORE) != 0 {
+                return None;
+            }
+            split(&head, frame, FIXED_BYTES, size - FIXED_BYTES, view)?;
         }
-        view.size = align8(head.size);
-        view.payload = Span::new(FIXED_BYTES, head.size - FIXED_BYTES);
+        view.size = align8(size);
+        view.payload = Span::new(FIXED_BYTES, size - FIXED_BYTES);
         Some(frame)
     }
 }

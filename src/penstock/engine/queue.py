@@ -323,13 +323,10 @@ class Queue:
 
         `start` and `end` are offsets, times, `number:N`, `earliest` or `latest`.
         """
-        from penstock.engine.positions import resolve
-        from penstock.engine.table import Scan
+        from penstock.engine.table import Scan, bounds
 
         self.ensure_open()
-        now = self.store.end()
-        first = resolve(self.store, start, end=now, name="start")
-        last = now.tail if end is None else resolve(self.store, end, end=now, name="end")
+        first, last = bounds(self.store, start, end)
         return Scan(
             self.store, first, last, tags=tags, dialect=dialect, columns=columns,
             tolerant=tolerant, codec=self.codec,

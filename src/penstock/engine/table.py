@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any
 
 from penstock import _core
 from penstock.engine import optional_packages
 from penstock.engine.codecs import Codec
+from penstock.engine.positions import Where, resolve
 from penstock.errors import CodecError, typed
 from penstock.formats import known_damage
 from penstock.formats.store import Store
@@ -45,14 +45,17 @@ class Scan:
         self._columns = list(columns) if columns is not None else None
         self._filter: dict[str, Any] = {"tags": tags, "dialect": dialect, "tolerant": tolerant}
         self._guide: _Guide | None = None
-        self._fresh: list[_core.Scan] = []
-        self._fresh.append(self._begin())  # So that a filter that makes no sense is refused now.
+        self._fresh = [self._begun()]  # So that a filter that makes no sense is refused now.
 
     def _begin(self) -> _core.Scan:
-        """A new reading, whose damage `damage` tells from now on; the first was made with the scan,
-        and one thread gets it."""
-        with suppress(IndexError):
+        """A new reading; the first was made with the scan, and one thread gets it."""
+        try:
             return self._fresh.pop()
+        except IndexError:
+            return self._begun()
+
+    def _begun(self) -> _core.Scan:
+        """A new reading, whose damage `damage` tells from now on."""
         # Not `self`: the native scan keeps its host, and a circle through it is never collected.
         self._guide = _Guide(self._store) if self._filter["tolerant"] else None
         self._core = _core.Scan(
@@ -89,6 +92,13 @@ class Scan:
             Damage(path, at, n, found, want) for path, at, found, want, n in self._core.faults
         ]
         return known_damage.new_in([*unread, *faults], ())
+
+
+def bounds(store: Store, start: Where, end: Where | None) -> tuple[int, int]:
+    """Where a scan begins and ends that is asked for like this; without an end, at the tail."""
+    now = store.end()
+    first = resolve(store, start, end=now, name="start")
+    return first, now.tail if end is None else resolve(store, end, end=now, name="end")
 
 
 def html_safe(text: str) -> str:

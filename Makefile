@@ -45,7 +45,7 @@ spark-figures: setup ## queues beside Parquet, text, JSON and Kafka in Spark; re
 
 spark-edges: setup ## queues of three hosts through an S3 server to a cluster; needs root
 	$(PYTHON) -m venv build/edges
-	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 		> $$(build/edges/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/penstock.pth
 	build/edges/bin/python -m pip install --quiet --disable-pip-version-check -r tests/spark/edges.txt
 	build/edges/bin/python -m pytest -m slow tests/spark/test_edges.py

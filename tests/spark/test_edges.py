@@ -102,13 +102,14 @@ def edge(name: str, disk: Path, bucket: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def ask(process: subprocess.Popen[str], line: str) -> dict[str, Any]:
+def ask(process: subprocess.Popen[str], line: str, log: Path | None = None) -> dict[str, Any]:
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(line + "\n")
     process.stdin.flush()
     answer = process.stdout.readline()
-    assert answer, f"it ended with {process.wait()}"
+    said = "" if answer or log is None else log.read_text(errors="replace")[-4000:]
+    assert answer, f"it ended with {process.wait()}: {said}"
     found: dict[str, Any] = json.loads(answer)
     return found
 
@@ -143,7 +144,7 @@ def test_three_edges_a_bucket_and_a_cluster(
                 assert done["trimmed_early"] == 0  # Not before it was shipped.
                 assert not done["missing"]
                 assert done["left"] < ROUND * turn  # What was shipped is no longer needed here.
-            found = ask(job, "go")
+            found = ask(job, "go", tmp_path / "job.log")
             assert found["counts"] == dict.fromkeys(EDGES, ROUND * turn)
             assert found["rows"] == found["different"] == ROUND * turn * len(EDGES)
     with Queue(tmp_path / "results", read_only=True) as queue:

@@ -72,6 +72,22 @@ def test_a_task_opens_a_queue_once_for_all_its_segments(
     assert len(opened) == 1
 
 
+@pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["plain", "encrypted"])
+def test_spans_that_follow_each_other_in_the_same_memory_keep_their_own_rows(
+    tmp_path: Path, key: bytes | None
+) -> None:
+    (tmp_path / "key").write_bytes(bytes(range(32)))
+    sizes = (90_000, 40_000, 130_000)
+    with Queue(tmp_path / "q", key=key, segment_bytes=14 << 20) as queue:
+        queue.put_many([bytes([n % 251]) * sizes[n % 3] for n in range(400)])
+    given = {} if key is None else {"keyFile": tmp_path / "key"}
+    wanted = [bytes([n % 251]) * sizes[n % 3] for n in range(400)]
+    # Whole segments, the last one shorter; then parts of them, each beginning further back.
+    for size in ("64m", "5m"):
+        rows = batch(tmp_path / "q", columns="body", targetPartitionBytes=size, **given)
+        assert [row["body"] for row in rows] == wanted
+
+
 def test_a_subset_of_columns_is_all_that_is_read(tmp_path: Path) -> None:
     path = fill(tmp_path / "q", 3)
     assert batch(path, columns="tag,queue") == [{"tag": f"t.{n}", "queue": "q"} for n in range(3)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
+use super::reused::Reused;
 use super::{Backing, PySegment, Segment};
 use crate::bytes::words;
 use crate::errors::located;
@@ -23,12 +24,11 @@ impl Segment {
             None => (self.base, self.shift, 0),
         };
         let needed = at.saturating_sub(skipped).saturating_add(len);
-        if !memory::has_room(needed) {
+        let skip = at.saturating_sub(skipped);
+        let Some(mut bytes) = Reused::zeros_before(skip, needed) else {
             return Err(located(memory::none_left_io(), &self.path));
-        }
-        let mut bytes = vec![0u8; needed];
-        let (_, wanted) = bytes.split_at_mut(at.saturating_sub(skipped));
-        memory::advise_blocks(wanted);
+        };
+        let wanted = bytes.behind(skip);
         let straight = self.ring.as_ref().map_or(len, |ring| ring.straight(at, len));
         let (first, wrapped) = wanted.split_at_mut(straight);
         map.file().read_exact_at(first, at as u64)?;

@@ -7,6 +7,7 @@ pub mod integrity;
 pub mod message_bytes;
 pub mod penstock_frame;
 pub mod publish;
+mod reused;
 pub mod ring;
 mod side_file;
 pub mod side_files;
@@ -25,6 +26,7 @@ use crate::errors;
 use crate::files::region;
 use crate::segment::frame::{Fault, FrameView, Frames, Step};
 use crate::segment::penstock_frame::PenstockFrames;
+use crate::segment::reused::Reused;
 use crate::segment::ring::Ring;
 use crate::segment::side_files::SideFiles;
 use crate::sys::mapping::Mapping;
@@ -41,7 +43,7 @@ enum Backing {
     Mapped(Mapping),
     /// Bytes from `at` of the file on: read by a call, decrypted or decompressed.
     Owned {
-        bytes: Vec<u8>,
+        bytes: Reused,
         at: usize,
     },
 }
@@ -110,7 +112,7 @@ impl Segment {
     /// (or in the plain stream) they begin.
     pub fn owned(
         (path, base, shift): (PathBuf, u64, usize),
-        bytes: Vec<u8>,
+        bytes: impl Into<Reused>,
         at: usize,
         range: Range<u64>,
         frames: Arc<dyn Frames>,
@@ -123,7 +125,7 @@ impl Segment {
             shift,
             ring: None,
             end: range.end.into(),
-            backing: Backing::Owned { bytes, at },
+            backing: Backing::Owned { bytes: bytes.into(), at },
             allocated: 0.into(),
             grow_step: 0,
             soft_bytes: 0,
@@ -211,7 +213,7 @@ impl Segment {
         let len = words::size(limit.saturating_sub(offset));
         let (bytes, at) = match &self.backing {
             Backing::Mapped(map) => (map.bytes(), at),
-            Backing::Owned { bytes, at: first } => (bytes.as_slice(), at.wrapping_sub(*first)),
+            Backing::Owned { bytes, at: first } => (&**bytes, at.wrapping_sub(*first)),
         };
         let end = at.saturating_add(len).min(bytes.len());
         (bytes.get(..end).unwrap_or_default(), at)

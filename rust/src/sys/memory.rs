@@ -19,6 +19,8 @@ use super::mapping::PAGES_BYTES;
 /// Less than this is not asked for: the spare has it.
 const LARGE_BYTES: usize = 1 << 20;
 const SPARE_BYTES: usize = 4 << 20;
+/// A large block of pages, where there are any.
+const BLOCK_BYTES: usize = 2 << 20;
 const SPINS: u32 = 10_000;
 
 /// Asks until one is refused; below 0: none is. For tests.
@@ -103,13 +105,25 @@ pub fn untrack<T>(object: &Bound<'_, T>) {
 /// Asks for large blocks of pages under bytes that are about to be filled: fresh memory comes with
 /// a fault per block then, not per page, and those cost as much as reading the bytes does.
 pub fn advise_blocks(bytes: &mut [u8]) {
-    let start = bytes.as_ptr().align_offset(PAGES_BYTES).min(bytes.len());
-    let whole = (bytes.len() - start) / PAGES_BYTES * PAGES_BYTES;
+    advise(bytes, PAGES_BYTES, libc::MADV_HUGEPAGE);
+}
+
+/// Lets the system take back the pages under bytes that nobody needs, as soon as it is short of
+/// memory. Until then they are as they were, afterwards they are zeros.
+pub fn lend(bytes: &mut [u8]) {
+    advise(bytes, BLOCK_BYTES, libc::MADV_FREE); // A part of a block would take the block apart.
+}
+
+/// Advice about what of `bytes` is whole units, which are whole pages.
+fn advise(bytes: &mut [u8], unit: usize, advice: i32) {
+    let start = bytes.as_ptr().align_offset(unit).min(bytes.len());
+    let whole = (bytes.len() - start) / unit * unit;
     if whole > 0 {
-        // SAFETY: whole pages inside the slice (checked); advice changes no byte.
+        // SAFETY: whole pages inside the slice (checked), of which no other thread knows, and whose
+        // bytes nobody needs where the advice changes any.
         unsafe {
             let from = bytes.as_mut_ptr().add(start);
-            libc::madvise(from.cast(), whole, libc::MADV_HUGEPAGE);
+            libc::madvise(from.cast(), whole, advice);
         }
     }
 }

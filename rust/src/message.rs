@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
@@ -181,8 +182,7 @@ impl<'py> Body<'py> {
             return Ok(Self::Bytes(bytes.clone()));
         }
         let text = "a body is bytes (or a bytes-like object); use codec= for other objects";
-        let buffer =
-            PyBuffer::<u8>::get(value).map_err(|_| pyo3::exceptions::PyTypeError::new_err(text))?;
+        let buffer = PyBuffer::<u8>::get(value).map_err(|_| PyTypeError::new_err(text))?;
         Ok(Self::Copied(buffer.to_vec(value.py())?))
     }
 
@@ -199,7 +199,11 @@ impl<'py> Body<'py> {
 pub fn encode_headers(headers: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<u8>> {
     let mut out = Vec::new();
     for (key, value) in headers.into_iter().flatten() {
-        let (key, value) = (key.cast::<PyString>()?, value.cast::<PyString>()?);
+        let (Ok(key), Ok(value)) = (key.cast::<PyString>(), value.cast::<PyString>()) else {
+            let text =
+                format!("headers are text to text; found {}: {}", key.repr()?, value.repr()?);
+            return Err(PyTypeError::new_err(text));
+        };
         let pushed = headers::push(&mut out, key.to_str()?.as_bytes(), value.to_str()?.as_bytes());
         pushed.ok_or_else(|| {
             errors::refused(key.py(), "a header's name has more than 65535 bytes")

@@ -534,3 +534,13 @@ def test_asyncio_and_mfq_refuse_such_a_timeout_too(tmp_path: Path, timeout: floa
 def test_a_queue_with_a_negative_put_timeout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="put_timeout_s=-1"):
         Queue(tmp_path / "q", put_timeout_s=-1)
+
+
+@pytest.mark.parametrize("headers", [{"tries": 1}, {1: "tries"}])
+def test_a_header_that_is_no_text_is_refused_and_shown(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
+    with penstock.Queue(tmp_path / "q") as queue:
+        with pytest.raises(TypeError, match=r"headers are text to text; found .*tries"):
+            queue.put(b"x", headers=headers)
+        assert len(queue) == 0

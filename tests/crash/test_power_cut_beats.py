@@ -111,6 +111,30 @@ def test_a_plain_copy_that_came_back_without_its_bytes_hides_nothing(tmp_path: P
             assert [message.json()["n"] for message in queue.scan()] == list(range(20))
 
 
+def test_a_stream_that_lacks_a_sector_does_not_stand_in_for_its_copy(tmp_path: Path) -> None:
+    """While a segment is open, only its copy is synced. Here a power cut took a sector of the
+    stream, and of the copy the message whose put had not returned."""
+    source, path, clock = tmp_path / "source", tmp_path / "q", ManualClock()
+    options: dict[str, Any] = {"format": "beats", "layout": "2-released-lz4", "clock": clock}
+    with Queue(source, durability="always", **options) as queue:
+        bodies = [os.urandom(1000) for _ in range(4)]  # Which no compression makes smaller.
+        for one in bodies:
+            queue.put(one)
+        durable = queue.offsets().durable
+        control = (source / ".penstock" / "control").read_bytes()
+        queue.put(os.urandom(20))
+        shutil.copytree(source, path)
+    (path / ".penstock" / "control").write_bytes(control)
+    segment, copy = path / "0.seg", path / ".penstock" / "plain" / "0.plain"
+    stream, plain = segment.read_bytes(), copy.read_bytes()
+    segment.write_bytes(stream[:512] + bytes(512) + stream[1024:])
+    copy.write_bytes(plain[:durable] + bytes(len(plain) - durable))
+    clock.restart()
+    for is_reader in (True, False):
+        with Queue(path, read_only=is_reader, create=False, clock=clock) as queue:
+            assert [message.body for message in queue.scan()] == bodies
+
+
 @pytest.mark.parametrize("layout", ["0", "1", "2-released"])
 @pytest.mark.parametrize("sector", [0, 512, 4096])
 def test_what_a_power_cut_took_of_a_segment_that_was_never_synced_is_no_damage(

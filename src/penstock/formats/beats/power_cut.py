@@ -66,24 +66,27 @@ def _is_whole(
 
 
 def _ends(beats: BeatsFiles, header: Header, start: int, cut: CutEnd) -> tuple[int, int]:
-    """Where a segment ends by its length, and by its frames from `start` on."""
+    """Where a segment ends by its length, and by its frames: up to `start` they were synced."""
     if not header.kind.is_stream:
         end = header.end_of(header.size)
         return end, _whole_end(beats.open_segment(header.info(end), writable=False), start, end)
-    segment = beats.open_stream(header)[0]
-    end = segment.end or header.base
-    own = end, _whole_end(segment, start, end)
+    stream = beats.open_stream(header)[0]
+    stream_end = stream.end or header.base
     copy = plain_copies.path_of(beats.sidecar, header.number)
     if not copy.exists():
-        return own
+        return stream_end, _whole_end(stream, start, stream_end)
     end = header.base + copy.stat().st_size - header.kind.header_bytes
-    copied = end, _whole_end(beats.open_segment(header.info(end), writable=False), start, end)
+    copied = beats.open_segment(header.info(end), writable=False)
+    # Which of the two was synced up to `start` is not known: the copy while the segment is open,
+    # the stream once it is closed. So both are walked from their beginning.
+    in_stream = _whole_end(stream, header.base, stream_end)
+    in_copy = _whole_end(copied, header.base, end)
     # A list is in the copy before its first word is, and before the stream has any of it. So as
     # long as the copy is longer than what the stream gives, that may be half a list.
-    if own[1] > copied[1] and own[1] >= end:
+    if in_stream > in_copy and in_stream >= end:
         cut.older_copies.add(header.number)
-        return own
-    return copied
+        return stream_end, in_stream
+    return end, _whole_end(copied, start, end)
 
 
 def _whole_end(segment: _core.Segment, start: int, end: int) -> int:

@@ -20,7 +20,8 @@ mod sys;
 
 use pyo3::prelude::*;
 
-#[pymodule]
+// What `sys::guarded` and `sys::reuse` do is right under the interpreter lock alone.
+#[pymodule(gil_used = true)]
 mod _core {
     #[pymodule_export]
     use super::append::Writer;

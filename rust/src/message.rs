@@ -1,6 +1,7 @@
 //! `penstock.Message`: what a user puts and gets. Fields are read from the frame when asked for.
 
 use std::borrow::Cow;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock};
 
 use pyo3::buffer::PyBuffer;
@@ -10,14 +11,19 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::bytes::headers;
 use crate::errors;
+use crate::segment::Segment;
 use crate::segment::frame::{Draft, FrameView, NO_NUMBER, NO_TIME, Span};
 use crate::segment::message_bytes::MessageBytes;
 use crate::sys::memory;
+use crate::sys::reuse::{Changing, Reusable};
 
 /// One message of a queue. What its fields give are copies: you may keep them when the queue is
-/// closed. The memory of those that are done is kept for as many as a list mostly has.
-#[pyclass(frozen, module = "penstock", freelist = 1024)]
-pub struct Message {
+/// closed.
+#[pyclass(frozen, module = "penstock")]
+pub struct Message(Changing<MessageParts>);
+
+/// What a message is made of.
+pub struct MessageParts {
     /// Where its bytes are.
     pub content: MessageBytes,
     /// Where it is in its queue, and how it was handed out.
@@ -31,6 +37,51 @@ pub struct Message {
 /// The offset of a message that is in no queue yet.
 const NOWHERE: u64 = u64::MAX;
 
+impl Deref for Message {
+    type Target = MessageParts;
+
+    #[inline(always)]
+    fn deref(&self) -> &MessageParts {
+        &self.0
+    }
+}
+
+impl DerefMut for Message {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut MessageParts {
+        &mut self.0
+    }
+}
+
+impl MessageParts {
+    /// Takes out what the next message of the same group may have, and what else Python knows of.
+    #[inline(always)]
+    pub fn leave(&mut self) -> Left {
+        let segment = self.content.take_segment();
+        Left { segment, leases: self.leases.take(), _codec: self.codec.take() }
+    }
+}
+
+/// What a message that nobody has any more leaves to the next one. Counted references, which are
+/// dear to count: other threads may do so at the same time.
+#[derive(Default)]
+pub struct Left {
+    /// Where it was.
+    pub segment: Option<Arc<Segment>>,
+    /// Who had handed it out.
+    pub leases: Option<Arc<dyn Leases>>,
+    _codec: Option<Py<PyAny>>,
+}
+
+impl Reusable for Message {
+    type Value = MessageParts;
+
+    #[inline(always)]
+    fn inside(&self) -> &Changing<MessageParts> {
+        &self.0
+    }
+}
+
 impl Message {
     /// A message that was found at `offset`.
     #[inline]
@@ -41,7 +92,13 @@ impl Message {
     /// A message that a consumer gets. The caller sets its group, if it has a lease.
     #[inline(always)]
     pub fn claimed(lease: Lease, content: MessageBytes) -> Self {
-        Self { content, lease, leases: None, codec: OnceLock::new() }
+        Self(Changing::new(MessageParts { content, lease, leases: None, codec: OnceLock::new() }))
+    }
+
+    /// What it is made of.
+    #[inline(always)]
+    pub fn into_parts(self) -> MessageParts {
+        self.0.into_value()
     }
 
     /// The message as a Python object that the collector of cycles leaves alone: it would find

@@ -45,6 +45,12 @@ pub trait Basket {
     /// Takes those out that go to the dead letters.
     fn take_dead(&mut self) -> Vec<Message>;
 
+    /// A reference to `segment` for a message to come.
+    #[inline(always)]
+    fn share(&mut self, segment: &Arc<Segment>) -> Arc<Segment> {
+        Arc::clone(segment)
+    }
+
     /// Whether nothing is in it.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -57,6 +63,16 @@ pub struct One {
     /// The one that is in it.
     pub message: Option<Message>,
     is_dead: bool,
+    /// What a message before it was in: mostly the same.
+    pub segment: Option<Arc<Segment>>,
+}
+
+impl One {
+    /// Room for one, most likely of this segment.
+    #[inline(always)]
+    pub fn new(segment: Option<Arc<Segment>>) -> Self {
+        Self { segment, ..Self::default() }
+    }
 }
 
 impl Basket for One {
@@ -79,6 +95,12 @@ impl Basket for One {
     #[cold]
     fn truncate(&mut self, len: usize) {
         self.message.take_if(|_| len == 0);
+    }
+
+    #[inline(always)]
+    fn share(&mut self, segment: &Arc<Segment>) -> Arc<Segment> {
+        let same = self.segment.take_if(|one| Arc::ptr_eq(one, segment));
+        same.unwrap_or_else(|| Arc::clone(segment))
     }
 
     #[inline(always)]
@@ -527,7 +549,7 @@ impl Group {
             false => Lease::none(found.offset),
         };
         if let Some(segment) = &reader.segment {
-            let content = MessageBytes::found(segment, frame, &mut reader.view);
+            let content = MessageBytes::found(out.share(segment), frame, &mut reader.view);
             out.push(Message::claimed(lease, content), is_dead);
         }
         Ok(())
@@ -734,7 +756,7 @@ fn read_known<B: Basket>(reader: &mut Reader, next: u64, out: &mut B) -> u64 {
         if view.due_ns != 0 || view.key.len != 0 {
             return Taken::Not;
         }
-        let content = MessageBytes::found(segment, offset, view);
+        let content = MessageBytes::found(out.share(segment), offset, view);
         out.push(Message::claimed(Lease::none(offset), content), false);
         if out.is_full() { Taken::Last } else { Taken::One }
     })
@@ -744,7 +766,9 @@ fn read_known<B: Basket>(reader: &mut Reader, next: u64, out: &mut B) -> u64 {
 #[inline(always)]
 fn put_into<B: Basket>(out: &mut B, reader: &mut Reader, frame: u64, lease: Lease) {
     if let Some(segment) = &reader.segment {
-        let content = MessageBytes::found(segment, frame, &mut reader.view);
+        let after = frame.saturating_add(reader.view.size as u64);
+        segment.expect(after, reader.view.size);
+        let content = MessageBytes::found(out.share(segment), frame, &mut reader.view);
         out.push(Message::claimed(lease, content), false);
     }
 }

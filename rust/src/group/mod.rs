@@ -8,6 +8,7 @@ mod claim;
 mod cutting;
 mod idle;
 pub mod journal;
+mod kept;
 #[cfg(all(test, feature = "models"))]
 mod models;
 mod opening;
@@ -32,8 +33,8 @@ use crate::read::reader::Reader;
 use crate::segment::publish::Publish;
 use crate::shared::control::{Control, Locks};
 use crate::shared::lock::Got;
-use crate::shared::mutex;
 use crate::sys::futex;
+use crate::sys::guarded::{Guard, Guarded};
 use journal::{Journal, Kind, Record, Replay};
 use settings::{Settings, WaitTimes};
 use table::{Entry, EntryState, NEVER, NONE, Table, at};
@@ -63,7 +64,7 @@ pub struct Group {
     torn: Mutex<Option<(PathBuf, u64)>>,
     /// The journal before, whose file the next one takes over.
     spare: Mutex<Option<Journal>>,
-    reader: Mutex<Reader>,
+    reader: Guarded<Reader>,
     clock: Py<Clock>,
     host: Py<PyAny>,
     wait_times: WaitTimes,
@@ -104,8 +105,8 @@ impl Group {
     }
 
     #[inline(always)]
-    fn reader<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, Reader> {
-        mutex::lock(py, &self.reader)
+    fn reader<'a>(&'a self, py: Python<'a>) -> Guard<'a, Reader> {
+        self.reader.lock(py)
     }
 
     /// The journal. Written to only under the group's lock, so nobody waits here for long.
@@ -139,10 +140,7 @@ impl Group {
 
     /// The reader and the lock. Signals are looked at while neither is held: a handler may get.
     #[inline]
-    fn take_both<'a>(
-        &'a self,
-        py: Python<'_>,
-    ) -> PyResult<(MutexGuard<'a, Reader>, HeldGroup<'a>)> {
+    fn take_both<'a>(&'a self, py: Python<'a>) -> PyResult<(Guard<'a, Reader>, HeldGroup<'a>)> {
         loop {
             self.ensure_open(py)?;
             let reader = self.reader(py);

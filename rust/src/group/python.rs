@@ -10,6 +10,7 @@ use pyo3::types::PyList;
 
 use super::claim::{Basket, One, Several};
 use super::journal::{Journal, Kind};
+use super::kept::Kept;
 use super::settings::{Options, Settings};
 use super::table::{Entry, EntryState, NEVER, NONE, Table, at};
 use super::{GONE, Group, MAGIC, PAUSED, opening};
@@ -18,24 +19,55 @@ use crate::errors;
 use crate::formats::mirror::PyMirror;
 use crate::message::{Lease, Leases, Message};
 use crate::read::reader::Reader;
+use crate::segment::Segment;
 use crate::segment::publish::PyPublish;
 use crate::shared::control::Shared;
+use crate::sys::guarded::Guarded;
+use crate::sys::reuse::Alone;
 
-/// A group, open.
+/// A group, open, and messages of it that are done.
 #[pyclass(frozen, module = "penstock._core", name = "Group")]
-pub struct PyGroup(pub Arc<Group>);
+pub struct PyGroup(pub Arc<Group>, Guarded<Kept>);
 
 impl PyGroup {
     /// What the claim left open.
     #[inline(always)]
-    fn complete(&self, py: Python<'_>, message: &mut Message) {
+    fn complete(&self, py: Python<'_>, message: &mut Message, leases: Option<Arc<dyn Leases>>) {
         if message.lease.token != 0 {
-            let group: Arc<Group> = Arc::clone(&self.0);
-            message.leases = Some(group);
+            let group = || -> Arc<dyn Leases> { Arc::clone(&self.0) as _ };
+            message.leases = Some(leases.unwrap_or_else(group));
         }
         if let Some(codec) = self.0.codec.get() {
             message.codec = OnceLock::from(codec.clone_ref(py));
         }
+    }
+
+    /// `message` for Python, in the object of one that is `done` if there is such.
+    #[inline(always)]
+    fn hand_over<'py>(
+        &self,
+        py: Python<'py>,
+        message: Message,
+        done: Option<Alone<Message>>,
+    ) -> PyResult<Bound<'py, Message>> {
+        let object = match done {
+            Some(mut done) => {
+                *done.value(py) = message.into_parts();
+                done.into_object().into_bound(py)
+            }
+            None => message.into_object(py)?,
+        };
+        let replaced = self.1.lock(py).keep(object.clone().unbind());
+        drop(replaced); // Not before the lock is given back: that may be anyone's code.
+        Ok(object)
+    }
+
+    /// Lets go of what messages were in that are done, and of `segment`. To unmap it takes long.
+    #[cold]
+    fn let_go(&self, py: Python<'_>, segment: Option<Arc<Segment>>) {
+        let kept = std::mem::take(&mut *self.1.lock(py));
+        py.detach(|| drop(segment));
+        drop(kept);
     }
 
     /// Gives dead letters away; the rest stays in `claimed`, also when that fails. Where nothing
@@ -49,7 +81,7 @@ impl PyGroup {
     ) -> PyResult<()> {
         loop {
             for mut one in claimed.take_dead() {
-                self.complete(py, &mut one);
+                self.complete(py, &mut one, None);
                 let buried = self.0.host.call_method1(py, "dead_letter", (one,));
                 match buried {
                     Ok(_) => self.0.table.count_among_others(at::DEAD, 1),
@@ -226,7 +258,7 @@ impl PyGroup {
             torn: Mutex::new(None),
             journal: Mutex::new(opened),
             spare: Mutex::new(None),
-            reader: Mutex::new(Reader::new(options.filter()?)),
+            reader: Guarded::new(Reader::new(options.filter()?)),
             clock,
             host,
             wait_times: options.wait_times,
@@ -254,7 +286,7 @@ impl PyGroup {
         let group = Arc::new(group);
         let locks: Weak<Group> = Arc::downgrade(&group);
         group.control.note_locks(locks);
-        Ok(Self(group))
+        Ok(Self(group, Guarded::new(Kept::default())))
     }
 
     /// The next message; `Empty` when none comes within `timeout` seconds (none: wait for ever).
@@ -267,7 +299,9 @@ impl PyGroup {
     ) -> PyResult<Bound<'py, Message>> {
         let visibility_ns = visibility.map(|s| seconds_to_ns("visibility", s)).transpose()?;
         check_timeout(timeout)?;
-        let mut one = One::default();
+        let mut done = self.1.lock(py).take(py);
+        let left = done.as_mut().map(|done| done.value(py).leave()).unwrap_or_default();
+        let mut one = One::new(left.segment);
         self.claim_now(py, visibility_ns, &mut one)?;
         if one.is_empty() {
             self.claim_until(py, timeout, visibility_ns, &mut one)?;
@@ -275,10 +309,13 @@ impl PyGroup {
         // Completed where it is, and moved once: each move of what was just stored waits for its
         // stores.
         if let Some(message) = &mut one.message {
-            self.complete(py, message);
+            self.complete(py, message, left.leases);
+        }
+        if one.segment.is_some() {
+            self.let_go(py, one.segment);
         }
         match one.message {
-            Some(message) => Bound::new(py, message),
+            Some(message) => self.hand_over(py, message, done),
             None => Err(errors::plain(py, "Empty")),
         }
     }
@@ -295,7 +332,7 @@ impl PyGroup {
         let messages = self.claim_many(py, count, timeout, visibility)?.into_iter();
         let objects: PyResult<Vec<_>> = messages
             .map(|mut message| {
-                self.complete(py, &mut message);
+                self.complete(py, &mut message, None);
                 message.into_object(py)
             })
             .collect();
@@ -605,9 +642,10 @@ impl PyGroup {
     }
 
     /// Ends every wait of this handle.
-    fn close(&self) {
+    fn close(&self, py: Python<'_>) {
         self.0.is_closed.store(true, Ordering::Relaxed);
         self.0.control.signal();
+        self.let_go(py, None);
     }
 }
 

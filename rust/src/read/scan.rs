@@ -182,7 +182,7 @@ impl Scan {
             }
             let halt = match (found, segment) {
                 (Ok((offset, frame)), Some(segment)) => {
-                    let content = MessageBytes::found(segment, frame, view);
+                    let content = MessageBytes::found(Arc::clone(segment), frame, view);
                     drop(place); // A new object may set off the collector, and that anything.
                     return Message::found(offset, content).into_object(py).map(Some);
                 }

@@ -20,11 +20,17 @@ pub struct MessageBytes {
 impl MessageBytes {
     /// What was found in `frame` of `segment`. Takes from `view` what can't be found again.
     #[inline(always)]
-    pub fn found(segment: &Arc<Segment>, frame: u64, view: &mut FrameView) -> Self {
+    pub fn found(segment: Arc<Segment>, frame: u64, view: &mut FrameView) -> Self {
         let (size, body) = (crate::bytes::words::small(view.size), view.body);
         let is_plain = segment.has_plain() && view.owned.is_none() && view.due_ns == 0;
         let full = if is_plain { None } else { Some(kept(view)) };
-        Self { segment: Some(Arc::clone(segment)), frame, size, body, full }
+        Self { segment: Some(segment), frame, size, body, full }
+    }
+
+    /// Takes the segment away from a message that nobody has any more.
+    #[inline(always)]
+    pub fn take_segment(&mut self) -> Option<Arc<Segment>> {
+        self.segment.take()
     }
 
     /// A message that is in no queue yet: its spans are into the view's own bytes.

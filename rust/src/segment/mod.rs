@@ -30,6 +30,7 @@ use crate::segment::reused::Reused;
 use crate::segment::ring::Ring;
 use crate::segment::side_files::SideFiles;
 use crate::sys::mapping::Mapping;
+use crate::sys::memory;
 use crate::sys::view::Lender;
 
 mod python;
@@ -405,6 +406,12 @@ impl Segment {
     pub fn frame_bytes(&self, offset: u64, size: usize) -> &[u8] {
         let (bytes, at) = self.window(offset, offset.saturating_add(size as u64));
         bytes.get(at..).unwrap_or_default()
+    }
+
+    /// Has the bytes that most likely are asked for next fetched while others things are done.
+    #[inline(always)]
+    pub fn expect(&self, offset: u64, size: usize) {
+        memory::prefetch(self.frame_bytes(offset, size));
     }
 
     /// What the spans of a view are into that was found at `offset`.

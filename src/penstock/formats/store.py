@@ -42,7 +42,7 @@ from penstock.hints import final
 from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
 from penstock.places import Path
-from penstock.sidecar import control, damage, opening, prepared, side_files
+from penstock.sidecar import control, damage, groups, opening, prepared, side_files
 
 
 @final
@@ -153,12 +153,6 @@ class Store:
             return words.boot  # A process has it open, so its words are of this run.
         return self._own_run()
 
-    def _is_of_now(self, words: control.Words) -> bool:
-        """Whether `words` are of this run: those of a queue that a process has open always are."""
-        if self._run:
-            return words.boot == self._run
-        return _core.Shared.is_open(self.sidecar) or words.boot == self._own_run()
-
     def _own_run(self) -> int:
         return _core.Shared.run_id(self.sidecar, self.clock.boot_id())
 
@@ -170,6 +164,9 @@ class Store:
             # After a power cut they need not be empty: a segment whose new name was lost has its
             # old one again.
             prepared.drop_all(self.sidecar)
+        if before.is_poisoned:
+            side_files.write_anew(self.sidecar, before.durable)
+            groups.write_anew(self.sidecar)
         end = self._find_end(before)
         end = self.format.recover(end, before)
         self._let_puts_be_read(end.tail)
@@ -323,7 +320,7 @@ class Store:
         """
         found = self._look() if self.shared is None else self.end()
         words = control.peek(self.sidecar) if isinstance(found, End) else found
-        if words is None or words.is_clean or not self._is_of_now(words):
+        if words is None or words.is_clean or words.boot != self.run:
             return found.head, found.tail
         return found.head, min(found.durable, found.tail)
 

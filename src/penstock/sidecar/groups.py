@@ -16,6 +16,7 @@ from penstock.disk.structs import Buffer, Field, Struct
 from penstock.hints import Any
 from penstock.places import Path
 from penstock.records import dataclass, field
+from penstock.sidecar import prepared
 
 MAGIC = b"PENSTGRP"
 PAUSED = 0xA5A5
@@ -196,10 +197,14 @@ def _table(path: Path) -> dict[str, int] | None:
     return TABLE.unpack(raw) if len(raw) == TABLE.size and raw[:8] == MAGIC else None
 
 
+def _journals(folder: Path) -> list[str]:
+    return [n for n in files.names_in(folder) if n[:8] == "journal-" and n[8:].isdigit()]
+
+
 def _newest(folder: Path) -> GroupProgress | None:
     """What the newest journal says. Its file becomes a later one's when it is full: what was read
     counts if it still has its name then."""
-    while names := [n for n in files.names_in(folder) if n[:8] == "journal-" and n[8:].isdigit()]:
+    while names := _journals(folder):
         path = folder / max(names)
         try:
             with files.reading(path) as stream:
@@ -250,6 +255,14 @@ def sync_table(folder: Path) -> None:
     """Syncs the table: a group that acks by getting goes by it, too, and no older one must come
     back."""
     _core.sync_file(folder / "table")
+
+
+def write_anew(sidecar: Path) -> None:
+    """After a failed sync: a record that is not on the disk would hide those that follow it after
+    a power cut, also records that were synced since. The tables are made from the journals."""
+    folders = map((sidecar / "groups").joinpath, files.names_in(sidecar / "groups"))
+    for journal in [folder / name for folder in folders for name in _journals(folder)]:
+        prepared.copy_anew(sidecar, journal)
 
 
 def rename(folder: Path, to: Path) -> None:

@@ -17,6 +17,7 @@ from penstock.disk import files
 from penstock.disk.structs import Field, Struct
 from penstock.hints import Any
 from penstock.places import Path
+from penstock.sidecar import prepared
 
 EXTRAS = Struct(
     "extras header", "<", 64,
@@ -71,12 +72,23 @@ def path_of(sidecar: Path, kind: str, base: int) -> Path:
 
 def trim(sidecar: Path, head: int) -> None:
     """Removes files that only speak of offsets below `head`."""
-    for kind, suffix in KINDS.items():
-        names = sorted(files.names_in(sidecar / kind))
-        bases = [int(name[:20]) for name in names if name.endswith(suffix) and name[:20].isdigit()]
-        for base, following in itertools.pairwise(bases):
+    for kind in KINDS:
+        for base, following in itertools.pairwise(_bases(sidecar, kind)):
             if following <= head:
                 _core.unlink_file(path_of(sidecar, kind, base))
+
+
+def write_anew(sidecar: Path, durable: int) -> None:
+    """After a failed sync: writes every file anew that speaks of an offset from `durable` on."""
+    for kind in KINDS:
+        for base, following in itertools.pairwise([*_bases(sidecar, kind), None]):
+            if base is not None and (following is None or following > durable):
+                prepared.copy_anew(sidecar, path_of(sidecar, kind, base))
+
+
+def _bases(sidecar: Path, kind: str) -> list[int]:
+    names = sorted(files.names_in(sidecar / kind))
+    return [int(n[:20]) for n in names if n.endswith(KINDS[kind]) and n[:20].isdigit()]
 
 
 def drop(sidecar: Path, kinds: dict[str, bool], base: int) -> None:

@@ -154,7 +154,6 @@ def write_anew(beats: BeatsFiles, durable: int) -> None:
     """After a failed sync: what was not known to be on the disk is written anew, byte for byte."""
     for number, path in segments.find(beats.path).items():
         if number >= durable >> POSITION_BITS:
-            _core.replace_file(path, files.read_bytes(path))
             copy = plain_copies.path_of(beats.sidecar, number)
-            if copy.exists():
-                plain_copies.write(beats.sidecar, number, files.read_bytes(copy))
+            for file in filter(Path.exists, (path, copy, segments.mac_path(path))):
+                _core.replace_file(file, files.read_bytes(file))

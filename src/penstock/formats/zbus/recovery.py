@@ -225,7 +225,7 @@ def recover(format: Files, end: End, past: Past) -> End:
     last = blocks[-1]
     if last.is_unborn and not last.number:
         files.make_folder(format.path / "data")
-        last = _begin_block(format, found, last.number, last.base, 0)
+        last = _begin_block(format, found, last.number, last.base)
     elif len(blocks) != len(found.blocks):
         found.write_range(found.start, len(blocks))
         for block in born(found)[len(blocks) :]:
@@ -237,7 +237,7 @@ def recover(format: Files, end: End, past: Past) -> End:
         _core.create_file(path, 0, synced=True)
         _core.sync_folder(path.parent)
     if end.segment_base != last.base:
-        last = _begin_block(format, found, last.number + 1, end.segment_base, 0)
+        last = _begin_block(format, found, last.number + 1, end.segment_base)
     if last.tail != end.tail:
         found.write_end(last, end.tail - last.base)
     count = end.next_number - format.found.first_number
@@ -249,11 +249,10 @@ def recover(format: Files, end: End, past: Past) -> End:
     if past.is_closed and end.durable == end.tail:
         return end
     if past.is_poisoned:
-        for block in blocks[:-1]:
-            if block.tail > end.durable:
+        for block in blocks:
+            if block is blocks[-1] or block.tail > end.durable:
                 prepared.copy_anew(format.sidecar, block.path)
         prepared.copy_anew(format.sidecar, format.index_path)
-        return _move_on(format, found, last, end)
     for block, following in itertools.pairwise(blocks):
         if not block.path.exists():
             continue
@@ -270,33 +269,9 @@ def recover(format: Files, end: End, past: Past) -> End:
     return replace(end, durable=end.tail)
 
 
-def _begin_block(format: Files, found: Index, number: int, base: int, end: int) -> Block:
+def _begin_block(format: Files, found: Index, number: int, base: int) -> Block:
     now_ms = format.clock.wall_now_ns() // NS_PER_MS
-    block = Block(number, now_ms, base, end, now_ms, format.path)
+    block = Block(number, now_ms, base, 0, now_ms, format.path)
     found.write_block(block)
     found.write_range(found.start, number - found.start + 1)
     return block
-
-
-def _move_on(format: Files, found: Index, last: Block, end: End) -> End:
-    """After a failed sync: what was not known to be on the disk is written anew, elsewhere."""
-    start = max(end.durable, last.base)
-    segment = format.open_segment(last.info(None), writable=False)
-    kept = bytearray(segment.read(start - last.base, end.tail - start))
-    if not format.found.is_absolute:
-        _rebase(format, kept)
-    fresh = prepared.make(format.sidecar, 0, head=bytes(kept), suffix=".zbus", synced=True)
-    prepared.place(fresh, block_path(format.path, start))
-    if start != last.base:
-        found.write_end(last, start - last.base)
-        _begin_block(format, found, last.number + 1, start, len(kept))
-    _core.sync_file(format.index_path)
-    return replace(end, segment_base=start, durable=end.tail)
-
-
-def _rebase(format: Files, frames: bytearray) -> None:
-    """Gives frames that name their place in a block the place in their new block."""
-    table, at = format.table.frame, 0
-    while at + table.size <= len(frames):
-        frames[at : at + 8] = at.to_bytes(8, "big")
-        at += table.size + int(table.unpack_field("length", frames, at))

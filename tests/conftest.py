@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from penstock import ManualClock
 from penstock.engine import open_queues
 from penstock.errors import PenstockError
 from tests import golden_data
@@ -72,6 +73,11 @@ def pytest_configure() -> None:
     # Hunting races: threads that change places a thousand times as often as usual.
     if interval := os.environ.get("PENSTOCK_SWITCH_INTERVAL"):
         sys.setswitchinterval(float(interval))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture

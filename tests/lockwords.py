@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from penstock import Queue
 from penstock.sidecar.control import CONTROL
 
@@ -14,6 +16,14 @@ def hold_append_lock(queue: Queue) -> None:
 def give_append_lock(queue: Queue) -> None:
     """It is done. Whoever sleeps looks again in a moment."""
     _set(queue, 0)
+
+
+def set_control(path: Path, **words: int) -> None:
+    """Stores words of the control block of the queue at `path`, which no process has open."""
+    with (path / ".penstock/control").open("r+b") as block:
+        for name, value in words.items():
+            block.seek(CONTROL.offset_of(name))
+            block.write(CONTROL.pack_field(name, value))
 
 
 def _set(queue: Queue, name: int) -> None:

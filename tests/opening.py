@@ -11,6 +11,11 @@ from penstock.formats.registry import format_class
 SEGMENT_BYTES = 16384
 
 
+def path_for(folder: Path, format: str) -> Path:
+    """A path in `folder` for a queue of this format: a ring may be a single file."""
+    return folder / ("q.bin" if format_class(format).is_file else "q")
+
+
 def small_segments(format: str, size: int = SEGMENT_BYTES) -> dict[str, Any]:
     """The option for segments of this size, for a format that has segments."""
     return {} if "segment_bytes" in format_class(format).refused else {"segment_bytes": size}

@@ -82,13 +82,6 @@ def run(work: Callable[[Path, Any], None], path: Path) -> Any:
         process.join()
 
 
-def set_control(path: Path, **words: int) -> None:
-    with (path / ".penstock/control").open("r+b") as block:
-        for name, value in words.items():
-            block.seek(CONTROL.offset_of(name))
-            block.write(value.to_bytes(4 if name == "lock" else 8, "little"))
-
-
 @pytest.mark.parametrize("work", [hold_append_lock, hold_group_lock])
 def test_a_newcomer_in_a_dead_holders_slot_does_not_keep_its_lock_alive(
     path: Path, queue: Queue, work: Callable[[Path, Any], None]
@@ -129,7 +122,7 @@ def half_appended(path: Path, queue: Queue, **words: int) -> None:
         file.seek(segment.position(end.tail) + 4)
         file.write(b"\x11" * 200)
     lock = 1 << 12 | 77  # a name that nobody has
-    set_control(path, reserved_end=end.tail + 208, lock=lock, **words)
+    lockwords.set_control(path, reserved_end=end.tail + 208, lock=lock, **words)
 
 
 def test_half_an_append_is_cleared_before_the_next(path: Path, queue: Queue) -> None:
@@ -156,7 +149,7 @@ def test_half_an_append_is_cleared_also_by_one_who_must_first_find_the_segment(p
 def test_a_tail_that_moved_without_its_number_gets_it(path: Path, queue: Queue) -> None:
     queue.put(b"one")
     queue.put(b"two")
-    set_control(path, next_number=1, lock=1 << 12 | 77)
+    lockwords.set_control(path, next_number=1, lock=1 << 12 | 77)
     queue.put(b"three")
     assert [m.number for m in queue.scan()] == [0, 1, 2]
 
@@ -176,7 +169,7 @@ def test_a_roll_that_died_after_the_rename_is_done_again(path: Path, queue: Queu
     tail = queue.offsets().tail
     prepared, new = queue.store.format.prepare_segment(tail, 1, 100)
     prepared.rename(new.path)
-    set_control(path, reserved_end=2**64 - 1, reserved_number=0, lock=1 << 12 | 77)
+    lockwords.set_control(path, reserved_end=2**64 - 1, reserved_number=0, lock=1 << 12 | 77)
     queue.put(b"two")
     assert queue.offsets().segment_base == tail
     assert bodies(queue) == [b"one", b"two"]
@@ -193,7 +186,9 @@ def test_a_roll_of_beats_that_died_before_the_tail_is_finished(path: Path, is_us
         tail = queue.offsets().tail
         prepared, new = queue.store.format.prepare_segment(tail, 1, 100)
         prepared.rename(new.path)
-        set_control(path, segment_base=new.base, reserved_end=2**64 - 1, lock=1 << 12 | 77)
+        lockwords.set_control(
+            path, segment_base=new.base, reserved_end=2**64 - 1, lock=1 << 12 | 77
+        )
         assert len(queue.get_many(9)) == len(list(queue.scan())) == 1
         if is_used:
             queue.put(b'{"number": 2}')

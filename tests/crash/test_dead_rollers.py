@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from penstock import Queue
-from penstock.sidecar.control import CONTROL, ROLLING
+from penstock.sidecar.control import ROLLING
+from tests.lockwords import set_control
 from tests.reading import bodies
 
 NOBODY = 1 << 12 | 77
@@ -39,13 +40,6 @@ def queues(tmp_path: Path, given: dict[str, Any]) -> Iterator[tuple[Queue, Queue
         yield dying, living
 
 
-def set_words(path: Path, **words: int) -> None:
-    with (path / ".penstock/control").open("r+b") as block:
-        for name, value in words.items():
-            block.seek(CONTROL.offset_of(name))
-            block.write(value.to_bytes(4 if name == "lock" else 8, "little"))
-
-
 def die_in_a_roll(queue: Queue, step: str) -> None:
     """Leaves the words and files as they are when the process dies right after `step`."""
     store, shared, end = queue.store, queue.store.need_shared(), queue.offsets()
@@ -54,7 +48,7 @@ def die_in_a_roll(queue: Queue, step: str) -> None:
     rolling = {"reserved_end": ROLLING, "lock": NOBODY}
     if step in ("announced", "noted"):
         noted = number if step == "announced" else end.segment_base
-        set_words(queue.path, reserved_number=noted, **rolling)
+        set_control(queue.path, reserved_number=noted, **rolling)
         return
     prepared, new = store.format.prepare_segment(end.tail, number, 0)
     if step == "named":
@@ -68,7 +62,7 @@ def die_in_a_roll(queue: Queue, step: str) -> None:
         del old["segment_base"]
     elif step == "moved":
         old.clear()
-    set_words(queue.path, reserved_number=end.segment_base, **rolling, **old)
+    set_control(queue.path, reserved_number=end.segment_base, **rolling, **old)
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -18,11 +18,6 @@ from penstock.sidecar.groups import TABLE
 from tests.waiting import LONG_S
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def test_a_checkpoint_does_not_start_a_delay_anew(tmp_path: Path, clock: ManualClock) -> None:
     with Queue(tmp_path / "q", clock=clock) as queue:
         queue.put(b"late", delay=100)

@@ -13,12 +13,9 @@ import pytest
 from penstock import Durability, FormatError, Full, OptionError, Queue, StandardQueue
 from penstock.formats.registry import format_class
 from penstock.options import MIB
+from tests.opening import path_for
 
 FORMATS = ("penstock", "zbus", "beats", "vqs", "mfq")
-
-
-def path_for(folder: Path, format: str) -> Path:
-    return folder / ("q.bin" if format == "vqs" else "q")
 
 
 def honoured(format: str, options: dict[str, Any]) -> dict[str, Any]:

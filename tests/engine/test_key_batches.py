@@ -11,11 +11,6 @@ from penstock import Group, ManualClock, Queue
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def queue(tmp_path: Path, clock: ManualClock) -> Iterator[Queue]:
     with Queue(tmp_path / "q", clock=clock, durability="process", segment_bytes=1 << 16) as queue:
         yield queue

@@ -12,6 +12,7 @@ from penstock import OptionError, Queue
 from penstock.formats.registry import MODULES
 from penstock.options import Durability, QueueOptions
 from penstock.records import fields
+from tests.opening import path_for
 
 MIB = 1 << 20
 KEYS = {"beats": bytes(16)}
@@ -36,10 +37,6 @@ BY_OWN_FILES = {"vqs": {"delay_s", "retention_age_s"}, "mfq": {"segment_bytes"}}
 """Options that the files of a queue answer once it is made: an opening that says others is told."""
 
 PAIRS = [(format, option) for format in MODULES for option in OTHERS]
-
-
-def path_for(folder: Path, format: str) -> Path:
-    return folder / ("q.bin" if format == "vqs" else "q")
 
 
 def with_option(format: str, option: str) -> dict[str, Any]:

@@ -34,13 +34,9 @@ from penstock import (
 from penstock.engine import exchange, mfq, paths
 from penstock.errors import MissingExtraError
 from penstock.options import OLD_GROUP, OLD_QUEUE, QueueOptions
-from tests.opening import small_segments
+from tests.opening import path_for, small_segments
 
 FORMATS = ("penstock", "zbus", "beats", "vqs", "mfq")
-
-
-def path_for(folder: Path, format: str) -> Path:
-    return folder / ("q.bin" if format == "vqs" else "q")
 
 
 def test_the_key_of_a_beats_queue_may_be_said_in_hex_digits(tmp_path: Path) -> None:

@@ -10,18 +10,15 @@ import pytest
 from penstock import Queue, UnsupportedError
 from penstock.engine.intents import Ledger
 from penstock.formats import registry
+from tests.opening import path_for
 from tests.spark.helpers import batch, batch_writer, bodies, drain, stream, stream_writer, table
 
 FORMATS = tuple(registry.MODULES)
 
 
-def place(folder: Path, format: str) -> Path:
-    return folder / ("q.bin" if format == "vqs" else "q")
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_micro_batch_lands_once_in_every_format(tmp_path: Path, format: str) -> None:
-    path = place(tmp_path, format)
+    path = path_for(tmp_path, format)
     for number in (0, 0, 1, 1, 2):
         writer = stream_writer(path, queueFormat=format)
         rows = [b"%d-%d" % (number, row) for row in range(20)]
@@ -33,7 +30,7 @@ def test_a_micro_batch_lands_once_in_every_format(tmp_path: Path, format: str) -
 def test_a_note_without_its_ledger_is_recognised_in_every_format(
     tmp_path: Path, format: str
 ) -> None:
-    path = place(tmp_path, format)
+    path = path_for(tmp_path, format)
     writer = batch_writer(path, queueFormat=format)
     writer.commit([writer.write(iter([table(b"first")]))])
     with Queue(path, create=False) as queue:
@@ -47,7 +44,7 @@ def test_a_note_without_its_ledger_is_recognised_in_every_format(
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_batch_whose_note_is_open_stays_until_it_is_settled(tmp_path: Path, format: str) -> None:
-    path = place(tmp_path, format)
+    path = path_for(tmp_path, format)
     with Queue(path, format=format) as queue:
         ledger = Ledger(queue.store, "app")
         ledger.files.record = lambda *_: None  # type: ignore[method-assign]
@@ -73,7 +70,7 @@ def _t() -> object:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_stream_with_a_group_reads_every_format(tmp_path: Path, format: str) -> None:
-    path = place(tmp_path, format)
+    path = path_for(tmp_path, format)
     with Queue(path, format=format) as queue:
         for number in range(40):
             queue.put(b"%d" % number)
@@ -92,7 +89,7 @@ def test_a_stream_with_a_group_reads_every_format(tmp_path: Path, format: str) -
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_streaming_leaves_the_formats_own_cursor_alone(tmp_path: Path, format: str) -> None:
-    path = place(tmp_path, format)
+    path = path_for(tmp_path, format)
     with Queue(path, format=format) as queue:
         queue.put_many([b"a", b"b", b"c"])
         queue.sync()
@@ -105,7 +102,7 @@ def test_streaming_leaves_the_formats_own_cursor_alone(tmp_path: Path, format: s
 
 @pytest.mark.parametrize("format", [name for name in FORMATS if name in ("beats", "vqs")])
 def test_a_format_that_deletes_is_streamed_with_a_group_only(tmp_path: Path, format: str) -> None:
-    path = place(tmp_path, format)
+    path = path_for(tmp_path, format)
     with Queue(path, format=format) as queue:
         queue.put(b"a")
     with pytest.raises(UnsupportedError, match="group"):

@@ -5,17 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from penstock import ManualClock, Queue, _core
 from penstock.sidecar.side_files import EXTRAS
 
 SIDE = ".penstock/extras/00000000000000000000.ext"
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 def open_crc(path: Path, clock: ManualClock, **options: Any) -> Queue:

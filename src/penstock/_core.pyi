@@ -1178,6 +1178,15 @@ class ZbusIndex:
         `record_bytes`. With the folder of the blocks, records have ids.
         """
 
+    @property
+    def block_count(self) -> int:
+        """How many blocks there are."""
+
+    def end_of(self, base: int) -> int | None:
+        """How many bytes of the block that begins at `base` are used; none when there is no such
+        block.
+        """
+
     def locate(self, offset: int) -> tuple[int, int]:
         """The block that `offset` is in, and its place there."""
 

@@ -1,5 +1,5 @@
 //! The files of a zbus queue that are not data: its index, and a reader and a NAK file per group.
-//! Where each field is comes from Python (`penstock.formats.zbus.layouts`); this stores and finds.
+//! Where each field is comes from Python (`penstock.formats.zbus.structs`); this stores and finds.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -381,6 +381,21 @@ impl ZbusIndex {
             blocks: blocks.map(|folder| Blocks { folder, open: Mutex::new(None) }),
         };
         Ok(PyMirror(Arc::new(reader)))
+    }
+
+    /// How many blocks there are.
+    #[getter]
+    fn block_count(&self) -> u64 {
+        self.0.block_count()
+    }
+
+    /// How many bytes of the block that begins at `base` are used; none when there is no such block.
+    fn end_of(&self, base: u64) -> Option<u64> {
+        let (start, count) = self.0.blocks();
+        // Most who ask want to know of one of the newest.
+        let mut blocks = (0..count).rev().map(|block| start.saturating_add(block));
+        let block = blocks.find(|block| self.0.base(*block) == base)?;
+        Some(self.0.end(block))
     }
 
     /// The block that `offset` is in, and its place there.

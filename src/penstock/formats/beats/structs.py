@@ -13,6 +13,8 @@ layouts frame the events, pack all frames as one LZ4 stream, encrypt the stream.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from penstock.disk.structs import Field, Struct
 from penstock.records import dataclass
 
@@ -85,9 +87,10 @@ STRUCTS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kind:
-    """One layout of a segment."""
+    """One layout of a segment. There are few, and every roll asks them: so what they answer is
+    computed once."""
 
     name: str
     version: int
@@ -100,17 +103,17 @@ class Kind:
     is_stream: bool = False
     """All frames are one LZ4 stream."""
 
-    @property
+    @cached_property
     def header_bytes(self) -> int:
         """The logical position of the first frame."""
         return self.header.size
 
-    @property
+    @cached_property
     def data_at(self) -> int:
         """The byte of the file where frames (or the stream) begin."""
         return self.header.size + (IV_BYTES if self.is_encrypted else 0)
 
-    @property
+    @cached_property
     def is_counted(self) -> bool:
         """Whether the header has the number of frames."""
         return self.header is not HEADER_PLAIN

@@ -42,7 +42,7 @@ class ZbusFormat(Format):
     table: ZbusLayout
     index_path: Path
     identity: str = ""
-    """Drawn at creation; for a queue that was found, when and how it began."""
+    """A random id if we made the queue; else it says when the queue began, and in which layout."""
     _native: _core.ZbusIndex | None = None
 
     # ── opening ────────────────────────────────────────────────────────────────────────────
@@ -195,7 +195,7 @@ class ZbusFormat(Format):
             raise UnsupportedError(
                 f"{needed} bytes do not fit into any zbus block: its end is a signed 32-bit number"
             )
-        if self._head().count >= structs.SLOTS:
+        if self.native().block_count >= structs.SLOTS:
             raise UnsupportedError(
                 f"{self.path}: the index has {structs.SLOTS} blocks and no slot for another: "
                 f"trim the queue (`penstock trim`), or move to format penstock"
@@ -205,10 +205,10 @@ class ZbusFormat(Format):
 
     def rolled(self, base: int) -> None:
         """Cuts a block's file to what the index says: it was longer while we appended."""
-        block = self._head().find(base)
+        end, path = self.native().end_of(base), self.path_of(base)
         with suppress(FileNotFoundError):  # Another process may trim it.
-            if block is not None and block.path.stat().st_size > block.end:
-                _core.resize_file(block.path, block.end)
+            if end is not None and path.stat().st_size > end:
+                _core.resize_file(path, end)
 
     def leave(self, shared: _core.Shared) -> None:
         """Cuts the last block to what was written, and notes where its readers are."""

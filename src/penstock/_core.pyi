@@ -963,7 +963,9 @@ class View:
 class MfqConsumer:
     """The consumer."""
 
-    def __new__(cls, host: object, *, spin_s: float, retry_s: float, always: bool) -> Self: ...
+    def __new__(
+        cls, host: object, *, spin_s: float, retry_s: float, wait_times: object, always: bool
+    ) -> Self: ...
     @property
     def next_offset(self) -> int:
         """The next offset to consume: moved by `commit`, or by hand before consuming."""

@@ -11,7 +11,7 @@ from penstock.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WaitTimes:
-    """The times of one group, in nanoseconds."""
+    """The times of one group, or of the consumer of an mfq queue, in nanoseconds."""
 
     look_for_dead_ns: int = 200_000_000
     """While messages are in flight, one of all consumers looks this often, and no more often,
@@ -26,12 +26,16 @@ class WaitTimes:
     this long, then after twice as long, and so on up to a thousand times as long."""
 
     longest_sleep_ns: int = 1_000_000_000
-    """A blocked `get` looks this often whether Python has a signal to handle: one that comes just
-    before the sleep, or to another thread, does not end it."""
+    """A consumer that sleeps looks this often whether Python has a signal to handle: one that comes
+    just before the sleep, or to another thread, does not end it."""
 
     spin_ns: int = 2_000
     """A consumer that finds nothing looks again and again for this long before it sleeps: most
     waits between busy processes end within it."""
+
+    longest_spin_ns: int = 10_000_000
+    """The consumer of an mfq queue spins for as long as its user says. After this long it looks
+    whether Python has a signal to handle, and then spins on."""
 
 
 WAIT_TIMES = WaitTimes()

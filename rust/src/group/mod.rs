@@ -13,7 +13,7 @@ mod kept;
 mod models;
 mod opening;
 mod python;
-mod settings;
+pub mod settings;
 mod settling;
 mod syncing;
 pub mod table;

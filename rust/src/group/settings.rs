@@ -17,6 +17,7 @@ pub struct WaitTimes {
     pub first_poll_ns: i64,
     pub longest_sleep_ns: i64,
     pub spin_ns: i64,
+    pub longest_spin_ns: u64,
 }
 
 /// The options of a group as `GroupOptions.native` names them.

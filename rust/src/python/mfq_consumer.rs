@@ -17,6 +17,7 @@ use crate::bytes::tags::{Filter, MODERN};
 use crate::clock::check_timeout;
 use crate::errors;
 use crate::formats::mfq::OffsetFile;
+use crate::group::settings::WaitTimes;
 use crate::read::reader::{Found, Reader};
 use crate::segment::publish::Publish;
 use crate::segment::publish::PyPublish;
@@ -32,10 +33,6 @@ const RESTS: u32 = 8;
 const FIRST_LOOKS: u32 = 16;
 /// Rests before the first look at the heels of a quick producer, at most.
 const MOST_RESTS: u32 = 64;
-/// Spins without a look at Python's signals, at most.
-const PATIENCE: Duration = Duration::from_millis(10);
-/// Sleeps so long at most: a signal that comes just before does not end a sleep.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The queue as this process has it open. A forked child has another one.
 struct Opening {
@@ -64,10 +61,9 @@ impl Opening {
         times
     }
 
-    /// Until something may be there, `spin` is over, or it is time to look at signals.
+    /// Until something may be there, or `spin` is over.
     fn spin(&self, spin: Duration) -> bool {
         let (start, limit) = (Instant::now(), self.control.tail());
-        let spin = spin.min(PATIENCE);
         loop {
             if self.watch(limit, 64) < 64 || self.is_behind() {
                 return true;
@@ -78,10 +74,11 @@ impl Opening {
         }
     }
 
-    fn spin_for(&self, py: Python<'_>, spin: Duration) -> PyResult<bool> {
+    /// Spins for `spin`, at most `longest` without a look at Python's signals.
+    fn spin_for(&self, py: Python<'_>, spin: Duration, longest: Duration) -> PyResult<bool> {
         let start = Instant::now();
         while start.elapsed() < spin {
-            let left = spin.saturating_sub(start.elapsed());
+            let left = spin.saturating_sub(start.elapsed()).min(longest);
             if py.detach(|| self.spin(left)) {
                 return Ok(true);
             }
@@ -94,7 +91,7 @@ impl Opening {
         let seen = self.control.event_word().load(Ordering::SeqCst);
         let offset = self.word.get();
         let ready = || self.control.tail() > offset || self.is_behind();
-        py.detach(|| self.control.wait(seen, Some(nap.min(LONGEST_SLEEP)), ready));
+        py.detach(|| self.control.wait(seen, Some(nap), ready));
         py.check_signals()
     }
 
@@ -180,6 +177,8 @@ pub struct MfqConsumer {
     state: Mutex<ConsumerState>,
     spin: Duration,
     retry: Duration,
+    longest_spin: Duration,
+    longest_sleep: Duration,
     is_always: bool,
 }
 
@@ -297,10 +296,10 @@ impl MfqConsumer {
         if left().is_zero() {
             return Err(errors::plain(py, "Empty"));
         }
-        if opening.spin_for(py, self.spin.min(left()))? {
+        if opening.spin_for(py, self.spin.min(left()), self.longest_spin)? {
             return Ok(());
         }
-        opening.sleep(py, self.retry.min(left()))
+        opening.sleep(py, self.retry.min(left()).min(self.longest_sleep))
     }
 }
 
@@ -336,10 +335,16 @@ fn open(host: &Bound<'_, PyAny>) -> PyResult<Opening> {
 impl MfqConsumer {
     /// `host` has `opening()`, which gives the shared words, the end and the path of
     /// `consumer.offset`, `segment_at(offset)` and `follow()`. An empty queue is looked at for
-    /// `spin_s`, then every `retry_s`.
+    /// `spin_s`, then every `retry_s`; `wait_times` says how often signals are looked at.
     #[new]
-    #[pyo3(signature = (host, *, spin_s, retry_s, always))]
-    fn new(host: &Bound<'_, PyAny>, spin_s: f64, retry_s: f64, always: bool) -> PyResult<Self> {
+    #[pyo3(signature = (host, *, spin_s, retry_s, wait_times, always))]
+    fn new(
+        host: &Bound<'_, PyAny>,
+        spin_s: f64,
+        retry_s: f64,
+        wait_times: WaitTimes,
+        always: bool,
+    ) -> PyResult<Self> {
         let state = ConsumerState {
             opening: Arc::new(open(host)?),
             reader: Reader::new(Filter::new("", MODERN)),
@@ -354,6 +359,8 @@ impl MfqConsumer {
             state: Mutex::new(state),
             spin: seconds(spin_s)?,
             retry: seconds(retry_s)?,
+            longest_spin: Duration::from_nanos(wait_times.longest_spin_ns),
+            longest_sleep: Duration::from_nanos(wait_times.longest_sleep_ns.unsigned_abs()),
             is_always: always,
         })
     }

@@ -25,6 +25,7 @@ from penstock.engine import codecs, positions, retrying_writer
 from penstock.engine.queue import Queue
 from penstock.errors import CodecError, CommitError, FormatError, OptionError
 from penstock.options import MIB, Durability, DurabilityName
+from penstock.pacing import WAIT_TIMES
 from penstock.records import dataclass
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ class Deserializer(Protocol[T_co]):
 
 
 class _CodecSerializer:
-    """Both ways, by a codec of ours."""
+    """A serializer and deserializer made of one of our codecs."""
 
     def __init__(self, codec: codecs.Codec) -> None:
         self._codec = codec
@@ -153,8 +154,8 @@ class MappedFileQueueOptions:
 
 
 class _Opening:
-    """The queue as the native side asks for it, in a forked child once more. Knows of no party: a
-    party that no program holds any more goes at once."""
+    """What the native producer and consumer ask for, in a forked child once more. It refers to
+    neither of them, so each is freed as soon as the program drops it."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -225,7 +226,7 @@ class Consumer:
         self._queue = queue
         self._core = _core.MfqConsumer(
             _Opening(queue), spin_s=options.consumer_spin_wait_duration,
-            retry_s=options.consumer_retry_interval,
+            retry_s=options.consumer_retry_interval, wait_times=WAIT_TIMES,
             always=queue.options.durability is Durability.ALWAYS,
         )  # fmt: skip
         # One call from Python to bytes.
@@ -257,7 +258,7 @@ class Consumer:
         return self._core.consume(deserializer, timeout=timeout)
 
     def commit(self) -> None:
-        """What was consumed is done. An error when nothing was."""
+        """Marks what was consumed as done; raises `CommitError` when nothing was consumed."""
         self._core.commit()
 
     def sync(self) -> None:

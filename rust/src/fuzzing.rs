@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use crate::bytes::{headers, tags};
 use crate::formats::beats::python::{beats_frames, fuzz_stream};
-use crate::formats::python::{mfq_frames, penstock_frames, vqs_frames, zbus_frames};
+use crate::formats::mfq::mfq_frames;
+use crate::formats::python::penstock_frames;
 use crate::formats::vqs::gob;
+use crate::formats::vqs::vqs_frames;
+use crate::formats::zbus::zbus_frames;
 use crate::group::journal::replay_journal;
 use crate::group::table::{PARTS, Table};
 use crate::segment::extras::Extras;

@@ -50,16 +50,21 @@ mod _core {
         beats_stream, beats_stream_end, beats_stream_rest, beats_whole_frames,
     };
     #[pymodule_export]
+    use super::formats::mfq::{consumer_offset, mfq_frames, producer_offset};
+    #[pymodule_export]
     use super::formats::mirror::PyMirror;
     #[pymodule_export]
     use super::formats::python::{
-        consumer_offset, crc32, crc32c, mfq_frames, penstock_frames, penstock_key_check,
-        producer_offset, publish_size_word, tag_matches, vqs_frames, zbus_frames,
+        crc32, crc32c, penstock_frames, penstock_key_check, publish_size_word, tag_matches,
     };
     #[pymodule_export]
     use super::formats::vqs::header::PyRingHeader;
     #[pymodule_export]
+    use super::formats::vqs::vqs_frames;
+    #[pymodule_export]
     use super::formats::zbus::files::ZbusIndex;
+    #[pymodule_export]
+    use super::formats::zbus::zbus_frames;
     #[pymodule_export]
     use super::group::PyGroup;
     #[pymodule_export]

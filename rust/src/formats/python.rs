@@ -1,16 +1,12 @@
-//! What Python uses to make framings and ends, and the checksums it needs itself.
+//! What Python uses of our own format: its framing and its end; and what it needs of every
+//! format: checksums and tag filters. Each other format has its own functions for Python.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::bytes::cipher::SegmentCipher;
-use crate::formats::mfq::{ConsumerOffset, MfqFrames, OffsetFile, ProducerOffset};
-use crate::formats::mirror::PyMirror;
-use crate::formats::vqs::VqsFrames;
-use crate::formats::zbus::ZbusFrames;
 use crate::segment::PyFrames;
 use crate::segment::penstock_frame::PenstockFrames;
 use crate::segment::publish::PyPublish;
@@ -59,38 +55,6 @@ pub fn penstock_key_check<'py>(
 #[pyfunction]
 pub fn publish_size_word() -> PyPublish {
     PyPublish(Arc::new(SizeWord))
-}
-
-/// The framing of a VQS ring; `gzip` for the stages that pack their records.
-#[pyfunction]
-#[pyo3(signature = (*, gzip=false))]
-pub fn vqs_frames(gzip: bool) -> PyFrames {
-    PyFrames(Arc::new(VqsFrames { is_gzip: gzip }))
-}
-
-/// The framing of a `zbus` segment that begins at `base`.
-#[pyfunction]
-#[pyo3(signature = (base, *, absolute, crc))]
-pub fn zbus_frames(base: u64, absolute: bool, crc: bool) -> PyFrames {
-    PyFrames(Arc::new(ZbusFrames { base, is_absolute: absolute, has_crc: crc }))
-}
-
-/// The framing of an mfq segment.
-#[pyfunction]
-pub fn mfq_frames(segment_bytes: usize) -> PyFrames {
-    PyFrames(Arc::new(MfqFrames { segment_bytes }))
-}
-
-/// The end of an mfq queue: its file `producer.offset`.
-#[pyfunction]
-pub fn producer_offset(path: PathBuf) -> PyResult<PyPublish> {
-    Ok(PyPublish(Arc::new(ProducerOffset(OffsetFile::open(&path)?))))
-}
-
-/// Where an mfq queue keeps its default group's progress: its file `consumer.offset`.
-#[pyfunction]
-pub fn consumer_offset(path: PathBuf) -> PyResult<PyMirror> {
-    Ok(PyMirror(Arc::new(ConsumerOffset(OffsetFile::open(&path)?))))
 }
 
 /// CRC-32C of `data`.

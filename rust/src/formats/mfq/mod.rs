@@ -4,16 +4,19 @@
 //! The original's consumer looks at the length word alone: it is stored after the rest of its
 //! frame, and the four bytes behind the last frame are kept zero. Ours go by the end.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+
+use pyo3::prelude::*;
 
 use crate::bytes::words;
 use crate::errors;
 use crate::files::region;
-use crate::formats::mirror::Mirror;
-use crate::segment::Segment;
+use crate::formats::mirror::{Mirror, PyMirror};
 use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
-use crate::segment::publish::{Batch, Publish};
+use crate::segment::publish::{Batch, Publish, PyPublish};
+use crate::segment::{PyFrames, Segment};
 use crate::sys::mapping::Mapping;
 
 const HEADER_BYTES: usize = 4;
@@ -252,4 +255,22 @@ impl Mirror for ConsumerOffset {
         }
         Ok(())
     }
+}
+
+/// The framing of an mfq segment.
+#[pyfunction]
+pub fn mfq_frames(segment_bytes: usize) -> PyFrames {
+    PyFrames(Arc::new(MfqFrames { segment_bytes }))
+}
+
+/// The end of an mfq queue: its file `producer.offset`.
+#[pyfunction]
+pub fn producer_offset(path: PathBuf) -> PyResult<PyPublish> {
+    Ok(PyPublish(Arc::new(ProducerOffset(OffsetFile::open(&path)?))))
+}
+
+/// Where an mfq queue keeps its default group's progress: its file `consumer.offset`.
+#[pyfunction]
+pub fn consumer_offset(path: PathBuf) -> PyResult<PyMirror> {
+    Ok(PyMirror(Arc::new(ConsumerOffset(OffsetFile::open(&path)?))))
 }

@@ -20,9 +20,11 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use pyo3::prelude::*;
 
 use crate::bytes::{headers, words};
 use crate::formats::vqs::gob::{Attribute, Parts};
+use crate::segment::PyFrames;
 use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
 use crate::sys::memory;
 
@@ -278,4 +280,11 @@ impl Frames for VqsFrames {
             Err(fault) => Step::Bad(fault),
         }
     }
+}
+
+/// The framing of a VQS ring; `gzip` for the stages that pack their records.
+#[pyfunction]
+#[pyo3(signature = (*, gzip=false))]
+pub fn vqs_frames(gzip: bool) -> PyFrames {
+    PyFrames(Arc::new(VqsFrames { is_gzip: gzip }))
 }

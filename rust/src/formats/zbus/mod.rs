@@ -15,9 +15,14 @@
 
 pub mod files;
 
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
 use crate::bytes::checksum::crc32;
 use crate::bytes::headers;
 use crate::bytes::words;
+use crate::segment::PyFrames;
 use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
 use crate::sys::memory;
 
@@ -210,4 +215,11 @@ impl Frames for ZbusFrames {
             None => bad(at + ID_AT, "an id or tag longer than its slot".into(), "39, 127".into()),
         }
     }
+}
+
+/// The framing of a `zbus` segment that begins at `base`.
+#[pyfunction]
+#[pyo3(signature = (base, *, absolute, crc))]
+pub fn zbus_frames(base: u64, absolute: bool, crc: bool) -> PyFrames {
+    PyFrames(Arc::new(ZbusFrames { base, is_absolute: absolute, has_crc: crc }))
 }

@@ -26,7 +26,7 @@ from penstock.engine import optional_packages
 from penstock.engine.folder import MIB, SharedFolder, safe_name
 from penstock.engine.group import Group
 from penstock.engine.threads import lock_file
-from penstock.engine.values import ValueFolder
+from penstock.engine.value_folder import ValueFolder
 from penstock.engine.wait_many import Inbox, QueuePoll
 from penstock.errors import PenstockError
 

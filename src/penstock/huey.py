@@ -21,7 +21,7 @@ from penstock.disk import files
 from penstock.engine import optional_packages
 from penstock.engine.folder import SharedFolder, safe_name
 from penstock.engine.group import Group
-from penstock.engine.values import ValueFolder
+from penstock.engine.value_folder import ValueFolder
 from penstock.engine.wait_many import PartsInbox
 from penstock.options import QueueKeywords
 

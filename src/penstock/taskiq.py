@@ -18,7 +18,7 @@ from typing import Any, Unpack
 from penstock.engine import optional_packages
 from penstock.engine.aio import AsyncQueue
 from penstock.engine.folder import DEFAULTS, FOR_EVER_S, safe_name
-from penstock.engine.values import ValueFolder
+from penstock.engine.value_folder import ValueFolder
 from penstock.errors import ClosedError
 from penstock.options import MAX_IN_FLIGHT, QueueKeywords
 

@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from penstock.engine.values import ValueFolder
+from penstock.engine.value_folder import ValueFolder
 
 
 def test_of_several_who_add_at_once_one_stores(tmp_path: Path) -> None:

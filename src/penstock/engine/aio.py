@@ -90,7 +90,7 @@ class AsyncQueue:
                 raise ClosedError()
             if self._queue is None:
                 queue = await asyncio.to_thread(self._open_queue)
-                if self._is_closed:  # Meanwhile.
+                if self._is_closed:  # Another task closed it meanwhile.
                     await asyncio.to_thread(queue.close)
                     raise ClosedError()
                 self._watch = _core.Watch(queue.store.need_shared())
@@ -328,12 +328,12 @@ class AsyncQueue:
 
 
 def wake(waiter: asyncio.Future[None]) -> None:
-    """Lets it go on, if it still waits."""
+    """Ends the wait of a task, if it still waits."""
     if not waiter.done():
         waiter.set_result(None)
 
 
 def at_once(queue: Queue, attempt: Callable[[], T]) -> T:
-    """Tries without waiting for room."""
+    """Makes the attempt without waiting for room in a full queue."""
     with queue.put_timeout(0):
         return attempt()

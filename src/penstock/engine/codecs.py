@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import logging
 
 DEPTH_MAX = 64
-"""Nesting that is decoded at most."""
+"""How deeply a value may be nested that is decoded."""
 COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 FORGIVING = json.JSONEncoder(separators=(",", ":"), default=repr).encode
-"""Made once: `json.dumps` makes an encoder at each call that asks for anything."""
+"""Both encoders are made once: `json.dumps` makes one at every call that has options."""
 
 
 @runtime_checkable
@@ -91,9 +91,9 @@ def _refuse(*_: object) -> object:
 CBOR_LIMITS: dict[str, Any] = {
     "max_depth": DEPTH_MAX, "semantic_decoders": dict.fromkeys((25, 28, 29, 35, 256), _refuse),
 }  # fmt: skip
-"""Of bodies from anyone. Not taken are tags for values that are said once and meant often, which
-make much, or a ring, out of little, and for regular expressions: a sender can choose one that never
-comes to an end."""
+"""Anyone may have sent a body. So values in it may not refer to each other by tags: few bytes could
+stand for a huge value, or for one that contains itself. Nor may it have regular expressions: a
+sender could choose one whose search never ends."""
 
 
 class CborCodec:
@@ -215,7 +215,7 @@ class StructCodec:
     kind: type
 
     def __init__(self, kind: type) -> None:
-        """For that class; msgspec is there, or there were no such class."""
+        """A codec for the class `kind`. Such a class exists only where msgspec is installed."""
         import msgspec
 
         self.kind, self._encode = kind, msgspec.json.encode
@@ -255,7 +255,7 @@ NO_PICKLE = (
 
 
 def find(codec: str | Codec | type | None) -> Codec | None:
-    """The codec that a user named or passed; none for none."""
+    """The codec that a user named or passed; `None` if there was none."""
     if codec is None:
         return None
     if isinstance(codec, str):

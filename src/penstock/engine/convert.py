@@ -46,11 +46,11 @@ class Progress:
     phase: Literal["check", "copy", "verify"]
     messages: int
     bytes: int
-    """Of bodies, so far."""
+    """Bytes of message bodies so far."""
     offset: int
     """The offset in the source."""
     end: int
-    """Of the source; `offset == end` when the phase is through. 0: not known."""
+    """Where the source ends: the phase is done when `offset` gets there. 0 if that is not known."""
 
 
 OnProgress = Callable[[Progress], None]
@@ -61,11 +61,11 @@ class ConversionReport:
     """What became of every message."""
 
     messages: int = 0
-    """Copied."""
+    """Messages that were copied."""
     bytes: int = 0
-    """Of their bodies."""
+    """Bytes of their bodies."""
     verified: int = 0
-    """Copied, read again and found equal."""
+    """Messages that were copied, read again and found equal."""
     left_out: int = 0
     """Messages that the target can't hold at all (`drop=body`)."""
     lost: dict[str, int] = field(default_factory=dict)
@@ -224,7 +224,7 @@ class Losses:
     """What a queue has no place for, counted per field; refused unless it was named."""
 
     def __init__(self, target: Queue, drop: frozenset[str], word: str, where: Path) -> None:
-        """`word` says what the places are that `of` is told; `where` is what a user calls it."""
+        """Errors call the queue `where`, and name a message by `word` and place: "offset 12"."""
         self.counts: Counter[str] = Counter()
         self._target, self._drop, self._word, self._where = target, drop, word, where
         self._examples: dict[str, int] = {}

@@ -50,7 +50,7 @@ class Groups:
     carried: Carried
 
     def __init__(self, source: Queue, target: Queue, wanted: bool | None) -> None:
-        """`wanted`: none means only where no message of the copy would be deleted by it."""
+        """`wanted` is `None`: groups are copied where that deletes no message of the copy."""
         self.target = target
         self.carried = Carried()
         self._seen = 0

@@ -43,13 +43,13 @@ def path_of(queue: Path, folder: Path, options: GroupOptions) -> Path:
 
 
 def is_beside(named: str) -> bool:
-    """Whether it is the name of a queue in the same folder."""
+    """Whether `named` is the bare name of a queue in the same folder, and no path."""
     return Path(named).name == named and named != ".."
 
 
 def _is_ours(place: Path, queue: Path) -> bool:
-    """What a file in a folder says must not have us write just anywhere: nothing is made there,
-    and only a queue of the same owner is used."""
+    """Whether the queue at `place` belongs to the owner of `queue`. A path that stands in a file
+    must not make us write just anywhere: we make nothing there, and use no other user's queue."""
     try:
         return place.stat().st_uid == queue.stat().st_uid
     except OSError:

@@ -53,7 +53,7 @@ SUFFIXES: dict[str, Kind] = {
 }
 MAX_LINE_BYTES = 1 << 30
 COLUMNS = ("offset", "number", "timestamp", "due", "id", "key", "tag", "headers", "body")
-"""Of a table: those of `Queue.scan`, and the time before which a message is held back."""
+"""The columns of a table: those of `Queue.scan`, and the time until which a message is delayed."""
 
 
 @dataclass(slots=True)
@@ -374,8 +374,8 @@ def _writable(target: str | os.PathLike[str] | IO[bytes]) -> Iterator[IO[bytes]]
     if not isinstance(target, str | os.PathLike):
         yield target
         return
-    place = Path(target).resolve()  # A link stays one.
-    if place.exists() and not place.is_file():  # A pipe or a device.
+    place = Path(target).resolve()  # A link is not replaced, but the file that it leads to.
+    if place.exists() and not place.is_file():  # It is a pipe or a device.
         with place.open("wb") as stream:
             yield stream
         return

@@ -33,10 +33,10 @@ def messages_from(store: Store, offset: int, *, tags: str = "", dialect: str = "
     if tags:
         return _matching(store, offset, end.tail, tags, dialect)
     if store.shared is not None and store.capabilities.numbers:
-        # From the next one there is: what was there may be trimmed meanwhile.
+        # From the next message that is there: the one at `offset` may have been trimmed.
         found = _core.Scan(store, offset, end.tail, shared=store.shared).take(1)
         if not found:
-            return 0  # Everything from here on was set aside by a repair.
+            return 0  # A repair has set aside everything from here on.
         if found[0].number is not None:
             return end.next_number - found[0].number
     return sum(_in_segment(store, *part) for part in store.ranges(offset, end.tail))
@@ -55,7 +55,7 @@ def _matching(store: Store, first: int, last: int, tags: str, dialect: str) -> i
 def written(store: Store, info: SegmentInfo, first: int, last: int) -> int | None:
     """Messages in a part of a segment, if that can be told without looking at them."""
     has_holes = any(entry.segment == info.path.name for entry in store.set_aside)
-    # Elsewhere a header's count says what was written.
+    # A format without numbers counts in its header, which says what was written, not what is kept.
     if has_holes or first != info.first or not store.capabilities.numbers:
         return None
     known, end = describe(store, info), store.end()
@@ -73,7 +73,7 @@ def _in_segment(store: Store, info: SegmentInfo, first: int, last: int) -> int:
         return found
     segment, damage = store.open_tolerantly(info)
     if damage is not None and store.shared is not None:
-        store.segment_at(first)  # Says what is wrong.
+        store.segment_at(first)  # This raises the error that says what is wrong.
     return 0 if segment is None else _core.walk(segment, first, last, past_damage=True).messages
 
 

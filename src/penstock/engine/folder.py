@@ -28,9 +28,10 @@ MIB = 1 << 20
 NAME_BYTES_MAX = 72
 FOR_EVER_S = 4e9
 PART = re.compile(r"_[pdm]\d*")
-"""What `safe_name` never ends with: after `_` it has two hex digits, `_` or `h`."""
+"""The end of a part's name. `safe_name` never ends so: after `_` it has two hex digits, `_` or
+`h`."""
 DEFAULTS: QueueKeywords = {
-    # What every worker is done with is deleted; what no worker has taken stays.
+    # Messages that every worker is done with are deleted; those that no worker has taken stay.
     "retention_bytes": 1,
     "retain_unread_max_s": FOR_EVER_S,
     "segment_bytes": 16 * MIB,
@@ -105,9 +106,9 @@ class Folder:
             return found
 
     def release(self) -> None:
-        """One user less; the last one closes the queues."""
+        """Gives the folder back; when its last user does, the queues are closed."""
         if self._pid != os.getpid():
-            return  # The parent's: a forked child has nothing of it open.
+            return  # It is the parent's. A forked child has none of its queues open.
         with _lock:
             self._users -= 1
             if self._users > 0:
@@ -150,7 +151,7 @@ class Folder:
 
     def _opened(self, name: str, part: str) -> Jobs:
         with self._lock:
-            found = self._known(name, part)  # By another thread, meanwhile.
+            found = self._known(name, part)  # Another thread may have opened it meanwhile.
             if found is not None:
                 return found
             self.forget(name, part)
@@ -160,7 +161,7 @@ class Folder:
                     found = Jobs(Queue(path, **self._options), self.max_receives)
                     break
                 except (FileNotFoundError, ClosedError):
-                    if is_last:  # Before that: another process deleted it while it was opened.
+                    if is_last:  # The tries before failed since another process deleted the queue.
                         raise
             assert found is not None
             self._open[name, part] = found
@@ -198,7 +199,7 @@ class Folder:
         path = self.path_of(name, part)
         gone = self.path / f".gone-{os.urandom(8).hex()}"
         try:
-            path.rename(gone)  # At once: no process finds half a queue.
+            path.rename(gone)  # In one step: no process finds half a queue.
         except FileNotFoundError:
             return
         shutil.rmtree(gone, ignore_errors=True)

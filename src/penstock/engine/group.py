@@ -68,9 +68,8 @@ def load_options(folder: Path) -> GroupOptions | None:
     import json
 
     path = folder / "group.json"
-    try:
-        raw = files.read_start(path, files.SMALL_BYTES_MAX)
-    except (FileNotFoundError, NotADirectoryError):
+    raw = files.read_if_there(path, files.SMALL_BYTES_MAX)
+    if raw is None:
         return None
     try:
         found = json.loads(raw)
@@ -167,10 +166,9 @@ class OpenQueue(Protocol):
 
 
 class LetGo:
-    """Stands where a group's native part was, once its queue is closed."""
+    """Takes the place of a group's native part when its queue is closed: every use raises."""
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever is asked for."""
         raise ClosedError()
 
 
@@ -206,7 +204,7 @@ class Group:
         self._version = -1
         self.options = GroupOptions()
         self.bury: Callable[[_core.Message, str | None], None] | None = None
-        """What is done with a message that was handed out too often, instead of the usual."""
+        """If it is set: gets the messages that would else go to the dead letters."""
         self._open()
 
     @property
@@ -215,8 +213,8 @@ class Group:
         return self.queue.store.format.groups
 
     def _open(self) -> None:
-        # Alone: or the table of one group would go with the journal of another of its name, if a
-        # process deletes or renames the group meanwhile.
+        # Alone: if another process deleted or renamed the group meanwhile, this one would pair the
+        # table of the old group with the journal of a new one of its name.
         self.queue.store.need_shared().alone(self._open_alone)
         self._say_what_was_lost()
         self._check_cursor()
@@ -248,7 +246,7 @@ class Group:
             self._open_files(stored, own, start)
         except BaseException:
             if stored is None and own is None:
-                self._unmake()  # Or the next opener finds half a group.
+                self._unmake()  # Else the next opener would find half a group.
             raise
 
     def _unmake(self) -> None:
@@ -267,7 +265,8 @@ class Group:
         self._own.recount()
         self.core = self._open_core(start, entered)
         if self.core.is_gone:
-            # A process died that was about to delete or rename it. The sign was for open handles.
+            # A process died while it deleted or renamed the group. It had marked the table as gone,
+            # for the handles that were open then; they are no more.
             group_files.drop_table(self.folder)
             self.core = self._open_core(start, entered)
         if stored is None and isinstance(self._start, Group):
@@ -349,18 +348,18 @@ class Group:
                 if offset in (first, last):
                     return False
         except PenstockError:
-            return False  # What is damaged is said when it is read.
+            return False  # Whoever reads there gets the error.
         return True
 
     def _check_cursor(self) -> None:
         """A cursor above the tail (power loss) or below the head (retention) is set right."""
-        # First where the group is, then where the queue ends: the other way round, what others
-        # put and take in between looks like a cursor above the tail.
+        # First we ask where the group is, then where the queue ends. The other way round, messages
+        # that others put and take in between would look like a cursor above the tail.
         next_unread = self.core.next
         end = self.queue.store.end()
         own = self._own.cursor(self.name) if self.queue.store.was_first else None
         if own is not None and self.core.cursor < own <= end.tail:
-            # A program that is not ours has consumed, and said so in the format's own file.
+            # A program that is not ours has consumed messages, as the format's own file says.
             self.core.seek(positions.check(self.queue.store, max(own, end.head)))
         elif next_unread > end.tail:
             self.core.cut(end.tail)
@@ -384,10 +383,10 @@ class Group:
         if self.bury is not None:
             self.bury(message, reason)
             return
-        # In this order: a crash in between leaves it in both queues, never in none.
+        # In this order: a crash in between leaves the message in both queues, never in none.
         dead = self.queue.dead_letters(self.dead_letter_path)
         dead.put_many([deadletter.letter(message, self.queue.path, self.name, reason)])
-        message.settle(True)  # If its lease has run out meanwhile, another one moves it again.
+        message.settle(True)  # If its lease has run out, another consumer moves it once more.
 
     @property
     def dead_letter_path(self) -> Path:
@@ -570,7 +569,7 @@ class Group:
     def close(self) -> None:
         """Ends this handle's waits and returns its leases. A broadcast group is deleted."""
         if isinstance(self.core, LetGo):
-            return  # With its queue.
+            return  # It was closed with its queue.
         self.core.close()
         self.__dict__.pop("get", None)
         self.__dict__.pop("get_many", None)
@@ -598,7 +597,8 @@ class Group:
         self._stand_up()
 
     def _remove(self) -> None:
-        # First the sign: open handles then do nothing more where a new group may be.
+        # The mark comes first: from then on open handles leave the files alone, which a new group
+        # of the name may own soon.
         self.core.retire()
         group_files.remove(self.folder)
         if self.options.native_cursor:
@@ -616,7 +616,8 @@ class Group:
         def move() -> None:
             if name in names(self.queue.store):
                 raise GroupError(f"{self.queue.path}: there is a group {name!r} already")
-            self.core.checkpoint()  # What a group that acks by getting has read is in no record.
+            # Where getting is acking, the journal has no record of what was read last.
+            self.core.checkpoint()
             self.core.retire()
             group_files.rename(self.folder, folder)
 

@@ -55,14 +55,15 @@ class Ledger:
             return landed
 
     def resolve(self) -> None:
-        """Decides about a note that a dead process left. With the lock held."""
+        """Finds out whether a batch landed whose note a dead process left, and drops the note.
+        Under the lock."""
         note = Note.load(self.files.note)
         if note is not None and note.batch > self.last and is_published(self.store, note):
             self.files.record(note.batch, note.first, note.end)
         self.files.drop_note()
 
     def drop(self) -> None:
-        """The application will never come again."""
+        """Deletes what is known of the application, which will not come again."""
         self.files.drop()
 
 

@@ -41,17 +41,17 @@ def load(sidecar: Path) -> dict[str, Any]:
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that can be kept, as they are written."""
+    """The options among `values` that can be kept, in the form in which the file has them."""
     found = {name: value for name, value in values.items() if name in NAMES and value is not None}
     if isinstance(found.get("durability"), Durability):
         found["durability"] = found["durability"].value
     if not isinstance(found.get("codec", ""), str) or found.get("codec") == "bytes":
-        del found["codec"]  # An object only the program has that made it; bytes need no codec.
+        del found["codec"]  # Only this program has the object; and bytes need no codec.
     return found
 
 
 def first(store: Store, said: Mapping[str, Any]) -> None:
-    """The queue was just made with these options."""
+    """Keeps the options with which the queue was just made."""
     mine = {
         name: value for name, value in plain(said).items() if name not in store.format.own_options
     }

@@ -36,14 +36,14 @@ class Maintenance:
         self._swept_at = time.monotonic()
         self._orphans, self._has_orphans = Orphans(queue), False
         self._failing: dict[str, str] = {}
-        """The last error of each duty that fails."""
+        """By duty: the error with which it failed last."""
         self._preparing: Background | None = None
-        """A second thread, once there is a quick writer."""
-        self._writer.poke()  # Its asker may have died before the sync.
+        """The second thread, which a quick writer gets."""
+        self._writer.poke()  # A process may have asked for a sync, and died before it came.
         self._thread = Background(self._run, "penstock-maintenance")
 
     def tell_to_stop(self) -> None:
-        """The threads end as soon as they look, which one that waits for a lock does not."""
+        """Asks the threads to end. One that waits for a lock ends when it has got it."""
         self._stop.set()
         self._writer.poke()
 
@@ -70,14 +70,14 @@ class Maintenance:
     def _wait(self, seen: int, timeout: float) -> int:
         try:
             return self._writer.wait_dirty(seen, timeout)
-        except ClosedError:  # By a close that Ctrl-C has ended.
+        except ClosedError:  # Ctrl-C ended the close before it could stop this thread.
             self._stop.set()
             return seen
 
     def _prepare(self) -> None:
         self._do("prepare a segment", self._queue.store.prepare_ahead)
         if self._writer.is_quick and self._preparing is None and not self._stop.is_set():
-            # It fills segments while this thread syncs one: only another thread can prepare them.
+            # The writer fills a segment in the time in which this thread syncs one.
             self._preparing = Background(self._prepare_on, "penstock-preparing")
 
     def _prepare_on(self) -> None:

@@ -12,8 +12,8 @@ from penstock.errors import MissingExtraError
 
 @contextmanager
 def needed(module: str, extra: str, purpose: str) -> Iterator[None]:
-    """`with` it, import from the module; when that is not installed, the error says what to
-    install for `purpose`."""
+    """A context in which `module` is imported. Where it is not installed, the error says which
+    `extra` to install for `purpose`."""
     try:
         yield
     except ModuleNotFoundError as error:

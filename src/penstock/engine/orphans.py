@@ -46,6 +46,6 @@ class Orphans:
     def _sync(self, name: str) -> None:
         from penstock.engine.group import Group
 
-        # Not kept open: each has files, and there may be as many groups as there were consumers.
-        with contextlib.suppress(GroupError, FileNotFoundError):  # It went meanwhile.
+        # They are closed again: each has files, and there may be one per consumer that ever was.
+        with contextlib.suppress(GroupError, FileNotFoundError):  # Another process deleted it.
             Group(self._queue, name, create=False, look=True).core.sync()

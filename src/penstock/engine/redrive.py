@@ -38,7 +38,9 @@ def redrive(
             while found:
                 goal = target or _source(found[0], dead, opened, reopen)
                 if goal is None:
-                    homeless.append(found.pop(0))  # Kept on its lease: or it would come again.
+                    homeless.append(
+                        found.pop(0)
+                    )  # Its lease is kept, else this loop would get it again.
                     continue
                 _put_back(found[0], goal)
                 found.pop(0).ack()

@@ -45,7 +45,7 @@ class Report:
     rebuilt: list[Damage] = field(default_factory=list)
     """Headers that were written anew."""
     torn: list[Damage] = field(default_factory=list)
-    """Cut short by a crash: dropped."""
+    """What a crash had cut short, and the repair dropped."""
     brought_back: int = 0
     """Messages behind damage that have no place any more: put into a new segment."""
     left: list[Damage] = field(default_factory=list)
@@ -136,7 +136,7 @@ class _Repair:
         for damage in verdict.torn:
             if damage.offset is None:
                 self.copy(damage.path, damage.at, damage.length)
-            else:  # Not at the tail of the queue: it stays where it is, as something known.
+            else:  # It is not at the end of the queue: it stays where it is, and readers skip it.
                 self.set_aside(damage, damage.offset, damage.offset + damage.length)
         for damage in verdict.corrupt:
             self.treat(damage)

@@ -25,7 +25,7 @@ class Plan:
     """What a trim would do."""
 
     before: int
-    """Segments that end at or before this offset go."""
+    """Segments that end at or before this offset are deleted."""
     segments: tuple[SegmentInfo, ...]
     reason: str
     kept_because: str
@@ -33,7 +33,7 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """Bytes that come free."""
+        """How many bytes the trim frees."""
         return sum(info.size for info in self.segments)
 
 

@@ -22,14 +22,14 @@ T = TypeVar("T")
 PASSING = {
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE,
 }  # fmt: skip
-"""What may be better in a while. A failed sync is not among them: nothing retries a sync."""
+"""Errors that may go away with time. A failed sync is not among them: nothing retries a sync."""
 
 KNOWN: WeakKeyDictionary[OpenQueue, RetryingWriter] = WeakKeyDictionary()
-"""One per open queue, so that all its threads count together."""
+"""The retrying writer of each open queue: all its threads use the same one, and count together."""
 
 
 def writer(queue: OpenQueue) -> _core.Writer | RetryingWriter:
-    """What the queue puts with."""
+    """The writer by which a queue puts: the native one, unless its options ask for more."""
     native = queue.store.need_writer()
     if not (queue.options.retry_interval_s or queue.options.max_unsynced):
         return native
@@ -43,10 +43,8 @@ class RetryingWriter:
     """The writer of a queue that retries writes or counts what is not synced."""
 
     def __init__(self, queue: OpenQueue, native: _core.Writer) -> None:
-        """For an open queue and its native writer."""
-        self._queue: OpenQueue = proxy(
-            queue
-        )  # `KNOWN` forgets a queue that the program has dropped.
+        # `KNOWN` must forget a queue that the program drops, so nothing here may keep it.
+        self._queue: OpenQueue = proxy(queue)
         self.native = native
         self._shared = queue.store.need_shared()
         self._synced = self._shared.next_number
@@ -56,7 +54,7 @@ class RetryingWriter:
         return self._done(self._try(lambda: self.native.put(body, **values)))
 
     def put_list(self, items: Any, **values: Any) -> int | None:
-        """Puts a list; one of which a part has landed is not tried again."""
+        """Puts a list; if a part of it has landed, that is not tried again."""
         items = list(items)
         return self._done(self._try(lambda: self.native.put_list(items, **values), whole=True))
 
@@ -78,7 +76,7 @@ class RetryingWriter:
                 if not wait or is_over or error.errno not in PASSING:
                     raise
                 if whole and self._shared.tail != tail:
-                    raise  # Some of it may be there: to put that again is the caller's choice.
+                    raise  # A part may have landed: the caller decides whether to put that again.
             self._pause(wait if left is None else min(wait, left))
             wait = min(2 * wait, options.max_retry_interval_s)
 

@@ -151,11 +151,11 @@ class StandardQueue:
             with self._mutex:
                 self._undone.append((threading.get_ident(), message))
         if self.maxsize:
-            self.queue.store.need_shared().signal()  # A put may wait for this place.
+            self.queue.store.need_shared().signal()  # A put may wait for room.
         return message.value
 
     def _next(self, until: int | None) -> _core.Message:
-        """Waits in pieces: `shutdown` of another thread is seen between two."""
+        """The next message. Waits in pieces, to see between two whether a thread has shut down."""
         clock = self.queue.store.clock
         while not self._is_shut_now:
             left = None if until is None else max(0.0, (until - clock.boot_now_ns()) / 1e9)
@@ -215,7 +215,7 @@ class StandardQueue:
     def _waiting(self, *states: str) -> int:
         """Items that are unread, and those that are out in these states."""
         group = self._group()
-        # In this order: an item that is taken in between counts twice, and not never.
+        # In this order, an item that is taken in between counts twice; else it would count never.
         lag, counts = group.lag, group.core.counts()
         return lag + sum(counts[state] for state in states)
 
@@ -267,7 +267,8 @@ class StandardQueue:
         return self.queue.group(self._name)
 
     def _forget_parent(self) -> None:
-        """In a forked child: the parent's items and its place at the door are not ours."""
+        """Called first in a forked child: items that were taken, and the lock on the door, are the
+        parent's."""
         if self._pid != os.getpid():
             self._mutex = threading.Lock()  # The thread that had it is not in this process.
             self._undone.clear()

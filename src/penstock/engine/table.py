@@ -45,7 +45,9 @@ class Scan:
         self._columns = list(columns) if columns is not None else None
         self._filter: dict[str, Any] = {"tags": tags, "dialect": dialect, "tolerant": tolerant}
         self._guide: _Guide | None = None
-        self._fresh = [self._begun()]  # So that a filter that makes no sense is refused now.
+        self._fresh = [
+            self._begun()
+        ]  # Made now, so that a filter that makes no sense is refused now.
 
     def _begin(self) -> _core.Scan:
         """A new reading; the first was made with the scan, and one thread gets it."""
@@ -122,7 +124,7 @@ def _cells(message: _core.Message) -> str:
     try:
         when = message.timestamp
     except CodecError:
-        when = None  # In no year that Python has.
+        when = None  # The year is none that Python can show.
     moment = "" if when is None else when.isoformat(sep=" ", timespec="milliseconds")
     body = repr(message).partition(": ")[2].removesuffix(">")
     values = (message.offset, moment, message.tag, message.id, message.key, body)

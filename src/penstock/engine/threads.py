@@ -43,12 +43,12 @@ def lock_file(descriptor: int) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            time.sleep(GREEN_PAUSE_S)  # Their own: it lets the others run.
+            time.sleep(GREEN_PAUSE_S)  # The library has replaced it: other green threads run.
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 class _Originals:
-    """What gevent has kept of `_thread`."""
+    """The functions of `_thread` as gevent has kept them."""
 
     def __init__(self, monkey: Any) -> None:
         self.allocate_lock = monkey.get_original("_thread", "allocate_lock")
@@ -60,7 +60,8 @@ class Background:
     """A thread that ends with the program."""
 
     def __init__(self, work: Callable[[], None], name: str) -> None:
-        """Starts at once. It does not keep the work, whose owner keeps it: both go at once."""
+        """Starts at once. It does not refer to `work`, whose owner also owns this thread: both are
+        freed together."""
         self._native = original()
         self._thread: threading.Thread | None = None
         if self._native is None:

@@ -20,7 +20,7 @@ from penstock.engine.folder import safe_name
 
 SHARDS = 256
 SWEEP_EVERY = 256
-"""So many values are stored between two looks at a shard for old ones."""
+"""After this many values were stored, one shard is searched for old ones."""
 
 
 class ValueFolder:

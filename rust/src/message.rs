@@ -167,19 +167,19 @@ impl Message {
             true => leases.ack(py, self.lease),
             false => leases.nack(py, self.lease, 0.0),
         };
-        // It may have ended between the two.
+        // The lease may have ended between the two.
         ended.or_else(|error| if runs()? { Err(error) } else { Ok(()) })
     }
 }
 
-/// One handing-out of one message: a later one has another token.
+/// A message that was handed out once: the next time it has another token.
 #[derive(Clone, Copy)]
 pub struct Lease {
     /// Its place in the group's table.
     pub entry: u32,
     /// How often the message was handed out, this time included.
     pub receives: u32,
-    /// Which handing-out; 0: none, the message was read.
+    /// The token of this lease; 0: there is none, the message was read without one.
     pub token: u64,
     /// The message.
     pub offset: u64,

@@ -1,6 +1,6 @@
 //! Where each word of a shared structure is, declared once and exported as data.
 //!
-//! Python's layout tables describe the same bytes to people; a test compares them with
+//! Python's structs describe the same bytes to people; a test compares them with
 //! `_core.word_offsets()`, which is made from what is declared here.
 
 /// Declares a module of offsets: a constant for each word, and `ALL`, the table of them.

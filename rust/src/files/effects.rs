@@ -11,9 +11,10 @@ use crate::errors;
 use crate::files::region;
 use crate::sys::files;
 
-/// Zeros that are written at once. All of a file: so few that what is synced later is small.
+/// How many zeros are written by one call. For a whole file they are few, so that a later sync has
+/// little to do.
 const ZEROS_BYTES: usize = 64 << 10;
-/// Its beginning alone, for a writer that fills the rest soon.
+/// For the beginning of a file alone, for a writer that fills the rest soon.
 const BLOCK_BYTES: usize = 256 << 10;
 
 /// Replaces a file: temporary file, sync, rename, sync of the folder.
@@ -97,13 +98,13 @@ pub fn resize_file(py: Python<'_>, path: PathBuf, size: u64) -> PyResult<()> {
         .map_err(|error| errors::os(error, &path))
 }
 
-/// Moves a name.
+/// Renames a file.
 #[pyfunction]
 pub fn rename_file(py: Python<'_>, source: PathBuf, target: PathBuf) -> PyResult<()> {
     py.detach(|| region::rename(&source, &target)).map_err(|error| errors::os(error, &target))
 }
 
-/// Removes a name; a missing one is no error. With the last name of a file go its pages, and that
+/// Unlinks a file; a missing one is no error. With the last name of a file go its pages, and that
 /// takes a millisecond for a few megabytes.
 #[pyfunction]
 pub fn unlink_file(py: Python<'_>, path: PathBuf) -> PyResult<bool> {

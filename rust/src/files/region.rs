@@ -15,7 +15,7 @@ use crate::errors::{located, located_file, path_of};
 use crate::sys::recorder::{self, Effect, record, sync_fault};
 use crate::sys::{files, fork};
 
-/// Whoever has a queue open in this process, and is told of each sync that fails.
+/// Those who have a queue open in this process: each is told of every sync that fails.
 pub trait Poisoned: Send + Sync {
     /// A sync of the file or folder at `path`, which is absolute, has failed.
     fn sync_failed(&self, path: &Path);
@@ -69,7 +69,7 @@ impl Owner {
     }
 
     /// Gives `file` to them. Root, by `sudo` or from a timer, must not lock the owner out; another
-    /// user can only hand a file to a group that he is in himself, and where not it stays his.
+    /// user can only give a file to a group of which they are a member; else it stays theirs.
     pub fn take(&self, file: &File, mode: u32) -> io::Result<()> {
         let found = file.metadata()?;
         let is_root = crate::sys::files::is_root();
@@ -263,7 +263,7 @@ pub fn sync(file: &File) -> io::Result<()> {
 }
 
 /// Begins to write bytes to the disk, and does not wait for them: no promise, a sync still has to
-/// follow, and it is the one that tells of errors. The kernel may do the same at any time.
+/// follow, and which reports the errors. The kernel may do the same at any time.
 pub fn begin_writing(file: &File, at: u64, len: u64) {
     crate::sys::files::begin_writing(file, at, len);
 }
@@ -296,8 +296,8 @@ pub fn unlink(path: &Path) -> io::Result<()> {
 
 /// Replaces the file `path` by `bytes`: temporary file, sync, rename, sync of the folder.
 pub fn replace(path: &Path, bytes: &[u8], synced: bool) -> io::Result<()> {
-    // A name of its own: whoever replaces the same file right now has another, also in another
-    // container, where processes have the same numbers.
+    // The name is random: another process that replaces the same file now has another one, also in
+    // another container, where processes have the same numbers.
     let process = std::process::id();
     let chance = RandomState::new().hash_one(process);
     let mut temporary = path.as_os_str().to_os_string();

@@ -88,7 +88,7 @@ impl Basket for One {
 
     #[inline(always)]
     fn push(&mut self, message: Message, is_dead: bool) {
-        self.message = Some(message); // Whoever claims asks `is_full` before.
+        self.message = Some(message); // Callers ask `is_full` before.
         self.is_dead = is_dead;
     }
 
@@ -160,7 +160,7 @@ impl Basket for Several {
     }
 }
 
-/// Why no more was claimed. Two words: it comes back from every claim.
+/// Why no more was claimed. It has the size of two words, since every claim returns one.
 pub enum Stop {
     /// As many as asked for, or nothing more is there.
     Enough,
@@ -201,7 +201,7 @@ impl Times {
     }
 }
 
-/// Of a lease of this length nobody minds if it lasts a tenth of a second longer.
+/// A lease of this length or more may last a tenth of a second longer than was asked for.
 const LONG_NS: i64 = 1_000_000_000;
 
 impl Group {
@@ -243,7 +243,8 @@ impl Group {
                         stop = self.claim_once(py, visibility_ns, out)?;
                         continue;
                     }
-                    // It may be a signal handler's: then nothing but this call ever meets it.
+                    // The error may be that of a signal handler: then no later call would meet it
+                    // again.
                     Err(error) if !out.is_empty() => return self.owe(error),
                     Err(error) => error,
                 },
@@ -417,7 +418,7 @@ impl Group {
             true => self.table.count(at::DELIVERED, (out.len() - kept) as u64),
             false => self.table.count_among_others(at::DELIVERED, (out.len() - kept) as u64),
         }
-        self.mirror()?; // However it ended: something may have been handed out before.
+        self.mirror()?; // Also when it failed: something may have been handed out before.
         self.checkpoint_if_long()?;
         stop
     }
@@ -514,7 +515,8 @@ impl Group {
             Found::NeedSegment if reader.first_after(found.offset).is_none() => {
                 return Err(Stop::NeedSegment(found.offset));
             }
-            // Reported first, by a call that has nothing else to say; then given up.
+            // Damage is reported by a call that hands nothing else out; only then is the message
+            // given up.
             Found::Damaged { .. } if !out.is_empty() => return Err(Stop::Enough),
             Found::Damaged { fault, .. } if fault.is_ours => {
                 let segment = reader.segment.as_ref().ok_or(Stop::Enough)?;
@@ -679,7 +681,8 @@ impl Group {
         let mut entry = Entry { key, ..Entry::read(offset, frame, self.owner) };
         let due_in = self.due_in(&reader.view);
         if due_in > 0 {
-            // From now, not from when the claim began: a million others may lie in between.
+            // The delay counts from now, not from the beginning of the claim: it may have passed
+            // over a million other messages since.
             let now = self.clock().boot();
             (entry.deadline, entry.timeout) = (now.saturating_add(due_in), due_in);
         }
@@ -690,8 +693,9 @@ impl Group {
         } else {
             return Ok(true);
         }
-        // Journaled before the word moves: whoever dies in between must not take a message with
-        // him that nobody was given. Without the lock nobody passes over such a one.
+        // The journal gets it before the word moves: else a process that dies in between would have
+        // passed over a message that no consumer was given. Claims without the lock pass over no
+        // such message.
         self.write_next(Kind::Enter, &entry, next, self.clock().boot())?;
         self.table.enter(&entry)?;
         self.move_on(offset, next);
@@ -713,8 +717,8 @@ impl Group {
     }
 
     /// What time it is and how long a lease lasts. Reading the clock would take longer than all
-    /// that is done to the table: a long lease counts from a time that is a little in the past, and
-    /// is made so much longer.
+    /// changes to the table: so a long lease counts from a clock reading that is a little old, and
+    /// is made longer by as much.
     #[inline(always)]
     fn lease_times(&self, visibility_ns: i64) -> Times {
         match visibility_ns < LONG_NS || self.clock().is_manual() {
@@ -748,8 +752,8 @@ impl Group {
     }
 }
 
-/// Gives out what is known to follow what the reader has just found, as far as it needs nothing but
-/// its place; answers where reading goes on.
+/// Gives out the messages that the reader knows to follow the one that it has just found, as far as
+/// they need no look at their headers; returns where reading goes on.
 #[inline(always)]
 fn read_known<B: Basket>(reader: &mut Reader, next: u64, out: &mut B) -> u64 {
     reader.each_known(next, u64::MAX, |segment, offset, view, _| {

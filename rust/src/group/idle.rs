@@ -1,8 +1,8 @@
 //! How long a group has made no progress, as far as those who ask can see.
 //!
-//! Counted from look to look by the boot clock, and kept in the table with a check over it: words
-//! that were damaged, or progress since the last look, make nobody idle. What was counted before a
-//! restart of the machine counts, the time while it was off does not.
+//! Counted from look to look by the boot clock, and kept in the table with a check over it: after
+//! damage of these words, or progress since the last look, a group does not count as idle. What was
+//! counted before a restart of the machine counts, the time while it was off does not.
 
 use super::Group;
 use super::table::at;
@@ -34,7 +34,8 @@ impl Group {
         self.table.wide(at::IDLE).cast_signed().max(0)
     }
 
-    /// Looks: how long it has been idle by now. Nothing to read up to `tail` is not idle.
+    /// How long the group has been idle by now. A group that has read everything up to `tail` is
+    /// not idle.
     pub(super) fn idle(&self, tail: u64, now: i64) -> i64 {
         let is_behind = self.cursor() < tail;
         let since = now.saturating_sub(self.table.wide(at::IDLE_AT).cast_signed()).max(0);

@@ -51,7 +51,7 @@ word_offsets! {
         KEY = 72,
     }
 }
-/// No journal has such a number: one a nanosecond for years.
+/// No journal gets as high a number: one journal a nanosecond would take years to get there.
 const MAX_NAME: u64 = 1 << 60;
 const SPARE: &str = "spare";
 
@@ -87,7 +87,8 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Bytes that matter: an ack needs no deadlines, and few messages have a key.
+    /// The bytes of the record that say something: an ack has no deadline, and few messages have a
+    /// key.
     #[inline]
     fn len(&self) -> usize {
         let entry = &self.entry;
@@ -179,12 +180,12 @@ fn seed(journal: u64) -> u32 {
     u32::try_from(journal & u64::from(u32::MAX)).unwrap_or(0)
 }
 
-/// Of a record of journal number `journal`; never 0, which is what unwritten bytes have.
+/// The check of a record of journal number `journal`; never 0, as unwritten bytes are.
 fn check(journal: u64, record: &[u8]) -> u32 {
     crc32c_seeded(seed(journal), record.get(4..).unwrap_or_default()).max(1)
 }
 
-/// The same of a record that is still words. A checksum over bytes that were stored just now
+/// The check of a record that is still in words. A checksum over bytes that were stored just now
 /// waits for the stores, and the journal's next bytes are in no cache.
 #[inline]
 fn check_words(journal: u64, record: &[u64]) -> u32 {
@@ -335,7 +336,7 @@ impl Journal {
         if self.map.is_cut() { Err(self.vanished()) } else { Ok(needed) }
     }
 
-    /// The file was cut short under the mapping: what is stored there is nowhere.
+    /// The file was cut short under the mapping: what is stored behind its end is lost.
     #[cold]
     fn vanished(&self) -> std::io::Error {
         located_file(std::io::Error::from_raw_os_error(libc::ENODATA), self.map.file())
@@ -413,7 +414,7 @@ impl Journal {
         let kept = before.filter(|old| region::inode(old.map.file()).is_ok_and(|i| i == inode));
         let journal = match kept {
             Some(old) => {
-                // All of it was synced just now: see there what the next store to it would cost.
+                // It was synced just now: what the next store to it would cost stands there.
                 old.map.forget(0, words::size(old.allocated.load(Ordering::Relaxed)));
                 Self { name, ..old }
             }
@@ -452,8 +453,8 @@ pub fn drop_older(folder: &Path, name: u64) -> std::io::Result<()> {
     older.into_iter().try_for_each(|number| region::unlink(&path(folder, number)))
 }
 
-/// The old journal becomes the file of the next one: its pages are there already, and records
-/// carry their journal's number, so what is left in it says nothing.
+/// The file of the old journal is used for the next one, since its pages are there already. Records
+/// carry the number of their journal, so old ones do not count.
 pub fn retire(folder: &Path, name: u64) -> std::io::Result<()> {
     region::rename(&path(folder, name), &folder.join(SPARE))
 }

@@ -40,13 +40,14 @@ use settings::{Settings, WaitTimes};
 use table::{Entry, EntryState, NEVER, NONE, Table, at};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PENSTGRP");
-/// The group hands nothing out. Not one bit: one that flips must not stop everyone.
+/// The group is paused: it hands nothing out. The value has many bits: a single one that flips must
+/// not stop all consumers.
 pub const PAUSED: u32 = 0xA5A5;
 /// The group was deleted or renamed: every handle on it is done.
 pub const GONE: u32 = 0xA5A5 << 16;
-/// In a record of the journal that is about no message: only `next` counts.
+/// The offset in a journal record that is about no message: only its `next` counts.
 const NO_OFFSET: u64 = u64::MAX;
-/// A table that says that more leases were given than are in the journal by this is damaged.
+/// A table is damaged if it says that so many leases more were given than the journal has.
 const MAX_UNSEEN_TOKENS: u64 = 1 << 32;
 
 /// One open group.
@@ -69,7 +70,7 @@ pub struct Group {
     host: Py<PyAny>,
     wait_times: WaitTimes,
     mirror: Option<Arc<dyn Mirror>>,
-    /// Where other programs may have moved the end to.
+    /// Where the queue ends by the format's own file, which other programs may write.
     publish: Option<Arc<dyn Publish>>,
     settings: Settings,
     is_lease: bool,
@@ -160,7 +161,8 @@ impl Group {
         if life.try_take(word).is_some() {
             let held = HeldGroup(self);
             if life.is_over() {
-                return Err(self.control.closed(py)); // Nobody counts us as a holder.
+                // It has ended, and gives the lock back at once.
+                return Err(self.control.closed(py));
             }
             if !self.is_table_whole() {
                 self.mend()?;
@@ -183,7 +185,7 @@ impl Group {
         let Some(got) = life.take_soon(py, word) else { return Ok(None) };
         let held = HeldGroup(self);
         if got == Got::Inherited {
-            self.table.distrust(); // Whoever takes it next must know, also if we give it back now.
+            self.table.distrust(); // The next holder must know, also if we give the lock back now.
         }
         if life.is_over() {
             return Err(self.control.closed(py)); // It ended while we waited.
@@ -192,11 +194,11 @@ impl Group {
         Ok(Some(held))
     }
 
-    /// Makes the table anew if nobody knows what is in it, and opens the journal it belongs to.
+    /// Makes the table anew if it can't be trusted, and opens the journal that it belongs to.
     #[cold]
     fn mend(&self) -> PyResult<()> {
         if self.table.map().is_cut() {
-            // It is zeros from now on, and not what anyone has stored there.
+            // The table reads as zeros from now on: nobody has stored those.
             let path = self.folder.join("table");
             return Err(Python::attach(|py| errors::vanished(py, &path)));
         }
@@ -228,8 +230,9 @@ impl Group {
         let journal = Journal::open(&self.folder, name)?;
         let replay = journal.replay()?;
         let is_torn = journal.clear_after(replay.end)?;
-        // Whoever died in a checkpoint may have left its name unsynced and the journal before it:
-        // settled before anyone may take the new one's name for a sync of the old one.
+        // A process that died in a checkpoint may have left the name of the new journal unsynced,
+        // and the old journal beside it. That is cleared up before anyone could take a sync of the
+        // one for a sync of the other.
         journal::drop_older(&self.folder, name)?;
         let idle_ns = Some(self.idle_then()).filter(|_| self.is_as_seen());
         self.enter_all(&replay, same_boot)?;
@@ -341,7 +344,8 @@ impl Group {
         Ok(())
     }
 
-    /// The wall time that belongs to a boot time just read: one clock reading less.
+    /// The wall time that belongs to a boot time that was just read. It saves a reading of the
+    /// clock.
     #[inline(always)]
     fn wall_at(&self, now_boot: i64) -> i64 {
         match self.clock().is_manual() {
@@ -364,7 +368,8 @@ impl Group {
         if end > journal::SMALL_BYTES.max(live * 4) { self.checkpoint() } else { Ok(()) }
     }
 
-    /// Begins a new journal. When that fails nobody knows which of the two counts: the newest.
+    /// Begins a new journal. If that fails, it is unknown which of the two counts: openers take the
+    /// newest.
     fn checkpoint(&self) -> std::io::Result<()> {
         if self.is_gone() {
             return Ok(());
@@ -443,8 +448,9 @@ impl Group {
         Ok(released)
     }
 
-    /// Whether nobody has looked for dead consumers lately, and someone has something out. Also
-    /// while there is a backlog: or what a dead one had would wait for its whole visibility time.
+    /// Whether it is time to look for dead consumers: something is out, and nobody has looked
+    /// lately. This also counts while there is a backlog, or the messages of a dead consumer would
+    /// wait for their whole visibility time.
     #[inline(always)]
     fn is_time_for_dead(&self, now: i64) -> bool {
         let looked = self.table.wide(at::LOOKED_FOR_DEAD).cast_signed();

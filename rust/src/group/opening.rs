@@ -1,4 +1,4 @@
-//! Opening a group: what an opener finds is believed as far as somebody vouches for it.
+//! Opening a group: how far an opener may believe what it finds.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::shared::control::Shared;
 /// How many handles this process has on each table, by its number on the device.
 static OPEN: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
 
-/// A handle on this table came (1) or went (-1).
+/// Counts a handle on this table that came (1) or went (-1).
 fn count(table: &Table, by: isize) {
     let Ok(number) = region::inode(table.map().file()) else { return };
     let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
@@ -77,14 +77,15 @@ impl Group {
         Ok(())
     }
 
-    /// A table of this boot. Alone, nobody vouches for it: it is made anew from the journal, whose
-    /// records check. Else those who use it do, and it need only be sound.
+    /// A table of this boot. An opener that is alone can't trust it, and makes it anew from the
+    /// journal, whose records have checks. Otherwise the others keep it right, and it need only be
+    /// sound.
     pub(super) fn check(&self, py: Python<'_>, is_alone: bool) -> PyResult<()> {
         if self.is_gone() {
             return Ok(()); // In its folder there may be another group by now.
         }
         if is_alone {
-            self.reset_locks(); // Whoever they name is dead, or they are damaged.
+            self.reset_locks(); // The openers that they name are dead, or the words are damaged.
             self.table.distrust();
         }
         self.measure_skew();

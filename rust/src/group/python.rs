@@ -99,8 +99,8 @@ impl PyGroup {
         }
     }
 
-    /// Claims what is there now. The first look of every get: at no word that writers move, as
-    /// long as what is known of the queue suffices.
+    /// Claims what is there now. It is the first look of every get, and reads no word that writers
+    /// change as long as it knows of a message.
     #[inline(always)]
     fn claim_now<B: Basket>(
         &self,
@@ -140,7 +140,7 @@ impl PyGroup {
         let mut until = None;
         let mut polls = 0;
         loop {
-            // Before the look: whatever is signalled after it ends the sleep below.
+            // This comes before the look, so that a signal after it ends the sleep below.
             let seen = group.control.event_word().load(Ordering::SeqCst);
             let limit = group.control.tail();
             self.claim_now(py, visibility_ns, claimed)?;
@@ -245,7 +245,7 @@ impl PyGroup {
         let settings =
             Settings { noticed_version: table.small(at::VERSION).into(), ..Settings::default() };
         settings.adopt(&options)?;
-        // Who was told may be gone: the next progress is said again.
+        // The process that was told may be gone: the next progress is announced again.
         table.set_small(at::SYNC_ASKED, 0);
         let owner = if options.bound { shared.control.owner() } else { NONE };
         let group = Group {
@@ -439,7 +439,7 @@ impl PyGroup {
 
     /// How long nothing was handed out or acked though the queue goes on to `tail`, as far as those
     /// who asked this could see. By the boot clock: time while the machine was off does not count,
-    /// and whoever sets the wall clock makes nobody idle.
+    /// and setting the wall clock changes nothing.
     fn idle_ns(&self, py: Python<'_>, tail: u64) -> PyResult<i64> {
         let _held = self.0.take(py)?;
         Ok(self.0.idle(tail, self.0.clock().boot()))
@@ -472,7 +472,8 @@ impl PyGroup {
 
     /// Counts since the group was made, and what is out now.
     fn counts(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, u64>> {
-        let _held = self.0.take(py)?; // Or what changes its state meanwhile counts twice, or never.
+        // Otherwise a message that changes its state meanwhile would count twice, or not at all.
+        let _held = self.0.take(py)?;
         self.0.expire(self.0.clock().boot())?;
         let table = &self.0.table;
         let wide = [

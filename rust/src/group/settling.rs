@@ -48,7 +48,7 @@ impl Group {
         })
     }
 
-    /// True: another consumer may wait for this, for the key or for room in the window.
+    /// True if another consumer may wait for this: for the key, or for room in the window.
     #[inline(always)]
     fn ack_locked(&self, lease: Lease) -> Result<bool, Refusal> {
         let entry = self.leased(lease)?;

@@ -54,7 +54,8 @@ impl Group {
         self.locked(|| {
             let table = &self.table;
             table.map().word32(at::SYNC_ASKED).swap(0, Ordering::SeqCst);
-            // A full disk is no failed sync: the word itself says how far reading has got.
+            // A full disk is no failed sync: then the word itself is synced, which says how far
+            // reading has got.
             let is_journaled = self.is_table_whole() && self.journal_next().is_ok();
             let next = if is_journaled { at::JOURNALED_NEXT } else { at::NEXT };
             let (name, end) = (table.wide(at::JOURNAL_NAME), table.wide(at::JOURNAL_END));
@@ -88,7 +89,7 @@ impl Group {
             }
             self.table.set_wide(at::SYNCED_NEXT, next);
         }
-        // Under the lock: of a journal that is begun just now this much is not synced.
+        // Under the lock: so much of a journal that was begun just now is not synced.
         self.locked(|| {
             if self.table.wide(at::JOURNAL_NAME) == name {
                 self.table.set_wide(at::JOURNAL_SYNCED, end);

@@ -14,7 +14,7 @@ fn offsets(all: &[(&str, usize)]) -> Offsets {
     all.iter().map(|(word, at)| (word.to_lowercase(), *at as u64)).collect()
 }
 
-/// By the name of Python's layout: where each of its fields begins. `group table parts` has where
+/// By the name of Python's struct: where each of its fields begins. `group table parts` has where
 /// the parts of a group's table begin, `values` what some words hold.
 #[pyfunction(name = "word_offsets")]
 pub fn all_word_offsets() -> BTreeMap<&'static str, Offsets> {

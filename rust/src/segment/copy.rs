@@ -1,4 +1,4 @@
-//! A part of a segment read by calls: for those who must not touch a mapping.
+//! A part of a segment, read by calls: for readers that must not touch a mapping.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ impl Segment {
     fn copied(&self, start: u64, end: u64) -> std::io::Result<Option<Self>> {
         let Backing::Mapped(map) = &self.backing else { return Ok(None) };
         let (at, len) = (self.position(start), words::size(end.saturating_sub(start)));
-        // Codecs may go by where in the file a frame is (ciphers do): bytes before the range are
+        // A framing may go by where in the file a frame is (ciphers do): bytes before the range are
         // there as zeros, which cost nothing until they are touched. A ring is laid out straight.
         let (base, shift, skipped) = match &self.ring {
             Some(_) => (start, at, at),

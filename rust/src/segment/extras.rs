@@ -155,7 +155,7 @@ impl Extras {
         // Spans are into the frame or into bytes of the view's own: the key goes behind those.
         let known = view.owned.as_deref().unwrap_or(frame);
         if !memory::has_room(known.len().saturating_mul(3)) {
-            view.opaque = true; // Without its key it must not be handed out.
+            view.opaque = true; // A message without its key must not be handed out.
             return;
         }
         let mut owned = known.to_vec();

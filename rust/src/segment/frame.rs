@@ -182,7 +182,7 @@ impl Fault {
         Self { at, found: found.into(), expected: expected.into(), is_ours: false }
     }
 
-    /// A frame of `size` bytes that there is no memory to read with.
+    /// The fault of a frame of `size` bytes for which there is no memory.
     #[cold]
     pub fn no_memory(at: usize, size: usize) -> Self {
         let found = format!("a frame of {size} bytes, and no memory is left to read it with");
@@ -244,7 +244,7 @@ pub trait Frames: Send + Sync {
     /// With `verify`, checksums count.
     fn step(&self, bytes: &[u8], at: usize, offset: u64, verify: bool) -> Step;
 
-    /// The bytes inside the frame that `step` found at `at`, for those who ask for them raw.
+    /// The bytes inside the frame that `step` found at `at`, as they are on disk.
     fn payload<'a>(&self, bytes: &'a [u8], at: usize, frame: &FrameView) -> Cow<'a, [u8]> {
         Cow::Borrowed(frame.payload.of(bytes.get(at..).unwrap_or_default()))
     }
@@ -262,8 +262,8 @@ pub trait Frames: Send + Sync {
         }
     }
 
-    /// The messages of an opaque frame, each with its spans into `owned`. In a format that
-    /// neither compresses nor encrypts, a frame is opaque only for want of memory.
+    /// The messages of an opaque frame, each with its spans into `owned`. In a format that neither
+    /// compresses nor encrypts, a frame is opaque only where memory is short.
     fn open_frame(
         &self,
         _bytes: &[u8],

@@ -102,7 +102,7 @@ impl Integrity {
             return Ok(None);
         };
         if !is_ours {
-            return Ok(None); // Not ours, or of a later release: it covers nothing here.
+            return Ok(None); // The file is not ours, or of a later release: it covers nothing here.
         }
         Ok(Some(Self {
             map,
@@ -263,7 +263,7 @@ impl Integrity {
         }
         let (first, len) = (HEADER_BYTES + count * ENTRY_BYTES, entries.len() * ENTRY_BYTES);
         if first + len > Growing::MOST_BYTES {
-            return Ok(()); // Full: later frames are unchecked.
+            return Ok(()); // The file is full: later frames are unchecked.
         }
         self.ensure((first + len) as u64)?;
         let added = entries.len();

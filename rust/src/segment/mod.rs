@@ -94,7 +94,7 @@ enum Plain {
     /// Those of our own format, without a call.
     Own,
     /// Those that the framing finds.
-    Codec,
+    Framing,
     None,
 }
 
@@ -102,7 +102,7 @@ impl Plain {
     fn of(frames: &dyn Frames, has_sides: bool) -> Self {
         match frames.is_own() {
             true if !has_sides => Self::Own,
-            false if frames.has_plain() => Self::Codec,
+            false if frames.has_plain() => Self::Framing,
             _ => Self::None,
         }
     }
@@ -253,8 +253,8 @@ impl Segment {
     }
 
     /// Hands every frame from `offset` on to `take`, with its bytes, as long as they are plain and
-    /// whole, of our own format and begin before `end`, and it wants more. What every look asks of a
-    /// segment is asked once for all of them. Answers where the next look begins.
+    /// whole, of our own format and begin before `end`, and it wants more. What a look asks of a
+    /// segment is asked once for all of them. Returns where the next look begins.
     #[inline]
     pub fn each_plain(
         &self,
@@ -318,7 +318,7 @@ impl Segment {
         }
     }
 
-    /// Codecs see bytes, faults are in files.
+    /// Gives a fault its byte of the file: a framing counts from the first byte that it sees.
     #[inline]
     fn in_file(&self, step: &mut Step) {
         if let Step::CutShort(fault) | Step::Bad(fault) = step {
@@ -396,7 +396,7 @@ impl Segment {
         opened.map_err(|fault| Fault { at: fault.at.saturating_add(self.skipped()), ..fault })
     }
 
-    /// The payload of a frame, for those who ask for it raw.
+    /// The payload of a frame, as it is on disk.
     pub fn payload(&self, offset: u64, frame: &FrameView) -> Cow<'_, [u8]> {
         let (bytes, at) = self.window(offset, offset.saturating_add(frame.size as u64));
         self.frames.payload(bytes, at, frame)
@@ -485,7 +485,7 @@ impl Segment {
     pub fn lacks(&self, end: u64) -> std::io::Result<bool> {
         match (self.map(), &self.ring) {
             (None, _) => Ok(false),
-            _ if end < self.base => Ok(false), // Nothing is in it yet.
+            _ if end < self.base => Ok(false), // No frame is in it yet.
             (Some(map), ring) => {
                 let needed = ring.as_ref().map_or(self.position(end) as u64, |ring| {
                     ring.len().saturating_add(ring.start() as u64)

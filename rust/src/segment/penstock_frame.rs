@@ -69,8 +69,8 @@ const KNOWN_FLAGS: u16 = HAS_KEY | HAS_DUE | HAS_PRODUCER | COMPRESSED | ENCRYPT
 pub struct PenstockFrames {
     /// Set in encrypted queues whose key is known.
     pub cipher: Option<SegmentCipher>,
-    /// Every frame of the segment is encrypted, or none is. Without this, whoever can write to the
-    /// disk would put frames of his own between those that only the key's owner can make.
+    /// Every frame of the segment is encrypted, or none is. Otherwise anyone who can write to the
+    /// disk could add plain frames among those that only the owner of the key can make.
     pub is_encrypted: bool,
     /// Whether single messages and lists are compressed when it pays.
     pub compress: bool,
@@ -119,7 +119,7 @@ fn too_long(draft: &Draft<'_>, plain_len: usize) -> String {
 #[inline]
 fn fill_plain(draft: &Draft<'_>, out: &mut [u8]) -> Option<()> {
     if draft.body.len() == out.len() {
-        return words::put(out, 0, draft.body); // There is nothing else, which is so for most.
+        return words::put(out, 0, draft.body); // Most frames have nothing else.
     }
     let mut at = 0;
     if draft.due_ns != 0 {
@@ -272,7 +272,7 @@ struct Head {
     timestamp_ns: i64,
 }
 
-/// Whether the body is all there is inside, which is so for most.
+/// Whether the frame has nothing but a body, as most have.
 #[inline(always)]
 fn is_bare(fixed: &[u8; FIXED_BYTES]) -> Option<bool> {
     // The flags and the three lengths behind them are one word: little-endian, flags lowest.
@@ -458,7 +458,8 @@ impl Frames for PenstockFrames {
             return Step::End;
         }
         if size_word == SEALED_WORD {
-            // Met only where a segment was left empty because something larger than it came.
+            // It is met only where a segment was left empty, because a larger message than it can
+            // hold came.
             return Step::Hole(offset.saturating_add(8));
         }
         let size = size_word as usize;
@@ -562,7 +563,7 @@ fn unpack(plain: &[u8], outer: &FrameView) -> Option<Vec<FrameView>> {
     if count == 0 || count > MAX_PACKED_COUNT || raw_len > MAX_PACKED_BYTES {
         return None;
     }
-    // Memory is not taken for more than the bytes that are there can spell.
+    // No more memory is taken than the bytes that are there can be unpacked to.
     if raw_len > plain.len().saturating_mul(255) || count as usize > raw_len / FIXED_BYTES {
         return None;
     }

@@ -30,8 +30,8 @@ static NONE: LazyLock<Arc<Segment>> = LazyLock::new(|| {
 });
 
 impl Drop for PySegment {
-    /// Whoever lets go of a segment last unmaps it, and if it was deleted meanwhile, frees its
-    /// pages: no other thread of the interpreter waits for that.
+    /// The last one who drops a segment unmaps it and, if its file was deleted meanwhile, frees its
+    /// pages. No other thread of the interpreter waits for that.
     fn drop(&mut self) {
         if Arc::strong_count(&self.0) == 1 && self.0.map().is_some() {
             let last = std::mem::replace(&mut self.0, Arc::clone(&NONE));
@@ -76,8 +76,8 @@ impl PySegment {
             (None, None) => None,
             _ => Some(SideFiles::new(extras, integrity, base, side_span, writable, covers)?),
         };
-        // First: a file that is replaced from here on is stale at once. The other way round one
-        // that was replaced just now would pass for the new one for ever.
+        // This comes first, so that a file which is replaced from here on is stale. In the other
+        // order one that was replaced just now would be taken for the new one for ever.
         let ring_control = control.filter(|_| ring).as_deref().map(RingControl::new).transpose()?;
         let file = region::open(&path, writable).map_err(|error| errors::os(error, &path))?;
         let size = file.metadata()?.len();

@@ -11,7 +11,7 @@ use crate::sys::memory;
 
 /// Less is not kept, since it costs little; nor is more, which is twice a segment's usual size.
 const KEPT_BYTES: RangeInclusive<usize> = 4 << 20..=128 << 20;
-/// Room is made in such steps, since segments are seldom of exactly one size.
+/// Memory is taken in steps of this many bytes, since segments are seldom of exactly one size.
 const STEP_BYTES: usize = 4 << 20;
 
 static KEPT: Mutex<Option<Reused>> = Mutex::new(None);
@@ -79,13 +79,13 @@ impl Drop for Reused {
             Err(_) => Some(mine),
         };
         if let Some(mut before) = before {
-            before.filled = 0..0; // It goes, outside of the lock.
+            before.filled = 0..0; // It is freed, outside of the lock.
         }
     }
 }
 
-/// What was kept, if it is large enough and has nothing but zeros before `at`. Whoever forked while
-/// another thread was here finds the lock taken for ever, and goes without.
+/// What was kept, if it is large enough and has nothing but zeros before `at`. A child that was
+/// forked while another thread was here finds the lock taken for ever, and does without.
 fn take(at: usize, len: usize) -> Option<Reused> {
     let mut kept = KEPT.try_lock().ok()?;
     let fits = |kept: &Reused| len <= kept.room.len() && at <= kept.filled.start;

@@ -32,9 +32,9 @@ pub fn open_side(
     let file = match region::open(path, writable) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
             let file = region::open_or_create(path)?;
-            // A name that a power cut takes would take what is noted with it.
+            // A power cut that loses the name would lose all notes in the file.
             if let Err(error) = path.parent().map_or(Ok(()), region::sync_folder) {
-                let _ = region::unlink(path); // Whoever comes next makes it, and syncs, anew.
+                let _ = region::unlink(path); // The next opener makes it, and syncs, anew.
                 return Err(error);
             }
             file
@@ -53,15 +53,15 @@ pub fn open_side(
     let head = map.get(0, 12).unwrap_or_default();
     let is_blank = head.iter().all(|byte| *byte == 0);
     if is_blank && !writable {
-        return Ok(None); // It was made, and nothing of it reached the disk.
+        return Ok(None); // The file was made, and nothing of it reached the disk.
     }
     let has_base = map.get(16, 8).and_then(|raw| words::u64_le(raw, 0)) == Some(base);
     let is_named = head.get(..8) == Some(magic);
     let is_ours = (is_named || has_base) && words::u32_le(head, 8) == Some(VERSION);
     if is_blank || (is_ours && !is_named && writable) {
-        // Whoever else is here writes the same bytes; nobody has noted anything yet.
+        // Another process may do the same: it writes the same bytes, and nothing is noted yet.
         map.first().store(16, &base.to_le_bytes());
-        // With one store: half a header is no header.
+        // With one store, so that the header is never there in part.
         let mut head = [0u8; 12];
         words::put(&mut head, 0, magic);
         words::put_u32_le(&mut head, 8, VERSION);

@@ -254,7 +254,7 @@ impl SideFiles {
     ) -> io::Result<()> {
         let Some(laps) = &self.integrity else { return Ok(()) };
         if !self.covers {
-            // What an append that never happened had noted must not judge the one that does.
+            // Notes of an append that never happened must not be applied to the one that does.
             if let Some(integrity) = laps.at(first, false)? {
                 integrity.append(first, std::iter::empty())?;
             }

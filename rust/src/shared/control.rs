@@ -65,7 +65,7 @@ word_offsets! {
     }
 }
 
-/// Something else with lock words that are held in an opener's name.
+/// Another part of the process that has lock words, which are held in the opener's name: a group.
 pub trait Locks: Send + Sync {
     /// The words.
     fn words(&self) -> [&AtomicU32; 2];
@@ -206,7 +206,7 @@ impl Control {
         }
     }
 
-    /// The error of whoever comes after the end.
+    /// The error for a use after the end.
     pub fn closed(&self, py: Python<'_>) -> PyErr {
         errors::closed(py, self.life.is_forked())
     }
@@ -347,8 +347,8 @@ impl Control {
         crate::bytes::checksum::crc32c(&bytes).max(1)
     }
 
-    /// Records that everything below `offset` is on the disk. Never back: whoever was taken for
-    /// dead in the middle of a sync comes late.
+    /// Records that everything below `offset` is on the disk. It never moves back: a process that
+    /// was taken for dead in the middle of a sync may come late.
     pub fn set_durable(&self, offset: u64) {
         if offset > self.durable() {
             self.map.publish64(at::DURABLE, offset);
@@ -358,7 +358,7 @@ impl Control {
     /// From now on every put raises, in every process, also after a restart.
     pub fn poison(&self) {
         self.map.publish32(at::POISON, 1);
-        futex::wake(self.map.word32(at::DURABLE), i32::MAX); // Nobody's sync comes any more.
+        futex::wake(self.map.word32(at::DURABLE), i32::MAX); // No sync will come any more.
     }
 
     /// Syncs what puts or acks were promised. A sync that fails has poisoned the queue by itself;
@@ -399,7 +399,7 @@ impl TailWords for Control {
     #[inline(always)]
     fn store(&self, word: TailWord, value: u64) {
         match word {
-            // Recovery reads the number only beside its end, which is recorded.
+            // Recovery uses the number only with the end that it belongs to, and that is recorded.
             TailWord::ReservedNumber => self.word(position(word)).store(value, Ordering::Release),
             _ => self.map.publish64(position(word), value),
         }
@@ -430,7 +430,7 @@ impl region::Poisoned for Control {
 fn is_of_queue(sidecar: &Path, path: &Path) -> bool {
     let Some(beside) = sidecar.parent() else { return false };
     let is_folder = sidecar.file_name().is_some_and(|name| name == ".penstock");
-    let queue = sidecar.with_extension(""); // Of a queue that is one file; it has no meaning else.
+    let queue = sidecar.with_extension(""); // Only a queue that is one file has this name.
     match is_folder {
         true => path.starts_with(beside) || beside.parent() == Some(path),
         false => path.starts_with(sidecar) || path == queue || path == beside,
@@ -473,8 +473,8 @@ fn broken(path: &Path) -> PyErr {
 impl Shared {
     /// Opens the block in `folder`, with the opening lock held.
     ///
-    /// Whoever else is alive is of this kernel, whatever its boot id says: then the words are of
-    /// now, and nobody touches them. Only someone alone may set them anew.
+    /// Another opener that is alive runs on this kernel, whatever its boot id says: then the words
+    /// are of now, and stay as they are. Only an opener that is alone may set them anew.
     fn found(folder: &Path, door: &Arc<OpeningLock>) -> PyResult<Self> {
         let os = |error| errors::os(error, folder);
         let is_alone = !lock::anyone_else(door.owned().file()).map_err(os)?;
@@ -577,7 +577,7 @@ impl Shared {
         let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
         match OpenOptions::new().read(true).custom_flags(flags).open(&path) {
             Ok(file) => lock::anyone_else(&file).map_err(|error| errors::os(error, &path)),
-            Err(_) => Ok(false), // Nobody has been here, or nobody whom we could ask.
+            Err(_) => Ok(false), // The queue was never opened, or its lock file is gone.
         }
     }
 
@@ -630,7 +630,7 @@ impl Shared {
         durable: u64,
     ) {
         let map = &self.control.map;
-        map.publish32(at::CLEAN, 0); // First: it vouches for the words below.
+        map.publish32(at::CLEAN, 0); // It comes first, since it tells that the words below count.
         for (word, value) in [
             (at::DURABLE, durable),
             (at::RESERVED_END, tail),

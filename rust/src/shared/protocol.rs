@@ -72,7 +72,7 @@ pub enum Seen {
     Free,
     /// The word as the dead holder left it.
     Dead(u32),
-    /// Neither: look around and come back.
+    /// Neither: the caller looks at signals and tries again.
     Busy,
 }
 
@@ -117,8 +117,9 @@ pub fn take_seen(word: &impl Word, name: u32, seen: &Seen) -> Option<Got> {
     }
 }
 
-/// Takes the lock word after a wake. Where someone was quicker, who knows of no sleepers, he is
-/// told of them: the wake was ours, and without another one they would sleep on beside a free word.
+/// Takes the lock word after a wake. If another was quicker, who does not know of the sleepers, the
+/// word tells it of them: the wake was ours, and without another one they would sleep on beside a
+/// free word.
 fn take_woken(word: &impl Word, name: u32) -> Option<Got> {
     loop {
         let Err(now) = word.exchange(0, name | SLEEPERS, Ordering::SeqCst) else {
@@ -131,9 +132,9 @@ fn take_woken(word: &impl Word, name: u32) -> Option<Got> {
     }
 }
 
-/// Frees the lock word and wakes one sleeper; a word that another has taken over meanwhile stays
-/// his. The exchange is a full fence: stores before it are visible to whoever registers as a waiter
-/// after it.
+/// Frees the lock word and wakes one sleeper; a word that another has taken over meanwhile stays as
+/// it is. The exchange is a full fence: stores before it are visible to whoever registers as a
+/// waiter after it.
 #[inline(always)]
 pub fn give<W: Word>(world: &impl World<W>, word: &W, name: u32) {
     if word.exchange(name, 0, Ordering::SeqCst).is_err() {
@@ -146,7 +147,7 @@ fn give_to_sleeper<W: Word>(world: &impl World<W>, word: &W, name: u32) {
     if word.exchange(name | SLEEPERS, 0, Ordering::SeqCst).is_ok() {
         world.wake(word, 1);
     } else if word.exchange(name, 0, Ordering::SeqCst).is_ok() {
-        // Nobody marks a word and takes the mark away again, but nothing depends on that.
+        // No process marks a word and takes the mark away again, but nothing depends on that.
         world.wake(word, 1);
     }
 }
@@ -177,7 +178,8 @@ pub trait TailWords {
 /// Announces what the coming append will occupy, so that a successor knows what to clear.
 #[inline(always)]
 pub fn reserve(words: &impl TailWords, end: u64, number: u64) {
-    // In this order: whoever dies in between has an end above the tail, and the old number.
+    // In this order: a process that dies in between leaves an end above the tail, and the old
+    // number.
     words.store(TailWord::ReservedEnd, end);
     words.store(TailWord::ReservedNumber, number);
 }
@@ -225,7 +227,8 @@ pub fn end_and_number(words: &impl TailWords) -> (u64, u64) {
 #[inline(always)]
 pub fn ask(asked: &impl Word, announce: impl FnOnce()) {
     if asked.load(Ordering::Relaxed) == 0 {
-        // In this order: whoever dies in between was heard, or the next one asks again.
+        // In this order: if a process dies in between, its request was heard, or the next one asks
+        // again.
         announce();
         asked.store(1, Ordering::Relaxed);
     }

@@ -18,7 +18,7 @@ pub struct RetryLimit {
 }
 
 impl RetryLimit {
-    /// Once more for the segment of `offset`; an error when that is of no use.
+    /// Counts one more request for the segment of `offset`; an error when there were too many.
     #[cold]
     pub fn again(&mut self, py: Python<'_>, block: &Path, offset: u64) -> PyResult<()> {
         self.times = if self.offset == offset { self.times + 1 } else { 0 };

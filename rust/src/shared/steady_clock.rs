@@ -1,11 +1,11 @@
 //! How old a message is, though the wall clock may be set at any time.
 //!
-//! Timestamps are wall time. The steady clock is wall time that jumps forward with nobody: it runs
-//! with the boot clock from where the wall clock stood when the queue was first opened in this
-//! boot, follows it back at once, and forward by one part in a hundred, which is more than any time
-//! server slews and little in whatever time a wrong clock goes unnoticed. A message from before a
-//! jump forward is as old as the steady clock says; one that carries a time that the steady clock
-//! has not reached was put after the jump, and for it the wall clock counts.
+//! Timestamps are wall time. The steady clock is wall time without jumps forward: it runs with the
+//! boot clock from where the wall clock stood when the queue was first opened in this boot, follows
+//! it back at once, and forward by one part in a hundred, which is more than any time server slews
+//! and little in whatever time a wrong clock goes unnoticed. A message from before a jump forward
+//! is as old as the steady clock says; one that carries a time that the steady clock has not
+//! reached was put after the jump, and for it the wall clock counts.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ use crate::clock::Clock;
 const FORWARD_PART: i64 = 100;
 
 impl Control {
-    /// Nanoseconds since 1970 by the steady clock. Whoever asks moves it on, for all.
+    /// Nanoseconds since 1970 by the steady clock. Asking moves it on, for all processes.
     pub fn steady_wall(&self, clock: &Clock) -> i64 {
         let (boot, boot_id) = (clock.boot(), self.boot());
         let skew = clock.wall().saturating_sub(boot);

@@ -1,8 +1,8 @@
 //! The two clocks of the kernel that penstock uses.
 //!
-//! Wall time is what users see and what survives a reboot. Boot time never jumps and counts
-//! while the machine sleeps, so deadlines are kept in it. A time namespace shows it shifted, and
-//! whoever shares a queue need not share the namespace: the shift is taken out again.
+//! Wall time is what users see and what survives a reboot. Boot time never jumps and counts while
+//! the machine sleeps, so deadlines are kept in it. A time namespace shows it shifted, and
+//! processes that share a queue may be in different namespaces: so the shift is taken out again.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -46,7 +46,7 @@ pub fn forget_shift() {
 #[cold]
 fn read_shift() -> i64 {
     // The file speaks of the namespace of this process's children, which is its own unless it has
-    // just left that; then its own is the machine's, or one whose shift nobody tells.
+    // just left that; then its own is the machine's, or one whose shift can't be known.
     let link = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
     let is_own = link("time").is_some() && link("time") == link("time_for_children");
     let text = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();

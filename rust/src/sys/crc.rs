@@ -1,6 +1,7 @@
-//! CRC-32C of little, by the processor's own instruction. The libraries are made for much: of a
-//! record that was put together just now they want bytes in memory, and the way there and back
-//! costs three times what the checksum does; of a short frame, choosing how costs as much again.
+//! CRC-32C of few bytes, by the processor's own instruction. The libraries are made for many: they
+//! want a record, which was put together in registers, as bytes in memory, and the way there and
+//! back costs three times what the checksum does. For a short frame, their choice of a method costs
+//! as much as the checksum.
 
 /// CRC-32C of `bytes`, begun with `seed` in the register. None where the processor has no
 /// instruction for it.

@@ -37,7 +37,7 @@ impl Owned {
         &self.file
     }
 
-    /// Nobody may act in the name of this file any more.
+    /// From now on no lock may be taken or given back by this file.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
     }
@@ -86,7 +86,8 @@ impl Drop for Gate {
     }
 }
 
-/// Does what no fork may come between: a child would find what it locks locked for ever.
+/// Does `work` without a fork in between: a child would find the locks that it takes locked for
+/// ever.
 pub fn between_forks<T>(work: impl FnOnce() -> T) -> T {
     let _gate = Gate::enter();
     work()
@@ -99,7 +100,7 @@ fn watch_forks() -> io::Result<()> {
         let nowhere = File::open("/dev/null")?;
         let number = nowhere.as_raw_fd();
         if NOWHERE.compare_exchange(-1, number, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            std::mem::forget(nowhere); // Open for good.
+            std::mem::forget(nowhere); // It stays open.
         }
     }
     let mut refused = 0;

@@ -25,7 +25,7 @@ pub struct Mapping {
     len: usize,
     file: File,
     inode: u64,
-    /// Given up before the memory is.
+    /// Dropped before the memory is.
     guard: Option<sigbus::TruncationGuard>,
     writable: bool,
 }
@@ -121,8 +121,8 @@ impl Mapping {
         self.len
     }
 
-    /// Whether the file was found cut short under the mapping: whatever was read here may be zeros,
-    /// and whatever was stored is nowhere. For good.
+    /// Whether the file was found cut short under the mapping: then bytes that were read may be
+    /// zeros, and stores are lost. It stays so.
     #[inline(always)]
     pub fn is_cut(&self) -> bool {
         sigbus::hits() != 0 && self.guard.as_ref().is_some_and(sigbus::TruncationGuard::is_cut)
@@ -167,8 +167,8 @@ impl Mapping {
         Some(answer)
     }
 
-    /// Stores `words` at `at`, little-endian. Not by a copy: words that were put together just now
-    /// are in registers, and a copy would wait until they are in memory.
+    /// Stores `words` at `at`, little-endian. It is no copy of bytes: words that were put together
+    /// just now are in registers, and a copy would wait until they are in memory.
     #[inline(always)]
     pub fn store_words<const N: usize>(&self, at: usize, words: &[u64; N]) {
         let is_inside = at.checked_add(N * 8).is_some_and(|end| end <= self.len);

@@ -1,8 +1,9 @@
 //! Memory of our own: what there is of it, and advice about it.
 //!
-//! An allocation that fails in the midst of native code ends the process. Whoever is about to need
-//! much asks first (`has_room`) and answers an error; what is asked for unasked is small, and where
-//! even that fails it comes from a spare, so that the call gets to where it can say so.
+//! An allocation that fails in the midst of native code ends the process. So code that needs much
+//! memory asks for it first (`has_room`) and raises an error if there is none. Other allocations
+//! are small; where one of them fails, it gets a spare block, so that the call goes on to the next
+//! such question.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -16,14 +17,14 @@ use pyo3::{PyErr, ffi, types::PyBytes};
 
 use super::mapping::PAGES_BYTES;
 
-/// Less than this is not asked for: the spare has it.
+/// Code that needs less than this does not ask: the spare has as much.
 const LARGE_BYTES: usize = 1 << 20;
 const SPARE_BYTES: usize = 4 << 20;
 /// A large block of pages, where there are any.
 const BLOCK_BYTES: usize = 2 << 20;
 const SPINS: u32 = 10_000;
 
-/// Asks until one is refused; below 0: none is. For tests.
+/// For tests: how many questions are left until one is answered with no; below 0: none will be.
 static REFUSED_AT: AtomicI64 = AtomicI64::new(-1);
 
 /// Lets the `nth` question after this one be answered with no; below 0: none. Whether the question
@@ -63,11 +64,11 @@ pub fn reserve(bytes: &mut Vec<u8>, more: usize) -> bool {
 fn can_allocate(bytes: usize) -> bool {
     let mut tried = Vec::<u8>::new();
     let is_there = tried.try_reserve_exact(bytes).is_ok();
-    black_box(&mut tried); // Else the compiler takes an allocation that nobody uses for granted.
+    black_box(&mut tried); // Otherwise the compiler drops the allocation, which is not used.
     is_there
 }
 
-/// The error of whoever asked in vain.
+/// The error where there is no memory.
 #[cold]
 pub fn none_left(bytes: usize) -> PyErr {
     PyMemoryError::new_err(format!("no memory is left for {bytes} bytes"))

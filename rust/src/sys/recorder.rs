@@ -28,7 +28,7 @@ pub enum Effect {
     Sync(u64),
     /// A folder's names were synced.
     SyncFolder(PathBuf),
-    /// A test's own mark.
+    /// A mark that a test sets.
     #[cfg(feature = "recorder")]
     Mark(String),
 }

@@ -2,9 +2,9 @@
 //! under the touched address instead and notes it with the mapping: the call that touched it then
 //! raises, and so does every later one that goes by this mapping, since the zeros stay.
 //!
-//! The signal belongs to the whole process: other libraries take it over too (`faulthandler`
-//! does). So every new mapping makes sure that the handler is ours, and what is not ours goes to
-//! whoever had the signal before. The handler walks a list of blocks that only ever grows: no
+//! The signal belongs to the whole process: other libraries take it over too (`faulthandler` does).
+//! So every new mapping makes sure that the handler is ours, and a signal that is not ours goes to
+//! the handler that was there before. The handler walks a list of blocks that only ever grows: no
 //! lock, nothing freed, safe in a signal handler and after a fork.
 
 use std::ptr::null_mut;
@@ -120,7 +120,7 @@ fn watched(address: usize) -> Option<&'static Slot> {
     None
 }
 
-/// Takes the signal, unless it is ours already; remembers who had it.
+/// Makes our handler that of the signal, unless it is already, and keeps the one before.
 fn install() {
     // SAFETY: all zeros is a valid `sigaction`, and both calls get valid ones.
     unsafe {
@@ -162,8 +162,8 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, _context: *mut lib
             return;
         }
     }
-    // Not ours: hand over to whoever was there before, or die as without us. One that hands the
-    // signal back to us has had its turn.
+    // The fault is not ours: the handler that was there before gets it, or the process dies as it
+    // would without us. A handler that passes the signal back to us is not called again.
     let previous = PREVIOUS.load(Ordering::Acquire);
     // SAFETY: `previous` is null or a leaked `sigaction`; all zeros is the default action. The
     // fault comes again as soon as we return; a signal that was sent is sent again.

@@ -4,7 +4,7 @@
 //! writes them anew. After a power loss neither counts: the extent record in the sidecar does,
 //! which is written and synced after the frames and before anyone relies on them, and before ring
 //! space that it gives up is used again. Two slots, written in turn, each with its checksum
-//! (`penstock.formats.vqs.layouts` declares the table).
+//! (`penstock.formats.vqs.structs` declares the table).
 //!
 //! The original pops from where the header says. So, where one group is all there is, the header
 //! follows its acks at once, though the space is given back later, by a maintenance thread: the

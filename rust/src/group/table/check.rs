@@ -1,7 +1,8 @@
 //! Whether a table can be used as it is: what an opener finds may have been damaged at rest.
 //!
 //! Every index is inside the table, every list ends, and what refers to something is referred back
-//! to. A table that passes may still be wrong; it can't make anyone hang, or look elsewhere.
+//! to. A table that passes may still hold wrong values, but no search in it goes on for ever or
+//! leaves it.
 
 use std::sync::atomic::Ordering;
 

@@ -146,7 +146,7 @@ impl Table {
         }
         self.set_chain(slot, key, next, last);
         if self.state(next) != super::EntryState::Blocked {
-            return; // It is out itself, or held back.
+            return; // It is out, or held back itself.
         }
         self.set_small(at::BLOCKED, self.small(at::BLOCKED).saturating_sub(1));
         let deadline = self.deadline(next);

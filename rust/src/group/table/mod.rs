@@ -201,7 +201,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Of no message: for records that are about the group.
+    /// The entry of no message, for records that are about the group.
     pub const NONE: Self = Self {
         offset: 0,
         frame: 0,
@@ -344,7 +344,7 @@ impl Table {
         })
     }
 
-    /// Another boot's table: nobody knows which of its pages the disk kept.
+    /// The table is of another boot: it is unknown which of its pages the disk kept.
     pub fn forget(&self) {
         self.set_small(at::CAPACITY, 0);
     }
@@ -477,7 +477,7 @@ impl Table {
     #[cold]
     fn widen_order(&self) -> std::io::Result<()> {
         let (first, len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
-        // At least a quarter, or closing them would be all that is done.
+        // Only if a quarter are gaps: else it would do little more than close gaps.
         if u64::from(self.small(at::GAPS)) * 4 <= len {
             return self.grow();
         }
@@ -526,7 +526,7 @@ impl Table {
         while low < high {
             let middle = low + (high - low) / 2;
             let Some(index) = (middle..high).find(|index| self.order(*index) != NONE) else {
-                high = middle; // Gaps alone.
+                high = middle; // The ring has gaps only.
                 continue;
             };
             let entry = self.order(index);

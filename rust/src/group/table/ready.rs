@@ -36,7 +36,8 @@ impl Table {
         (self.small(at::READY_LEN) > 0).then(|| self.ready(0))
     }
 
-    /// Takes one out wherever it is. Seldom asked for: nothing says where that is.
+    /// Takes one out, wherever in the heap it is. That is searched for, since it is seldom asked
+    /// for.
     pub(super) fn drop_ready(&self, entry: u32) {
         let len = self.small(at::READY_LEN);
         let rest: Vec<u32> =

@@ -103,7 +103,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     try:
         raw = read_start(path, SMALL_BYTES_MAX + 1)
     except (FileNotFoundError, NotADirectoryError):
-        return None  # Mostly: so it should cost little.
+        return None  # The usual case, so it must cost little.
     if len(raw) > SMALL_BYTES_MAX:
         return None  # This is another file: it is not read to its end to find that out.
     import json
@@ -152,6 +152,22 @@ def read_start(path: Path | str, count: int) -> bytes:
         return found if len(found) == count else read_at(file, count, 0)
     finally:
         os.close(file)
+
+
+def read_if_there(path: Path | str, most: int | None = None) -> bytes | None:
+    """All bytes of a file, or its first `most`; none where there is no file."""
+    try:
+        return read_bytes(path) if most is None else read_start(path, most)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def size_of(path: Path) -> int:
+    """The bytes of a file; 0 where there is none, or none any more."""
+    try:
+        return path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 def refuse_links(*folders: Path) -> None:

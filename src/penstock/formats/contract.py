@@ -185,7 +185,7 @@ class Format(ABC):
     @property
     @final
     def run(self) -> int:
-        """What shared words carry that are of now."""
+        """The number that shared words of now carry; see `Store.run`."""
         return self.store.run
 
     # ── which queue this is ────────────────────────────────────────────────────────────────

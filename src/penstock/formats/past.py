@@ -76,7 +76,7 @@ class Past:
 
 
 class Described(Protocol):
-    """What must be known of a queue to tell its past."""
+    """What `of` asks about a queue."""
 
     sidecar: Path
 

@@ -144,8 +144,9 @@ class Store:
 
     @property
     def run(self) -> int:
-        """What shared words carry that are of now: which run of the machine, of this mounting of
-        the file system, of these very files. Of words of another run any may be lost."""
+        """The number that shared words of now carry. It stands for this run of the machine, this
+        mounting of the file system and these very files. Words with another number may be lost in
+        part."""
         if self._run:
             return self._run
         words = control.peek(self.sidecar)
@@ -173,13 +174,14 @@ class Store:
         self._begun = {end.segment_base}
         if not before.is_closed:
             self._known = UNKNOWN  # Files may have been cut, moved or made.
-        # Nobody reads below the head, and what lies there is deleted: so not what is put next.
+        # Nobody reads below the head, and segments there are deleted. So it is at most the tail, or
+        # what is put next would lie below it.
         shared.reset(
             boot=self.run, tail=end.tail, next_number=end.next_number,
             segment_base=end.segment_base, head=min(end.head, end.tail),
             head_number=end.head_number, durable=end.durable,
         )  # fmt: skip
-        # Or the old end would be taken for the true one after a power cut.
+        # Otherwise the old end would be taken for the true one after a power cut.
         opening.sync_words(self.sidecar, is_new=before.words is None)
         self._set_groups_right(before, end)
 
@@ -226,7 +228,7 @@ class Store:
             if writer is not None:
                 writer.close()
             with self._turn:
-                pass  # Or a thread that rolls would still close the old segment.
+                pass  # A thread that rolls has closed the old segment by then.
             if shared is not None and writer is not None:
                 shared.close(lambda: self._close_alone(shared, writer))
         finally:

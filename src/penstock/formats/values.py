@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from penstock import _core
+from penstock.disk import files
 from penstock.hints import Any
 from penstock.places import Path
 from penstock.records import asdict, dataclass, field
@@ -81,12 +82,7 @@ class SegmentInfo:
     @property
     def size(self) -> int:
         """The bytes of its file; 0 once it is gone."""
-        if self.known_size is not None:
-            return self.known_size
-        try:
-            return self.path.stat().st_size
-        except FileNotFoundError:
-            return 0
+        return files.size_of(self.path) if self.known_size is None else self.known_size
 
 
 @dataclass(frozen=True, slots=True)

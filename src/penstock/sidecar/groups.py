@@ -190,10 +190,7 @@ def unsynced(folder: Path, boot: int) -> tuple[int, int, int] | None:
 
 
 def _table(path: Path) -> dict[str, int] | None:
-    try:
-        raw = files.read_start(path, TABLE.size)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    raw = files.read_if_there(path, TABLE.size) or b""
     return TABLE.unpack(raw) if len(raw) == TABLE.size and raw[:8] == MAGIC else None
 
 

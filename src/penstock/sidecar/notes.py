@@ -39,10 +39,7 @@ def write(sidecar: Path, name: str, value: dict[str, Any], *, synced: bool = Tru
 
 def read_bytes(sidecar: Path, name: str) -> bytes | None:
     """The bytes of a note that is no JSON; none when it is missing."""
-    try:
-        return files.read_bytes(sidecar / name)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    return files.read_if_there(sidecar / name)
 
 
 def write_bytes(sidecar: Path, name: str, raw: bytes, *, synced: bool = True) -> None:

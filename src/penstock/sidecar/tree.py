@@ -7,8 +7,6 @@ from it, and a test compares it with what queues of every format really leave th
 
 from __future__ import annotations
 
-import re
-
 from penstock.hints import Literal
 from penstock.records import dataclass
 
@@ -23,22 +21,17 @@ class Entry:
     """Below `.penstock/`; `<x>` stands for any name."""
     holds: str
     writer: str
-    """The only module that writes it."""
+    """The modules that write it: one of Python at most, and one of the core where it has to."""
     trust: Trust
     """`truth`: it can't be made again; `cache`: of this boot, made again from the truth; `hint`:
     may be missing or old; `temporary`: gets its real name, or is deleted by the next opener."""
-
-    def matches(self, path: str) -> bool:
-        """Whether `path`, below `.penstock/`, is such a file."""
-        parts = re.split(r"<[\w ]+>", self.path)
-        return re.fullmatch("[^/]+".join(map(re.escape, parts)), path) is not None
 
 
 ENTRIES = (
     Entry("control", "words that all openers share: tail, head, durable, locks, waiters",
           "`rust/src/shared/control.rs`", "cache"),
     Entry("lock", "one byte per opener, locked for as long as it lives: how the dead are noticed",
-          "`rust/src/shared/lock.rs`", "cache"),
+          "`rust/src/shared/opening_lock.rs`", "cache"),
     Entry("options.json", "the options that the queue keeps", "`sidecar/notes.py`", "truth"),
     Entry("groups/<group>/group.json", "the options of a group", "`sidecar/groups.py`", "truth"),
     Entry("groups/<group>/journal-<n>", "what happened to the group's messages, record by record",
@@ -68,8 +61,8 @@ ENTRIES = (
           "hint"),
     Entry("beats.json", "identity and layout of a beats queue, what state.dat said last",
           "`sidecar/notes.py`", "truth"),
-    Entry("plain/<segment>", "plain bytes of a compressed or encrypted segment while it is open",
-          "`sidecar/plain_copies.py`", "cache"),
+    Entry("plain/<segment>", "plain bytes of a compressed segment while it is open (beats)",
+          "`sidecar/plain_copies.py`, `rust/src/formats/beats/publish.rs`", "cache"),
     Entry("queue.json", "identity of an mfq or vqs queue", "`sidecar/notes.py`",
           "truth"),
     Entry("unchecked.json", "says that frames without checksums came in between (mfq)",
@@ -89,8 +82,3 @@ ENTRIES = (
     Entry("copy-<segment>", "a segment that is written anew after a failed sync",
           "`sidecar/prepared.py`", "temporary"),
 )  # fmt: skip
-
-
-def entry_of(path: str) -> Entry | None:
-    """The entry of a file, by its path below `.penstock/`; `None` for a file that is not ours."""
-    return next((entry for entry in ENTRIES if entry.matches(path)), None)

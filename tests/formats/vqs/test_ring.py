@@ -15,6 +15,7 @@ import pytest
 
 from penstock import CorruptError, ManualClock, OptionError, Queue, _core
 from penstock.formats.vqs import extent, resize, settings
+from penstock.sidecar import notes
 from penstock.sidecar.control import CONTROL
 from tests import lockwords, opening
 from tests.formats.checks import Checks
@@ -439,7 +440,7 @@ def test_a_torn_extent_leaves_the_one_before(path: Path, tmp_path: Path) -> None
         known = set()
         for body in (b"one", b"two"):
             queue.put(body)
-            file = queue.store.sidecar / extent.FILE
+            file = queue.store.sidecar / notes.RING_EXTENT
             newest = extent.read(queue.store.sidecar)
             assert newest is not None
             known.add((newest.sequence, newest.tail))
@@ -449,7 +450,7 @@ def test_a_torn_extent_leaves_the_one_before(path: Path, tmp_path: Path) -> None
             raw[slot + 30] ^= 1
             torn = tmp_path / "torn"
             torn.mkdir(exist_ok=True)
-            (torn / extent.FILE).write_bytes(raw)
+            (torn / notes.RING_EXTENT).write_bytes(raw)
             kept = extent.read(torn)
             assert kept is not None
             assert kept.sequence >= newest.sequence - 1

@@ -19,9 +19,9 @@ def check_key(beats: BeatsFiles) -> None:
     """A wrong key opens no frame at all; damage leaves some."""
     known, key = beats.noted(), beats.options.key
     if "id" in known and known.get("key_check") == (key and segments.key_check(key)):
-        return  # Our word for it. After a power cut there may be no frame to tell by.
+        return  # As we noted. After a power cut there may be no frame that could tell.
     encrypted = [header for header in beats.readable() if header.kind.is_encrypted]
-    with_data = [one for one in encrypted if segments.size_of(one.path) > one.kind.data_at]
+    with_data = [one for one in encrypted if files.size_of(one.path) > one.kind.data_at]
     if any(header.fits for header in with_data):
         return
     try:

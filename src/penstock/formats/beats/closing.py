@@ -16,7 +16,7 @@ from penstock.sidecar import plain_copies, quarantine
 
 COUNT_AT = 4
 TAG_BYTES = 32
-"""Of each frame of a tamper-evident segment."""
+"""Length of the tag of each frame in a tamper-evident segment."""
 
 
 def open_macs(tags: bytes, count: int) -> bytes:
@@ -42,7 +42,7 @@ def name_plain(beats: BeatsFiles, number: int) -> None:
 def close_segment(beats: BeatsFiles, base: int, tail: int, next_number: int) -> None:
     """Closes a full segment: the file ends at `tail`, and its header says how many frames.
 
-    Who began it may not have got there; another process may be done with it, and delete it.
+    The process that began it may have died before; another one may be done with it, and delete it.
     """
     path, tail = segments.path_of(beats.path, base >> POSITION_BITS), max(base, tail)
     try:
@@ -51,7 +51,7 @@ def close_segment(beats: BeatsFiles, base: int, tail: int, next_number: int) -> 
         if path.exists():
             raise
     if beats.store.shared is not None and beats.store.shared.head > tail:
-        _core.unlink_file(path)  # Or what was written anew would bring it back.
+        _core.unlink_file(path)  # Else a file that was written anew would stay.
         _core.unlink_file(segments.mac_path(path))
 
 
@@ -62,7 +62,7 @@ def _close(beats: BeatsFiles, path: Path, base: int, tail: int, next_number: int
     if kind.is_stream:
         _close_stream(beats, header, tail - base, None if first is None else next_number - first)
         return
-    length = kind.data_at + tail - base  # Not asked of the header: every roll comes here.
+    length = kind.data_at + tail - base  # No call for this: every roll comes here.
     if header.size > length:
         _core.resize_file(path, length)
     if tail == base:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock import _core
+from penstock.disk import files
 from penstock.errors import FormatError, NoQueueError, OptionError, UnsupportedError
 from penstock.formats import past
 from penstock.formats.beats import (
@@ -345,7 +346,7 @@ class BeatsFormat(Format):
     def _used(self, end: End) -> int:
         infos, head = self.store.segments(), end.head
         # What is done with may be there still, or be gone: these are asked.
-        done = sum(segments.size_of(info.path) for info in infos.below(head))
+        done = sum(files.size_of(info.path) for info in infos.below(head))
         return done + infos.bytes_above(head)
 
     def used_bytes(self, end: End) -> int:

@@ -14,7 +14,7 @@ from bisect import bisect_left
 
 from penstock import _core
 from penstock.disk import files
-from penstock.formats.beats import segments, state
+from penstock.formats.beats import state
 from penstock.formats.beats.queue_files import BeatsFiles
 from penstock.formats.beats.state import StateFile
 from penstock.formats.beats.structs import POSITION_BITS
@@ -25,7 +25,7 @@ from penstock.sidecar import quarantine
 from penstock.sidecar.groups import GroupProgress
 
 RAW_MAX = 4096
-"""Of a file in the place of `state.dat` so much is looked at, and kept aside."""
+"""At most so much is read, or set aside, of a file that stands in the place of `state.dat`."""
 
 
 class BeatsGroups(OwnGroups):
@@ -99,7 +99,7 @@ class BeatsGroups(OwnGroups):
 
     def set_place(self, group: str, offset: int) -> None:
         """Writes `state.dat`; what it said is kept aside."""
-        self._keep_aside(segments.size_of(self._path))
+        self._keep_aside(files.size_of(self._path))
         self._write(self.state_at(offset))
 
     # ── the file ───────────────────────────────────────────────────────────────────────────

@@ -118,12 +118,14 @@ def _cut_frames(beats: BeatsFiles, header: Header, end: int) -> None:
     """Cuts a segment off at the offset `end`."""
     path, length = header.path, header.position(end)
     if end == header.base:
-        _core.unlink_file(segments.mac_path(path))  # Tags came to the disk, and their frames not.
+        _core.unlink_file(segments.mac_path(path))  # Tags reached the disk, their frames did not.
     _set_aside(beats, path, length)
     if header.size > length:
         _core.resize_file(path, length)
     if end == header.base and header.kind.is_counted:
-        _core.write_file(path, closing.COUNT_AT, bytes(4))  # It came, its frames did not.
+        _core.write_file(
+            path, closing.COUNT_AT, bytes(4)
+        )  # The count reached the disk, its frames did not.
     _core.sync_file(path)
     closing.close_one(beats, header.number)
 
@@ -136,7 +138,7 @@ def _cut_stream(beats: BeatsFiles, header: Header, end: int) -> None:
         _set_aside(beats, copy, kind.header_bytes + plain_bytes)
         plain = files.read_bytes(copy)[kind.header_bytes :][:plain_bytes]
     elif kind.is_encrypted:
-        return  # A Beat's, which is only read.
+        return  # It is a Beat's: such a stream is only read.
     else:
         plain = beats.open_stream(header)[0].read(kind.header_bytes, plain_bytes)
     closing.write_stream(header.path, kind, plain)

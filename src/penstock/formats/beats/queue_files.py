@@ -156,7 +156,7 @@ class BeatsFiles:
             header = self.header(path)
         except FileNotFoundError:
             return True
-        return isinstance(header, Header) and segments.size_of(path) == header.kind.data_at
+        return isinstance(header, Header) and files.size_of(path) == header.kind.data_at
 
     def _drop_cut_end(self) -> None:
         """Forgets where a power cut had left the queue: a writer has made the files end there."""
@@ -266,7 +266,7 @@ class BeatsFiles:
             return False
         if self.cut_end is not None and number in self.cut_end.ends:
             return self.cut_end.ends[number] > self.first_of(number)
-        return segments.size_of(plain_copies.path_of(self.sidecar, number)) > self.kind.header_bytes
+        return files.size_of(plain_copies.path_of(self.sidecar, number)) > self.kind.header_bytes
 
     def secrets_of(self, header: Header) -> dict[str, Any]:
         """Key, IV and beginning of the frames, as the core wants them."""
@@ -409,7 +409,7 @@ class BeatsFiles:
             return False
         if header.kind.is_stream and self.has_more_in_copy(number):
             return False  # Its stream comes to the disk when it is closed.
-        tags = segments.size_of(segments.mac_path(header.path))
+        tags = files.size_of(segments.mac_path(header.path))
         return not self.count_of(header) and tags <= MACS.size
 
     def count_of(self, header: Header) -> int | None:

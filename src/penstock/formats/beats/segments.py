@@ -91,14 +91,6 @@ def find(folder: Path) -> dict[int, Path]:
     return {number: path_of(folder, number) for number, _ in listed(folder)}
 
 
-def size_of(path: Path) -> int:
-    """Its bytes; 0 once another process has deleted it."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
 class _Bytes:
     """A file that is looked into here and there."""
 

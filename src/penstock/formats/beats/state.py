@@ -46,10 +46,7 @@ class StateFile:
 
 def read(path: Path) -> StateFile | None:
     """The state; none when the file is missing, empty, cut short or of another version."""
-    try:
-        raw = files.read_start(path, 64)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    raw = files.read_if_there(path, 64) or b""
     version = int.from_bytes(raw[:4], "little")
     if version == 0 and len(raw) >= structs.STATE_0.size:
         word = structs.STATE_0.unpack(raw)

@@ -58,13 +58,13 @@ class MfqFormat(Format):
     makes_ahead: ClassVar[bool] = True
 
     identity: str = ""
-    """Drawn when we made it; for a queue of others a fingerprint, kept from then on."""
+    """A random id if we made the queue; else a fingerprint, which we note at our first opening."""
     segment_bytes: int
-    """Of every segment: the existing ones', else the option's."""
+    """The size of every segment: that of those there are, else the option's."""
 
     @classmethod
     def sniff(cls, path: Path) -> str | None:
-        """The two folders of the format, or our word that they were about to be made."""
+        """The two folders of the format, or our note that they are being made."""
         is_queue = (path / segments.LOG).is_dir() and (path / segments.OFFSETS).is_dir()
         known = None if is_queue else notes.read(path / ".penstock", notes.IDENTITY)
         is_begun = known is not None and known.get("format") == cls.name
@@ -77,7 +77,7 @@ class MfqFormat(Format):
         """One segment of zeros, both offsets 0."""
         if segments.list_segments(path, sidecar):
             return
-        # Our word first: a queue half made is then known for what it is.
+        # The note comes first: by it a queue is known that was made in part.
         notes.drop(sidecar, notes.IDENTITY)
         segments.keep_identity(sidecar, secrets.token_hex(16))
         for folder in (segments.LOG, segments.OFFSETS):
@@ -212,7 +212,7 @@ class MfqFormat(Format):
             Damage(info.path, 0, info.size, "a segment behind producer.offset", "none")
             for info in infos[len(held) :]
         ]
-        dropped += self._set_back_by_nobody(past)
+        dropped += self._lowered_producer(past)
         # What we never synced may be missing anywhere; of others' queues we walk the last segment.
         later = [i for i in held if past.is_stopped and (i.end or producer) > durable]
         for last in later or held[-1:]:
@@ -250,8 +250,8 @@ class MfqFormat(Format):
     def _producer(self, past: Past) -> int:
         """The format's own end, but never less than what was synced together with it.
 
-        Nor less than what readers were shown: at `always` the word comes after the sync, and who
-        is killed before that has lost nothing.
+        Nor less than what readers were shown: at `always` the word comes after the sync, and a
+        process that is killed before that has lost nothing.
         """
         producer = read_offset(self.path, PRODUCER) if past.is_stopped else self._said_end()
         if past.words is None:
@@ -259,7 +259,7 @@ class MfqFormat(Format):
         is_ours = past.is_killed and not past.is_foreign
         return max(producer, past.words.tail if is_ours else past.durable)
 
-    def _set_back_by_nobody(self, past: Past) -> list[Damage]:
+    def _lowered_producer(self, past: Past) -> list[Damage]:
         """A `producer.offset` below what we stored there, though no page was lost since."""
         words, producer = past.words, read_offset(self.path, PRODUCER)
         if words is None or not past.is_killed or producer >= min(words.published):
@@ -308,7 +308,7 @@ class MfqFormat(Format):
             for name in (PRODUCER, CONSUMER):
                 prepared.copy_anew(self.sidecar, segments.offset_path(self.path, name))
         if past.is_closed:
-            # Only then: until `durable` is synced anew a power cut brings the old one back.
+            # Not after a crash: before `durable` is synced, a power cut brings the old one back.
             notes.drop(self.sidecar, notes.UNCHECKED)
         if past.is_closed and words is not None and words.tail == end.tail:
             return end

@@ -19,7 +19,7 @@ from penstock.sidecar import control, notes, prepared
 LOG, OFFSETS = "commitlog", "offset"
 PRODUCER, CONSUMER = "producer.offset", "consumer.offset"
 FEW = 8
-"""Files that are asked for their size at any rate."""
+"""Up to so many files are always asked for their size."""
 
 
 def segment_path(queue: Path, base: int) -> Path:
@@ -35,10 +35,7 @@ def offset_path(queue: Path, name: str) -> Path:
 def read_offset(queue: Path, name: str) -> int:
     """What an offset file says; one that never came to be says 0, as a new queue's does."""
     path = offset_path(queue, name)
-    try:
-        raw = files.read_start(path, structs.OFFSET.size)
-    except FileNotFoundError:
-        return 0
+    raw = files.read_if_there(path, structs.OFFSET.size)
     if not raw:
         return 0
     if len(raw) < structs.OFFSET.size:
@@ -53,16 +50,15 @@ def write_offset(queue: Path, name: str, offset: int) -> None:
     """Stores an offset, for good. Alone, under the opening lock."""
     path = offset_path(queue, name)
     data = structs.OFFSET.pack(offset=offset)
-    if path.exists() and path.stat().st_size >= len(data):
+    if files.size_of(path) >= len(data):
         _core.write_file(path, 0, data, synced=True)
     else:
         _core.replace_file(path, data)
 
 
 def is_made(queue: Path, name: str) -> bool:
-    """Whether an offset file came to be."""
-    path = offset_path(queue, name)
-    return path.is_file() and path.stat().st_size > 0
+    """Whether an offset file is there and has a value."""
+    return files.size_of(offset_path(queue, name)) > 0
 
 
 def list_segments(queue: Path, sidecar: Path) -> list[SegmentInfo]:

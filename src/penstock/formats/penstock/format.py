@@ -53,10 +53,10 @@ class PenstockFormat(Format):
     identity: str = ""
     """The id that every segment of the queue carries."""
     header: Header
-    """Of the oldest segment: the queue's id and flags."""
+    """The oldest segment's, which has the queue's id and flags."""
 
     _sealed_below = 0
-    """Every segment before this one was looked at."""
+    """All segments before this one are sealed."""
 
     @classmethod
     def sniff(cls, path: Path) -> str | None:
@@ -211,7 +211,7 @@ class PenstockFormat(Format):
         return _core.Segment(info.path, info.base, HEADER_BYTES, frames, end=info.end)
 
     def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None:
-        """By the base in its name: only decryption needs more, the salt."""
+        """Its name tells the base. Encrypted frames need more: the salt, which the header had."""
         is_lost = self.is_encrypted or info.size <= HEADER_BYTES
         return None if is_lost else self._open_plain(info)
 

@@ -21,7 +21,7 @@ from penstock.sidecar import notes
 SLACK = 64
 """Entries of segments that are gone, before the file is written anew."""
 NONE = 1 << 64
-"""Above every base."""
+"""A number above every base."""
 LOOK_BYTES: int = 64 * INDEX_ENTRY.size
 """What is read first, from the end: most who ask want to know about the newest."""
 
@@ -98,10 +98,7 @@ class Index:
         self._first = start
 
     def _refresh(self) -> None:
-        try:
-            size = self.path.stat().st_size
-        except (FileNotFoundError, NotADirectoryError):
-            return
+        size = files.size_of(self.path)
         size -= size % INDEX_ENTRY.size
         if size < self._read:
             self._begin_anew()  # Another process has written the index anew.

@@ -71,10 +71,7 @@ def find_end(format: Files, past: Past) -> End:
     words, head = past.words, infos[0]
     is_named = words is not None and infos.at(words.segment_base) is not None
     if words is not None and not past.is_stopped and (is_named or past.is_closed):
-        end = End(
-            words.tail, words.last_number, words.segment_base, words.head,
-            words.head_number, words.durable,
-        )  # fmt: skip
+        end = replace(End.by(words), next_number=words.last_number)
         if infos.at(words.head) is None:  # Its file is gone.
             end = replace(end, head=head.base, head_number=base_number(format, head))
         if not is_named:

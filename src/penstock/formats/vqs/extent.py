@@ -14,7 +14,6 @@ from penstock.formats.vqs.structs import EXTENT
 from penstock.records import dataclass
 from penstock.sidecar import notes
 
-FILE = "intent"
 SLOTS = (0, 4096)
 CRC_AT = EXTENT.offset_of("crc")
 
@@ -34,10 +33,7 @@ class Extent:
 
 def read(sidecar: Path) -> Extent | None:
     """The newest whole slot; none when there is none."""
-    try:
-        raw = files.read_start(sidecar / FILE, SLOTS[-1] + EXTENT.size)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    raw = files.read_if_there(sidecar / notes.RING_EXTENT, SLOTS[-1] + EXTENT.size) or b""
     found = [slot for at in SLOTS if (slot := _parse(raw[at : at + EXTENT.size])) is not None]
     return max(found, key=lambda slot: slot.sequence, default=None)
 

@@ -65,7 +65,7 @@ class VqsFormat(Format):
     header: Header
     vqs: _core.VqsHeader | None = None
     generation: int = -1
-    """Of the settings and the file that this process has read."""
+    """Which generation of the settings and of the file this process has read."""
 
     @classmethod
     def sniff(cls, path: Path) -> str | None:
@@ -101,7 +101,7 @@ class VqsFormat(Format):
         self.ages = Ages(self.sidecar)
         self._read_header()
         if -(-self.given.max_bytes // PAGE_BYTES) * PAGE_BYTES == self.ring_bytes:
-            self.given = replace(self.given, max_bytes=0)  # All there is, also after a resize.
+            self.given = replace(self.given, max_bytes=0)  # The whole ring, also after a resize.
         if self.is_live and self.ring_bytes % PAGE_BYTES:
             found = f"the ring has {self.ring_bytes} bytes, no multiple of {PAGE_BYTES}"
             raise FormatError(self.path, found, "convert the queue, or open it with read_only=True")
@@ -126,7 +126,7 @@ class VqsFormat(Format):
 
     @property
     def identity(self) -> str:
-        """Drawn when the queue was made or first written to by us; until then the file's own."""
+        """A random id, noted when we first write to the queue; until then that of its file."""
         found = notes.read(self.sidecar, notes.IDENTITY) or {}
         if isinstance(found.get("identity"), str):
             return str(found["identity"])
@@ -183,7 +183,7 @@ class VqsFormat(Format):
         with self._turn:
             self.store.forget_segments()
             self._read_header()
-            # Last: until then other threads look too, rather than use what was.
+            # Set last: until then other threads read them too, and do not go on with the old ones.
             self.generation = generation
 
     def publisher(self) -> _core.Publish:
@@ -294,9 +294,9 @@ class VqsFormat(Format):
     def _shown(self, known: control.Words) -> tuple[int, int]:
         """Tail and next number after a kill, by the words and the header, both of them ours.
 
-        At `always` the header comes after the sync, and who is killed before that has lost nothing;
-        a put that was cut short after it had stored the header was whole. So the later one counts,
-        if records lead to it.
+        At `always` the header comes after the sync, and a process that is killed before that has
+        lost nothing; a put that was cut short after it had stored the header was whole. So the
+        later one counts, if records lead to it.
         """
         found, said = self.header.words, (known.tail, known.last_number)
         if not self._is_sound(found) or self._position(known.head) != found["read_offset"]:
@@ -428,7 +428,8 @@ class VqsFormat(Format):
             length = segment.read(segment.position(head), 4)
             head = min(head + 4 + int.from_bytes(length, "little"), end.tail)
         if head > end.head:
-            # Unless another process has: the bytes read above may be other messages by now.
+            # Unless another process has moved the head: then the lengths above may be of other
+            # messages.
             self._free(head, since=end.head)
 
     def resize(self, size: int) -> None:

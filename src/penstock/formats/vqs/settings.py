@@ -24,7 +24,7 @@ FIXED_AT = structs.WORDS_AT + 4 * len(structs.WORDS)
 LONGEST_S = 4e9
 """No option is a longer time; the header has room for a little more."""
 LABELS = ("labels", "set_labels", "remove_labels")
-"""All of them anew, some more or others in their place, fewer."""
+"""They replace all labels, add or change some, and remove some."""
 
 
 def file_bytes(stage: Stage, options: QueueOptions) -> int:

@@ -144,14 +144,11 @@ def block_path(queue: Path, base: int) -> Path:
 
 def find(folder: Path) -> Path | None:
     """The one `.idx` of a folder; its name does not matter, so a renamed folder still opens."""
-    try:
-        names = [p for p in folder.iterdir() if p.suffix == ".idx" and not p.name.startswith(".")]
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    names = [n for n in files.names_in(folder) if n.endswith(".idx") and not n.startswith(".")]
     if len(names) > 1:
-        seen = ", ".join(sorted(path.name for path in names))
+        seen = ", ".join(sorted(names))
         raise FormatError(folder, f"several index files: {seen}", "a zbus queue has one")
-    return names[0] if names else None
+    return folder / names[0] if names else None
 
 
 def look(path: Path, layout: ZbusLayout) -> IndexHead:

@@ -53,11 +53,8 @@ def nak_path(queue: Path, group: str) -> Path:
 
 def names(queue: Path) -> list[str]:
     """Groups that have a reader file."""
-    try:
-        found = [path for path in (queue / "reader").iterdir() if path.suffix == ".rdx"]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return sorted(path.stem for path in found if path.is_file() and not path.is_symlink())
+    found = [entry for entry in files.entries(queue / "reader") if entry.name.endswith(".rdx")]
+    return sorted(one.name[:-4] for one in found if one.is_file(follow_symlinks=False))
 
 
 def places(queue: Path) -> dict[str, str]:
@@ -76,12 +73,9 @@ def moved(queue: Path, sidecar: Path) -> set[str]:
 
 def read_reader(path: Path) -> ReaderFile | None:
     """Where the group is; none when the file is missing or too short to say."""
-    try:
-        raw = files.read_bytes(path)
-    except FileNotFoundError:
-        return None
+    raw = files.read_if_there(path)
     table = structs.READER_FLAG  # Its fields are the beginning of every layout's.
-    if len(raw) < table.size:
+    if raw is None or len(raw) < table.size:
         return None
     word = table.unpack(raw)
     return ReaderFile(word["block"], word["offset"], word["filter"].decode("utf-8", "replace"))
@@ -89,12 +83,8 @@ def read_reader(path: Path) -> ReaderFile | None:
 
 def read_naks(path: Path, layout: ZbusLayout) -> Naks | None:
     """What is out; the status byte decides, which the original forgot when it read its file."""
-    table = layout.nak_record
-    try:
-        raw = files.read_bytes(path)
-    except FileNotFoundError:
-        return None
-    if table is None or len(raw) < NAK.size + NAK_RECORDS * table.size:
+    table, raw = layout.nak_record, files.read_if_there(path)
+    if table is None or raw is None or len(raw) < NAK.size + NAK_RECORDS * table.size:
         return None
     head = NAK.unpack(raw)
     out = []
@@ -141,10 +131,9 @@ def _drop_naks(path: Path, layout: ZbusLayout, tail: int) -> None:
 def _is_made(path: Path, size: int) -> bool:
     """Whether the file is there, whole. One that was cut short says nothing: it is made anew, and
     what we know of the group ourselves is stored there again."""
-    try:
-        found = path.stat().st_size
-    except FileNotFoundError:
+    if not path.exists():
         return False
+    found = files.size_of(path)
     if found < size:
         logger("zbus").warning("%s: %d bytes, expected %d; it is made anew", path, found, size)
     return found >= size

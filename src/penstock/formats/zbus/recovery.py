@@ -97,7 +97,7 @@ def find_end(format: Files, past: Past) -> End:
             blocks = whole
     last, head = blocks[-1], blocks[0].base
     path, said = last.path, last.tail
-    size = path.stat().st_size if path.exists() else 0
+    size = files.size_of(path)
     is_left = past.is_closed and not past.is_foreign and not dropped
     if known is not None and is_left and size >= last.end:
         return replace(_end_of(format, blocks, said, known.next_number), durable=known.durable)
@@ -154,7 +154,7 @@ def _walk(
 
 def _is_shown(past: Past, last: Block) -> bool:
     """Whether readers were shown more than the index says: at `always` its words come after the
-    sync, and who is killed before that has lost nothing."""
+    sync, and a process that is killed before that has lost nothing."""
     words = past.words
     if words is None or not past.is_killed or past.is_foreign:
         return False

@@ -192,11 +192,8 @@ def first_head(block: index.Block) -> bytes | None:
     """The fixed part of a block's first frame."""
     if block.end < HEAD_BYTES:
         return None
-    try:
-        head = files.read_start(block.path, HEAD_BYTES)
-    except FileNotFoundError:
-        return None
-    return head if len(head) == HEAD_BYTES else None
+    head = files.read_if_there(block.path, HEAD_BYTES)
+    return head if head is not None and len(head) == HEAD_BYTES else None
 
 
 def _offset_base(found: index.Index) -> bool | None:
@@ -225,10 +222,7 @@ def _first_number(found: index.Index) -> int | None:
 def _last_number(blocks: tuple[index.Block, ...]) -> int | None:
     """The number of the last frame there is, by the lengths of those before it."""
     for block in reversed(blocks):
-        try:
-            raw = files.read_bytes(block.path)[: block.end]
-        except FileNotFoundError:
-            continue
+        raw = (files.read_if_there(block.path) or b"")[: block.end]
         at, number = 0, None
         while at + HEAD_BYTES <= len(raw):
             length = FRAME.unpack_field("length", raw, at)

@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -45,15 +42,19 @@ def by_pyarrow(scan: Scan) -> list[Row]:
 
 
 def by_polars(scan: Scan) -> list[Row]:
+    import polars as pl  # Each of these takes long to load, and every run collects the tests.
+
     return list(pl.DataFrame(scan).iter_rows())
 
 
 def by_duckdb(scan: Scan) -> list[Row]:
+    import duckdb
+
     return duckdb.connect().execute("select * from scan").fetchall()
 
 
 def by_pandas(scan: Scan) -> list[Row]:
-    frame: pd.DataFrame = pa.table(scan).to_pandas()
+    frame = pa.table(scan).to_pandas()
     missing_as_none = frame.astype(object).where(frame.notna(), None)
     return [tuple(row) for row in missing_as_none.itertuples(index=False)]
 
@@ -133,6 +134,8 @@ def test_a_polars_frame_goes_in_as_it_came_out(tmp_path: Path) -> None:
         other.put_many(frame)
         assert rows_of(other) == rows_of(one)
         assert [m.headers for m in other.scan()] == [{}, {"a": "1", "b": "2"}]
+        import polars as pl
+
         other.put_many(pl.DataFrame({"body": ["text"]}, schema={"body": pl.String}))
         assert other.to_polars(start="number:2")["body"].to_list() == [b"text"]
 

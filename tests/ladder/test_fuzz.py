@@ -104,17 +104,16 @@ def test_a_hang_a_signal_and_an_untyped_error_are_noticed(
 def notice() -> None:
     import signal
 
-    fuzz.PATIENCE_S = 0.2
-
     def hang(say: object) -> None:
         signal.pause()
 
     def die(say: object) -> None:
         os.kill(os.getpid(), signal.SIGBUS)
 
-    assert fuzz.watched(hang) == ["HANGS: 0.2 s"]
     assert fuzz.watched(die) == [f"SIGNAL {signal.SIGBUS.value}"]
     assert fuzz.watched(lambda say: say("said")) == ["said"]
+    fuzz.PATIENCE_S = 0.2
+    assert fuzz.watched(hang) == ["HANGS: 0.2 s"]
     assert fuzz.judged([], is_loud=False) == f"SILENT LOSS of {len(fuzz.MUST)}"
     assert fuzz.judged([], is_loud=True) == ""
     assert fuzz.judged([b"other"], is_loud=True).startswith("WRONG BYTES")

@@ -62,3 +62,17 @@ def test_a_power_cut_leaves_a_stream_alone_that_is_only_read(tmp_path: Path) -> 
         assert queue.put(event(30)) > 0
     assert (path / "0.seg").read_bytes() == before
     assert numbers(path) == list(range(31))
+
+
+def test_a_stream_that_a_beat_began_behind_a_power_cut_stays_as_it_is(tmp_path: Path) -> None:
+    """The Beat has encryption turned on; what we had synced last lies before its stream."""
+    encrypted(tmp_path / "beat", broken=False)
+    with Queue(tmp_path / "q", format="beats", layout="2-released-lz4") as queue:
+        queue.put(event(100))
+        path = copy_open(tmp_path / "q", tmp_path / "cut")
+    stream = (tmp_path / "beat" / "0.seg").read_bytes()
+    (path / "1.seg").write_bytes(stream)
+    with Queue(path, key=KEY) as queue:
+        queue.put(event(30))
+    assert (path / "1.seg").read_bytes() == stream
+    assert numbers(path) == [100, *range(31)]

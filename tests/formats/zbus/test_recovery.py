@@ -89,6 +89,22 @@ def test_the_count_is_rebuilt_from_the_last_frame(layout: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+def test_numbers_behind_a_block_that_is_damaged_throughout_are_new(
+    layout: str, tmp_path: Path
+) -> None:
+    path = forget(make(tmp_path / "mq", layout, [b"x" * 20_000] * 3, segment_bytes=16384))
+    _, second, third = sorted((path / "data").iterdir())
+    second.write_bytes(b"\xff" * second.stat().st_size)
+    third.write_bytes(third.read_bytes()[:100])
+    with Queue(path, create=False, layout=layout) as queue:
+        queue.put(b"new")
+        found = queue.scan(tolerant=True)
+        first = TABLE[layout].first_number
+        assert [message.number for message in found] == [first, first + 3]
+        assert {damage.path for damage in queue.verify().corrupt} == {second}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_end_word_behind_the_data_hides_what_was_not_published(
     layout: str, tmp_path: Path
 ) -> None:

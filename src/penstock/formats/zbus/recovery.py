@@ -181,13 +181,14 @@ def _whole_blocks(format: Files, blocks: tuple[Block, ...], durable: int) -> tup
 
 
 def _number_before(format: Files, blocks: tuple[Block, ...], fallback: int) -> int:
-    """The number after the last frame of `blocks`."""
-    for block in reversed(blocks):
-        segment = format.open_segment(block.info(block.tail), writable=False)
-        seen = _core.walk(segment, block.base, block.tail, past_damage=True)
-        if seen.next_number is not None:
-            return seen.next_number
-    return fallback
+    """The number after the last frame of `blocks`. One that is damaged throughout does not tell,
+    and those before it do not know how many it had."""
+    if not blocks:
+        return fallback
+    last = blocks[-1]
+    segment = format.open_segment(last.info(last.tail), writable=False)
+    seen = _core.walk(segment, last.base, last.tail, past_damage=True)
+    return fallback if seen.next_number is None else seen.next_number
 
 
 def _head_number(format: Files, blocks: tuple[Block, ...], fallback: int) -> int:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import errno
 import os
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 
@@ -40,9 +40,9 @@ STORAGE_ADVICE = {
     errno.ENOSPC: NO_ROOM,
     errno.EDQUOT: NO_ROOM,
     errno.EFBIG: NO_ROOM,
-    errno.EACCES: "check who owns it and its rights; read_only=True needs none to write",
-    errno.EPERM: "check who owns it and its rights; read_only=True needs none to write",
-    errno.EROFS: "the file system is mounted for reading; open with read_only=True",
+    errno.EACCES: "check its owner and its rights; with read_only=True you need no right to write",
+    errno.EPERM: "check its owner and its rights; with read_only=True you need no right to write",
+    errno.EROFS: "the file system is mounted read-only; open the queue with read_only=True",
     errno.EIO: "the disk fails: save the queue to another one with `penstock convert`",
     errno.ENODATA: "it was cut short while the queue was open; run `penstock verify`",
     errno.ESTALE: "it was deleted while the queue was open: close the queue everywhere",
@@ -52,6 +52,17 @@ STORAGE_ADVICE = {
     errno.ELOOP: "a link is where a file of the queue should be: put the file itself there",
     errno.ENOENT: "a file is missing: `penstock verify` says what that means for the queue",
 }
+
+
+def either(words: Iterable[str]) -> str:
+    """`a, b or c`, for errors that list what there is."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def plural(count: int, thing: str) -> str:
+    """`1 segment`, `2,000 segments`."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 class PenstockError(Exception):
@@ -82,6 +93,13 @@ class OptionError(PenstockError, ValueError):
     def __init__(self, name: str, value: object, expected: str) -> None:
         super().__init__(f"{name}={value!r}: expected {expected}")
         self.name, self.value, self.expected = name, value, expected
+
+    @staticmethod
+    def unknown(name: str, expected: str) -> OptionError:
+        """The error for an option that does not exist."""
+        found = OptionError("option", name, expected)
+        found.args = (f"there is no option {name!r}: expected {expected}",)
+        return found
 
 
 class FormatError(PenstockError, ValueError):
@@ -204,6 +222,13 @@ class CommitError(PenstockError, RuntimeError):
 
 class GroupError(PenstockError, ValueError):
     """No such group, a name that is not allowed, or a group that another consumer uses alone."""
+
+
+def no_group(path: Path, name: str, names: Iterable[str]) -> GroupError:
+    """The error for a group that is not there, with those that are."""
+    known = ", ".join(names)
+    advice = f"its groups are {known}" if known else "the queue has no groups"
+    return GroupError(f"{path}: there is no group {name!r}; {advice}")
 
 
 class ClosedError(PenstockError, ValueError):

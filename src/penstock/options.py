@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from types import NoneType
 
-from penstock.errors import OptionError, StorageError
+from penstock.errors import OptionError, StorageError, either
 from penstock.hints import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 from penstock.logs import renamed
 from penstock.pacing import WAIT_TIMES
@@ -80,7 +80,7 @@ def _check_names(options: type[QueueOptions | GroupOptions], values: Iterable[st
 
             close = get_close_matches(name, known, 1)
             expected = close[0] if close else f"one of {', '.join(sorted(known))}"
-            raise OptionError("option", name, expected)
+            raise OptionError.unknown(name, expected)
 
 
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
@@ -207,7 +207,7 @@ class QueueOptions(_Renamed):
         _check("retention_age_s", age, 0 <= age <= 4e9, "0 to 4e9 seconds")
         _check("compression", self.compression, self.compression in ("none", "lz4"), "none or lz4")
         modes = ("block", "reject", "drop-oldest")
-        _check("when_full", self.when_full, self.when_full in modes, " or ".join(modes))
+        _check("when_full", self.when_full, self.when_full in modes, either(modes))
         if self.key is not None:
             is_key = isinstance(self.key, bytes) and len(self.key) in (16, 32)
             _check("key", "…", is_key, "16 or 32 bytes")
@@ -238,7 +238,7 @@ class QueueOptions(_Renamed):
         level = given.get("durability")
         if isinstance(level, str):
             levels = [item.value for item in Durability]
-            _check("durability", level, level in levels, " or ".join(levels))
+            _check("durability", level, level in levels, either(levels))
             given["durability"] = Durability(level)
         return given
 
@@ -328,7 +328,7 @@ class GroupOptions(_Renamed):
         _check("max_receives", self.max_receives, 0 <= self.max_receives <= most, f"0 to {most}")
         _check("tags", self.tags, len(self.tags) <= 4096, "at most 4096 characters")
         dialects = ("modern", "flag", "flag-late")
-        _check("dialect", self.dialect, self.dialect in dialects, " or ".join(dialects))
+        _check("dialect", self.dialect, self.dialect in dialects, either(dialects))
         if self.dead_letter is not None:
             _check("dead_letter", self.dead_letter, bool(self.dead_letter), "a path")
 

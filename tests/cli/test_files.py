@@ -55,7 +55,7 @@ def test_export_passes_over_damage_and_says_so(run: Run, orders: Path) -> None:
 
 
 def test_export_to_an_unknown_kind_is_refused(run: Run, orders: Path, tmp_path: Path) -> None:
-    assert "jsonl or parquet" in run("export", orders, tmp_path / "x.doc", code=2).err
+    assert "jsonl, parquet or arrow" in run("export", orders, tmp_path / "x.doc", code=2).err
     run("import", tmp_path / "missing.jsonl", tmp_path / "q", code=2)
 
 
@@ -80,7 +80,7 @@ def test_groups_go_with_a_copy_and_are_listed(run: Run, orders: Path, tmp_path: 
     assert report["groups"]["cursors"]["default"] > 0
     assert run("peek", tmp_path / "copy", "--group", "default").lines[0]["id"] == "o-1"
     shown = run("convert", orders, tmp_path / "ring.bin", "--to", "vqs", "--no-json", *DROP).text
-    assert "group default is not carried over: format vqs deletes" in shown
+    assert "group default is not copied: format vqs deletes" in shown
     ran = run("convert", orders, tmp_path / "r2.bin", "--to", "vqs", "--groups", "--no-json", *DROP)
     assert "group default goes on at offset" in ran.text
     report = run("convert", orders, tmp_path / "none", "--no-groups").one
@@ -93,6 +93,6 @@ def test_names_of_fields_to_drop_are_checked(run: Run, orders: Path, tmp_path: P
         error = run(*command, tmp_path / "q", "--drop", "colour", code=2).err
         assert "some of tag, id, key" in error
     target = (tmp_path / "f.jsonl", tmp_path / "ring.bin", "--format", "vqs", "--drop", "tag")
-    assert "drop=timestamp" in run("import", *target, code=2).err
-    assert " lost tag" in run("import", *target, "--drop", "timestamp").err
+    assert "--drop timestamp" in run("import", *target, code=2).err
+    assert " lost the tag" in run("import", *target, "--drop", "timestamp").err
     assert {line["tag"] for line in run("cat", tmp_path / "ring.bin").lines} == {None}

@@ -162,3 +162,22 @@ def test_nothing_is_cut_or_folded_at_80_columns(orders: Path, command: str) -> N
     assert "…" not in text, text
     headed = [line for line in lines if re.search(r"\b(queue|segment|name|path|what)\b", line)]
     assert headed, text
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("penstock top orders --once", "messages  5"),
+        ("penstock info orders", "segment   00000000000000000000.seg"),
+        ("penstock ls", "format    penstock"),
+        ("penstock groups list orders", "name     billing"),
+    ],
+)
+def test_a_narrow_terminal_shows_lists_in_place_of_tables(
+    orders: Path, command: str, said: str
+) -> None:
+    lines = on_a_terminal(orders.parent, command, columns=40)
+    text = "\n".join(lines)
+    assert said in [line.rstrip() for line in lines], text
+    assert "…" not in text, text
+    assert "─" not in text, text

@@ -180,20 +180,76 @@ def test_compression_is_refused_where_nothing_is_compressed(
         (("seek", "{q}", "then", "--group", "billing"), "penstock: WHERE then: expected"),
         (("trim", "{q}", "--before", "then"), "penstock: --before then: expected"),
         (("verify", "{q}", "--format", "kafka"), "penstock: --format kafka: expected"),
-        (("move", "{q}"), "penstock: name where to: either --to QUEUE or --to-origin"),
+        (("move", "{q}"), "penstock: say where the messages go: either --to QUEUE or --to-origin"),
         (("cat", "{new}"), "no queue is here; `penstock put` creates one"),
         (("verify", "{new}", "--json"), "no queue is here; `penstock put` creates one"),
         (("get", "{q}", "--timeout", "-1"), "penstock: --timeout -1.0: expected"),
+        (("tail", "{q}", "--timeout", "-1"), "--timeout"),
+        (("put", "s3://bucket/q", "x"), "penstock: PATH s3://bucket/q: expected"),
+        (("put", "", "x"), "PATH"),
+        (("put", "{q}", "x", "--file", "{new}"), "new: No such file or directory"),
+        (("inspect", "{q}"), "a file: name one of those in this folder"),
+        (("inspect", "{new}"), "new: No such file or directory"),
+        (("set", "{q}", "max_bytes=abc"), "penstock: max_bytes=abc: expected a whole number"),
+        (("set", "{q}", "color=red"), "has no option 'color'; see `penstock show`"),
+        (("import", "x.csv", "{new}"), "penstock: FILE x.csv: expected a name that ends in .jsonl"),
+        (("export", "{q}", "x.csv"), "penstock: FILE x.csv: expected a name that ends in .jsonl"),
+        (("export", "{q}", "{new}/x.jsonl"), "new: no such folder; make it first"),
+        (("convert", "{q}", "{new}", "--to", "mfq"), "Leave them out with --drop tag --drop id "),
+        (("serve", "{q}"), "expected a folder that holds queues, not a queue itself"),
+        (("cat", "{q}", "--group", "x"), "there is no group 'x'; its groups are audit, billing"),
+        (("cat", "{here}"), "this is not a queue; it holds orders; check the path"),
     ],
 )
 def test_an_error_names_what_was_typed(
     run: Run, orders: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
-    names = {"q": orders, "new": tmp_path / "new"}
+    names = {"q": orders, "new": tmp_path / "new", "here": tmp_path}
     ran = run(*(text.format(**names) for text in arguments), code=2)
     assert said in ran.err
     assert "Options" not in ran.err.replace("Options:", "")
     assert "__init__" not in ran.err
+
+
+def test_a_file_that_is_missing_is_found_before_anything_is_put(run: Run, orders: Path) -> None:
+    before = tree_hash(orders)
+    run("put", orders, "x", "--file", orders.parent / "missing", code=2)
+    assert tree_hash(orders) == before
+
+
+def test_lines_come_from_files_too_and_take_no_id(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("a\nb\n")
+    run("put", tmp_path / "q", "--lines", "--file", tmp_path / "lines")
+    assert [line["text"] for line in run("cat", tmp_path / "q").lines] == ["a", "b"]
+    for flag, value in (("--id", "i"), ("--key", "k"), ("--header", "k=v")):
+        said = run("put", tmp_path / "q", "x", "--lines", flag, value, code=2).err
+        assert said.startswith(f"penstock: --lines: expected no {flag} beside it")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("PENSTOCK_JSON", "maybe"), ("PENSTOCK_DURABILITY", "often")]
+)
+def test_an_error_names_the_variable_that_was_set(
+    run: Run, orders: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert run("put", orders, "x", code=2).err.startswith(f"penstock: {variable}")
+
+
+def test_an_error_about_a_key_names_the_flag_that_gave_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHORT", "abc")
+    (tmp_path / "short").write_bytes(b"abc")
+    for flag, value in (("--key-env", "SHORT"), ("--key-file", str(tmp_path / "short"))):
+        said = run("put", tmp_path / "q", "x", flag, value, code=2).err
+        assert said.startswith(f"penstock: {flag} {value}: expected 16 or 32 bytes")
+
+
+def test_an_import_names_the_line_that_is_wrong(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"body": "eA=="}\nhello\n')
+    said = run("import", tmp_path / "bad.jsonl", tmp_path / "q", code=2).err
+    assert said.startswith(f"penstock: {tmp_path / 'bad.jsonl'}: line 2 is not JSON")
 
 
 def test_an_error_that_nobody_foresaw_is_a_sentence_and_no_traceback(

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-COLUMNS = 100
+COLUMNS = 80
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -49,7 +49,9 @@ def show(command: str, folder: Path, columns: int = COLUMNS) -> str:
         "NO_COLOR": "1",
         "TERM": "dumb",
         "COLUMNS": str(columns),
+        "LINES": "50",  # Without it rich takes every dumb terminal for 80 columns.
         "LC_ALL": "C.UTF-8",
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),  # The sources that the tests import.
     }
     with subprocess.Popen(
         ["bash", "-c", command], cwd=folder, env=environment, stdin=subprocess.DEVNULL,

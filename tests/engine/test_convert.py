@@ -51,7 +51,7 @@ def test_what_does_not_fit_is_refused_before_a_byte_is_written(
 ) -> None:
     with Queue(tmp_path / "target", max_message_bytes=1000) as target:
         with pytest.raises(
-            UnsupportedError, match=r"body \(1 messages, first at offset \d+\).*drop=body"
+            UnsupportedError, match=r"body \(1 message, first at offset \d+\).*drop=body"
         ):
             convert(source, target)
         assert len(target) == 0

@@ -143,10 +143,10 @@ def test_progress_ends_at_the_end(tmp_path: Path, source: Queue) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (b"{", "line 2: no JSON"),
-        (b"[" * 100_000, "line 2: no JSON"),
-        (b"[]", "line 2: no object"),
-        (b'{"body": 1}', "line 2: no object"),
+        (b"{", "line 2 is not JSON"),
+        (b"[" * 100_000, "line 2 is not JSON"),
+        (b"[]", "line 2: not an object"),
+        (b'{"body": 1}', "line 2: not an object"),
         (b'{"body": "?"}', "line 2"),
         (b'{"body": "", "tag": 1}', "line 2"),
         (b'{"body": "", "timestamp_ns": 1e400}', "line 2"),
@@ -165,7 +165,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_file_without_a_known_suffix_needs_its_kind(tmp_path: Path, source: Queue) -> None:
-    with pytest.raises(OptionError, match="jsonl or parquet or arrow"):
+    with pytest.raises(OptionError, match="jsonl, parquet or arrow"):
         exchange.export(source, tmp_path / "file.csv")
 
 

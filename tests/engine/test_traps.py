@@ -540,3 +540,19 @@ def test_a_header_that_is_no_text_is_refused_and_shown(
         with pytest.raises(TypeError, match=r"headers are text to text; found .*tries"):
             queue.put(b"x", headers=headers)
         assert len(queue) == 0
+
+
+def test_an_option_that_does_not_exist_is_named_with_the_one_that_was_meant(queue: Queue) -> None:
+    with pytest.raises(OptionError, match="no option 'visibility': expected visibility_s"):
+        queue.group("g", visibility=3)  # type: ignore[call-arg]
+
+
+def test_columns_of_a_scan_are_a_list(queue: Queue) -> None:
+    with pytest.raises(OptionError, match=r"columns='body': expected a list of names"):
+        queue.scan(columns="body")
+
+
+def test_an_export_that_can_not_be_written_names_the_file_that_was_asked_for(queue: Queue) -> None:
+    with pytest.raises(OSError, match=r"/proc/made\.jsonl") as refusal:
+        penstock.export(queue, "/proc/made.jsonl")
+    assert ".tmp" not in str(refusal.value)

@@ -49,7 +49,7 @@ def test_the_pipelines_are_listed(cli: Cli) -> None:
 
 
 def test_an_unknown_pipeline_is_refused_before_spark_starts(cli: Cli, tmp_path: Path) -> None:
-    assert "bronze or silver" in cli("pipeline", "run", "gold", tmp_path, code=2)
+    assert "bronze, silver, " in cli("pipeline", "run", "gold", tmp_path, code=2)
 
 
 def test_a_missing_queue_or_schema_is_found_before_spark_starts(
@@ -62,6 +62,8 @@ def test_a_missing_queue_or_schema_is_found_before_spark_starts(
     there = fill(tmp_path / "q", 1)
     assert "no queue is here" in cli("pipeline", "run", "bronze", tmp_path / "nosuch", code=2)
     assert "--schema" in cli("pipeline", "run", "silver", there, "--to", tmp_path / "t", code=2)
+    for name in ("bronze", "silver", "rollup", "replay", "convert", "compact"):
+        assert "--to: expected" in cli("pipeline", "run", name, there, code=2)
 
 
 def test_an_option_without_a_value_is_refused(cli: Cli, tmp_path: Path) -> None:

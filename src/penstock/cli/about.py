@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def ls(
-    folder: Annotated[Path, typer.Argument(help="Look here and below.")] = Path(),
+    folder: Annotated[Path, typer.Argument(help="The folder to look in.")] = Path(),
     json: Json = None,
 ) -> None:
     """List the queues in a folder, three levels deep."""

@@ -27,14 +27,18 @@ def register(app: typer.Typer) -> None:
 
 def bench(
     folder: Annotated[
-        Path | None, typer.Option(help="Measure on this folder's disk; else the temporary one's.")
+        Path | None,
+        typer.Option(
+            help="Measure on the disk of this folder; by default on that of the temporary folder."
+        ),
     ] = None,
     messages: Annotated[
-        int, typer.Option("--messages", "-n", min=BATCH, help="How many.")
+        int, typer.Option("--messages", "-n", min=BATCH, help="Measure with this many messages.")
     ] = 50_000,
-    size: Annotated[int, typer.Option(min=1, help="Bytes per body.")] = 100,
+    size: Annotated[int, typer.Option(min=1, help="The bytes of each body.")] = 100,
     durability: Annotated[
-        DurabilityName, typer.Option(help="process, interval or always.")
+        DurabilityName,
+        typer.Option(metavar="NAME", help="What a put survives: process, interval or always."),
     ] = "interval",
     format: Annotated[str, typer.Option(help="The format to measure.")] = "penstock",
     json: Json = None,

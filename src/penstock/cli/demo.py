@@ -40,15 +40,18 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     messages: Annotated[
-        int, typer.Option("--messages", "-n", min=1000, help="How many each producer puts.")
+        int,
+        typer.Option("--messages", "-n", min=1000, help="Each producer puts this many messages."),
     ] = 500_000,
     spark: Annotated[
-        bool, typer.Option("--spark/--no-spark", help="Go on with Spark; takes a minute.")
+        bool, typer.Option("--spark/--no-spark", help="Also show Spark; takes a minute more.")
     ] = False,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Where Spark's pages and plots are left.")
+        Path | None, typer.Option("--report", help="The folder for Spark's pages and plots.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object, not a table.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
+    ] = False,
 ) -> int:
     """See a queue work, and survive kill -9, in a temporary folder. Takes a few seconds."""
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:

@@ -48,11 +48,16 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    path: Annotated[Path, typer.Argument(help="A queue, or a folder for one.")] = Path(),
-    measure: Annotated[bool, typer.Option(help="Write and sync a small file there.")] = True,
+    path: Annotated[Path, typer.Argument(help="A queue, or a folder for queues.")] = Path(),
+    measure: Annotated[
+        bool, typer.Option(help="Write and sync a small file there to measure the disk.")
+    ] = True,
     json: Json = None,
 ) -> int:
-    """Check what this disk and machine can promise a queue. Exit code 1: it would not be safe."""
+    """Check what this disk and machine can promise a queue.
+
+    Exit code 1 means that a queue would not be safe there.
+    """
     folder = path
     while not folder.is_dir():
         folder = folder.absolute().parent

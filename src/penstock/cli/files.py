@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -18,10 +19,17 @@ from penstock.options import key_from
 
 Drop = Annotated[
     list[str] | None,
-    typer.Option(help=f"Leave this out where it does not fit: {', '.join(converts.FIELDS)}."),
+    typer.Option(
+        metavar="FIELD",
+        help=f"Leave this out if the target can't hold it: {', '.join(converts.FIELDS)}. Give the "
+        "option once for each.",
+    ),
 ]
 FileKind = Annotated[
-    str | None, typer.Option("--to", help="jsonl, parquet or arrow; else by the file's suffix.")
+    str | None,
+    typer.Option(
+        "--to", help="jsonl, parquet or arrow; by default the suffix of the file decides."
+    ),
 ]
 
 
@@ -50,14 +58,14 @@ def register(app: typer.Typer) -> None:
 
 def export(
     at: QueueAt,
-    file: Annotated[str, typer.Argument(help="Write here; `-`: stdout.")],
+    file: Annotated[str, typer.Argument(help="The file to write; `-` is stdout.")],
     to: FileKind = None,
     start: From = "earliest",
     end: Until = None,
     tags: Tags = "",
-    tolerant: Annotated[bool, typer.Option(help="Pass over damage and report it.")] = True,
+    tolerant: Annotated[bool, typer.Option(help="Skip damage and report it.")] = True,
 ) -> int:
-    """Write messages to a file that other tools read; changes nothing in the queue."""
+    """Write messages to a file that other tools can read; changes nothing in the queue."""
     target: str | IO[bytes] = sys.stdout.buffer if file == "-" else file
     kind = to or ("jsonl" if file == "-" else None)
     with at.reading() as queue, show.progress(f"exporting {at.path}") as advance:
@@ -65,20 +73,23 @@ def export(
             queue, target, kind=kind, start=start, end=None if end == "now" else end, tags=tags,
             tolerant=tolerant, on_progress=_shown(advance),
         )  # fmt: skip
-    show.note(f"{done.messages} messages, {show.size(done.bytes)} of bodies")
+    show.note(f"{show.plural(done.messages, 'message')}, {show.size(done.bytes)} of bodies")
     return 1 if show.damage(done.damage) else 0
 
 
 def import_file(
-    file: Annotated[str, typer.Argument(help="Read this; `-`: stdin.")],
+    file: Annotated[str, typer.Argument(help="The file to read; `-` is stdin.")],
     at: QueueAt,
     kind: Annotated[
-        str | None, typer.Option("--from", help="jsonl, parquet or arrow; else by the suffix.")
+        str | None,
+        typer.Option(
+            "--from", help="jsonl, parquet or arrow; by default the suffix of the file decides."
+        ),
     ] = None,
     drop: Drop = None,
-    create: Annotated[bool, typer.Option(help="Make the queue when there is none.")] = True,
+    create: Annotated[bool, typer.Option(help="Create the queue if there is none.")] = True,
 ) -> None:
-    """Put what a file holds into a queue, in order. Offsets and numbers are the queue's own."""
+    """Put the messages of a file into a queue, in order; they get new offsets and numbers."""
     source: str | IO[bytes] = sys.stdin.buffer if file == "-" else file
     wanted = exchange.usable_kind(file, kind or ("jsonl" if file == "-" else None))
     with show.progress(f"importing {file}") as advance:
@@ -86,35 +97,39 @@ def import_file(
             source, at.path, kind=wanted, drop=drop or (), on_progress=_shown(advance),
             create=create, **at.opening,
         )  # fmt: skip
-    show.note(f"{done.messages} messages, {show.size(done.bytes)} of bodies")
+    show.note(f"{show.plural(done.messages, 'message')}, {show.size(done.bytes)} of bodies")
     if done.lost:
-        lost = ", ".join(f"{count} lost {name}" for name, count in done.lost.items())
-        show.note(f"{lost}; {done.left_out} left out")
+        show.note(_lost(done.lost, done.left_out))
 
 
 def convert(
     at: QueueAt,
-    target: Annotated[Path, typer.Argument(help="The new queue, or one to add to.")],
-    to: Annotated[str | None, typer.Option("--to", help="Format of the new queue.")] = None,
-    to_layout: Annotated[str | None, typer.Option(help="Its layout.")] = None,
-    to_key_file: Annotated[str | None, typer.Option(help="File with its key.")] = None,
+    target: Annotated[Path, typer.Argument(help="The new queue, or an existing one to add to.")],
+    to: Annotated[str | None, typer.Option("--to", help="The format of the new queue.")] = None,
+    to_layout: Annotated[str | None, typer.Option(help="The layout of the new queue.")] = None,
+    to_key_file: Annotated[
+        str | None, typer.Option(help="A file with the key of the new queue.")
+    ] = None,
     start: From = "earliest",
     end: Until = None,
     tags: Tags = "",
     drop: Drop = None,
-    tolerant: Annotated[bool, typer.Option(help="Pass over damage and report it.")] = False,
-    verify: Annotated[bool, typer.Option(help="Read both again and compare.")] = True,
+    tolerant: Annotated[bool, typer.Option(help="Skip damage and report it.")] = False,
+    verify: Annotated[bool, typer.Option(help="Read both queues again and compare them.")] = True,
     groups: Annotated[
         bool | None,
-        typer.Option(help="Copy where groups stand; by default unless that would delete messages."),
+        typer.Option(
+            help="Copy the groups too; by default unless that would delete messages from the copy."
+        ),
     ] = None,
     dry_run: DryRun = False,
     json: Json = None,
 ) -> int:
-    """Copy every message of a queue to one of another format.
+    """Copy every message of a queue into a queue of another format.
 
-    What the target can't hold is refused, with a count, before anything is written; --drop says
-    what may be left out. The copy is read again and compared. Groups go on where they stood.
+    If the target can't hold something, nothing is written, and the error counts what does not fit;
+    --drop says what may be left out. The copy is read again and compared. Groups go on where they
+    stood.
     """
     with (
         at.reading() as source,
@@ -129,21 +144,31 @@ def convert(
     if show.wants_json(json):
         show.emit(report.as_dict())
     else:
-        lost = ", ".join(f"{count} lost {name}" for name, count in report.lost.items())
-        show.line(f"{report.messages} messages copied, {report.verified} compared")
-        show.line(f"{lost or 'nothing was lost'}; {report.left_out} left out")
-        show.line(f"{report.renumbered} have another number, {report.rounded} a rounded time")
+        copied = f"{show.plural(report.messages, 'message')} copied"
+        show.line(f"{copied}, {report.verified:,} compared")
+        show.line(_lost(report.lost, report.left_out))
+        if report.renumbered:
+            show.line(f"{show.plural(report.renumbered, 'message')} got another number")
+        if report.rounded:
+            show.line(f"{show.plural(report.rounded, 'message')} got a rounded time")
         for group, offset in report.groups.cursors.items():
             again = report.groups.again.get(group, 0)
-            note = f"; {again} acked messages come again" if again else ""
+            note = f"; {show.plural(again, 'acked message')} come again" if again else ""
             show.line(f"group {group} goes on at offset {offset}{note}")
         for group, why in report.groups.left.items():
-            show.line(f"group {group} is not carried over: {why}")
+            show.line(f"group {group} is not copied: {why}")
     return 1 if show.damage(report.damage) else 0
+
+
+def _lost(lost: Mapping[str, int], left_out: int) -> str:
+    """What messages lost on the way, field by field."""
+    said = [f"{show.plural(count, 'message')} lost the {name}" for name, count in lost.items()]
+    said += [f"{show.plural(left_out, 'message')} left out"] if left_out else []
+    return "\n".join(said) or "nothing was lost"
 
 
 def _shown(advance: show.Advance) -> OnProgress:
     def tell(at: Progress) -> None:
-        advance(at.offset, at.end, f"{at.phase}: {at.messages} messages")
+        advance(at.offset, at.end, f"{at.phase}: {show.plural(at.messages, 'message')}")
 
     return tell

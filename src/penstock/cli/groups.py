@@ -17,7 +17,7 @@ from penstock.options import AckMode
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="GROUP", autocompletion=complete.groups, help="Name of the group."),
+    typer.Argument(metavar="GROUP", autocompletion=complete.groups, help="The name of the group."),
 ]
 
 
@@ -50,7 +50,7 @@ def list_groups(
     at: QueueAt,
     json: Json = None,
 ) -> None:
-    """Show every group with its cursor, lag and what is out; changes nothing."""
+    """Show every group with its cursor, its lag and its leases; changes nothing."""
     with at.reading() as queue:
         found = [overview.group_facts(queue.store, name) for name in queue.groups()]
     if show.wants_json(json):
@@ -62,7 +62,7 @@ def list_groups(
 
 def lag(
     at: QueueAt,
-    name: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="One group.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[GROUP]", help="Only this group.")] = None,
     json: Json = None,
 ) -> None:
     """Show how many messages each group has not read yet; changes nothing."""
@@ -78,16 +78,36 @@ def lag(
 def create(
     at: QueueAt,
     name: Name,
-    start: Annotated[str, typer.Option(help=f"Where it begins: {opening.Where}.")] = "earliest",
-    tags: Annotated[str, typer.Option(help="Only these tags: `eu.*;us.#`.")] = "",
-    ack: Annotated[AckMode, typer.Option(help="lease, or auto: the get is the ack.")] = "lease",
-    visibility: Annotated[float, typer.Option(help="Seconds that a lease lasts.")] = 30.0,
+    start: Annotated[
+        str, typer.Option(help=f"Where the group begins: {opening.Where}.")
+    ] = "earliest",
+    tags: Annotated[
+        str, typer.Option(help="Only messages with these tags, such as 'eu.*;us.#'.")
+    ] = "",
+    ack: Annotated[
+        AckMode,
+        typer.Option(
+            metavar="MODE", help="lease: consumers ack each message; auto: taking one acks it."
+        ),
+    ] = "lease",
+    visibility: Annotated[
+        float,
+        typer.Option(
+            help="A consumer has this many seconds for a message before another one gets it."
+        ),
+    ] = 30.0,
     max_receives: Annotated[
-        int, typer.Option(help="Handed out this often, then to the dead letters; 0: never.")
+        int,
+        typer.Option(
+            help="After this many tries a message goes to the dead letters; 0 means never."
+        ),
     ] = 0,
-    dead_letter: Annotated[str | None, typer.Option(help="Path of their queue.")] = None,
+    dead_letter: Annotated[
+        str | None,
+        typer.Option(help="The path of the queue for dead letters; by default PATH.dead."),
+    ] = None,
 ) -> None:
-    """Make a group; an existing one is an error."""
+    """Create a group; it is an error if the group exists."""
     with at.writing() as queue:
         if name in queue.groups():
             raise GroupError(
@@ -114,7 +134,9 @@ def delete(
     if dry_run:
         with at.reading() as queue:
             facts = overview.group_facts(queue.store, name)
-        show.line(f"would delete group {name!r}, which has {facts['lag']} messages to read")
+        show.line(
+            f"would delete group {name!r}, which has {show.plural(facts['lag'], 'message')} to read"
+        )
         return
     with _open_group(at, name) as group:
         group.delete()
@@ -124,7 +146,7 @@ def pause(
     at: QueueAt,
     name: Name,
 ) -> None:
-    """Hand nothing out to a group, in any process, until `resume`."""
+    """Stop handing out messages to a group, in every process, until `resume`."""
     with _open_group(at, name) as group:
         group.pause()
 
@@ -143,12 +165,15 @@ def seek(
     where: Annotated[str, typer.Argument(metavar="WHERE", help=opening.Where + ".")],
     group: GroupName = "default",
     id: Annotated[
-        str | None, typer.Option(help="The message there must have this id, else nothing is done.")
+        str | None,
+        typer.Option(
+            help="The id that the message there must have; if it has another, nothing changes."
+        ),
     ] = None,
     dry_run: DryRun = False,
     json: Json = None,
 ) -> None:
-    """Set where a group reads on; what it had leased is forgotten."""
+    """Set where a group goes on reading; messages that its consumers hold are forgotten."""
     if dry_run:
         with at.reading() as queue:
             offset = positions.resolve(queue.store, where, id)
@@ -161,5 +186,7 @@ def seek(
     if show.wants_json(json):
         show.emit(facts)
     else:
-        verb = "would read" if dry_run else "reads"
-        show.line(f"group {group!r} {verb} on at {facts['offset']}; it was at {facts['before']}")
+        verb = "would go" if dry_run else "goes"
+        show.line(
+            f"group {group!r} {verb} on at offset {facts['offset']}; it was at {facts['before']}"
+        )

@@ -26,10 +26,10 @@ def verify(
     at: QueueAt,
     json: Json = None,
 ) -> int:
-    """Check every frame; changes nothing. Exit code 0 clean, 1 damaged, 2 unreadable.
+    """Check every frame; changes nothing. Exit code 0: clean, 1: damaged, 2: unreadable.
 
-    Torn: cut short at the tail by a crash, expected, dropped by the next opening for writing.
-    Corrupt: wrong anywhere else. Unchecked: frames that no checksum covers.
+    Torn bytes were cut short at the tail by a crash; the next process that opens the queue for
+    writing drops them. Corrupt bytes are wrong anywhere else. Unchecked frames have no checksum.
     """
     try:
         with (
@@ -57,11 +57,12 @@ def verify(
             }
         )
     else:
-        show.line(f"{verdict.frames} whole frames, {verdict.messages} messages")
+        frames = show.plural(verdict.frames, "whole frame")
+        show.line(f"{frames}, {show.plural(verdict.messages, 'message')}")
         if verdict.unchecked:
-            show.line(f"{verdict.unchecked} frames have no checksum")
+            show.line(f"without a checksum: {show.plural(verdict.unchecked, 'frame')}")
         if known:
-            show.line(f"{len(known)} faults were set aside by a repair")
+            show.line(f"set aside by a repair: {show.plural(len(known), 'fault')}")
         show.damage(verdict.torn, "torn")
         show.damage(verdict.corrupt, "corrupt")
         show.line("clean" if verdict.is_ok else "damaged; `penstock repair` sets damage aside")
@@ -82,10 +83,10 @@ def repair(
     dry_run: DryRun = False,
     json: Json = None,
 ) -> int:
-    """Set damage aside so that readers go on; every whole message stays where it is.
+    """Set damage aside so that readers can go on; every whole message stays where it is.
 
     Bad bytes are copied to `.penstock/quarantine/` and noted in `.penstock/known-damage.json`.
-    No other process may have the queue open. Exit code 1: something could not be repaired.
+    No other process may have the queue open. Exit code 1 means that some damage is left.
     """
     with show.progress(f"repairing {at.path}") as advance:
         report = repairs.repair(

@@ -21,7 +21,7 @@ import typer
 from penstock.cli import show
 from penstock.cli.opening import Format, Json, OldCount, command
 from penstock.disk.structs import Buffer, Row, Struct
-from penstock.errors import FormatError, NoQueueError, OptionError, PenstockError
+from penstock.errors import FormatError, OptionError, PenstockError
 from penstock.formats import registry
 from penstock.sidecar import control, groups
 
@@ -43,18 +43,22 @@ def register(app: typer.Typer) -> None:
 
 def inspect(
     file: Annotated[Path, typer.Argument(help="Any file of a queue.")],
-    at: Annotated[int | None, typer.Option(min=0, help="What is at this byte.")] = None,
+    at: Annotated[
+        int | None, typer.Option(min=0, help="Show the structure around this byte.")
+    ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="At most this many structures.")
+        int, typer.Option("--limit", "-n", min=1, help="Show at most this many structures.")
     ] = 4,
     count: OldCount = None,
-    name: Annotated[str | None, typer.Option("--as", help="Lay this struct over the byte.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--as", help="Read the bytes as this structure.")
+    ] = None,
     format: Format = None,
     json: Json = None,
 ) -> None:
     """Show a file of a queue field by field, with the bytes; changes nothing."""
-    if not file.is_file():
-        raise NoQueueError(file)
+    if file.is_dir():
+        raise OptionError("file", file, "a file: name one of those in this folder or below")
     data = view(file)
     if name is not None:
         found = [(at or 0, struct_named(name))]

@@ -14,7 +14,7 @@ from penstock.errors import UnsupportedError
 
 def register(app: typer.Typer) -> None:
     """Adds `penstock labels` and its commands."""
-    about = "List, set and remove labels of a queue whose format has them (vqs)."
+    about = "List, set and remove the labels of a queue whose format has labels (vqs)."
     labels = opening.family(app, "labels", about)
     command(labels, "list", "penstock labels list jobs.bin")(list_labels)
     command(labels, "set", "penstock labels set jobs.bin team=images cost-center=17")(set_labels)
@@ -34,7 +34,7 @@ def list_labels(at: QueueAt, json: Json = None) -> None:
 
 def set_labels(
     at: QueueAt,
-    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="What to set.")],
+    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="The labels to set.")],
 ) -> None:
     """Set some labels; the others stay."""
     pairs = opening.pairs("NAME=VALUE", values)
@@ -45,7 +45,7 @@ def set_labels(
 
 def remove(
     at: QueueAt,
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which to remove.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="The labels to remove.")],
 ) -> None:
     """Remove labels; it is an error if one of them is not there."""
     with at.writing() as queue:

@@ -44,14 +44,34 @@ VARIABLES = {
 """Every variable that is read; no other one changes what a command does."""
 
 
+OPENING = "How to open the queue"
+"""The panel of `--help` for what most commands ask and few people need."""
+
+
 def option(
-    *names: str, variable: str | None = None, complete: Callable[..., Any] | None = None, help: str
+    *names: str,
+    variable: str | None = None,
+    complete: Callable[..., Any] | None = None,
+    panel: str | None = None,
+    help: str,
 ) -> Any:
     """An option of several commands. Its variable is in the table of the docs, not in `--help`."""
     assert variable is None or variable in VARIABLES
     return typer.Option(
-        *names, envvar=variable, show_envvar=False, autocompletion=complete, help=help
+        *names,
+        envvar=variable,
+        show_envvar=False,
+        autocompletion=complete,
+        rich_help_panel=panel,
+        help=help,
     )
+
+
+def named_path(text: str) -> Path:
+    """The path of a queue. An empty word, such as an unset variable, is not this folder."""
+    if not text:
+        raise typer.BadParameter("it is empty, and so names no queue")
+    return Path(text)
 
 
 Format = Annotated[
@@ -60,12 +80,17 @@ Format = Annotated[
         "--format",
         variable="PENSTOCK_FORMAT",
         complete=complete.formats,
-        help="The queue's format, where its bytes do not tell.",
+        panel=OPENING,
+        help="The format of the queue, if its files do not show it.",
     ),
 ]
 Json = Annotated[
     bool | None,
-    option("--json/--no-json", variable="PENSTOCK_JSON", help="JSON Lines; when piped: yes."),
+    option(
+        "--json/--no-json",
+        variable="PENSTOCK_JSON",
+        help="Print JSON Lines; the default when the output is not a terminal.",
+    ),
 ]
 GroupName = Annotated[
     str,
@@ -74,17 +99,22 @@ GroupName = Annotated[
         "-g",
         variable="PENSTOCK_GROUP",
         complete=complete.groups,
-        help="Name of the group.",
+        help="The name of the group.",
     ),
 ]
 OldCount = Annotated[
     int | None, typer.Option("--count", hidden=True, help="The old name of --limit.")
 ]
 Utc = Annotated[
-    bool, typer.Option("--utc", callback=show.use_utc, help="Show times in UTC, not local.")
+    bool,
+    typer.Option("--utc", callback=show.use_utc, help="Show times in UTC instead of local time."),
 ]
-Tags = Annotated[str, typer.Option("--tags", help="Only these tags: `eu.*;us.#`.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+Tags = Annotated[
+    str, typer.Option("--tags", help="Only messages with these tags, such as 'eu.*;us.#'.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
+]
 Where = (
     "earliest, latest, an offset, offset:N:ID, number:N, a time like 2026-11-01T12:00, "
     "or an age like 3d"
@@ -100,7 +130,8 @@ class QueueAt:
         typer.Argument(
             metavar="PATH",
             autocompletion=complete.queues,
-            help="The queue: a folder or a file.",
+            parser=named_path,
+            help="The queue: a folder, or a .bin file (vqs).",
         ),
     ]
     format: Format = None
@@ -109,7 +140,8 @@ class QueueAt:
         option(
             "--layout",
             variable="PENSTOCK_LAYOUT",
-            help="The queue's layout, where its bytes do not tell.",
+            panel=OPENING,
+            help="The layout of the queue, if its files do not show it.",
         ),
     ] = None
     key_file: Annotated[
@@ -117,20 +149,25 @@ class QueueAt:
         option(
             "--key-file",
             variable="PENSTOCK_KEY_FILE",
-            help="File with the key: raw bytes or hex digits; /dev/fd/N works.",
+            panel=OPENING,
+            help="A file with the queue's key, as raw bytes or hex digits; /dev/fd/N works too.",
         ),
     ] = None
     key_env: Annotated[
         str | None,
         option(
-            "--key-env", variable="PENSTOCK_KEY_ENV", help="Name of a variable that holds the key."
+            "--key-env",
+            variable="PENSTOCK_KEY_ENV",
+            panel=OPENING,
+            help="The name of an environment variable that holds the queue's key.",
         ),
     ] = None
     trust_others: Annotated[
         bool,
         option(
             "--trust-others",
-            help="Also write to what is another user's, or what every user may write to.",
+            panel=OPENING,
+            help="Also write to a queue that another user owns or that every user may write to.",
         ),
     ] = False
 
@@ -166,7 +203,7 @@ def pairs(option: str, texts: Iterable[str] | None) -> dict[str, str]:
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise OptionError(option, text, "a name, =, and a value: k=v")
+            raise OptionError(option, text, "a name, = and a value, such as k=v")
         found[name] = value
     return found
 
@@ -210,6 +247,18 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], Non
     return add
 
 
+BOOLEANS = ("0", "1", "false", "true", "no", "yes", "off", "on", "")
+
+
+def check_variables() -> None:
+    """Refuses a value that the parser would refuse in the name of a flag that nobody typed."""
+    value = os.environ.get("PENSTOCK_JSON", "")
+    if value.lower() not in BOOLEANS:
+        found = OptionError("PENSTOCK_JSON", value, "1 or 0")
+        found.args = (f"PENSTOCK_JSON={value}: expected 1 or 0",)
+        raise found
+
+
 typed_words: list[str] = []
 """The arguments of the command that runs, for errors that speak of them."""
 
@@ -221,12 +270,17 @@ def typed(error: OptionError, asked: inspect.Signature, given: dict[str, Any]) -
     """The error with what was typed, where something was, for the option of ours."""
     name = error.name
     meant = _meant(error, given)
+    if name == "option" and meant == name:
+        return error  # One that does not exist: the error says so in words of its own.
     if meant in asked.parameters:
         name = _typed_name(asked.parameters[meant])
-    elif not name.startswith("--") and not name.isupper():
-        return error
     found = OptionError(name, error.value, error.expected)
-    found.args = (f"{name} {error.value}: expected {error.expected}",)
+    is_typed = name.startswith("--") or name.isupper()
+    # A key is not shown, but its file is. A path has lost what it was typed as: `s3://bucket`.
+    value = given.get(meant) if error.value == "…" and given.get(meant) else error.value
+    value = next((word for word in typed_words if word and str(Path(word)) == str(value)), value)
+    shown = f"{name}{' ' if is_typed else '='}{value}" if str(value) else name
+    found.args = (f"{shown}: expected {error.expected}",)
     return found
 
 
@@ -239,6 +293,8 @@ def _meant(error: OptionError, given: dict[str, Any]) -> str:
         return str(error.value) in map(str, many)
 
     name = FLAGS.get(error.name, error.name.removesuffix("_s"))
+    if name == "key_file" and given.get("key_env") is not None:
+        name = "key_env"
     others = [other for other in given if has_value(other)]
     return name if has_value(name) or len(others) != 1 else others[0]
 
@@ -253,15 +309,19 @@ def _typed_name(parameter: inspect.Parameter) -> str:
     names = [name for mark in marks for name in (mark.default, *(mark.param_decls or ()))]
     flags = [name for name in names if str(name).startswith("--")]
     said = {word.partition("=")[0] for word in typed_words}
-    return next(
-        (flag for flag in flags if flag in said),
-        flags[0] if flags else f"--{parameter.name.replace('_', '-')}",
-    )
+    variables = [str(mark.envvar) for mark in marks if getattr(mark, "envvar", None)]
+    candidates = [flag for flag in flags if flag in said]
+    candidates += [name for name in variables if os.environ.get(name)]
+    return next(iter([*candidates, *flags]), f"--{parameter.name.replace('_', '-')}")
 
 
 def _asked(work: Work) -> inspect.Signature:
     """What the command line asks for: where the queue is in its place, the rest of it last."""
     own = inspect.signature(work, eval_str=True)
+    for one in own.parameters.values():
+        for mark in getattr(one.annotation, "__metadata__", ()):
+            if isinstance(mark, typer.models.ArgumentInfo) and mark.metavar is None:
+                mark.metavar = one.name.upper()  # As `--help` and errors write all the others.
     path, *rest = inspect.signature(QueueAt, eval_str=True).parameters.values()
     found = [path if one.annotation is QueueAt else one for one in own.parameters.values()]
     return own.replace(parameters=[*found, *rest] if path in found else found)

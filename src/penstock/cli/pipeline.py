@@ -13,9 +13,24 @@ from penstock.cli.opening import Json, command, pairs
 from penstock.errors import MissingExtraError
 
 
+def _pairs(about: str) -> Any:
+    return typer.Option(metavar="NAME=VALUE", help=f"{about}; give the option once for each.")
+
+
+TargetOption = Annotated[list[str] | None, _pairs("An option of that format")]
+PipelineName = Annotated[
+    str,
+    typer.Argument(
+        autocompletion=complete.pipelines, help="The pipeline; `penstock pipeline list` lists them."
+    ),
+]
+SourceOption = Annotated[list[str] | None, _pairs("An option of the source")]
+SparkSetting = Annotated[list[str] | None, _pairs("A setting of Spark, such as spark.master")]
+
+
 def register(app: typer.Typer) -> None:
     """Adds `penstock pipeline` and `penstock ship`."""
-    family = typer.Typer(help="Spark pipelines over queues.", no_args_is_help=True)
+    family = typer.Typer(help="Run Spark pipelines over queues.", no_args_is_help=True)
     command(family, "list", "penstock pipeline list")(names)
     command(family, "run", "penstock pipeline run bronze orders --to lake/orders",
             "penstock pipeline run audit orders --to report")(run)  # fmt: skip
@@ -34,7 +49,7 @@ def register(app: typer.Typer) -> None:
 
 
 def names() -> None:
-    """Say which pipelines there are."""
+    """List the pipelines and what each does."""
     _need_spark()
     from penstock.spark import pipelines
 
@@ -42,34 +57,35 @@ def names() -> None:
 
 
 def run(
-    name: Annotated[
-        str,
-        typer.Argument(
-            autocompletion=complete.pipelines, help="Which one: see `penstock pipeline list`."
-        ),
+    name: PipelineName,
+    source: Annotated[
+        list[str], typer.Argument(metavar="QUEUE", help="Queues: folders, globs or URLs.")
     ],
-    source: Annotated[list[str], typer.Argument(help="Queues: folders, globs, URLs.")],
-    to: Annotated[str, typer.Option(help="Where the result goes.")] = "",
-    format: Annotated[str, typer.Option(help="What it is written as.")] = "parquet",
-    option: Annotated[list[str] | None, typer.Option(help="k=v, for that format.")] = None,
-    source_option: Annotated[list[str] | None, typer.Option(help="k=v, for the source.")] = None,
-    group: Annotated[str, typer.Option(help="The group whose cursor follows a stream.")] = "",
-    checkpoint: Annotated[str, typer.Option(help="Where a stream remembers its place.")] = "",
-    schema: Annotated[str, typer.Option(help="Columns of the bodies: DDL, or infer.")] = "",
-    decode: Annotated[str, typer.Option(help="What bodies are: json or cbor.")] = "json",
-    watermark: Annotated[str, typer.Option(help="How late things may come.")] = "10 minutes",
-    dead_letters: Annotated[str, typer.Option(help="The queue for bad rows.")] = "",
-    window: Annotated[str, typer.Option(help="The step of a rollup.")] = "1 minute",
-    follow: Annotated[bool, typer.Option(help="Go on for ever.")] = False,
-    trim: Annotated[bool, typer.Option(help="compact: delete what was moved.")] = False,
+    to: Annotated[str, typer.Option(help="Write the result here.")] = "",
+    format: Annotated[str, typer.Option(help="Write the result in this format.")] = "parquet",
+    option: TargetOption = None,
+    source_option: SourceOption = None,
+    group: Annotated[str, typer.Option(help="The group whose cursor follows the stream.")] = "",
+    checkpoint: Annotated[
+        str, typer.Option(help="The folder in which the stream keeps its place.")
+    ] = "",
+    schema: Annotated[str, typer.Option(help="The columns of the bodies, as DDL; or infer.")] = "",
+    decode: Annotated[str, typer.Option(help="Decode bodies as json or cbor.")] = "json",
+    watermark: Annotated[str, typer.Option(help="How late messages may come.")] = "10 minutes",
+    dead_letters: Annotated[
+        str, typer.Option(help="The queue for rows that can't be decoded.")
+    ] = "",
+    window: Annotated[str, typer.Option(help="The length of one step of a rollup.")] = "1 minute",
+    follow: Annotated[bool, typer.Option(help="Go on until Ctrl-C or SIGTERM.")] = False,
+    trim: Annotated[bool, typer.Option(help="For compact: delete what was moved.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
-    conf: Annotated[list[str] | None, typer.Option(help="k=v, for Spark: jars, master…")] = None,
-    runs: Annotated[str, typer.Option(help="Where records of runs are kept.")] = "runs",
+    conf: SparkSetting = None,
+    runs: Annotated[str, typer.Option(help="The folder for the records of runs.")] = "runs",
     json: Json = None,
 ) -> int:
-    """Run a pipeline; exit 1 if it found faults. Leaves runs/<id>.json.
+    """Run a pipeline and leave a record of the run. Exit code 1 means that it found faults.
 
-    With --follow it goes on until Ctrl-C or SIGTERM, and then exits with 0.
+    With --follow it goes on until Ctrl-C or SIGTERM, and then ends with exit code 0.
     """
     _need_spark()
     from penstock.spark import pipelines
@@ -106,12 +122,12 @@ def run(
 
 
 def status(
-    runs: Annotated[str, typer.Option(help="Where records of runs are kept.")] = "runs",
-    limit: Annotated[int, typer.Option(help="How many runs.")] = 20,
-    page: Annotated[Path | None, typer.Option(help="Write all runs as HTML here.")] = None,
+    runs: Annotated[str, typer.Option(help="The folder for the records of runs.")] = "runs",
+    limit: Annotated[int, typer.Option(help="Show at most this many runs.")] = 20,
+    page: Annotated[Path | None, typer.Option(help="Write all runs into this HTML file.")] = None,
     json: Json = None,
 ) -> None:
-    """Say how the newest runs went: rows, outcome, and how far each was behind at its end."""
+    """Show the newest runs: rows, outcome, and how far each was behind at its end."""
     _need_spark()
     from penstock import _core
     from penstock.spark.pipelines import status as records
@@ -131,10 +147,10 @@ def status(
 
 
 def template(
-    folder: Annotated[Path, typer.Argument(help="Where the project goes.")],
-    source: Annotated[str, typer.Option(help="The queue it reads.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of the new project.")],
+    source: Annotated[str, typer.Option(help="The queue that the project reads.")],
     name: Annotated[str, typer.Option(help="The pipeline's name.")] = "orders",
-    schema: Annotated[str, typer.Option(help="Columns of the bodies: DDL.")] = "",
+    schema: Annotated[str, typer.Option(help="The columns of the bodies, as DDL.")] = "",
 ) -> None:
     """Write a project for `spark-pipelines` that reads a queue."""
     _need_spark()
@@ -147,10 +163,10 @@ def template(
 def cursor(
     source: Annotated[str, typer.Argument(help="The queue.")],
     checkpoint: Annotated[Path, typer.Option(help="The checkpoint of the stream.")],
-    group: Annotated[str, typer.Option(help="The group that follows it.")],
-    option: Annotated[list[str] | None, typer.Option(help="k=v, for the source.")] = None,
+    group: Annotated[str, typer.Option(help="The group that follows the stream.")],
+    option: SourceOption = None,
 ) -> None:
-    """Move a group's cursor to what a stream's checkpoint has committed."""
+    """Move a group's cursor to the place that a stream's checkpoint has committed."""
     _need_spark()
     from penstock.spark import cursors
 
@@ -161,16 +177,23 @@ def cursor(
 
 def ship(
     queue: Annotated[str, typer.Argument(help="The queue.")],
-    url: Annotated[str, typer.Argument(help="Where to: any URL that fsspec knows.")],
-    whole: Annotated[bool, typer.Option(help="Also the segment still written to.")] = False,
+    url: Annotated[str, typer.Argument(help="The target: any URL that fsspec knows, or a folder.")],
+    whole: Annotated[
+        bool, typer.Option(help="Also copy the segment that is still being written.")
+    ] = False,
     group: Annotated[
-        str, typer.Option(help="Retention waits until this group has shipped a segment.")
+        str, typer.Option(help="Make retention wait, as this group, until a segment was shipped.")
     ] = "",
-    option: Annotated[list[str] | None, typer.Option(help="k=v, for the source.")] = None,
-    dry_run: Annotated[bool, typer.Option(help="Only say what would be copied.")] = False,
+    option: SourceOption = None,
+    dry_run: Annotated[
+        bool, typer.Option(help="Say what would be copied, and copy nothing.")
+    ] = False,
     json: Json = None,
 ) -> None:
-    """Copy full segments and a manifest to where a cluster can read them; goes on where it was."""
+    """Copy full segments and a manifest to where a cluster can read them.
+
+    A second call copies only what is new.
+    """
     _need_spark()
     from penstock.spark.ship import ship as do_ship
 

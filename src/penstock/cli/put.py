@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 
@@ -14,10 +15,35 @@ from penstock.cli import opening, show
 from penstock.cli.opening import Json, QueueAt, command
 from penstock.engine import convert as converts
 from penstock.engine.queue import Queue
+from penstock.errors import OptionError
 from penstock.formats import registry
 
 BATCH_LINES = 1000
 BATCH_BYTES = 1 << 20
+
+Bodies = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="BODY",
+        help="Bodies, a message each. With none, or `-`, the body is read from stdin.",
+    ),
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A header; give the option once for each."),
+]
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="A file to read a body from; give the option once for each."),
+]
+Durability = Annotated[
+    str | None,
+    opening.option(
+        "--durability",
+        variable="PENSTOCK_DURABILITY",
+        help="What a put survives: process, interval or always; by default as the queue keeps.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -34,42 +60,47 @@ def register(app: typer.Typer) -> None:
 
 def put(
     at: QueueAt,
-    bodies: Annotated[
-        list[str] | None, typer.Argument(metavar="[BODY]...", help="Bodies; `-` or none: stdin.")
-    ] = None,
-    tag: Annotated[str | None, typer.Option(help="What groups filter on: `eu.created`.")] = None,
-    id: Annotated[str | None, typer.Option(help="Your own name for the message.")] = None,
-    key: Annotated[str | None, typer.Option(help="One at a time, in order, per key.")] = None,
-    header: Annotated[list[str] | None, typer.Option(help="`name=value`; repeat it.")] = None,
-    delay: Annotated[
-        float | None, typer.Option(min=0, help="Keep it back this many seconds.")
-    ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Each line is a message.")] = False,
-    file: Annotated[list[Path] | None, typer.Option(help="Each file is a body.")] = None,
-    durability: Annotated[
+    bodies: Bodies = None,
+    tag: Annotated[
         str | None,
-        opening.option(
-            "--durability",
-            variable="PENSTOCK_DURABILITY",
-            help="process, interval or always; by default the queue's own.",
-        ),
+        typer.Option(help="The tag that groups and scans filter on, such as eu.created."),
     ] = None,
-    create: Annotated[bool, typer.Option(help="Make the queue when there is none.")] = True,
-    compression: Annotated[str | None, typer.Option(help="none or lz4 (format penstock).")] = None,
+    id: Annotated[str | None, typer.Option(help="An id of your own for the message.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(help="Messages with the same key are handed out one at a time, in order."),
+    ] = None,
+    header: Headers = None,
+    delay: Annotated[
+        float | None, typer.Option(min=0, help="Hand the message out only after this many seconds.")
+    ] = None,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Make each line a message of its own.")
+    ] = False,
+    file: Files = None,
+    durability: Durability = None,
+    create: Annotated[bool, typer.Option(help="Create the queue if there is none.")] = True,
+    compression: Annotated[str | None, typer.Option(help="none, or lz4 (format penstock).")] = None,
     timeout: Annotated[
-        float, typer.Option(min=0, help="Wait this many seconds for room in a full queue.")
+        float, typer.Option(min=0, help="If the queue is full, wait this many seconds for room.")
     ] = 0.0,
     json: Json = None,
 ) -> None:
-    """Put messages: arguments, files or stdin. Prints each one's offset. Exit code 4: no room."""
+    """Put messages from arguments, files or stdin, and print the offset of each.
+
+    Exit code 4 means that the queue is full.
+    """
     headers = opening.pairs("--header", header) or None
+    _check(file or [])
     common: dict[str, Any] = {"tag": tag, "delay": delay}
-    found: Iterator[bytes]
+    found = _bodies(bodies or [], file or [])
+    own: dict[str, Any] = {"id": id, "key": key, "headers": headers}
     if lines:
-        found = (item for source in bodies or ["-"] for item in _lines(source))
+        for name, value in own.items():
+            _refuse_with_lines(name, value)
+        found = _lines(bodies or [], file or [])
     else:
-        found = _bodies(bodies or [], file or [])
-        common |= {"id": id, "key": key, "headers": headers}
+        common |= own
     how: dict[str, Any] = {
         "durability": durability, "compression": compression, "put_timeout_s": timeout,
     }  # fmt: skip
@@ -93,12 +124,32 @@ def _bodies(texts: list[str], files: list[Path]) -> Iterator[bytes]:
         yield path.read_bytes()
 
 
-def _lines(source: str) -> Iterator[bytes]:
-    if source == "-":
-        for line in sys.stdin.buffer:
-            yield line.removesuffix(b"\n")
-    else:
-        yield from source.encode("utf-8", "surrogateescape").splitlines()
+def _check(files: list[Path]) -> None:
+    """A file that can't be read is an error before any message is put."""
+    for path in files:
+        if path.is_dir() or not os.access(path, os.R_OK):
+            path.open("rb").close()
+
+
+def _refuse_with_lines(name: str, value: object) -> None:
+    if value is not None:
+        flag = "--header" if name == "headers" else f"--{name}"
+        raise OptionError("--lines", "", f"no {flag} beside it: that is for a single message")
+
+
+def _lines(texts: list[str], files: list[Path]) -> Iterator[bytes]:
+    for text in texts or ([] if files else ["-"]):
+        if text == "-":
+            yield from _lines_of(sys.stdin.buffer)
+        else:
+            yield from text.encode("utf-8", "surrogateescape").splitlines()
+    for path in files:
+        with path.open("rb") as stream:
+            yield from _lines_of(stream)
+
+
+def _lines_of(stream: IO[bytes]) -> Iterator[bytes]:
+    return (line.removesuffix(b"\n") for line in stream)
 
 
 def _put_lines(
@@ -112,7 +163,7 @@ def _put_lines(
     if show.wants_json(json):
         show.emit({"messages": count, "offset": first})
     else:
-        show.line(f"{count} messages from offset {first} on")
+        show.line(f"{show.plural(count, 'message')} from offset {first} on")
 
 
 def _batches(found: Iterator[bytes], most_bytes: int) -> Iterator[list[bytes]]:

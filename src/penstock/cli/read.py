@@ -32,13 +32,22 @@ From = Annotated[
 ]
 To = Annotated[
     str | None,
-    typer.Option("--to", "--until", metavar="WHERE", help="End before this; `now`: the tail."),
+    typer.Option(
+        "--to",
+        "--until",
+        metavar="WHERE",
+        help="Stop before this place; `now` is the end of the queue.",
+    ),
 ]
 Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="WHERE", help="End before this; `now`: the tail."),
+    typer.Option(
+        "--until", metavar="WHERE", help="Stop before this place; `now` is the end of the queue."
+    ),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most this many.")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", "-n", min=0, help="Print at most this many messages.")
+]
 MaybeGroup = Annotated[
     str | None,
     opening.option(
@@ -46,7 +55,7 @@ MaybeGroup = Annotated[
         "-g",
         variable="PENSTOCK_GROUP",
         complete=complete.groups,
-        help="Only what this group has still to do.",
+        help="Only messages that this group has not acked yet.",
     ),
 ]
 Grep = Annotated[
@@ -90,17 +99,23 @@ def cat(
     grep: Grep = "",
     limit: Limit = None,
     payload: Annotated[
-        bool, typer.Option("--payload", help="Also the bytes inside the frame, as they are.")
+        bool,
+        typer.Option(
+            "--payload", help="Also print the bytes inside the frame, as they are on disk."
+        ),
     ] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Bodies only, each with a newline.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print only the bodies, each followed by a newline.")
+    ] = False,
     utc: Utc = False,
     json: Json = None,
 ) -> int:
     """Print messages without taking them; changes nothing.
 
-    Every whole message is printed, also behind damage; damage goes to stderr and makes the exit
-    code 1. With --json one object per line: offset, number, timestamp_ns, id, tag, headers, body
-    (base64), text where the body is UTF-8, and key and due_ns where the message has them.
+    Every whole message is printed, even after damage. Damage is described on stderr, and the exit
+    code is then 1. With --json each message is an object on a line of its own: offset, number,
+    timestamp_ns, id, tag, headers and body (in base64); text if the body is UTF-8; key and due_ns
+    if the message has them.
     """
     wanted = matching(grep)
     with at.reading() as queue:
@@ -165,7 +180,9 @@ class _Reader:
 def peek(
     at: QueueAt,
     group: MaybeGroup = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most this many.")] = 1,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Print at most this many messages.")
+    ] = 1,
     count: OldCount = None,
     tags: Tags = "",
     grep: Grep = "",
@@ -179,22 +196,25 @@ def peek(
 def tail(
     at: QueueAt,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=0, help="How many of the last messages.")
+        int, typer.Option("--limit", "-n", min=0, help="Print this many of the last messages.")
     ] = 10,
     count: OldCount = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with new messages as they come.")
+    ] = False,
     group: MaybeGroup = None,
     tags: Tags = "",
     grep: Grep = "",
     timeout: Annotated[
-        float | None, typer.Option(help="With --follow: end when nothing came this long.")
+        float | None,
+        typer.Option(min=0, help="With --follow: stop when no message came for this many seconds."),
     ] = None,
     utc: Utc = False,
     json: Json = None,
 ) -> int:
-    """Print the last messages, and with --follow what comes after them; changes nothing.
+    """Print the last messages, and with --follow new ones as they come; changes nothing.
 
-    With --group only what that group has still to do. To take messages, use `penstock get`.
+    With --group only messages that the group has not acked yet. `penstock get` takes messages.
     """
     wanted, last = matching(grep), limit if count is None else count
     with at.reading() as queue:

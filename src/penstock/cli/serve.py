@@ -22,39 +22,46 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
-    root: Annotated[Path, typer.Argument(help="The folder of the queues; made when missing.")],
+    root: Annotated[
+        Path, typer.Argument(help="The folder that holds the queues; created if missing.")
+    ],
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0: any that is free.")] = 9324,
+    port: Annotated[int, typer.Option(help="The port; 0 means any free one.")] = 9324,
     also_port: Annotated[
-        list[int] | None, typer.Option(help="A further port; may be given again.")
+        list[int] | None,
+        typer.Option(help="Another port to listen on; give the option once for each."),
     ] = None,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Take requests without signatures, on loopback only.")
+        bool,
+        typer.Option(
+            "--no-auth", help="Accept requests without a signature; only on loopback addresses."
+        ),
     ] = False,
     relaxed: Annotated[
-        bool, typer.Option("--relaxed", help="A deleted queue's name is free again at once.")
+        bool, typer.Option("--relaxed", help="Free the name of a deleted queue at once.")
     ] = False,
     account: Annotated[str, typer.Option(help="The account of the queues in ROOT.")] = (
         "123456789012"
     ),
     region: Annotated[str, typer.Option(help="The region of the queues in ROOT.")] = "us-east-1",
     format: Annotated[
-        str, typer.Option(help="What new standard queues are kept in: penstock or vqs.")
+        str, typer.Option(help="The format of new standard queues: penstock or vqs.")
     ] = "penstock",
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A Host header to serve without signatures.")
+        list[str] | None,
+        typer.Option(help="With --no-auth: also serve requests for this host name."),
     ] = None,
     log_requests: Annotated[
         bool, typer.Option("--log-requests", help="Log every request to stderr.")
     ] = False,
     json_logs: Annotated[
-        bool, typer.Option("--json-logs", help="Log as JSON, one object a line.")
+        bool, typer.Option("--json-logs", help="Log as JSON, one object per line.")
     ] = False,
 ) -> int:
-    """Serves the queues in a folder to any client of Amazon SQS.
+    """Serve the queues in a folder to any client of Amazon SQS.
 
-    Prints the address and the key pair to sign with. Ends, with everything synced, on SIGTERM or
-    Ctrl-C. Needs penstock[sqs].
+    Prints the address and the key pair that clients sign with. On SIGTERM or Ctrl-C it syncs
+    everything and ends. Needs pip install 'penstock[sqs]'.
     """
     from penstock.sqs import ServerOptions, running
 

@@ -7,33 +7,50 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from penstock import _core
-from penstock.errors import KeyNeededError, NoQueueError, PenstockError
+from penstock.errors import PenstockError
+from penstock.errors import plural as plural
 from penstock.formats.values import Damage
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 PREVIEW_CHARS = 120
 PATIENCE_S = 1.0
 FILE_WIDTH = 160
+NARROW = 80
+"""Terminals of fewer columns show lists in place of tables that they have no room for."""
+
+
+PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
+    r"open it with key=": "name its key with --key-file or --key-env",
+    r"create one with Queue\(path\) or": "`penstock put` creates one, or",
+    r"with read_only=True you need no right to write": "commands that only look need less",
+    r"open the queue with read_only=True": "only commands that change nothing work there",
+    r"[Rr]ead it here with read_only=True": "Commands that only look read it",
+    r"open it with read_only=True, or": "only look at it, or",
+    r"trust_others=True \(`--trust-others`\)": "--trust-others",
+    r"say which it is with format= and layout=": "say which it is with --format and --layout",
+    r"drop=(\w+(?:,\w+)*)": lambda found: " ".join(f"--drop {one}" for one in found[1].split(",")),
+}
+"""What errors advise a program, and what a command line has for it."""
 
 
 def said(error: Exception) -> str:
     """An error in the words of the command line."""
     text = str(error)
-    if isinstance(error, KeyNeededError):
-        return text.replace("open it with key=", "name its key with --key-file or --key-env")
-    if isinstance(error, NoQueueError):
-        return text.replace("create one with Queue(path)", "`penstock put` creates one,")
+    if isinstance(error, PenstockError):
+        for phrase, ours in PHRASES.items():
+            text = re.sub(phrase, ours, text)
     if isinstance(error, OSError) and not isinstance(error, PenstockError) and error.filename:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return text
@@ -81,24 +98,43 @@ def damage(found: Iterable[Damage], word: str = "damaged") -> int:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """A table for people; a column named `>x` is aligned to the right."""
+    """Prints a table for people."""
+    out = console()
+    out.print(drawn(out, columns, rows, title))
+
+
+def drawn(
+    out: Console, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = ""
+) -> RenderableType:
+    """A table; a column named `>x` is aligned to the right and never folded.
+
+    On a narrow terminal that it does not fit, each row is a list of names and values.
+    """
     from rich import box
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(
-        title=Text(safe(title)) if title else None,
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        pad_edge=False,
-    )
+    head = Text(safe(title)) if title else None
+    found = Table(title=head, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
         right = column.startswith(">")
         justify: Literal["left", "right"] = "right" if right else "left"
-        drawn.add_column(column.removeprefix(">"), justify=justify, overflow="fold")
-    for row in rows:
-        drawn.add_row(*(Text("-" if cell is None else safe(str(cell))) for cell in row))
-    console().print(drawn)
+        name = column.removeprefix(">")
+        found.add_column(name, justify=justify, overflow="fold", no_wrap=right)
+    texts = [["-" if cell is None else safe(str(cell)) for cell in row] for row in rows]
+    for row in texts:
+        found.add_row(*map(Text, row))
+    wide = Measurement.get(out, out.options.update_width(FILE_WIDTH), found).maximum
+    if out.width >= min(wide, NARROW):
+        return found
+    names = [column.removeprefix(">") for column in columns]
+    width = max(map(len, names), default=0)
+    blocks = [
+        "\n".join(f"{name:<{width}}  {cell}" for name, cell in zip(names, row, strict=True) if cell)
+        for row in texts
+    ]
+    return Text("\n\n".join([safe(title)] * bool(title) + blocks) + "\n")
 
 
 def console() -> Console:
@@ -183,11 +219,6 @@ def place(path: str | Path) -> str:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:
         return str(path)
-
-
-def plural(count: int, thing: str) -> str:
-    """`1 segment`, `2 segments`."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def message_line(message: _core.Message) -> str:

@@ -31,23 +31,33 @@ def register(app: typer.Typer) -> None:
 def get(
     at: QueueAt,
     group: GroupName = "default",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most this many.")] = 1,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Take at most this many messages.")
+    ] = 1,
     count: OldCount = None,
-    all: Annotated[bool, typer.Option("--all", help="Everything that is there.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Take everything that is there.")] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Everything, and wait for more.")
+        bool,
+        typer.Option("--follow", "-f", help="Take everything that is there, then wait for more."),
     ] = False,
     timeout: Annotated[
         float | None,
-        typer.Option(help="Wait this many seconds for the first; with --follow, for each."),
+        typer.Option(help="Wait this many seconds for the first message; with --follow, for each."),
     ] = None,
-    ack: Annotated[bool, typer.Option(help="Done with it; --no-ack gives it back.")] = True,
+    ack: Annotated[
+        bool, typer.Option(help="Ack the messages once they are printed; --no-ack gives them back.")
+    ] = True,
     tags: Tags = "",
-    raw: Annotated[bool, typer.Option("--raw", help="Bodies only, each with a newline.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print only the bodies, each followed by a newline.")
+    ] = False,
     utc: Utc = False,
     json: Json = None,
 ) -> None:
-    """Get messages for a group and ack them once they are printed. Exit code 3: none came."""
+    """Take messages for a group, print them, and then ack them.
+
+    Exit code 3 means that no message came in time.
+    """
     most = count or limit
     with at.writing() as queue:
         options: dict[str, Any] = {"tags": tags} if tags else {}

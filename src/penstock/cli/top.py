@@ -16,7 +16,9 @@ from penstock.engine.queue import Queue
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console, RenderableType
+
+FIGURES = (">messages", ">lag", ">per s", ">leased", ">ready", ">size", ">unsynced")
 
 
 def register(app: typer.Typer) -> None:
@@ -32,10 +34,13 @@ def register(app: typer.Typer) -> None:
 
 def top(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Queues, or folders of them.")
+        list[Path] | None,
+        typer.Argument(metavar="PATH", help="Queues, or folders that hold queues."),
     ] = None,
-    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="One look, then end.")] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.05, help="Look again after this many seconds.")
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once, then end.")] = False,
     json: Json = None,
 ) -> None:
     """Watch rates, lag and leases of queues; changes nothing. Ctrl-C ends it."""
@@ -46,14 +51,15 @@ def top(
             for facts in rates.facts:
                 show.emit(facts)
         else:
-            show.console().print(rates.draw())
+            out = show.console()
+            out.print(rates.draw(out))
         return
     from rich.live import Live
 
     with Live(auto_refresh=False) as live:
         while True:
             rates.look()
-            live.update(rates.draw(), refresh=True)
+            live.update(rates.draw(live.console), refresh=True)
             time.sleep(interval)
 
 
@@ -109,20 +115,12 @@ class _Rates:
         self.before[name] = (now, count)
         return None if before is None else max(0, count - before[1]) / max(now - before[0], 1e-9)
 
-    def draw(self) -> Table:
+    def draw(self, out: Console) -> RenderableType:
         """The table that a terminal shows."""
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        # Figures are never cut: names give way where the terminal is narrow.
-        for name in ("queue", "group"):
-            table.add_column(name, overflow="fold")
-        for name in ("messages", "lag", "per s", "leased", "ready", "size", "unsynced"):
-            table.add_column(name, justify="right", no_wrap=True)
+        columns = ["queue", "group", *FIGURES]
         if any(facts.get("error") or facts.get("paused") for facts in self.facts):
-            table.add_column("", overflow="fold")
+            columns.append("")
+        rows = []
         for facts in self.facts:
             remark = facts.get("error") or ("paused" if facts.get("paused") else "")
             cells = (
@@ -132,8 +130,8 @@ class _Rates:
                 _count(facts.get("ready")), _size(facts.get("bytes")),
                 _size(facts.get("unsynced_bytes")), remark,
             )  # fmt: skip
-            table.add_row(*(Text(str(cell)) for cell in cells[: len(table.columns)]))
-        return table
+            rows.append(cells[: len(columns)])
+        return show.drawn(out, columns, rows)
 
 
 def _open(paths: list[Path]) -> list[Queue]:

@@ -50,20 +50,25 @@ def register(app: typer.Typer) -> None:
 
 def move(
     at: QueueAt,
-    to: Annotated[Path | None, typer.Option("--to", help="Move to this queue.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The queue to move the messages to.")
+    ] = None,
     to_origin: Annotated[
-        bool, typer.Option("--to-origin", help="Back to the queues they came from.")
+        bool,
+        typer.Option("--to-origin", help="Move each message back to the queue that it came from."),
     ] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most this many.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Move at most this many messages.")
+    ] = None,
     dry_run: DryRun = False,
     json: Json = None,
 ) -> None:
-    """Move dead letters back to where they came from, or any messages to another queue.
+    """Move dead letters back to the queues they came from, or messages to another queue.
 
-    Each is put there first and acked here afterwards: a crash in between leaves it in both.
+    Each message is put there first and acked here afterwards, so a crash leaves it in both queues.
     """
     if (to is None) == (not to_origin):
-        raise UnsupportedError("name where to: either --to QUEUE or --to-origin")
+        raise UnsupportedError("say where the messages go: either --to QUEUE or --to-origin")
     if dry_run:
         with at.reading() as queue:
             _say_move(queue, to, limit, json)
@@ -72,7 +77,7 @@ def move(
         queue = stack.enter_context(at.writing())
         target = stack.enter_context(Queue(to, create=False)) if to else None
         moved = queue.redrive(target, limit=limit)
-    _result({"moved": moved}, f"{moved} messages moved", json)
+    _result({"moved": moved}, f"{show.plural(moved, 'message')} moved", json)
 
 
 def _say_move(queue: Queue, to: Path | None, limit: int | None, json: bool | None) -> None:
@@ -83,12 +88,21 @@ def _say_move(queue: Queue, to: Path | None, limit: int | None, json: bool | Non
         start = queue.offsets().head
     goals: dict[str, int] = {}
     for count, message in enumerate(queue.scan(start=start), 1):
-        goal = str(to or message.headers.get(deadletter.SOURCE, "nowhere: no origin is noted"))
+        goal = str(
+            to
+            or message.headers.get(
+                deadletter.SOURCE, "nowhere: they do not say where they came from"
+            )
+        )
         goals[goal] = goals.get(goal, 0) + 1
         if count == limit:
             break
     for goal, count in goals.items():
-        _result({"would_move": count, "to": goal}, f"{count} messages would go to {goal}", json)
+        _result(
+            {"would_move": count, "to": goal},
+            f"{show.plural(count, 'message')} would go to {goal}",
+            json,
+        )
 
 
 def purge(
@@ -100,29 +114,39 @@ def purge(
     if dry_run:
         with at.reading() as queue:
             count = facts_of.messages_from(queue.store, queue.offsets().head)
-        _result({"would_purge": count}, f"{count} messages would be deleted", json)
+        _result({"would_purge": count}, f"{show.plural(count, 'message')} would be deleted", json)
         return
     with at.writing() as queue:
         count = facts_of.messages_from(queue.store, queue.offsets().head)
         queue.purge()
-    _result({"purged": count}, f"{count} messages deleted", json)
+    _result({"purged": count}, f"{show.plural(count, 'message')} deleted", json)
 
 
 def trim(
     at: QueueAt,
     before: Annotated[
-        str | None, typer.Option(metavar="WHERE", help=f"Everything before {opening.Where}.")
+        str | None,
+        typer.Option(metavar="WHERE", help=f"Delete what is before this place: {opening.Where}."),
     ] = None,
-    age: Annotated[str | None, typer.Option(help="What is older: `7d`, `12h`.")] = None,
+    age: Annotated[
+        str | None, typer.Option(help="Delete what is older than this, such as 7d or 12h.")
+    ] = None,
     max_bytes: Annotated[
-        int | None, typer.Option("--bytes", min=1, help="The oldest until this much is left.")
+        int | None,
+        typer.Option(
+            "--bytes",
+            min=1,
+            help="Delete the oldest segments until at most this many bytes are left.",
+        ),
     ] = None,
-    retain_unread: Annotated[bool, typer.Option(help="Keep what a group has not read yet.")] = True,
+    retain_unread: Annotated[
+        bool, typer.Option(help="Keep segments that a group has not read yet.")
+    ] = True,
     hold: Annotated[bool | None, typer.Option(hidden=True)] = None,
     dry_run: DryRun = False,
     json: Json = None,
 ) -> None:
-    """Delete whole segments, oldest first; --dry-run says what would go and what keeps the rest."""
+    """Delete whole segments, oldest first; --dry-run says which, and what keeps the others."""
     if hold is not None:
         show.note("--hold is --retain-unread now; the old name goes with the next release")
         retain_unread = hold
@@ -146,20 +170,25 @@ def trim(
         "kept_because": plan.kept_because,
     }
     verb = "would be deleted" if dry_run else "deleted"
-    text = f"{len(gone)} segments, {show.size(facts['bytes'])} {verb}: {plan.reason}"
-    _result(facts, f"{text}\nnot more because {plan.kept_because}", json)
+    gone_text = f"{show.plural(len(gone), 'segment')}, {show.size(facts['bytes'])}"
+    text = f"{gone_text} {verb}: {plan.reason}"
+    _result(facts, f"{text}\nthe rest is kept because {plan.kept_because}", json)
 
 
 def set_values(
     at: QueueAt,
-    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="What to set.")],
+    values: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME=VALUE", help="What to set, such as max_bytes=1000000."),
+    ],
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="An option of this group, not the queue.")
+        str | None,
+        typer.Option("--group", "-g", help="Set options of this group instead of the queue's."),
     ] = None,
 ) -> None:
-    """Change options that a queue keeps, what its format keeps about it, or a group's options.
+    """Change options of a queue or a group, or what the format keeps about the queue.
 
-    NAME= without a value: the default again. `penstock show` prints what there is.
+    NAME= without a value restores the default. `penstock show` lists the options.
     """
     pairs: dict[str, Any] = {
         name: parse(text) for name, text in opening.pairs("NAME=VALUE", values).items()
@@ -181,13 +210,13 @@ def set_values(
 def show_values(
     at: QueueAt,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="The options of this group.")
+        str | None, typer.Option("--group", "-g", help="Show the options of this group.")
     ] = None,
     json: Json = None,
 ) -> None:
-    """Show the options that a queue keeps, or a group's; changes nothing.
+    """Show the options of a queue or a group; changes nothing.
 
-    Those that are not kept have their defaults, which an opening may change for itself.
+    An option marked as default is not kept in the queue: each program may choose its own value.
     """
     with at.reading() as queue:
         if group is not None:
@@ -218,9 +247,11 @@ def parse(text: str) -> str | int | float | bool:
 
 def resize(
     at: QueueAt,
-    size: Annotated[int, typer.Argument(metavar="BYTES", min=1, help="New size of the file.")],
+    size: Annotated[
+        int, typer.Argument(metavar="BYTES", min=1, help="The new size of the file in bytes.")
+    ],
 ) -> None:
-    """Change the size of a queue whose format has a fixed one (vqs)."""
+    """Change the size of a queue whose format has a fixed size (vqs)."""
     with at.writing() as queue:
         queue.sync()  # Frees what every group has acked.
         queue.store.resize(size)

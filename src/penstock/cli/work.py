@@ -54,6 +54,26 @@ HANDLED, FAILED = range(COUNTERS)
 Handle = Callable[[_core.Message], object]
 log: logging.Logger = logging.getLogger("penstock.work")
 
+FunctionName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:FUNCTION", help="The function that is called with each message."
+    ),
+]
+
+Tries = Annotated[
+    int,
+    typer.Option(
+        min=0, help="After this many tries a message goes to the dead letters; 0 means never."
+    ),
+]
+Backoff = Annotated[
+    float,
+    typer.Option(
+        min=0, help="Wait this many seconds before the second try, then twice as long each time."
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Adds `penstock work`."""
@@ -85,45 +105,47 @@ class Job:
 
 
 def work(
-    function: Annotated[
-        str, typer.Argument(metavar="MODULE:FUNCTION", help="Called with each message.")
-    ],
+    function: FunctionName,
     at: QueueAt,
     group: GroupName = "default",
     tags: Tags = "",
     processes: Annotated[
-        int, typer.Option("--processes", "-p", min=1, max=1024, help="How many work at once.")
+        int, typer.Option("--processes", "-p", min=1, max=1024, help="Start this many workers.")
     ] = 1,
-    retries: Annotated[
-        int, typer.Option(min=0, help="Tries before the dead letters; 0: try for ever.")
-    ] = 5,
-    backoff: Annotated[
-        float, typer.Option(min=0, help="Seconds before the second try; doubles each time.")
-    ] = 1.0,
+    retries: Tries = 5,
+    backoff: Backoff = 1.0,
     max_backoff: Annotated[
-        float, typer.Option(min=0, help="The longest wait between two tries, in seconds.")
+        float,
+        typer.Option(min=0, help="Never wait longer than this many seconds between two tries."),
     ] = 300.0,
     visibility: Annotated[
-        float, typer.Option(min=1, help="Seconds that one call may take before another gets it.")
+        float,
+        typer.Option(
+            min=1,
+            help="If a call takes longer than this many seconds, another worker gets the message.",
+        ),
     ] = 300.0,
     dead_letter: Annotated[
-        str | None, typer.Option(help="Path of the dead letters; else `<queue>.dead`.")
+        str | None,
+        typer.Option(help="The path of the queue for dead letters; by default PATH.dead."),
     ] = None,
     codec: Annotated[
-        str | None, typer.Option(help="What `message.value` is decoded by: json, cbor, str.")
+        str | None, typer.Option(help="How `message.value` is decoded: json, cbor or str.")
     ] = None,
     until_empty: Annotated[
-        bool, typer.Option("--until-empty", help="End when no message is left.")
+        bool, typer.Option("--until-empty", help="Stop when no message is left.")
     ] = False,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds that a stop waits for calls to return.")
+        float,
+        typer.Option(min=0, help="When told to stop, wait this many seconds for calls to return."),
     ] = 30.0,
     json: Json = None,
 ) -> int:
-    """Call a function for every message of a group; it returns: ack, it raises: try again later.
+    """Call a Python function for every message of a group.
 
-    The function is found as Python would import it from here, and gets the message. Exit code 0:
-    stopped in order, by SIGTERM, Ctrl-C or --until-empty; 1: some calls had to be killed.
+    When the function returns, the message is acked. When it raises, the message is tried again
+    later. The module is imported as Python would import it from this folder. Exit code 0: stopped
+    in order, by SIGTERM, Ctrl-C or --until-empty; 1: some calls had to be killed.
     """
     sys.path.insert(0, str(Path.cwd()))
     load(function)  # A misspelt name is an error here, not in every worker.
@@ -140,8 +162,10 @@ def work(
     if show.wants_json(json):
         show.emit(facts)
     else:
-        text = f"{facts['handled']} messages handled, {facts['failed']} calls failed"
-        show.line(text + (f", {facts['killed']} workers killed" if facts["killed"] else ""))
+        text = f"{show.plural(facts['handled'], 'message')} handled"
+        text += f", {show.plural(facts['failed'], 'call')} failed"
+        killed = f", {show.plural(facts['killed'], 'worker')} killed" if facts["killed"] else ""
+        show.line(text + killed)
     return 1 if facts["killed"] else 0
 
 

@@ -22,7 +22,7 @@ from penstock import _core
 from penstock.engine import paths, positions
 from penstock.engine.copied_groups import Carried, Groups
 from penstock.engine.queue import Queue
-from penstock.errors import OptionError, PenstockError, UnsupportedError
+from penstock.errors import OptionError, PenstockError, UnsupportedError, plural
 from penstock.formats import registry
 from penstock.formats.values import Damage
 from penstock.records import asdict, dataclass, field
@@ -242,7 +242,7 @@ class Losses:
         refused = [name for name in FIELDS if name in self.counts and name not in self._drop]
         if refused:
             counts = ", ".join(
-                f"{name} ({self.counts[name]} messages, first at "
+                f"{name} ({plural(self.counts[name], 'message')}, first at "
                 f"{self._word} {self._examples[name]})"
                 for name in refused
             )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from penstock import _core
 from penstock.disk import files
 from penstock.engine import paths
-from penstock.errors import GroupError, KeyNeededError, OptionError
+from penstock.errors import GroupError, KeyNeededError, OptionError, plural
 from penstock.hints import TYPE_CHECKING, Any, TypeVar
 from penstock.places import Path
 
@@ -95,7 +95,7 @@ def letter(
         SOURCE: str(queue.resolve()),
         GROUP: group,
         OFFSET: str(message.offset),
-        REASON: reason or f"handed out {message.receives} times without an ack",
+        REASON: reason or f"handed out {plural(message.receives, 'time')} without an ack",
         RECEIVES: str(message.receives),
     }
     return copy_of(message, headers)

@@ -36,7 +36,7 @@ from penstock.engine.convert import (
 )
 from penstock.engine.queue import Queue
 from penstock.engine.table import Scan
-from penstock.errors import FormatError, OptionError, UnsupportedError
+from penstock.errors import FormatError, NotAFolderError, OptionError, UnsupportedError, either
 from penstock.formats.values import Damage
 from penstock.options import QueueKeywords
 from penstock.records import dataclass, field
@@ -77,7 +77,10 @@ def kind_of(path: str | Path, kind: str | None = None) -> Kind:
     for known in KINDS:
         if found == known:
             return known
-    raise OptionError("kind", kind or Path(path).suffix, " or ".join(KINDS))
+    if kind:
+        raise OptionError("kind", kind, either(KINDS))
+    expected = f"a name that ends in {either(SUFFIXES)}, or else the kind: {either(KINDS)}"
+    raise OptionError("file", str(path), expected)
 
 
 def usable_kind(path: str | Path, kind: str | None = None) -> Kind:
@@ -120,7 +123,7 @@ def as_line(message: _core.Message) -> bytes:
 def from_object(item: object, where: str = "the object") -> _core.Message:
     """The message that `as_object` made plain; offset and number are the queue's to give."""
     if not isinstance(item, dict) or not isinstance(item.get("body"), str):
-        raise UnsupportedError(f"{where}: no object with a body in base64")
+        raise UnsupportedError(f"{where}: not an object with a `body` in base64")
     try:
         body = base64.b64decode(item["body"], validate=True)
         return _core.Message(
@@ -294,14 +297,15 @@ def _batches(stream: IO[bytes], kind: Kind) -> Iterator[list[_core.Message]]:
 
 def _lines(stream: IO[bytes]) -> Iterator[list[_core.Message]]:
     batch: list[_core.Message] = []
+    name = getattr(stream, "name", "the stream")
     for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), 1):
         if not line.strip():
             continue
         try:
             item = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UnsupportedError(f"line {number}: no JSON: {error}") from error
-        batch.append(from_object(item, f"line {number}"))
+            raise UnsupportedError(f"{name}: line {number} is not JSON: {error}") from error
+        batch.append(from_object(item, f"{name}: line {number}"))
         if len(batch) == BATCH_MESSAGES:
             yield batch
             batch = []
@@ -379,9 +383,15 @@ def _writable(target: str | os.PathLike[str] | IO[bytes]) -> Iterator[IO[bytes]]
         with place.open("wb") as stream:
             yield stream
         return
+    if not place.parent.is_dir():
+        raise NotAFolderError(place.parent, "no such folder; make it first")
     beside = place.with_name(f".{os.getpid():x}-{os.urandom(4).hex()}.tmp")
     try:
-        with beside.open("xb") as stream:
+        try:
+            stream = beside.open("xb")
+        except OSError as error:  # About the file that was asked for, not the one beside it.
+            raise OSError(error.errno, error.strerror, str(place)) from None
+        with stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())

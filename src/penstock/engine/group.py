@@ -15,7 +15,15 @@ from itertools import islice
 from penstock import _core
 from penstock.disk import files
 from penstock.engine import deadletter, facts, positions
-from penstock.errors import ClosedError, Empty, GroupError, OptionError, PenstockError, typed
+from penstock.errors import (
+    ClosedError,
+    Empty,
+    GroupError,
+    OptionError,
+    PenstockError,
+    no_group,
+    typed,
+)
 from penstock.hints import TYPE_CHECKING, Any, Protocol, Self, Unpack
 from penstock.logs import logger
 from penstock.options import (
@@ -229,8 +237,7 @@ class Group:
         has_native = self._wanted.get("native_cursor", stored is None or stored.native_cursor)
         own = self._own.places().get(self.name) if has_native else None
         if stored is None and own is None and not self._create:
-            known = ", ".join(names(self.queue.store)) or "none"
-            raise GroupError(f"{self.queue.path}: no group {self.name!r}; there are: {known}")
+            raise no_group(self.queue.path, self.name, names(self.queue.store))
         base = stored or GroupOptions(**self._own.defaults(self.name))
         self.options = base.changed(**self._wanted)
         deadletter.refuse_own(self.queue.path, self.options)

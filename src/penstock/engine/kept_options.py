@@ -100,7 +100,7 @@ def change(queue: OpenQueue, values: Mapping[str, Any]) -> None:
     store = queue.store
     for name, value in values.items():
         if name not in NAMES:
-            raise OptionError("option", name, f"one of {', '.join(NAMES)}")
+            raise OptionError.unknown(name, f"one of {', '.join(NAMES)}")
         if store.format.own_options.get(name) == "":
             raise OptionError(name, value, "another size of the file: `penstock resize`")
     said = {name: value for name, value in values.items() if name != "codec"}

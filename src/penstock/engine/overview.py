@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.engine import facts
 from penstock.engine import group as groups
-from penstock.errors import GroupError
+from penstock.errors import no_group
 from penstock.formats.store import Store
 from penstock.options import GroupOptions
 from penstock.sidecar import groups as group_files
@@ -32,8 +32,7 @@ def progress(store: Store, name: str) -> group_files.GroupProgress:
         if own is None and folder.is_dir():
             own = store.end().head  # It is just being made.
         if own is None:
-            known = ", ".join(groups.names(store)) or "none"
-            raise GroupError(f"{store.path}: no group {name!r}; there are: {known}")
+            raise no_group(store.path, name, groups.names(store))
         out = {offset: "ready" for offset, _ in store.format.groups.leases(name)}
         found = group_files.GroupProgress(own, out)
     return found

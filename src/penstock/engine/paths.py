@@ -43,10 +43,10 @@ def _refuse_url(text: str) -> None:
     if found is None:
         return
     if found["scheme"].lower() == "file":
-        raise OptionError("path", text, f"a path, no URL: '/{found['rest'].lstrip('/')}'")
+        raise OptionError("path", text, f"a path, not a URL: '/{found['rest'].lstrip('/')}'")
     raise OptionError(
         "path", text,
-        "a path on a local disk, no URL: a queue needs locks and memory mapping. Use a local "
+        "a path on a local disk, not a URL: a queue needs locks and memory mapping. Use a local "
         "folder; `penstock ship` copies its segments elsewhere",
     )  # fmt: skip
 

@@ -51,7 +51,7 @@ def redrive(
         for queue in opened.values():
             queue.close()
     if homeless:
-        text = "%s: %d dead letters name no source of theirs and stay here; redrive them to a queue"
+        text = "%s: %d messages do not say which queue they came from, and stay here; name a target"
         logger("deadletter").warning(text, dead.path, len(homeless))
     return moved
 

@@ -118,7 +118,7 @@ def plan(queue: OpenQueue, before: int | None = None) -> Plan:
         cursors = holding_cursors(queue) if is_live else overview.holding_cursors(store)
         for name, cursor in cursors.items():
             if cursor < wanted:
-                wanted, kept = cursor, f"group {name!r} has read up to {cursor}"
+                wanted, kept = cursor, f"group {name!r} has read only up to offset {cursor}"
     for note in sinks.open_notes(store.sidecar):
         if note.first < wanted:
             wanted, kept = note.first, f"batch {note.batch} of {note.app!r} is on its way"

@@ -9,7 +9,7 @@ from penstock import _core
 from penstock.engine import optional_packages
 from penstock.engine.codecs import Codec
 from penstock.engine.positions import Where, resolve
-from penstock.errors import CodecError, typed
+from penstock.errors import CodecError, OptionError, typed
 from penstock.formats import known_damage
 from penstock.formats.store import Store
 from penstock.formats.values import Damage
@@ -40,6 +40,8 @@ class Scan:
     ) -> None:
         """Reads `[start, end)`; with `tolerant`, damage is noted and passed over."""
         store.format.need_key()
+        if isinstance(columns, str):
+            raise OptionError("columns", columns, "a list of names, such as ['body']")
         self._store, self.start, self.end = store, start, end
         self._codec = codec
         self._columns = list(columns) if columns is not None else None

@@ -463,4 +463,4 @@ class Format(ABC):
     def set_meta(self, **values: Any) -> None:
         """Changes what the format keeps about the queue."""
         name = next(iter(values), "")
-        raise UnsupportedError(f"format {self.name} has no place for {name!r}")
+        raise UnsupportedError(f"format {self.name} has no option {name!r}; see `penstock show`")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import FormatError, NoQueueError, OptionError, StorageError, about
+from penstock.errors import FormatError, NoQueueError, OptionError, StorageError, about, either
 from penstock.formats.contract import Format
 from penstock.formats.store import Store
 from penstock.options import QueueOptions
@@ -25,7 +25,7 @@ MODULES = {
 def format_class(name: str) -> type[Format]:
     """The description of a format."""
     if name not in MODULES:
-        raise OptionError("format", name, " or ".join(MODULES))
+        raise OptionError("format", name, either(MODULES))
     module, _, attribute = MODULES[name].partition(":")
     # Not by `importlib`: every opening of a queue would load three modules for this one call.
     found: type[Format] = getattr(__import__(module, fromlist=[attribute]), attribute)
@@ -52,12 +52,11 @@ def sniff(path: Path, wanted: str | None = None) -> tuple[type[Format], str]:
         return claims[0]
     if claims:
         names = ", ".join(f"{found.name} {layout}" for found, layout in claims)
-        raise FormatError(path, f"could be {names}", "say which with format= and layout=")
+        raise FormatError(path, f"could be {names}", "say which it is with format= and layout=")
     if is_empty(path):
         raise NoQueueError(path)
-    raise FormatError(
-        path, f"no {wanted or 'known'} queue; it holds {seen(path)}", "check the path"
-    )
+    kind = f"{wanted} queue" if wanted else "queue"
+    raise FormatError(path, f"this is not a {kind}; it holds {seen(path)}", "check the path")
 
 
 def _can_only_be_ours(path: Path) -> bool:
@@ -97,7 +96,7 @@ def _create(
     usual = [one for one in found.created if not kept or (one in kept) == (options.key is not None)]
     layout = layout or usual[0]
     if layout not in found.created:
-        known = " or ".join(found.created)
+        known = either(found.created)
         raise OptionError("layout", layout, f"{known} (format {found.name})")
     _check_encryption(found, layout, options)
     is_file = layout in found.is_file
@@ -147,6 +146,6 @@ def open_store(
         found, sniffed = sniff(path, format)
         options = _checked(found, options)
         if layout and layout not in found.layouts:
-            known = " or ".join(found.layouts)
+            known = either(found.layouts)
             raise OptionError("layout", layout, f"{known} (format {found.name})")
         return Store(found, path, layout or sniffed, options, clock, live=live)

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Literal, TypeVar, get_args
 
 from penstock.engine import positions
-from penstock.errors import OptionError, UnsupportedError
+from penstock.errors import OptionError, UnsupportedError, either
 from penstock.logs import renamed
 from penstock.options import MIB, QueueOptions, key_from
 
@@ -153,7 +153,7 @@ NAMES = {name.lower(): name for name in SPELLED} | {"hold": "retainUnread"}
 
 def _one_of(name: str, value: str, kind: object) -> None:
     if value not in get_args(kind):
-        raise OptionError(name, value, " or ".join(get_args(kind)))
+        raise OptionError(name, value, either(get_args(kind)))
 
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:

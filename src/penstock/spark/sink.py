@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from penstock.disk import files
 from penstock.engine.intents import Ledger
 from penstock.engine.queue import Queue
-from penstock.errors import OptionError, UnsupportedError
+from penstock.errors import OptionError, UnsupportedError, either
 from penstock.options import key_from
 from penstock.sidecar import sinks
 from penstock.spark import shipped, staging
@@ -180,7 +180,7 @@ def check_schema(schema: StructType, *, is_routed: bool) -> None:
                 f"a message has no place for column {field.name}; it has {known}"
             )
         if kind not in COLUMNS[field.name]:
-            wanted = " or ".join(COLUMNS[field.name])
+            wanted = either(COLUMNS[field.name])
             raise UnsupportedError(f"column {field.name} is {kind}; it must be {wanted}")
 
 

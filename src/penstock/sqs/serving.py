@@ -23,6 +23,7 @@ from penstock import clock as clocks
 from penstock.disk import files
 from penstock.engine import optional_packages
 from penstock.errors import OptionError, PenstockError, StorageError
+from penstock.formats import registry
 from penstock.records import dataclass
 from penstock.sqs.auth import LOCAL, Credentials, Verifier
 from penstock.sqs.catalog import ACCOUNT, COOL_DOWN_S, REGION, Catalog, Place
@@ -79,7 +80,10 @@ class ServerOptions:
         if not REGION.fullmatch(self.region):
             raise OptionError("region", self.region, "a region's name, such as us-east-1")
         if not self.auth and self.host not in LOOPBACK:
-            raise OptionError("host", self.host, "a loopback address where nobody signs (no auth)")
+            text = "a loopback address, such as 127.0.0.1, because requests need no signature"
+            raise OptionError("host", self.host, text)
+        if _is_queue(self.root):
+            raise OptionError("root", self.root, "a folder that holds queues, not a queue itself")
         if self.format not in ("penstock", "vqs"):
             raise OptionError("format", self.format, "penstock or vqs")
         if not 0 <= self.port <= 65535:
@@ -87,6 +91,14 @@ class ServerOptions:
         for port in self.also_ports:
             if not 1 <= port <= 65535:
                 raise OptionError("also_port", port, "1 to 65535")
+
+
+def _is_queue(path: Path) -> bool:
+    try:
+        registry.sniff(path)
+    except (PenstockError, OSError):
+        return False
+    return True
 
 
 class Server:

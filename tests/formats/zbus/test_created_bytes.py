@@ -119,5 +119,5 @@ def test_doc000_is_what_a_new_zbus_queue_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["flag-late", "corr-go", "corr-abs", "2", "penstock"])
 def test_a_layout_that_is_only_read_is_not_created(layout: str, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="doc000 or doc001 or flag or corr or crc"):
+    with pytest.raises(OptionError, match="doc000, doc001, flag, corr or crc"):
         Queue(tmp_path / "mq", format="zbus", layout=layout)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import FormatError, NoQueueError, OptionError, UnsupportedError
+from penstock.errors import FormatError, NoQueueError, OptionError, UnsupportedError, either
 from penstock.formats import past
 from penstock.formats.beats import (
     checks,
@@ -111,7 +111,7 @@ class BeatsFormat(Format):
         if newest is not None and self.layout == segments.sniff(self.path):
             self.layout: str = self._layout_by(newest)
         if self.layout not in KINDS:
-            raise OptionError("layout", self.layout, " or ".join(KINDS))
+            raise OptionError("layout", self.layout, either(KINDS))
         self.kind = self.files.kind = KINDS[structs.GOES_ON_AS.get(self.layout, self.layout)]
         self.is_encrypted: bool = self.kind.is_encrypted
         if self.is_encrypted:

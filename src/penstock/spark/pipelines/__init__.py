@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import OptionError
+from penstock.errors import OptionError, either
 from penstock.spark import queues
 from penstock.spark.pipelines.request import Request as Request
 from penstock.spark.pipelines.request import Run as Run
@@ -34,13 +34,16 @@ NAMES = {
 }
 """Name → what it does."""
 
+NEED_NO_TARGET = {"audit", "lag"}
+"""Those that can show what they find instead of writing it."""
+
 
 def pipeline(name: str) -> Pipeline:
     """The function of a pipeline."""
     from importlib import import_module
 
     if name not in NAMES:
-        raise OptionError("pipeline", name, " or ".join(NAMES))
+        raise OptionError("pipeline", name, either(NAMES))
     found: Pipeline = import_module(f"penstock.spark.pipelines.{name}").run
     return found
 
@@ -49,6 +52,8 @@ def check(name: str, request: Request) -> None:
     """What can be told before Spark has started: the pipeline, its queues and its schema."""
     pipeline(name)
     queues.find(request.parsed())
+    if name not in NEED_NO_TARGET:
+        request.target()
     if name == "silver" and not request.schema:
         raise OptionError("schema", "", "the columns of the bodies as DDL, or infer")
 

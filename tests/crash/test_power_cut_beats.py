@@ -304,3 +304,78 @@ def test_a_queue_whose_newest_header_a_power_cut_took_keeps_its_layout(
     header = segments.identify(path / f"{newest}.seg", key_for(layout))
     assert isinstance(header, segments.Header)
     assert header.kind.name == layout
+
+
+@pytest.mark.parametrize("layout", CREATED)
+def test_a_deleted_segment_that_a_power_cut_brought_back_empty_keeps_nobody_out(
+    tmp_path: Path, layout: str
+) -> None:
+    """The shared words came to the disk, with the head behind it; that its name went did not, nor
+    did any newer segment."""
+    path, clock = tmp_path / "q", ManualClock()
+    options: dict[str, Any] = {"durability": "process", "key": key_for(layout), "clock": clock}
+    with Queue(path, format="beats", layout=layout, **options) as queue:
+        queue.put(event(1))
+        first = (path / "0.seg").read_bytes()[: structs.KINDS[layout].data_at]
+        with Queue(path, **options) as other:
+            other.put(event(2))  # Into a segment of its own.
+            for message in queue.get_many(2):
+                message.ack()
+            other.put(event(3))
+            queue.retain()
+            assert not (path / "0.seg").exists()
+            shutil.copytree(path, tmp_path / "cut")
+    path = tmp_path / "cut"
+    for file in segments.find(path).values():
+        file.unlink()
+    shutil.rmtree(path / ".penstock" / "plain", ignore_errors=True)
+    (path / "0.seg").write_bytes(first)
+    clock.restart()
+    with Queue(path, **options) as queue:
+        assert list(queue.scan()) == []
+        queue.put(event(4))
+        assert numbers([queue.get()]) == [4]
+
+
+@pytest.mark.parametrize("left", [0, 3])
+@pytest.mark.parametrize("layout", CREATED)
+def test_a_queue_of_whose_segments_no_header_came_to_the_disk_keeps_its_layout(
+    tmp_path: Path, layout: str, left: int
+) -> None:
+    """What was before them had been read, and was deleted."""
+    path, clock = tmp_path / "q", ManualClock()
+    options: dict[str, Any] = {"key": key_for(layout), "durability": "process", "clock": clock}
+    with Queue(path, format="beats", layout=layout, **options) as queue:
+        queue.put(event(1))
+        with Queue(path, **options) as other:
+            other.put(event(2))  # Into a segment of its own.
+            for message in queue.get_many(2):
+                message.ack()
+            queue.retain()
+            shutil.copytree(path, tmp_path / "cut")
+    path = tmp_path / "cut"
+    oldest = min(segments.find(path))
+    for file in segments.find(path).values():
+        os.truncate(file, left)
+    shutil.rmtree(path / ".penstock" / "plain", ignore_errors=True)
+    clock.restart()
+    with Queue(path, read_only=True, **options) as queue:
+        assert list(queue.scan()) == []
+    with Queue(path, **options) as queue:
+        assert queue.store.layout == layout
+        queue.put(event(3))
+        assert numbers([queue.get()]) == [3]
+    assert segments.listed(path)[0][0] >= oldest
+    with Queue(path, **options) as queue:
+        assert queue.verify().is_ok
+
+
+def test_an_emptied_segment_that_had_events_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    with Queue(path, format="beats", layout="1") as queue:
+        queue.put(event(1))
+    os.truncate(path / "0.seg", 0)
+    with Queue(path, read_only=True) as queue:
+        assert queue.verify().corrupt or queue.stats()["dropped"]
+    with Queue(path) as queue:
+        assert queue.stats()["dropped"]

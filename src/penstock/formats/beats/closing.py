@@ -50,7 +50,8 @@ def close_segment(beats: BeatsFiles, base: int, tail: int, next_number: int) -> 
     except FileNotFoundError:
         if path.exists():
             raise
-    if beats.store.shared is not None and beats.store.shared.head > tail:
+    shared = None if beats.is_recovering else beats.store.shared  # Else its head may be an old one.
+    if shared is not None and shared.head > tail:
         _core.unlink_file(path)  # Else a file that was written anew would stay.
         _core.unlink_file(segments.mac_path(path))
 

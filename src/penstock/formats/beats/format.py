@@ -103,7 +103,7 @@ class BeatsFormat(Format):
         self.groups = BeatsGroups(self.files)
         self._making_room = set[int]()
         while (newest := next(self.files.readable(newest_first=True), None)) is None:
-            if segments.is_bare(self.path):
+            if segments.bare_layout(self.path):
                 break  # A Beat was here and has queued nothing.
             if segments.sniff(self.path) is None:  # Else others have deleted what was listed.
                 raise FormatError(self.path, "no readable segment", "is no beats queue")
@@ -209,11 +209,12 @@ class BeatsFormat(Format):
         first = next(self.files.infos(None), None)
         last = next(self.files.infos(None, newest_first=True), None)
         if first is None or last is None:
-            if not segments.is_bare(self.path):
+            if segments.bare_layout(self.path) is None:
                 raise NoQueueError(self.path)
             found = state.read(self.files.state_path)
             base = self.kind.base(found.segment if found is not None else 0)
-            return End(base, 0, base, base, 0, base)
+            told = checks.unreadable(self.files, 0, briefly=True)
+            return End(base, 0, base, base, 0, base, tuple(damage for damage, _ in told))
         assert last.end is not None
         # After a power cut such files are no part of the queue, and are told of as that.
         if self.files.cut_end is not None:
@@ -246,7 +247,7 @@ class BeatsFormat(Format):
     def recover(self, end: End, past: Past) -> End:
         """Closes what a crash left open, follows a Beat, and begins a new segment."""
         running.refuse(self.files.state_path)
-        before = self._newest_used()
+        before = max(self._newest_used(), min(segments.find(self.path), default=0) - 1)
         if past.is_killed and past.words is not None and past.words.tail > past.words.segment_base:
             before = max(before, past.words.segment_base >> POSITION_BITS)  # Its file may be gone.
         if past.is_poisoned:

@@ -26,7 +26,7 @@ def find(beats: BeatsFiles, past: Past) -> CutEnd | None:
     numbers = list(segments.find(beats.path))
     if not past.is_stopped or not numbers:
         return None
-    cut, before = CutEnd(numbers[-1]), numbers[0]
+    cut, before = CutEnd(numbers[-1]), -1
     for number in numbers:
         header = beats.header(segments.path_of(beats.path, number))
         if number < past.durable >> POSITION_BITS:
@@ -49,7 +49,7 @@ def _is_whole(
     beats: BeatsFiles, header: Header | Unreadable, before: int, durable: int, cut: CutEnd
 ) -> bool:
     """Notes where a segment ends; false when the queue ends in it, or before it: in the segment
-    `before`, which is the same where it is the first."""
+    `before`, -1 where it is the first. One with a header stays if it is that."""
     if isinstance(header, Unreadable):
         cut.last = before
         return False
@@ -58,7 +58,7 @@ def _is_whole(
     cut.ends[number] = whole_end
     if whole_end >= end:
         return True
-    cut.last = number if whole_end > base else before
+    cut.last = number if whole_end > base or before < 0 else before
     if cut.last == number:
         found, at = "bytes that are no whole frame, never synced", header.position(whole_end)
         cut.dropped.append(Damage(header.path, at, end - whole_end, found, "nothing"))

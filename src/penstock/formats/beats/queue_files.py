@@ -152,11 +152,8 @@ class BeatsFiles:
                 return words if is_unborn and self._has_no_frame(next) else None
 
     def _has_no_frame(self, path: Path) -> bool:
-        try:
-            header = self.header(path)
-        except FileNotFoundError:
-            return True
-        return isinstance(header, Header) and files.size_of(path) == header.kind.data_at
+        header = self.header_of(int(path.stem))
+        return not path.exists() if header is None else files.size_of(path) == header.kind.data_at
 
     def _drop_cut_end(self) -> None:
         """Forgets where a power cut had left the queue: a writer has made the files end there."""
@@ -354,12 +351,9 @@ class BeatsFiles:
         """Segments with a header that can be read; one may be deleted while we look."""
         listed = segments.listed(self.path)
         for number, inode in reversed(listed) if newest_first else listed:
-            try:
-                header = self._header(number, inode)
-            except FileNotFoundError:
-                continue
-            if isinstance(header, Header):
-                yield header
+            with suppress(FileNotFoundError):
+                if isinstance(header := self._header(number, inode), Header):
+                    yield header
 
     @property
     def identity(self) -> str:

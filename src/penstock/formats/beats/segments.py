@@ -20,6 +20,7 @@ from penstock.formats.beats import structs
 from penstock.formats.beats.structs import KINDS, Kind
 from penstock.formats.values import SegmentInfo
 from penstock.records import dataclass
+from penstock.sidecar import notes
 
 NAME = re.compile(r"(0|[1-9][0-9]{0,19})\.seg\Z")
 MAX_FRAME_BYTES = 1 << 30
@@ -203,25 +204,22 @@ def _fits(raw: _Bytes, kind: Kind, key: bytes | None) -> bool:
     return again == size and zlib.crc32(frame[:-8]) == crc
 
 
-def is_bare(path: Path) -> bool:
-    """Whether this is the folder of a Beat that has queued nothing: a state and no segment."""
-    found = path / "state.dat"
-    is_state = found.is_file() and found.stat().st_size in (
-        0,
-        structs.STATE_0.size,
-        structs.STATE_1.size,
-    )
-    return is_state and not listed(path)
+def bare_layout(path: Path) -> str | None:
+    """What a queue goes on as in which nothing is yet: the folder of a Beat with a state and no
+    segment, or ours after a power cut that left no segment its header. None for all others."""
+    kind = KINDS.get(str((notes.read(path / ".penstock", notes.BEATS) or {}).get("layout")))
+    name, least = (kind.name, kind.data_at) if kind is not None else ("2-released", 0)
+    if found := find(path).values():
+        return name if all(files.size_of(one) < least for one in found) else None
+    place = path / "state.dat"
+    sizes = (0, structs.STATE_0.size, structs.STATE_1.size)
+    is_state = place.is_file() and files.size_of(place) in sizes
+    return name if is_state else None
 
 
 def sniff(path: Path) -> str | None:
-    """The layout of the newest readable segment, as far as it can be told without a key; where
-    there is none yet, the one that Beats write today.
-
-    None when nothing here looks like a Beats queue.
-    """
-    if is_bare(path):
-        return "2-released"
+    """The layout of the newest readable segment, as far as it can be told without a key. None when
+    nothing here looks like a Beats queue."""
     while found := listed(path):
         for number, _ in reversed(found):
             with suppress(FileNotFoundError):  # Others delete what was read.
@@ -230,7 +228,7 @@ def sniff(path: Path) -> str | None:
                     return name
         if listed(path) == found:
             break
-    return None
+    return bare_layout(path)
 
 
 def _name_of(path: Path) -> str | None:

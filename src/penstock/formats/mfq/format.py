@@ -370,6 +370,11 @@ class MfqFormat(Format):
             _core.sync_file(segments.offset_path(self.path, CONSUMER))
             self._synced_progress = progress
 
+    def leave(self, shared: _core.Shared) -> None:
+        """Syncs the group's place: a clean control block must find the one that it left."""
+        if segments.is_made(self.path, CONSUMER):
+            _core.sync_file(segments.offset_path(self.path, CONSUMER))
+
     def make_next(self, path: Path, last_bytes: int, *, is_quick: bool) -> None:
         zeroed = prepared.BEGINNING_BYTES if is_quick else self.segment_bytes
         _core.create_file(path, self.segment_bytes, zeroed=zeroed, synced=True)

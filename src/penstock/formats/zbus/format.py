@@ -213,6 +213,9 @@ class ZbusFormat(Format):
     def leave(self, shared: _core.Shared) -> None:
         """Cuts the last block to what was written, and notes where its readers are."""
         self.rolled(shared.segment_base)
+        for entry in files.entries(self.path / "reader"):
+            if entry.is_file(follow_symlinks=False):
+                _core.sync_file(Path(entry.path))  # A clean control block must find what it left.
         notes.write(self.sidecar, notes.ZBUS_PLACES, readers.places(self.path), synced=False)
 
     def store_head(self, kept: SegmentInfo) -> None:

@@ -1,0 +1,131 @@
+"""How an `AsyncQueue` begins and ends, and its calls that are those of the queue behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import AsyncQueue, ClosedError
+from tests.engine.test_aio import leased, run, turns
+
+
+def test_whoever_gets_or_puts_first_opens_the_queue(tmp_path: Path) -> None:
+    async def case() -> None:
+        queue = AsyncQueue(tmp_path / "q")
+        assert repr(queue).endswith("not open>")
+        await queue.put_many([b"a", b"b", b"c", b"d"])
+        assert repr(queue).endswith(": open>")
+        await queue.sync()
+        await queue.close()
+        for take in (AsyncQueue(tmp_path / "q").get, AsyncQueue(tmp_path / "q").sync):
+            await take()
+        assert len(await AsyncQueue(tmp_path / "q").get_many(9)) == 3
+
+    run(case())
+
+
+def test_a_queue_that_is_not_open_says_how_it_is_opened(tmp_path: Path) -> None:
+    async def case() -> None:
+        queue = AsyncQueue(tmp_path / "q")
+        with pytest.raises(ClosedError, match="use `async with`"):
+            queue.group()
+        await queue.close()
+        with pytest.raises(ClosedError):
+            await queue.open()
+        assert not (tmp_path / "q").exists()
+
+    run(case())
+
+
+def test_a_queue_that_is_closed_while_it_opens_stays_closed(tmp_path: Path) -> None:
+    async def case() -> None:
+        queue = AsyncQueue(tmp_path / "q")
+        opening = asyncio.create_task(queue.open())
+        await turns(1)
+        await queue.close()
+        with pytest.raises(ClosedError):
+            await opening
+        with penstock.Queue(tmp_path / "q", create=False) as other:
+            assert other.store.was_first, "it is open somewhere"
+
+    run(case())
+
+
+def test_the_former_name_of_the_queue_behind_it_warns(tmp_path: Path) -> None:
+    async def case() -> None:
+        async with AsyncQueue(tmp_path / "q") as queue:
+            with pytest.warns(DeprecationWarning, match=r"AsyncQueue\.queue"):
+                assert queue.need_open() is queue.queue
+
+    run(case())
+
+
+def test_closing_ends_a_put_that_waits_for_room_or_for_its_sync(tmp_path: Path) -> None:
+    async def fill(queue: AsyncQueue) -> None:
+        while True:
+            await queue.put(bytes(1000))
+
+    async def case(**options: Any) -> None:
+        queue = AsyncQueue(tmp_path / "q", **options)
+        await queue.open()
+        queue.group()
+        putting = asyncio.create_task(fill(queue))
+        await turns(300)
+        await queue.close()
+        with pytest.raises(ClosedError):
+            await putting
+
+    run(case(max_bytes=100_000))
+    run(case(durability="always"))
+
+
+def test_a_full_queue_that_is_to_say_so_says_so_at_once(tmp_path: Path) -> None:
+    async def case() -> None:
+        async with AsyncQueue(tmp_path / "q", max_bytes=100_000, when_full="reject") as queue:
+            queue.group()
+            with pytest.raises(penstock.Full):
+                await queue.put_many([bytes(1000)] * 200)
+            assert len(await queue.get_many(300)) < 200
+
+    run(case())
+
+
+def test_the_calls_of_a_group_are_those_of_the_group_behind_it(tmp_path: Path) -> None:
+    async def case() -> None:
+        async with AsyncQueue(tmp_path / "q") as queue:
+            group = queue.group("g")
+            assert (group.name, await group.get_many(0)) == ("g", [])
+            assert repr(group) == f"<AsyncGroup of {group.inner!r}>"
+            await queue.put_many([b"a", b"b"])
+            first, second = await group.get_many(2)
+            await group.extend(first, 100)
+            await group.nack(second)
+            assert leased(group) == 1
+            await group.ack(first)
+            assert [message.body async for message in group.messages(0)] == [b"b"]
+            group.seek("earliest")
+            assert [message.body async for message in group.messages(0)] == [b"a", b"b"]
+            assert [message.body for message in queue.scan(start="earliest")] == [b"a", b"b"]
+            everyone = queue.broadcast(start="earliest")
+            assert (await everyone.get(0)).body == b"a"
+            async for message in queue:
+                assert message.body == b"a"
+                break
+
+    run(case())
+
+
+def test_at_always_messages_are_settled_without_holding_the_loop_up(tmp_path: Path) -> None:
+    async def case() -> None:
+        async with AsyncQueue(tmp_path / "q", durability="always") as queue:
+            await queue.put_many([b"a", b"b"])
+            group = queue.group()
+            await group.ack(await group.get(0))
+            assert [message.body async for message in group.messages(0)] == [b"b"]
+            assert group.inner.cursor == queue.queue.offsets().tail
+
+    run(case())

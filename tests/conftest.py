@@ -101,6 +101,13 @@ def _no_queue_stays_open() -> Iterator[None]:
             queue.close()
 
 
+@pytest.fixture
+def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coverage is not measured in processes that the test starts: it loads modules of its own."""
+    for name in [name for name in os.environ if name.startswith("COVERAGE_")]:
+        monkeypatch.delenv(name)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order_for_two(items)

@@ -59,6 +59,7 @@ def test_using_a_queue_loads_no_more_modules_than_it_did(tmp_path: Path) -> None
     assert len(ours) <= MODULES_MAX, sorted(ours - own)
 
 
+@pytest.mark.usefixtures("_unmeasured")
 def test_opening_a_queue_loads_nothing_for_groups_and_no_json(tmp_path: Path) -> None:
     penstock.Queue(tmp_path / "q").close()
     code = f"import sys, penstock; penstock.Queue({str(tmp_path / 'q')!r}); print(*sys.modules)"

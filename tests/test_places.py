@@ -95,6 +95,7 @@ def test_the_home_of_a_user_is_found_as_pathlib_does() -> None:
         assert Path(text).expanduser() == pathlib.Path(text).expanduser()
 
 
+@pytest.mark.usefixtures("_unmeasured")
 def test_text_and_files_are_asked_without_pathlib(tmp_path: pathlib.Path) -> None:
     code = (
         "import sys; from penstock.places import Path; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,11 +47,8 @@ def test_what_the_wheels_do_not_have_is_left_out_of_the_crate(
     assert found == Covered(50.0, [Part("rust/src/read/scan.rs", 50.0, "4")])
 
 
-def test_a_branch_that_was_not_taken_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in os.environ if name.startswith("COVERAGE_")]:
-        monkeypatch.delenv(name)  # The rung may be measuring this very test.
+@pytest.mark.usefixtures("_unmeasured")
+def test_a_branch_that_was_not_taken_is_missing(tmp_path: Path) -> None:
     (tmp_path / "choice.py").write_text(TWO_PATHS)
     (tmp_path / "pyproject.toml").write_text("[tool.coverage.run]\nbranch = true\n")
     told = "import choice; assert choice.choose(True) == 1"

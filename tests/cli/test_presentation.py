@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -14,8 +15,9 @@ import pytest
 import typer
 
 from penstock import Queue
-from penstock.cli import panels, show
+from penstock.cli import demo, panels, show
 from penstock.cli.app import app
+from penstock.errors import StorageError
 from tests.cli.conftest import Run
 
 NOON_NS = 1_750_000_000_123_000_000
@@ -181,3 +183,15 @@ def test_a_narrow_terminal_shows_lists_in_place_of_tables(
     assert said in [line.rstrip() for line in lines], text
     assert "…" not in text, text
     assert "─" not in text, text
+
+
+def test_a_demo_takes_as_long_as_its_workers_get_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "STALL_S", 0.0)
+    course, steps = demo._Demo(tmp_path / "queue", 1), itertools.count()
+    monkeypatch.setattr(course, "counted", lambda: next(steps))
+    course.wait(lambda: next(steps) > 20)
+    monkeypatch.setattr(course, "counted", lambda: 7)
+    with pytest.raises(StorageError, match="no process of the demo has put or acked anything"):
+        course.wait(lambda: False)

@@ -135,7 +135,7 @@ fn meta(items: &mut Items<'_>, event: &mut Event) -> Read<()> {
     Ok(())
 }
 
-/// Notes a text of the meta; true for the mark and the key, which are nobody else's business.
+/// Notes a text of the meta; true for the mark and the key, which are shown to no user.
 fn note(event: &mut Event, name: &[u8], text: &[u8]) -> bool {
     if name == ID {
         event.id.clear();
@@ -165,7 +165,7 @@ fn body(items: &mut Items<'_>, event: &mut Event) -> Read<()> {
             }
         }
     }
-    // Someone has changed the fields meanwhile: they are what they are.
+    // Another program has changed the fields: they are taken as they stand.
     (items.at, event.raw) = (start, None);
     object(items, &mut event.fields)
 }

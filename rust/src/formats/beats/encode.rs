@@ -36,8 +36,8 @@ struct EventOut<'a> {
     trail: Vec<String>,
 }
 
-/// The original's manner of escaping texts in JSON, and all that is not ASCII besides: its reader
-/// garbles a text that has both an escape and bytes of UTF-8.
+/// The original's manner of escaping texts in JSON, and all that is not ASCII besides: the
+/// original's reader garbles a text that has both an escape and bytes of UTF-8.
 struct Escaped;
 
 impl Formatter for Escaped {
@@ -186,7 +186,7 @@ impl EventOut<'_> {
 struct Any<'s, 'a>(&'s mut EventOut<'a>);
 /// The same for an object alone.
 struct Object<'s, 'a>(&'s mut EventOut<'a>);
-/// A key, which stays where it was written: `(start, end)`.
+/// Where a key was written: `(start, end)`.
 struct Key<'s, 'a>(&'s mut EventOut<'a>);
 
 impl<'de> DeserializeSeed<'de> for Any<'_, '_> {

@@ -63,7 +63,7 @@ fn note(event: &mut Event) -> Result<(), String> {
     });
     match body {
         Some(body) => event.fields = body,
-        None => event.raw = None, // Someone has changed the fields meanwhile.
+        None => event.raw = None, // Another program has changed the fields.
     }
     Ok(())
 }

@@ -69,7 +69,7 @@ fn literals(plain: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(plain);
 }
 
-/// Why what is right could not be unpacked.
+/// The fault of a block that is right, but for which there is no memory.
 pub const NO_MEMORY: &str = "no memory is left to unpack it";
 
 /// Unpacks one event into `out`; answers its length. The length is not stored: room is given as
@@ -175,9 +175,10 @@ pub fn unpack_stream(bytes: &[u8], all: bool) -> Unpacked {
 /// How far a stream unpacks to frames.
 #[derive(Default)]
 struct Framed {
-    /// Everything below was passed over frame by frame.
+    /// Up to here the bytes were passed over frame by frame.
     at: usize,
-    /// Where the last search for a frame behind damage ended: none looks at the same bytes twice.
+    /// Where the last search for a frame behind damage ended, so that no search looks at the same
+    /// bytes again.
     searched: usize,
 }
 
@@ -293,7 +294,7 @@ impl Stream<'_> {
         Ok(true)
     }
 
-    /// What there is of a block that should have `len` bytes gives what it can.
+    /// Unpacks as much as is there of a block that should have `len` bytes.
     fn save(&self, data: &[u8], len: usize, is_stored: bool, found: &mut Unpacked) {
         if self.is_searching {
             return;
@@ -305,7 +306,7 @@ impl Stream<'_> {
         self.keep_whole(found);
     }
 
-    /// Of what a broken block gave, only frames that are whole count: checksums tell which.
+    /// A broken block counts only for the frames in it that are whole, which their checksums tell.
     fn keep_whole(&self, found: &mut Unpacked) {
         if self.is_searching {
             return found.plain.truncate(found.saved_at);
@@ -351,7 +352,7 @@ impl Stream<'_> {
     fn go_on(&mut self, next: usize, found: &mut Unpacked) {
         self.at = next;
         self.is_searching = true;
-        // Bytes made to look like blocks must not make this quadratic.
+        // Bytes that were made to look like blocks must not make the search quadratic.
         let mut budget = self.bytes.len().saturating_mul(16).saturating_add(256 << 20);
         while self.at < self.bytes.len() {
             let Some(left) = budget.checked_sub(self.cost()) else { break };
@@ -374,7 +375,7 @@ impl Stream<'_> {
     }
 }
 
-/// What a block of `len` bytes can unpack to.
+/// How many bytes a block of `len` bytes can unpack to.
 fn most_plain(len: usize, block_bytes: usize) -> usize {
     len.saturating_mul(255).saturating_add(64).min(block_bytes)
 }

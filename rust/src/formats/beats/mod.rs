@@ -35,8 +35,7 @@ use crate::sys::memory;
 use cipher::{KEY_BYTES, Keystream, Running};
 use encode::Encoding;
 
-/// The part of an offset that is the position inside its segment. The IV does not count in it.
-/// Bits of an offset that are the position inside its segment.
+/// How many bits of an offset are the position inside its segment, in which the IV does not count.
 pub const POSITION_BITS: u32 = 40;
 const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 
@@ -44,7 +43,8 @@ const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 pub const OVERHEAD: usize = 12;
 /// No frame is larger.
 const MAX_FRAME_BYTES: usize = 1 << 30;
-/// Times its size is what reading or making an event takes at most, growing buffers included.
+/// Reading or making an event takes at most so many times its size in memory, growing buffers
+/// included.
 const ROOM: usize = 6;
 /// Bytes that are decrypted at once: for one look, in order, and kept at most.
 const FIRST_BYTES: usize = 512;
@@ -74,8 +74,8 @@ pub struct BeatsFrames {
     ready: Mutex<Ready>,
 }
 
-/// Bytes that were decrypted together. What stands below the end of a queue never changes, so
-/// they stay right; every framing has a name of its own.
+/// Bytes that were decrypted together. Bytes below the end of a queue never change, so they stay
+/// right. The name tells which framing they are of.
 struct Decoded {
     name: u64,
     start: usize,
@@ -83,7 +83,7 @@ struct Decoded {
 }
 
 impl Decoded {
-    /// Makes `[at, at + len)` available. Whoever reads on in order gets much at once.
+    /// Makes `[at, at + len)` available. A reader that goes on in order gets many bytes at once.
     fn fill(&mut self, name: u64, keystream: &Keystream, bytes: &[u8], at: usize, len: usize) {
         let end = self.start + self.plain.len();
         if self.name == name && at >= self.start && at + len <= end {
@@ -191,7 +191,7 @@ impl BeatsFrames {
             }
             let view = event_of(self.encoding, plain.get(..len).unwrap_or_default());
             if plain.len() > 4 << 20 {
-                plain.truncate(1 << 20); // One large event must not hold the memory for ever.
+                plain.truncate(1 << 20); // The memory that one large event took is given back.
                 plain.shrink_to_fit();
             }
             view
@@ -303,7 +303,7 @@ fn frame_end(plain: &[u8], at: usize) -> Option<usize> {
 
 /// The next place after `at` where a whole, checked frame stands.
 fn find_frame(plain: &[u8], at: usize) -> Option<usize> {
-    // Bytes made to look like frames must not make this quadratic.
+    // Bytes that were made to look like frames must not make the search quadratic.
     let mut budget = plain.len().saturating_mul(16).saturating_add(64 << 20);
     for next in at.checked_add(1)?..plain.len().saturating_sub(OVERHEAD) {
         let size = words::u32_le(plain, next)? as usize;

@@ -170,8 +170,9 @@ impl Publish for StreamEnd {
         cut(segment, batch.end).map(|()| false)
     }
 
-    /// Makes the plain copy, empty: whoever made it later could hide a segment that was filled and
-    /// closed by then. One that is there is a dead holder's, of a segment that never was.
+    /// Makes the plain copy, empty: if it was made later, it could hide a segment that was filled
+    /// and closed by then. One that is there already was left by a process that died before the
+    /// segment had its name.
     fn begin(&self, _: &Segment, _: &Batch, base: u64) -> std::io::Result<bool> {
         let copy = self.copies.join(format!("{}.plain", base >> POSITION_BITS));
         region::set_len(&region::open_or_create(&copy)?, self.header_bytes).map(|()| false)

@@ -120,7 +120,7 @@ pub fn beats_stream(
     let len = found.plain.len() as u64;
     frames.broken =
         found.broken.map(|(at, _, found, expected)| Fault::new(data_at + at, found, expected));
-    // One byte more than there is: whoever reads up to the end meets the fault, not silence.
+    // One byte more than there is: a reader that gets to the end then meets the fault.
     let end = base + len + u64::from(frames.broken.is_some());
     let mut bytes = found.plain;
     bytes.splice(0..0, std::iter::repeat_n(0, first));

@@ -2,7 +2,7 @@
 //!
 //! The end is a word of its own, `offset/producer.offset`, and so is the one consumer's progress.
 //! The original's consumer looks at the length word alone: it is stored after the rest of its
-//! frame, and the four bytes behind the last frame are kept zero. Ours go by the end.
+//! frame, and the four bytes behind the last frame are kept zero. Our own consumers go by the end.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -234,7 +234,7 @@ impl Publish for ProducerOffset {
     fn drop_above(&self, segment: &Segment, batch: &Batch, reserved: u64) -> std::io::Result<bool> {
         let end = self.0.get();
         if end > reserved {
-            return Ok(false); // Another program has gone on from there.
+            return Ok(false); // Another program has moved the end on.
         }
         if end > batch.end {
             self.0.set(batch.end);

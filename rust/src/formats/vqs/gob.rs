@@ -24,8 +24,9 @@ const MESSAGE_ID: &[u8; 2] = b"\xff\x82";
 const MAX_TYPES: usize = 64;
 const MAX_FIELDS: usize = 64;
 const MAX_DEPTH: u32 = 16;
-/// Of both kinds together. Two bytes of a record make one, which takes thirty times as much here:
-/// without a limit a small gzipped record would fill the memory.
+/// How many attributes a message has at most, both kinds together. Two bytes of a record make one,
+/// which takes thirty times as much memory: without a limit a small gzipped record would fill the
+/// memory.
 pub const MAX_ATTRIBUTES: usize = 1 << 16;
 
 /// An attribute of a message: the user's, or the system's.

@@ -1,7 +1,7 @@
 //! The end of a VQS ring: capacity left, count, read and write offset in the file's header.
 //!
-//! The four words follow from the control block (head, tail, numbers), so whoever inherits a lock
-//! writes them anew. After a power loss neither counts: the extent record in the sidecar does,
+//! The four words follow from the control block (head, tail, numbers), so a process that inherits a
+//! lock writes them anew. After a power loss neither counts: the extent record in the sidecar does,
 //! which is written and synced after the frames and before anyone relies on them, and before ring
 //! space that it gives up is used again. Two slots, written in turn, each with its checksum
 //! (`penstock.formats.vqs.structs` declares the table).
@@ -9,7 +9,7 @@
 //! The original pops from where the header says. So, where one group is all there is, the header
 //! follows its acks at once, though the space is given back later, by a maintenance thread: the
 //! head that the header shows is then ahead of the head. Both slots of it stand in the control
-//! block, so that whoever finds the header after a kill knows what we may have stored there.
+//! block, so that the next opener after a kill knows what we may have stored there.
 
 use std::fs::File;
 use std::io;
@@ -120,8 +120,8 @@ impl RingHeader {
         self.control.map().word64(at).load(Ordering::Acquire)
     }
 
-    /// Whoever asks holds the append or the sync lock; a head that is being moved then belongs to
-    /// a mover that died, who held both.
+    /// The caller holds the append or the sync lock. So a head that is being moved then belongs to
+    /// a process that died, which held both.
     fn extent(&self, tail: u64, next_number: u64) -> Extent {
         if self.word(MOVING) != 0 {
             self.move_head(self.word(MOVING_HEAD), self.word(MOVING_NUMBER));
@@ -158,8 +158,8 @@ impl RingHeader {
     fn put_right(&self, segment: &Segment, tail: u64, number: u64) -> io::Result<bool> {
         let file = segment.map().ok_or_else(missing)?.file();
         if region::inode(file)? != region::inode(&region::open(segment.path(), false)?)? {
-            // It died between the rename of a resized file and telling the others. Nobody may rely
-            // on what comes next before the name is on the disk: the next sync sees to that.
+            // The holder died after it had renamed a resized file, before it told the others. What
+            // comes next is durable only once that name is on the disk: the next sync sees to that.
             self.control.forget_name();
             self.control.map().word64(at::GENERATION).fetch_add(1, Ordering::AcqRel);
             return Ok(false);
@@ -199,7 +199,7 @@ impl RingHeader {
     fn show(&self, segment: &Segment, head: u64) -> io::Result<()> {
         let control = &*self.control;
         if control.is_unfinished() || self.word(MOVING) != 0 || segment.is_stale() {
-            return Ok(()); // Whoever puts that right stores the header anew.
+            return Ok(()); // The next holder puts that right, and stores the header anew.
         }
         let ring = segment.ring().ok_or_else(missing)?.len();
         let mut raw: [u8; 16] = self
@@ -290,8 +290,8 @@ impl RingHeader {
         self.write_slot(self.newest().as_ref(), raw)
     }
 
-    /// Writes a record behind the newest one. What a writer at `always` has made exact stays so,
-    /// whoever notes next.
+    /// Writes a record behind the newest one. If a writer at `always` has made the extent exact, it
+    /// stays so.
     fn write_slot(&self, newest: Option<&Noted>, mut raw: [u8; RECORD_BYTES]) -> io::Result<()> {
         let (sequence, slot) =
             newest.map_or((1, 0), |newest| (newest.sequence + 1, SLOT_BYTES - newest.slot));
@@ -340,7 +340,7 @@ impl RingHeader {
             // Space may be used again only when a power loss can't bring its messages back.
             let held = self.lock(segment)?;
             let (tail, next_number) = (control.tail(), control.next_number());
-            control.begin_sync(); // What comes from now on asks the maintenance threads anew.
+            control.begin_sync(); // Acks that come from now on ask the maintenance threads again.
             drop(held);
             let extent = Extent { head, tail, head_number: number, next_number };
             control.sync(|| {
@@ -388,9 +388,9 @@ impl RingHeader {
         if self.meta.is_none() {
             region::write_at(file, WORDS_AT as u64, &raw)?;
         }
-        // Should we die: whoever appends next looks whether the file is still the same.
+        // If we die here, the next appender sees that the file is another one.
         control.reserve(tail + 1, number);
-        // Whoever looks again before the rename finds the old file, and looks again after it.
+        // A process that looks before the rename finds the old file, and looks once more after it.
         let generation = control.map().word64(at::GENERATION);
         generation.fetch_add(1, Ordering::AcqRel);
         let renamed = region::rename(fresh, segment.path());
@@ -565,10 +565,10 @@ impl PyRingHeader {
     /// everything up to `copied` in it, synced. Answers whether it did, and how many bytes are in
     /// use: it does not when these are more, or when the file was replaced meanwhile.
     ///
-    /// Nobody relies on the disk before the new name is there: the sync lock is held until then. So
-    /// what was synced is below the tail that is copied up to here, and on the disk before the name
-    /// can be.
-    /// The append lock is held for what came since `copied`, and for the rename; no sync is in it.
+    /// No put is reported as durable before the new name is there: the sync lock is held until
+    /// then. So what was synced is below the tail that is copied up to here, and on the disk before
+    /// the name can be. The append lock is held for what came since `copied`, and for the rename;
+    /// no sync is in it.
     fn replace(
         &self,
         py: Python<'_>,

@@ -63,7 +63,7 @@ fn attribute<'a>(
         return Ok(None);
     }
     for ([text, packed, kind], is_system) in NAMES.iter().zip([false, true]) {
-        // By one of these prefixes and a name, also by another header of the same message.
+        // Whether the message has a header of one of these prefixes and a name.
         let has = |prefix: &[u8], name: &[u8]| {
             headers::iterate(all).any(|(key, _)| key.strip_prefix(prefix) == Some(name))
         };

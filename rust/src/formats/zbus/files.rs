@@ -113,7 +113,8 @@ impl Index {
         Ok(last)
     }
 
-    /// The end word last but one, the count last: what they speak of is in place.
+    /// The end word is stored last but one and the count last: by then what they speak of is in
+    /// place.
     fn set_end(&self, block: u64, end: u64, batch: &Batch) -> std::io::Result<()> {
         let too_far = || wrong(format!("a block can't end at {end}: 2^31-1 is the most"));
         let end = i32::try_from(end).map_err(|_| too_far())?;
@@ -164,7 +165,7 @@ impl Publish for EndWord {
         let (index, end) = (&self.0, batch.end.saturating_sub(segment.base()));
         match index.last(segment.base()) {
             Ok(block) if index.end(block) < end => index.set_end(block, end, batch).map(|()| true),
-            _ => Ok(false), // Whoever began the next block has ended this one.
+            _ => Ok(false), // The process that began the next block has ended this one.
         }
     }
 
@@ -184,7 +185,7 @@ impl Publish for EndWord {
     ) -> std::io::Result<bool> {
         let index = &self.0;
         let (start, count) = index.blocks();
-        // It may have died while it began the next block, before anyone was told.
+        // The holder may have died after it had entered the next block, before it told the others.
         if count > 1
             && index.base(start + count - 1) == batch.end
             && index.base(start + count - 2) == segment.base()
@@ -265,7 +266,7 @@ impl Mirror for ReaderFile {
         let mut place = [0u8; 12];
         words::put_u64_be(&mut place, 0, block);
         words::put_i32_be(&mut place, 8, i32::try_from(position).unwrap_or(i32::MAX));
-        // What is there is asked, not remembered: another process may have stored since.
+        // The file is read each time: another process may have stored there since.
         if self.rdx.get(0, place.len()) != Some(&place[..]) {
             self.rdx.store(0, &place);
         }
@@ -392,7 +393,7 @@ impl ZbusIndex {
     /// How many bytes of the block that begins at `base` are used; none when there is no such block.
     fn end_of(&self, base: u64) -> Option<u64> {
         let (start, count) = self.0.blocks();
-        // Most who ask want to know of one of the newest.
+        // The newest come first: a roll asks for one of them.
         let mut blocks = (0..count).rev().map(|block| start.saturating_add(block));
         let block = blocks.find(|block| self.0.base(*block) == base)?;
         Some(self.0.end(block))

@@ -566,8 +566,9 @@ class Store:
         end = self.switch(base, needed)
         old = self._opened.get(base)
         if old is not None and old.end is None:
-            info = self.segments().at(base) if end is None else None
-            end = info.end if info is not None else end
+            if end is None:  # Another process has begun the new one.
+                info = self.segments().at(base)
+                end = info.end if info is not None else None
             if end is None and self.capabilities.gaps:
                 end = base
             if end is not None:
@@ -575,8 +576,8 @@ class Store:
         self.format.rolled(base)
 
     def switch(self, base: int, needed: int) -> int | None:
-        """Begins the segment after `base`, unless another process does; where the old one ends, if
-        that is where the new one begins."""
+        """Begins the segment after `base`, and returns where the old one ends; `None` if another
+        process does."""
         shared, writer = self.need_shared(), self.need_writer()
         with self._turn:  # A prepared file is one thread's alone until it has its name.
             # The writer, which another thread may just have turned elsewhere, asks for the segment
@@ -610,7 +611,7 @@ class Store:
                 is_known = known.as_of == base == known.last_base
                 self._known = known.followed_by(new, end, shared.head) if is_known else UNKNOWN
                 self.format.listed(new, needed)
-                return tail if new.base == tail else None
+                return end
             prepared.drop(new_file)
         return None
 

@@ -314,7 +314,7 @@ class BeatsFormat(Format):
 
     def before_roll(self, base: int, needed: int) -> None:
         """Waits until the queue may have another segment."""
-        if not self._is_making_room():
+        if self.options.max_bytes and not self._is_making_room():
             self._make_room(needed)
 
     def began(self, new: NewSegment, old_base: int, tail: int, number: int, needed: int) -> None:
@@ -359,16 +359,12 @@ class BeatsFormat(Format):
 
     def _make_room(self, needed: int) -> None:
         """Waits until the queue may have another segment with `needed` bytes in it."""
-        while self._lacks(needed):
+        while self.used_bytes(self.store.end()) + needed > self.options.max_bytes:
             self._making_room.add(threading.get_ident())
             try:
                 self.store.make_room(needed)
             finally:
                 self._making_room.discard(threading.get_ident())
-
-    def _lacks(self, needed: int) -> bool:
-        most = self.options.max_bytes
-        return bool(most) and self.used_bytes(self.store.end()) + needed > most
 
     def free_consumed(self, consumed: Consumed) -> bool:
         """Deletes segments that every group is done with; the head is the lowest cursor."""
@@ -431,7 +427,7 @@ class BeatsFormat(Format):
 
 def begin_file(sidecar: Path, kind: Kind, *, synced: bool) -> Path:
     """Prepares a segment without frames; in encrypted layouts it has a fresh IV."""
-    head = kind.pack_header() + (
-        secrets.token_bytes(structs.IV_BYTES) if kind.is_encrypted else b""
-    )
+    head = kind.new_header
+    if kind.is_encrypted:
+        head += secrets.token_bytes(structs.IV_BYTES)
     return prepared.make(sidecar, len(head), head=head, synced=synced)

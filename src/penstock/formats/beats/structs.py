@@ -122,7 +122,12 @@ class Kind:
         """Offset of the first frame of a segment."""
         return segment_id << POSITION_BITS | self.header_bytes
 
-    def pack_header(self, frames: int = 0) -> bytes:
+    @cached_property
+    def new_header(self) -> bytes:
+        """The header of a segment without frames, without the IV."""
+        return self.pack_header(0)
+
+    def pack_header(self, frames: int) -> bytes:
         """The header without the IV."""
         values = {"version": self.version, "frames": frames, "options": self.options}
         names = [field.name for field in self.header.fields]

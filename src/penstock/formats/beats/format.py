@@ -106,7 +106,7 @@ class BeatsFormat(Format):
             if segments.bare_layout(self.path):
                 break  # A Beat was here and has queued nothing.
             if segments.sniff(self.path) is None:  # Else others have deleted what was listed.
-                raise FormatError(self.path, "no readable segment", "is no beats queue")
+                raise FormatError(self.path, "no readable segment", "check the path")
         checks.check_key(self.files)
         if newest is not None and self.layout == segments.sniff(self.path):
             self.layout: str = self._layout_by(newest)

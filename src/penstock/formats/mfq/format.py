@@ -101,7 +101,7 @@ class MfqFormat(Format):
         consumer, producer = (read_offset(self.path, name) for name in (CONSUMER, PRODUCER))
         is_made = not infos or segments.is_made(self.path, PRODUCER)
         if not is_made and not segments.is_unused(infos[0]):
-            raise self._wrong(PRODUCER, "nothing", "8 bytes: the next offset to write")
+            raise self._wrong(PRODUCER, "nothing", "8 bytes, the next offset to write")
         if producer > 0 and not infos:
             raise self._wrong(PRODUCER, f"offset {producer}", "0: there is no segment")
         words = control.peek(self.sidecar)

@@ -39,7 +39,7 @@ def read_offset(queue: Path, name: str) -> int:
     if not raw:
         return 0
     if len(raw) < structs.OFFSET.size:
-        raise CorruptError(path, 0, f"{len(raw)} bytes", "8: an offset")
+        raise CorruptError(path, 0, f"{len(raw)} bytes", "the 8 bytes of an offset")
     found: int = structs.OFFSET.unpack(raw)["offset"]
     if found < 0:
         raise CorruptError(path, 0, f"offset {found}", "0 or more")

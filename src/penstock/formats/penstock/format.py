@@ -131,7 +131,7 @@ class PenstockFormat(Format):
                 error = error or found
                 if isinstance(found, FormatError) and "version" in found.found:
                     raise
-        raise error or FormatError(self.path, "no segment", "is no penstock queue")
+        raise error or FormatError(self.path, "no segment", "check the path")
 
     # ── segments ───────────────────────────────────────────────────────────────────────────
 

@@ -61,7 +61,7 @@ def check_magic(path: Path, raw: bytes) -> None:
     """Magic, version, length: each has its own answer."""
     if raw[:3] != structs.MAGIC:
         found = f"bad magic: it begins with {raw[:4].hex(' ') or 'nothing'}"
-        raise FormatError(path, found, "a VQS file begins with 56 51 53 01", at=0)
+        raise FormatError(path, found, "check the path: a VQS file begins with 56 51 53 01", at=0)
     if len(raw) < 4 or raw[3] != structs.VERSION:
         found = f"version {raw[3]}" if len(raw) > 3 else "no version"
         raise FormatError(path, f"{found} of VQS", "this release reads version 1", at=3)
@@ -114,7 +114,8 @@ def lengths_of(file: Path, area: bytes, at: int) -> list[tuple[bytes, bytes]]:
             break
         end = here + 4 + name_len + value_len
         if end > len(area):
-            raise CorruptError(file, at + here, f"a label of {end - here} bytes", "it runs out")
+            found_bytes, most = f"a label of {end - here} bytes", f"at most {len(area) - here}"
+            raise CorruptError(file, at + here, found_bytes, most)
         found.append((area[here + 4 : here + 4 + name_len], area[here + 4 + name_len : end]))
         here = end
     return found
@@ -127,9 +128,9 @@ def encode_labels(option: str, labels: Any) -> dict[bytes, bytes]:
     found = {}
     for name, value in labels.items():
         if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or "\0" in name:
-            raise OptionError(option, name, f"names of 1 to {MAX_NAME} characters, none of them 0")
+            raise OptionError(option, name, f"names of 1 to {MAX_NAME} characters, no NUL in them")
         if not isinstance(value, str) or len(value) > MAX_VALUE or "\0" in value:
-            raise OptionError(option, value, f"values of up to {MAX_VALUE} characters, none 0")
+            raise OptionError(option, value, f"values of up to {MAX_VALUE} characters without NUL")
         try:
             found[name.encode()] = value.encode()
         except UnicodeEncodeError as error:

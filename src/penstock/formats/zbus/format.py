@@ -77,7 +77,7 @@ class ZbusFormat(Format):
         """Finds out the details of the layout, or takes them from our own record."""
         path = index.find(self.path)
         if path is None:
-            raise FormatError(self.path, "no .idx file", "is no zbus queue")
+            raise FormatError(self.path, "no .idx file", "check the path")
         self.index_path = path
         known = sniffing.recorded(self.path)
         if known is None or known.layout != self.layout:

@@ -147,7 +147,7 @@ def find(folder: Path) -> Path | None:
     names = [n for n in files.names_in(folder) if n.endswith(".idx") and not n.startswith(".")]
     if len(names) > 1:
         seen = ", ".join(sorted(names))
-        raise FormatError(folder, f"several index files: {seen}", "a zbus queue has one")
+        raise FormatError(folder, f"several index files: {seen}", "move all but one away")
     return folder / names[0] if names else None
 
 
@@ -162,10 +162,10 @@ def look(path: Path, layout: ZbusLayout) -> IndexHead:
 
 def _head(path: Path, layout: ZbusLayout, raw: bytes, size: int) -> IndexHead:
     if size != structs.INDEX_BYTES:
-        raise CorruptError(path, size, f"{size} bytes", f"{structs.INDEX_BYTES}")
+        raise CorruptError(path, size, f"{size} bytes", f"the {structs.INDEX_BYTES} of an index")
     header = layout.index.unpack(raw)
     if header["version"] != 1:
-        raise FormatError(path, f"version {header['version']}", "zbus wrote 1 only", at=0)
+        raise FormatError(path, f"version {header['version']}", "zbus wrote version 1 only", at=0)
     start, count = header["block_start"], header["block_count"]
     if start < 0 or not 0 <= count <= SLOTS:
         found = f"block start {start}, block count {count}"

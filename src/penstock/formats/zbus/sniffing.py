@@ -64,7 +64,7 @@ def examine(folder: Path, wanted: str | None) -> Found:
     raw = files.read_bytes(path)
     (version,) = struct.unpack_from(">i", raw)
     if version != 1:
-        raise FormatError(path, f"version {version}", "every zbus index has version 1", at=0)
+        raise FormatError(path, f"version {version}", "zbus wrote version 1 only", at=0)
     era = header_era(path, raw)
     order = entry_order(folder, path, raw)
     seen = f"header of era {era}, entries in {order} order"
@@ -158,7 +158,8 @@ def entry_order(folder: Path, path: Path, raw: bytes) -> str:
         if number < start + count - 2:
             break
     seen = "; ".join(tried[:3]) or "nothing but zeros"
-    raise FormatError(path, f"no entry order fits the last block ({seen})", "is data/ complete?")
+    text = f"no entry order fits the last block ({seen})"
+    raise FormatError(path, text, "check that the folder data/ is complete")
 
 
 def _code_layout(folder: Path, path: Path, era: str, wanted: str | None) -> str:

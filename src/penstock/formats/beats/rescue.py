@@ -9,13 +9,12 @@ at the end of the queue.
 from __future__ import annotations
 
 import secrets
-import zlib
 from pathlib import Path
 
 from penstock import _core
 from penstock.formats.beats import segments
 from penstock.formats.beats.queue_files import BeatsFiles
-from penstock.formats.beats.structs import FRAME_BYTES, IV_BYTES, KINDS, Kind
+from penstock.formats.beats.structs import IV_BYTES, KINDS, Kind
 
 PLAIN_FORM = {"2-released-lz4": "2-released", "2-released-aes-lz4": "2", "3-stream": "2"}
 """The layout that holds the same frames without the stream, as confidential as it was."""
@@ -28,28 +27,20 @@ def bring_back(beats: BeatsFiles, path: Path) -> int:
         return 0
     saved, pieces = _core.beats_stream_rest(path, **beats.secrets_of(header))
     # Looking for the next block may meet what the broken one still gave: that stays where it is.
-    known = set(whole_frames(saved))
-    frames = [frame for piece in pieces for frame in whole_frames(piece) if frame not in known]
+    known = set(whole_frames(beats, saved))
+    found = (frame for piece in pieces for frame in whole_frames(beats, piece))
+    frames = [frame for frame in found if frame not in known]
     if frames:
         write_segment(beats, KINDS[PLAIN_FORM[header.kind.name]], frames)
     return len(frames)
 
 
-def whole_frames(plain: bytes) -> list[bytes]:
+def whole_frames(beats: BeatsFiles, plain: bytes) -> list[bytes]:
     """Every run of bytes that is a frame by both sizes and its checksum."""
-    found, at = [], 0
-    while at + FRAME_BYTES < len(plain):
-        size = int.from_bytes(plain[at : at + 4], "little")
-        end = at + size
-        is_whole = size > FRAME_BYTES and plain[end - 4 : end] == plain[at : at + 4]
-        if is_whole and zlib.crc32(plain[at : end - 8]) == int.from_bytes(
-            plain[end - 8 : end - 4], "little"
-        ):
-            found.append(plain[at:end])
-            at = end
-        else:
-            at += 1
-    return found
+    framing = _core.beats_frames("cbor")  # Nothing looks into the frames.
+    segment = _core.Segment.over(beats.path, 0, 0, framing, plain, end=len(plain))
+    found = _core.beats_whole_frames(segment, 0, len(plain))
+    return [plain[at : at + size] for at, size, _ in found]
 
 
 def write_segment(beats: BeatsFiles, kind: Kind, frames: list[bytes]) -> None:

@@ -125,9 +125,9 @@ class Kind:
     @cached_property
     def new_header(self) -> bytes:
         """The header of a segment without frames, without the IV."""
-        return self.pack_header(0)
+        return self.pack_header()
 
-    def pack_header(self, frames: int) -> bytes:
+    def pack_header(self, frames: int = 0) -> bytes:
         """The header without the IV."""
         values = {"version": self.version, "frames": frames, "options": self.options}
         names = [field.name for field in self.header.fields]

@@ -8,7 +8,6 @@ retention period, never before.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from penstock.sidecar import notes
 
@@ -27,7 +26,11 @@ class Ages:
 
     def _load(self) -> list[tuple[int, int]]:
         found = notes.read(self._sidecar, notes.AGES) or {}
-        return [(time, tail) for time, tail in _pairs(found.get("notes", []))][-MAX_NOTES:]
+        try:
+            pairs = [(int(time), int(tail)) for time, tail in found.get("notes", [])]
+        except (TypeError, ValueError, OverflowError):
+            return []  # Damaged. They are hints: notes are taken anew.
+        return pairs[-MAX_NOTES:]
 
     def note(self, now_ns: int, tail: int, period_s: float) -> None:
         """Notes the tail, unless that was done just now."""
@@ -49,13 +52,3 @@ class Ages:
     def forget(self, head: int) -> None:
         """Drops the notes about what is gone."""
         self.notes = [note for note in self.notes if note[1] > head]
-
-
-def _pairs(found: Any) -> list[tuple[int, int]]:
-    if not isinstance(found, list):
-        return []
-    return [
-        (pair[0], pair[1])
-        for pair in found
-        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(n, int) for n in pair)
-    ]

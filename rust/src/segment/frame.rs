@@ -254,6 +254,11 @@ pub trait Frames: Send + Sync {
         Cow::Borrowed(bytes.get(at..).unwrap_or_default())
     }
 
+    /// Whether frames are read by where in the file they are: their `bytes` begin where it does.
+    fn goes_by_place(&self) -> bool {
+        false
+    }
+
     /// How long the frame at `at` is, without looking inside; none when there is no frame.
     fn size_at(&self, bytes: &[u8], at: usize, offset: u64) -> Option<usize> {
         match self.step(bytes, at, offset, false) {

@@ -13,6 +13,8 @@ use crate::sys::memory;
 const KEPT_BYTES: RangeInclusive<usize> = 4 << 20..=128 << 20;
 /// Memory is taken in steps of this many bytes, since segments are seldom of exactly one size.
 const STEP_BYTES: usize = 4 << 20;
+/// As many bytes as this are made zeros again where memory is used for the next copy.
+const CLEARED_BYTES: usize = 4 << 10;
 
 static KEPT: Mutex<Option<Reused>> = Mutex::new(None);
 
@@ -39,6 +41,8 @@ impl Reused {
             return memory::has_room(len).then(|| vec![0; len].into());
         }
         if let Some(mut kept) = take(at, len) {
+            let old = kept.filled.start.min(at)..at;
+            kept.room.get_mut(old).unwrap_or_default().fill(0);
             kept.len = len;
             kept.filled = at..kept.filled.end.max(len);
             return Some(kept);
@@ -84,11 +88,12 @@ impl Drop for Reused {
     }
 }
 
-/// What was kept, if it is large enough and has nothing but zeros before `at`. A child that was
+/// What was kept, if it is large enough and has hardly more than zeros before `at`. A child that was
 /// forked while another thread was here finds the lock taken for ever, and does without.
 fn take(at: usize, len: usize) -> Option<Reused> {
     let mut kept = KEPT.try_lock().ok()?;
-    let fits = |kept: &Reused| len <= kept.room.len() && at <= kept.filled.start;
+    let is_clear = |kept: &Reused| at <= kept.filled.start.saturating_add(CLEARED_BYTES);
+    let fits = |kept: &Reused| len <= kept.room.len() && is_clear(kept);
     if kept.as_ref().is_some_and(fits) { kept.take() } else { None }
 }
 
@@ -110,7 +115,13 @@ mod tests {
         assert_eq!(later.behind(32).len(), LEN - 9 - 32);
         later.behind(32).fill(8);
         drop(later);
-        let further_back = Reused::zeros_before(40, LEN).unwrap();
-        assert!(further_back[..40].iter().all(|byte| *byte == 0), "it is not the kept one");
+        let mut further_back = Reused::zeros_before(40, LEN).unwrap();
+        assert_eq!(further_back.as_ptr(), place);
+        assert!(further_back[..40].iter().all(|byte| *byte == 0));
+        further_back.behind(40).fill(9);
+        drop(further_back);
+        let far = 3 * CLEARED_BYTES;
+        let far_back = Reused::zeros_before(far, far + LEN).unwrap();
+        assert!(far_back[..far].iter().all(|byte| *byte == 0), "it is not the kept one");
     }
 }

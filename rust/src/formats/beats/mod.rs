@@ -417,6 +417,10 @@ impl Frames for BeatsFrames {
         }
     }
 
+    fn goes_by_place(&self) -> bool {
+        self.keystream.is_some()
+    }
+
     fn size_at(&self, bytes: &[u8], at: usize, _offset: u64) -> Option<usize> {
         match self.size(bytes, at) {
             Framing::Whole(size) => Some(size),

@@ -12,6 +12,10 @@ import pytest
 
 from penstock import PenstockError, Queue
 from penstock.cli import main
+from penstock.formats.penstock import structs
+from penstock.formats.penstock.segments import Header
+from penstock.formats.zbus.format import ZbusFormat
+from penstock.records import replace
 from tests.spark.helpers import batch
 
 LAYOUTS = {
@@ -80,6 +84,59 @@ def missing_last(files: list[Path]) -> None:
     files[-1].unlink()
 
 
+def producer_behind(path: Path) -> None:
+    (path / "offset" / "producer.offset").write_bytes(bytes(8))
+
+
+def consumer_inside(path: Path) -> None:
+    (path / "offset" / "consumer.offset").write_bytes((1000).to_bytes(8, "little"))
+
+
+def consumer_in_a_lost_file(path: Path) -> None:
+    lost = sorted((path / "commitlog").iterdir())[1]
+    (path / "offset" / "consumer.offset").write_bytes((int(lost.name) + 7).to_bytes(8, "little"))
+    lost.unlink()
+
+
+def block_ends_early(path: Path) -> None:
+    change_end(path, -8)
+
+
+def block_ends_beyond_memory(path: Path) -> None:
+    change_end(path, 0x7000_0000)
+
+
+def change_end(path: Path, by: int) -> None:
+    """Of the second block, as the index has it."""
+    with Queue(path, read_only=True) as queue:
+        store = queue.store.format
+        assert isinstance(store, ZbusFormat)
+        block = store.index().blocks[1]
+    word, file = block.end.to_bytes(4, "big"), path / f"{path.name}.idx"
+    at = file.read_bytes().index(word, block.slot_at + 16)  # Behind its time and its base.
+    with file.open("r+b") as opened:
+        opened.seek(at)
+        opened.write((block.end + by).to_bytes(4, "big"))
+
+
+def link_to_another(path: Path) -> None:
+    """A segment that continues another history, as after a part of a copy was put back."""
+    file = sorted((path / "log").iterdir())[1]
+    page = file.read_bytes()[: structs.HEADER_BYTES]
+    header = replace(Header.unpack(page, file), previous=1)
+    with file.open("r+b") as opened:
+        opened.write(header.pack()[: structs.HEADER.size])
+
+
+CONTRADICTIONS = [
+    ("mfq", "1", producer_behind), ("mfq", "1", consumer_inside),
+    ("mfq", "1", consumer_in_a_lost_file), ("penstock", "1", link_to_another),
+    *(("zbus", layout, change) for layout in LAYOUTS["zbus"]
+      for change in (block_ends_early, block_ends_beyond_memory)),
+]  # fmt: skip
+"""Words of a format's own files and headers that do not fit together."""
+
+
 DAMAGE = [cut_last, cut_in_the_middle, stray, header, missing, missing_first, missing_last]
 
 
@@ -91,8 +148,28 @@ def test_what_verify_finds_cat_tells_and_spark_does_not_pass_over(
 ) -> None:  # fmt: skip
     path = filled(tmp_path / "q", kind, layout)
     damage(segments(path, kind))
+    agree(path, capfd, caplog)
+
+
+@pytest.mark.parametrize(
+    ("kind", "layout", "contradict"), CONTRADICTIONS,
+    ids=[f"{kind}-{layout}-{change.__name__}" for kind, layout, change in CONTRADICTIONS],
+)  # fmt: skip
+def test_words_that_do_not_fit_together_are_told_by_all(
+    tmp_path: Path, kind: str, layout: str, contradict: Callable[[Path], None],
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    path = filled(tmp_path / "q", kind, layout)
+    contradict(path)
+    assert agree(path, capfd, caplog)["corrupt"]
+
+
+def agree(
+    path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> dict[str, Any]:
+    """`verify`, `cat` and Spark say the same; what `verify` says."""
     code = main(["verify", str(path), "--json"])
-    verdict = json.loads(capfd.readouterr().out)
+    verdict: dict[str, Any] = json.loads(capfd.readouterr().out)
     # What can't be opened is an error of its own for `cat`.
     assert main(["cat", str(path), "--json"]) in ({code} if code < 2 else {1, 2})
     offsets = [json.loads(line)["offset"] for line in capfd.readouterr().out.splitlines()]
@@ -108,6 +185,7 @@ def test_what_verify_finds_cat_tells_and_spark_does_not_pass_over(
             found = batch(path, failOnDataLoss="false", **options)
             assert sorted(row["offset"] for row in found) == offsets
             assert bool(caplog.records) == bool(code)
+    return verdict
 
 
 @pytest.mark.parametrize("damage", [stray, header], ids=lambda damage: damage.__name__)

@@ -10,13 +10,17 @@ from penstock.formats.values import Damage, Verdict
 
 def around(store: Store, start: int | None = None) -> Verdict:
     """What is wrong with a queue beside its frames, which it does not read: what a crash cut off,
-    and files that are gone or are no segments; with `start`, only from there on."""
+    files that are gone or are no segments, and words that do not fit together; with `start`, only
+    from there on."""
     format, verdict, known = store.format, Verdict(), store.set_aside
     for damage, is_torn in format.unreadable_segments(start or 0):
         (verdict.torn if is_torn else verdict.corrupt).append(damage)
-    verdict.corrupt = known_damage.new_in(
-        [*verdict.corrupt, *format.missing_segments(start), *format.noticed(start or 0)], known
-    )  # fmt: skip
+    verdict.corrupt += format.missing_segments(start)
+    if odd := format.contradictions(start or 0):
+        # Seen twice: others may have put, read and rolled between one word and the next.
+        verdict.corrupt += [one for one in format.contradictions(start or 0) if one in odd]
+    verdict.corrupt += format.noticed(start or 0)
+    verdict.corrupt = known_damage.new_in(verdict.corrupt, known)
     lost = {damage.path for damage in verdict.corrupt if not damage.at}
     dropped = (damage for damage in store.dropped if damage.path not in lost)
     verdict.torn = known_damage.new_in([*dropped, *verdict.torn], known)
@@ -52,4 +56,3 @@ def _verify_frames(store: Store, verdict: Verdict) -> None:
         if (fault := segment.extras_fault()) is not None:
             verdict.corrupt.append(Damage(*fault, 0, "a broken record", "key and due time"))
         verdict.corrupt += known_damage.met(info, seen)
-    store.format.verify_extra(verdict)

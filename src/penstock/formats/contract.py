@@ -273,6 +273,11 @@ class Format(ABC):
         """What is wrong, beside the frames, with segments from `start` on that were opened."""
         return []
 
+    def contradictions(self, start: int = 0) -> list[Damage]:
+        """What headers and the format's own files say that does not fit together, of segments from
+        `start` on. Reads no frames."""
+        return []
+
     @final
     def side_files(self) -> dict[str, Any]:
         """Arguments for `_core.Segment` that name the folders of side files."""
@@ -432,12 +437,8 @@ class Format(ABC):
     # ── checking and mending ───────────────────────────────────────────────────────────────
 
     def verify(self, verdict: Verdict) -> bool:
-        """Adds what is wrong, in a format that judges its files in a way of its own; False: the
-        engine walks the frames, and the format adds to that by `verify_extra`."""
+        """Adds what is wrong, where a format judges its files itself; returns whether it does."""
         return False
-
-    def verify_extra(self, verdict: Verdict) -> None:
-        """Adds what the format checks beyond its frames."""
 
     def rebuild_header(self, info: SegmentInfo) -> bool:
         """Writes a damaged header again from what else is known; returns whether it could."""

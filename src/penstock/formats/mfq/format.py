@@ -25,7 +25,7 @@ from penstock.formats.mfq import segments, structs
 from penstock.formats.mfq.groups import MfqGroups
 from penstock.formats.mfq.segments import CONSUMER, PRODUCER, read_offset, write_offset
 from penstock.formats.past import Past, frames_end
-from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
+from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo
 from penstock.logs import logger
 from penstock.options import DEFAULT_GROUP, Durability, QueueOptions
 from penstock.records import replace
@@ -381,13 +381,12 @@ class MfqFormat(Format):
 
     _synced_progress: int = -1
 
-    def verify_extra(self, verdict: Verdict) -> None:
-        """Checks that the producer's offset is not behind, and the consumer's one of a message."""
-        end = self.store.end()
-        producer = read_offset(self.path, PRODUCER)
+    def contradictions(self, start: int = 0) -> list[Damage]:
+        """A producer's offset that is behind, and a consumer's one that is none of a message."""
+        found = [fault for fault in [self.groups.fault(DEFAULT_GROUP)] if fault is not None]
+        end, producer = self.store.end(), read_offset(self.path, PRODUCER)
         if producer < end.durable:
-            path, found = segments.offset_path(self.path, PRODUCER), f"offset {producer}"
+            path, text = segments.offset_path(self.path, PRODUCER), f"offset {producer}"
             expected = f"at least {end.durable}, up to which the queue was synced"
-            verdict.corrupt.append(Damage(path, 0, 8, found, expected))
-        if (fault := self.groups.fault(DEFAULT_GROUP)) is not None:
-            verdict.corrupt.append(fault)
+            found.append(Damage(path, 0, 8, text, expected))
+        return found

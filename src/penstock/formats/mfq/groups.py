@@ -39,7 +39,7 @@ class MfqGroups(OwnGroups):
 
     def fault(self, group: str) -> Damage | None:
         """A `consumer.offset` where no message begins."""
-        end, consumer = self._store.end(), read_offset(self._path, CONSUMER)
+        consumer, end = read_offset(self._path, CONSUMER), self._store.end()
         path, found = segments.offset_path(self._path, CONSUMER), f"offset {consumer}"
         if consumer > end.tail:
             return Damage(path, 0, 8, found, f"at most the end, {end.tail}")

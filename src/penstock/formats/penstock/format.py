@@ -23,7 +23,6 @@ from penstock.formats.values import (
     End,
     NewSegment,
     SegmentInfo,
-    Verdict,
 )
 from penstock.hints import ClassVar
 from penstock.options import Durability, QueueOptions
@@ -264,17 +263,14 @@ class PenstockFormat(Format):
             fresh = prepared.fresh(self.sidecar)
             size = segments.make_file(fresh, size, max(needed, len(body)))
         salt = os.urandom(16)
-        previous = self._check_of(last, tail) if last is not None else 0
+        start = b"" if last is None else files.read_start(last.path, structs.HEADER.size)
+        previous = _check(start, tail) if start else 0
         header = Header(
             self.header.queue_id, tail, number, self.header.flags, salt,
             self.clock.wall_now_ns(), size, previous,
         )  # fmt: skip
         prepared.write(fresh, 0, header.pack(self.options.key) + body)
         return fresh, NewSegment(self.path_of(tail), tail, tail, structs.SEALED_WORD)
-
-    def _check_of(self, info: SegmentInfo, end: int) -> int:
-        header = files.read_start(info.path, structs.HEADER.size)
-        return _core.crc32c(header + end.to_bytes(8, "little"))
 
     def tend(self) -> None:
         shared = self.store.shared
@@ -321,32 +317,35 @@ class PenstockFormat(Format):
         self.seal_quietly(self.store.segments())
         self.index.tidy(self.store.segments_above(0))
 
-    def verify_extra(self, verdict: Verdict) -> None:
+    def contradictions(self, start: int = 0) -> list[Damage]:
         """Every segment's header, and that each one continues the one before it."""
-        before: SegmentInfo | None = None
+        found, last = list[Damage](), b""
         for info in self.list_segments():
+            if info.end is not None and info.end <= start:
+                continue
+            before, last = last, b""
             try:
                 page = segments.read_page(info.path)
                 header = self.header_of(info, page)
-                expected = self._check_of(before, info.base) if before is not None else 0
             except FileNotFoundError:
-                if not self.store.is_trimmed(before or info):
+                if not self.store.is_trimmed(info):
                     raise
-                before = None
                 continue
             except (CorruptError, FormatError) as error:
                 at = getattr(error, "at", 0)
-                verdict.corrupt.append(
-                    Damage(info.path, at, HEADER_BYTES, str(error), "a segment header")
-                )
-                before = None
+                found.append(Damage(info.path, at, HEADER_BYTES, str(error), "a segment header"))
                 continue
-            key = self.options.key
-            if key is not None and header.is_proved(key, page) is False:
-                found = "a key check of another key or header"
-                check = Damage(info.path, structs.KEY_CHECK_AT, 24, found, "the queue's key")
-                verdict.corrupt.append(check)
-            if before is not None and header.previous not in (0, expected):
-                found = f"link {header.previous:08x} to the segment before"
-                verdict.corrupt.append(Damage(info.path, 64, 4, found, f"{expected:08x}"))
-            before = info
+            if self.options.key and header.is_proved(self.options.key, page) is False:
+                text = "a key check of another key or header"
+                found.append(Damage(info.path, structs.KEY_CHECK_AT, 24, text, "the queue's key"))
+            expected = _check(before, info.base)
+            if before and header.previous not in (0, expected):
+                text = f"link {header.previous:08x} to the segment before"
+                found.append(Damage(info.path, 64, 4, text, f"{expected:08x}"))
+            last = page[: structs.HEADER.size]
+        return found
+
+
+def _check(header: bytes, end: int) -> int:
+    """What the next segment's header has of a segment: its own header, and where it ends."""
+    return _core.crc32c(header + end.to_bytes(8, "little"))

@@ -15,7 +15,7 @@ from penstock.disk import files
 from penstock.errors import FormatError, UnsupportedError
 from penstock.formats.contract import Format, OwnGroups
 from penstock.formats.past import Past
-from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo, Verdict
+from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo
 from penstock.formats.zbus import index, readers, recovery, sniffing, structs
 from penstock.formats.zbus.groups import ZbusGroups
 from penstock.formats.zbus.index import NS_PER_MS, Block, Index, IndexHead
@@ -224,14 +224,15 @@ class ZbusFormat(Format):
         self.native().trim(shared, kept.base)
         shared.sync_file(self.index_path)  # Also if another process has, and is not so far yet.
 
-    def verify_extra(self, verdict: Verdict) -> None:
+    def contradictions(self, start: int = 0) -> list[Damage]:
         """The index: each block ends where the next one begins."""
-        found = self.index()
+        found, odd = self.index(), list[Damage]()
         for block, following in itertools.pairwise(recovery.born(found)):
-            if block.tail != following.base:
+            if block.tail != following.base and following.base > start:
                 text = f"block {block.number} ends at {block.tail}"
                 expected = f"{following.base}, where the next one begins"
-                verdict.corrupt.append(Damage(found.path, block.slot_at, 28, text, expected))
+                odd.append(Damage(found.path, block.slot_at, 28, text, expected))
+        return odd
 
     # ── about the queue ────────────────────────────────────────────────────────────────────
 

@@ -1,9 +1,9 @@
 """Queues beside the tables and the broker that a data engineer would compare them with.
 
 Run as a program by `tools/spark_figures.py`, in an environment whose PySpark has a Kafka connector:
-`python -m benches._spark_beside SIZE RESULT [JARS]`. Everything is measured in one session, the
-broker's CPU time counts as its own, and what a format does not sync by itself is synced before the
-clock stops. Bodies are text, since two of the formats hold nothing else.
+`python -m benches._spark_beside SIZE RESULT [JARS]`. Everything is measured in one session, and the
+formats take turns. The broker's CPU time counts as its own, and what a format does not sync by
+itself is synced before the clock stops. Bodies are text, since two formats hold nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benches.harness import machine, scratch
 from benches.spark import TICK
 from penstock import Queue
 
-ROUNDS = 3
+ROUNDS = 5
 SEGMENTS = (10, 100, 1_000, 10_000)
 SEGMENT_BYTES = 16384
 BROKER = """
@@ -90,16 +90,31 @@ def between(start: dict[int, tuple[float, bool]]) -> tuple[float, float]:
     return total, python
 
 
-def cost(work: Callable[[], object], before: Callable[[], object] = lambda: None) -> Cost:
-    """The best of some rounds, each figure by itself; the first round warms up."""
-    found = []
+def cost(work: Callable[[], object]) -> Cost:
+    """What one work costs by itself."""
+    return costs([""], lambda _: work())[""]
+
+
+def costs(
+    names: list[str], work: Callable[[str], object], before: Callable[[str], object] = str
+) -> dict[str, Cost]:
+    """The best of some rounds, each figure by itself; the first round warms up.
+
+    The names take turns, so that the machine's other work, and the JVM's compiling of what they
+    have in common, comes to all of them.
+    """
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in names}
     for _ in range(1 + ROUNDS):
-        before()
-        start, began = spent_s(), time.perf_counter()
-        work()
-        wall = time.perf_counter() - began
-        found.append((*between(start), wall))
-    return Cost(*(min(values) for values in zip(*found[1:], strict=True)))
+        for name in names:
+            before(name)
+            start, began = spent_s(), time.perf_counter()
+            work(name)
+            wall = time.perf_counter() - began
+            found[name].append((*between(start), wall))
+    return {
+        name: Cost(*(min(values) for values in zip(*rounds[1:], strict=True)))
+        for name, rounds in found.items()
+    }
 
 
 # ── the broker ─────────────────────────────────────────────────────────────────────────────
@@ -216,13 +231,17 @@ def compared(spark: Any, folder: Path, size: int, address: str) -> Iterator[dict
     for body in (100, 1000):
         count = size // body
         beside = Beside(spark, folder, body, count, address)
-        for name in beside.names():
-            one = {"format": name, "body": body, "rows": count}
-            sink = cost(lambda: beside.write(name), lambda: beside.clear(name))  # noqa: B023
-            yield one | {"work": "sink"} | vars(sink)
-            yield one | {"work": "scan"} | vars(cost(lambda: beside.scan(name)))  # noqa: B023
-            yield one | {"work": "count"} | vars(cost(lambda: beside.count(name)))  # noqa: B023
-            rmtree(beside.path(name), ignore_errors=True)
+        names = beside.names()
+        for work, found in {
+            "sink": costs(names, beside.write, beside.clear),
+            "scan": costs(names, beside.scan),
+            "count": costs(names, beside.count),
+        }.items():
+            for name in names:
+                one = {"work": work, "format": name, "body": body, "rows": count}
+                yield one | vars(found[name])
+        for name in names:
+            beside.clear(name)
         beside.rows.unpersist()
 
 

@@ -66,7 +66,7 @@ def table(found: dict[str, Any]) -> str:
         f"{machine['cpu']}, {machine['cores']} cores, PySpark {machine['pyspark']}, "
         f"{machine['bytes'] // 1_000_000} MB of bodies in each format, load "
         f"{machine['load_1min']}, {machine['when'][:10]}. CPU seconds of all processes (JVM, "
-        "Python, broker), wall seconds in brackets; each the best of three:",
+        "Python, broker), wall seconds in brackets; the formats took turns, each the best of five:",
         "",
         *comparison(found["rows"]),
         "",

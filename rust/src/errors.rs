@@ -7,10 +7,15 @@ use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
 fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    py.import("penstock.errors")?.getattr(name)
+    // Looked for once: to import what is imported takes as long as three gets, and who asks an
+    // empty queue gets an error each time.
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let found = || Ok::<_, PyErr>(py.import("penstock.errors")?.unbind());
+    MODULE.get_or_try_init(py, found)?.bind(py).getattr(name)
 }
 
 /// An instance of `penstock.errors.<name>` made from `arguments`.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import randbytes
@@ -103,3 +106,27 @@ def test_a_list_of_megabytes_is_whole_in_every_format(
         is_same = [message.body for message in q.scan()] == [PIECES[0], *PIECES, PIECES[1]]
         assert is_same
         assert q.verify().is_ok
+
+
+FAULTS = """
+import gc, resource, sys, penstock
+with penstock.Queue(sys.argv[1]) as queue:
+    for _ in range(30):
+        queue.put_many([bytes(1024)] * 1000)
+    get = getattr(queue.group("jobs", ack="auto"), sys.argv[2])
+    gc.disable()
+    for turn in range(30):
+        if turn == 10:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        bodies = [getattr(one, "body", one) for one in get(1000)]
+        del bodies
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 20)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators keep what is freed")
+@pytest.mark.parametrize("method", ["get_many", "get_bodies"])
+def test_the_memory_of_a_list_serves_the_next_one(tmp_path: Path, method: str) -> None:
+    command = [sys.executable, "-c", FAULTS, str(tmp_path / "q"), method]
+    faults = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert faults < 100, "a list has 250 pages, and the file's come 16 at a time"

@@ -22,6 +22,7 @@ pub fn rough_size(draft: &Draft<'_>) -> usize {
 }
 
 /// Bytes of the drafts' frames, each one's in `sizes`; or why one can't be held.
+#[inline(always)]
 pub(crate) fn measure<D: Drafts + ?Sized>(
     segment: &Segment,
     drafts: &D,

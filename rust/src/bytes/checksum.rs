@@ -21,6 +21,7 @@ pub fn crc32c_seeded(seed: u32, bytes: &[u8]) -> u32 {
         .unwrap_or_else(|| by_library(seed, bytes))
 }
 
+#[inline]
 fn by_library(seed: u32, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(seed));
     digest.update(bytes);

@@ -23,6 +23,7 @@ use crate::segment::Segment;
 use crate::segment::publish::PyPublish;
 use crate::shared::control::Shared;
 use crate::sys::guarded::Guarded;
+use crate::sys::memory;
 use crate::sys::reuse::Alone;
 
 /// A group, open, and messages of it that are done.
@@ -195,6 +196,7 @@ impl PyGroup {
             let visibility_ns = visibility.map(|s| seconds_to_ns("visibility", s)).transpose()?;
             self.claim_until(py, timeout, visibility_ns, &mut several)?;
         }
+        memory::keep(several.messages.iter().map(|message| message.content.len()).sum());
         Ok(several.messages)
     }
 

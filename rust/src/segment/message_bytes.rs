@@ -72,6 +72,12 @@ impl MessageBytes {
         (!is_owned && (lacks || segment.is_cut())).then(|| segment.path())
     }
 
+    /// Bytes of the body.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.body.len as usize
+    }
+
     /// Where the body is.
     #[inline]
     pub fn body(&self) -> Span {

@@ -68,6 +68,23 @@ fn can_allocate(bytes: usize) -> bool {
     is_there
 }
 
+/// Lists of so many bytes come and go. Of what is freed, glibc gives all but 128 KiB back to the
+/// system, and each page of the next list is faulted in and zeroed again, which takes longer than
+/// to read the list. After a block of this size was freed once, it keeps as much.
+#[inline]
+pub fn keep(bytes: usize) {
+    // What glibc keeps by itself, and the most that it can be taught to.
+    const LEAST_BYTES: usize = 128 << 10;
+    const MOST_BYTES: usize = 32 << 20;
+    static KEPT: AtomicUsize = AtomicUsize::new(LEAST_BYTES);
+    if bytes > KEPT.load(Ordering::Relaxed) && bytes <= MOST_BYTES {
+        // Twice: so that lists that grow a little do not teach it again and again.
+        let kept = bytes.saturating_mul(2).min(MOST_BYTES);
+        KEPT.store(kept, Ordering::Relaxed);
+        can_allocate(kept);
+    }
+}
+
 /// The error where there is no memory.
 #[cold]
 pub fn none_left(bytes: usize) -> PyErr {

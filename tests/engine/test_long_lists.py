@@ -129,4 +129,4 @@ with penstock.Queue(sys.argv[1]) as queue:
 def test_the_memory_of_a_list_serves_the_next_one(tmp_path: Path, method: str) -> None:
     command = [sys.executable, "-c", FAULTS, str(tmp_path / "q"), method]
     faults = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert faults < 100, "a list has 250 pages, and the file's come 16 at a time"
+    assert faults < 50, "a list has 250 pages"

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock import Queue, StorageError
-from penstock.cli import main
+from penstock.cli import demo, main
 from tests.spark.helpers import bodies, drain, fill, stream
 
 if TYPE_CHECKING:
@@ -179,3 +180,23 @@ def test_shipping_says_what_it_copied(cli: Cli, tmp_path: Path) -> None:
 
 def test_shipping_a_folder_without_a_queue_is_an_error(cli: Cli, tmp_path: Path) -> None:
     assert "no queue is here" in cli("ship", tmp_path / "none", "memory://none", code=2)
+
+
+def test_a_demo_that_spark_ends_says_so_in_one_sentence(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise PySparkRuntimeError("[STREAM_FAILED] Query ended: no worker. SQLSTATE: X1\nMore")
+
+    monkeypatch.setattr("penstock.spark.demo.act", fail)
+    monkeypatch.setattr(demo._Demo, "run", lambda self: {"ok": True})
+    said = cli("demo", "--spark", code=2)
+    assert said == "penstock: Spark: Query ended: no worker. (STREAM_FAILED)\n"
+
+
+def test_a_demo_asks_for_the_extra_before_it_begins(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.cli.pipeline.find_spec", lambda name: None)
+    monkeypatch.setattr(demo._Demo, "run", lambda self: pytest.fail("it began"))
+    assert "pip install 'penstock[spark]'" in cli("demo", "--spark", code=2)

@@ -23,6 +23,7 @@ import typer
 
 from penstock.cli import show
 from penstock.cli.opening import command
+from penstock.cli.pipeline import need_spark
 from penstock.engine.queue import Queue
 from penstock.errors import StorageError
 
@@ -56,14 +57,20 @@ def demo(
     ] = False,
 ) -> int:
     """See a queue work, and survive kill -9, in a temporary folder. Takes a few seconds."""
+    if spark:
+        need_spark()
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
         facts = _Demo(Path(folder) / "queue", messages).run()
         if spark and facts["ok"]:
             from penstock.spark.demo import act
+            from penstock.spark.pipelines import failures
 
-            facts["spark"] = act(
-                Path(folder) / "queue", Path(folder), show.note, report, story=facts
-            )
+            path = Path(folder)
+            try:
+                facts["spark"] = act(path / "queue", path, show.note, report, story=facts)
+            except failures.FAILURES as error:
+                show.error(failures.sentence(error))
+                return 2
             facts["ok"] = facts["spark"]["ok"]
     if json:
         show.emit(facts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,7 +51,7 @@ def register(app: typer.Typer) -> None:
 
 def names() -> None:
     """List the pipelines and what each does."""
-    _need_spark()
+    need_spark()
     from penstock.spark import pipelines
 
     show.table(("pipeline", "what it does"), pipelines.NAMES.items())
@@ -87,7 +88,7 @@ def run(
 
     With --follow it goes on until Ctrl-C or SIGTERM, and then ends with exit code 0.
     """
-    _need_spark()
+    need_spark()
     from penstock.spark import pipelines
     from penstock.spark.pipelines import failures
     from penstock.spark.session import session
@@ -128,7 +129,7 @@ def status(
     json: Json = None,
 ) -> None:
     """Show the newest runs: rows, outcome, and how far each was behind at its end."""
-    _need_spark()
+    need_spark()
     from penstock import _core
     from penstock.spark.pipelines import status as records
 
@@ -153,7 +154,7 @@ def template(
     schema: Annotated[str, typer.Option(help="The columns of the bodies, as DDL.")] = "",
 ) -> None:
     """Write a project for `spark-pipelines` that reads a queue."""
-    _need_spark()
+    need_spark()
     from penstock.spark.pipelines import templates
 
     for path in templates.write(folder, source, name, schema or templates.COLUMNS):
@@ -167,7 +168,7 @@ def cursor(
     option: SourceOption = None,
 ) -> None:
     """Move a group's cursor to the place that a stream's checkpoint has committed."""
-    _need_spark()
+    need_spark()
     from penstock.spark import cursors
 
     given = pairs("option", option)
@@ -194,7 +195,7 @@ def ship(
 
     A second call copies only what is new.
     """
-    _need_spark()
+    need_spark()
     from penstock.spark.ship import ship as do_ship
 
     given = pairs("option", option)
@@ -207,9 +208,8 @@ def ship(
         show.facts(facts)
 
 
-def _need_spark() -> None:
-    from importlib.util import find_spec
-
+def need_spark() -> None:
+    """Says which extra to install, before anything has begun."""
     if find_spec("pyspark") is None:
         raise MissingExtraError("pyspark", "spark", "this command")
 

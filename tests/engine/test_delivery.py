@@ -26,22 +26,24 @@ def word_of(table: Path, name: str) -> int:
 
 def rot(folder: Path, pattern: bytes) -> None:
     """One byte of the message that holds `pattern` goes bad."""
-    segment = next((folder / "log").glob("*.seg"))
-    data = segment.read_bytes()
+    all_files = (path for path in folder.rglob("*") if path.is_file() and path.name != "table")
+    (segment,) = (path for path in all_files if pattern in path.read_bytes())
+    at = segment.read_bytes().index(pattern) + len(pattern)
     with segment.open("r+b") as stream:
-        stream.seek(data.index(pattern) + len(pattern))
+        stream.seek(at)
         stream.write(b"\xff")
 
 
+@pytest.mark.parametrize("format", ["penstock", "zbus", "beats", "vqs", "mfq"])
 def test_a_damaged_message_that_comes_again_is_reported_before_it_is_given_up(
-    tmp_path: Path,
+    tmp_path: Path, format: str
 ) -> None:
-    with penstock.Queue(tmp_path / "q") as queue:
+    with penstock.Queue(tmp_path / "q", format=format) as queue:
         group = queue.group("g")
         queue.put_many([b"message-%d" % i + b"x" * 100 for i in range(3)])
         for message in group.get_many(3):
             message.nack()
-        rot(tmp_path / "q", b"message-1xxx")
+        rot(tmp_path, b"message-1xxx")
         assert [message.body[:9] for message in group.get_many(3)] == [b"message-0"]
         assert group.stats()["skipped"] == 0
         with pytest.raises(penstock.CorruptError):

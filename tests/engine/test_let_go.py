@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from penstock import ClosedError, Message, Queue
+from penstock import ClosedError, Message, Queue, StorageError
 from penstock.formats import registry
+from tests.opening import open_queue
 
 Use = Callable[[Queue], Any]
 
@@ -113,3 +114,22 @@ def test_a_message_outlives_its_queue(path: Path, format: str) -> None:
     with no_collection():
         del messages
         assert open_files(path.parent) == []
+
+
+@pytest.mark.parametrize("format", ["penstock", "zbus", "beats", "mfq"])
+def test_nothing_is_deleted_of_a_queue_that_took_the_place_of_an_open_one(
+    tmp_path: Path, format: str
+) -> None:
+    path = tmp_path / "q"
+    with open_queue(path, format=format, retain_unread=False) as old:
+        for number in range(40):
+            old.put(b"%02d" % number + b"x" * 1000)
+        path.rename(tmp_path / "old")
+        with open_queue(path, format=format) as new:
+            for number in range(40):
+                new.put(b"%02d" % number + b"y" * 1000)
+            with pytest.raises(StorageError, match="replaced"):
+                old.trim("latest")
+            assert len(list(new.scan())) == 40
+        path.rename(tmp_path / "new")
+        (tmp_path / "old").rename(path)

@@ -127,6 +127,7 @@ class Store:
         another, it runs on this kernel, whatever its boot id says: then all words are of now."""
         self.shared, self.was_first = shared, shared.is_first
         self._run = self._own_run() if self.was_first else shared.boot
+        self._lock = (self.sidecar / "lock").stat().st_ino
         if self.was_first:
             self._open_first(shared)
         segment = self._open_last(shared.segment_base)
@@ -366,8 +367,7 @@ class Store:
     def segments_above(self, offset: int) -> Iterator[SegmentInfo]:
         """The segments that end above `offset` and above the head."""
         if self.shared is not None:
-            start = max(offset, self.end().head)
-            return self.segments().above(start)
+            return self.segments().above(max(offset, self.end().head))
         now = self._look()
         start = max(offset, now.head)
         listed = self.format.list_from(start)
@@ -376,8 +376,7 @@ class Store:
     def reaching(self, offset: int) -> SegmentInfo | None:
         """The first segment that ends above `offset`, else the last one."""
         if self.shared is None:
-            info = self.format.find_segment(offset)
-            if info is not None:
+            if (info := self.format.find_segment(offset)) is not None:
                 return info
             listed = self.format.list_from(offset)
             if listed is not None:
@@ -475,8 +474,7 @@ class Store:
 
     def forget_stale(self, base: int) -> None:
         """Closes the open segment that begins at `base` if its file was replaced."""
-        held = self._opened.get(base)
-        if held is not None and held.is_stale:
+        if (held := self._opened.get(base)) is not None and held.is_stale:
             self._opened.forget(base)
 
     def _forget_replaced(self, base: int) -> None:
@@ -643,6 +641,9 @@ class Store:
 
     def trim(self, before: int) -> list[SegmentInfo]:
         """Deletes segments that end at or before `before`; never the last one."""
+        if (self.sidecar / "lock").stat().st_ino != self._lock:
+            text = "the folder was replaced while it was open; close the queue and open it again"
+            raise StorageError(self.path, text)  # By these names we would delete another's.
         # Only a listing tells what others have unlinked, or died before unlinking: one per opening.
         fresh, self._has_trimmed = not self._has_trimmed, True
         is_first, shared = fresh, self.need_shared()

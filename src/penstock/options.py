@@ -207,7 +207,8 @@ class QueueOptions(_Renamed):
         _check("retention_age_s", age, 0 <= age <= 4e9, "0 to 4e9 seconds")
         _check("compression", self.compression, self.compression in ("none", "lz4"), "none or lz4")
         modes = ("block", "reject", "drop-oldest")
-        _check("when_full", self.when_full, self.when_full in modes, either(modes))
+        if self.when_full not in modes:  # The names are put together only where they are needed.
+            raise OptionError("when_full", self.when_full, either(modes))
         if self.key is not None:
             is_key = isinstance(self.key, bytes) and len(self.key) in (16, 32)
             _check("key", "…", is_key, "16 or 32 bytes")

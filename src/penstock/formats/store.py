@@ -155,6 +155,12 @@ class Store:
             return words.boot  # A process has it open, so its words are of this run.
         return self._own_run()
 
+    def _is_of_now(self, words: control.Words) -> bool:
+        """Whether `words` are of this run, as `run` tells, for which they would be read again."""
+        if self._run:
+            return words.boot == self._run
+        return _core.Shared.is_open(self.sidecar) or words.boot == self._own_run()
+
     def _own_run(self) -> int:
         return _core.Shared.run_id(self.sidecar, self.clock.boot_id())
 
@@ -323,7 +329,7 @@ class Store:
         """
         found = self._look() if self.shared is None else self.end()
         words = control.peek(self.sidecar) if isinstance(found, End) else found
-        if words is None or words.is_clean or words.boot != self.run:
+        if words is None or words.is_clean or not self._is_of_now(words):
             return found.head, found.tail
         return found.head, min(found.durable, found.tail)
 

@@ -379,3 +379,24 @@ def test_the_twin_finds_the_same_frames_as_the_core(tmp_path: Path) -> None:
     with Queue(path, read_only=True) as queue:
         found = [(m.offset, m.payload) for m in queue.scan(tolerant=True)]
     assert found == [(at + 8, payload) for at, payload in whole_frames(raw[8:])]
+
+
+def test_a_last_frame_that_a_crash_cut_short_is_told_from_damage(tmp_path: Path) -> None:
+    """A Beat that died leaves a segment without a count; its next run begins another one."""
+    path = tmp_path / "q"
+    for number in range(2):
+        with Queue(path, format="beats", layout="1") as queue:
+            queue.put_many([event(10 * number), event(10 * number + 1)])
+    with Queue(path, read_only=True) as queue:
+        first, last = queue.store.segments()
+        offset = list(queue.scan())[1].offset
+        for info in (first, last):
+            segment = queue.store.open_whole(info, writable=False)
+            assert queue.store.format.torn_end(info, segment) == []
+    raw = first.path.read_bytes()
+    first.path.write_bytes(raw[:4] + bytes(4) + raw[8:-3])
+    with Queue(path, read_only=True) as queue:
+        info = queue.store.segments()[0]
+        (torn,) = queue.store.format.torn_end(info, queue.store.open_whole(info, writable=False))
+        assert (torn.path, torn.offset) == (first.path, offset)
+        assert torn.at + torn.length == first.path.stat().st_size

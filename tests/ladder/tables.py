@@ -23,6 +23,11 @@ def newest(rung: str) -> dict[str, Any] | None:
     return None
 
 
+def commits(found: dict[str, Any]) -> str:
+    """Those of all runs that the figure adds up."""
+    return ", ".join(dict.fromkeys(run["commit"] for run in found.get("runs", [found])))
+
+
 def power_cuts(found: dict[str, Any]) -> str:
     """Ours by format, layout and level; the others beside them."""
     rows: dict[tuple[str, str], dict[str, list[int]]] = {}
@@ -40,7 +45,7 @@ def power_cuts(found: dict[str, Any]) -> str:
         s for s in ("ext4", "ext4w", "ext4j", "xfs", "btrfs") if any(s in r for r in rows.values())
     ]
     lines = [
-        f"Failing states of those tried, commit {found['commit']}, kernel {found['kernel']}.", "",
+        f"Failing states of those tried, at {commits(found)}, kernel {found['kernel']}.", "",
         f"| | level | {' | '.join(systems)} |",
         f"| --- | --- | {'| '.join('---: ' for _ in systems)}|",
     ]  # fmt: skip
@@ -62,7 +67,7 @@ def figures() -> str:
         if found is not None:
             parted = found["figure"].split("; not run")
             skipped = ", parts not run" if len(parted) > 1 else ""
-            figure = f"{parted[0]}{skipped} ({found['size']}, {found['commit']})"
+            figure = f"{parted[0]}{skipped} ({found['size']}, {commits(found)})"
         lines.append(f"| {name} | {rung.question} | {figure} |")
     return "\n".join(lines) + "\n"
 

@@ -76,6 +76,24 @@ def test_what_is_kept_beside_messages_is_written_anew(
     assert not {file.stat().st_ino for file in files if file.exists()} & {*before}
 
 
+@pytest.mark.parametrize("format", ["penstock", "zbus", "beats", "mfq"])
+def test_segments_that_were_synced_stay_where_they_are(tmp_path: Path, format: str) -> None:
+    queue = open_queue(tmp_path / "q", format=format)
+    text = "x" * 6000
+    for number in range(9):
+        queue.put(b'{"n":%d,"text":"%s"}' % (number, text.encode()))
+    queue.sync()
+    first = queue.store.segments()[0].path
+    assert len(queue.store.segments()) > 2
+    before, stamp = first.stat().st_ino, first.stat().st_mtime_ns
+    queue.put(body(9))
+    fail_a_sync(queue)
+    with Queue(tmp_path / "q", create=False) as queue:
+        assert (first.stat().st_ino, first.stat().st_mtime_ns) == (before, stamp)
+        assert len(list(queue.scan())) == 10
+        assert queue.verify().is_ok
+
+
 def on_the_disk(synced: bytes, opened: bytes, now: bytes) -> bytes:
     """Of a file that was gone on with: pages that changed since it was opened were synced with what
     stands in them; the others are as the last good sync left them."""

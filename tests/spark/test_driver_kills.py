@@ -30,20 +30,23 @@ ROWS = 30
 """Per driver: a micro-batch and a half, so that each has a batch to repeat or a second one."""
 FEW = ("rows are appended|1|all", "ledger is written|1|jvm")
 """Where a row could be lost or doubled; `test_kills` tries every step without a JVM."""
+NOBODY = "never|1|all"
 # Before limits there is one micro-batch for each driver: no step comes a second time, and the
 # source, which is told of a batch when the next one is planned, is told nothing.
-# And a driver that finds a batch to repeat does not ask how far it goes: one that does not die
-# comes before the first step.
+# And a driver that finds a batch to repeat does that one alone, and does not ask how far it goes:
+# one that does not die comes before the first step. Another one comes after each JVM that dies
+# alone: its Python processes may still land the batch, and then there are no rows to append.
 MANY = tuple(
-    f"{name}|{times}|{what}"
+    order
     for times in ((1, 2) if HAS_LIMITS else (1,))
     for what in ("all", "jvm")
     for name in (armed.STEPS[1:] if HAS_LIMITS else ("never", *armed.STEPS[1:-2]))
-)  # fmt: skip
+    for order in (f"{name}|{times}|{what}", *((NOBODY,) * (what == "jvm" and not HAS_LIMITS)))
+)
 
 
-LAST = ("never|1|all",) * (1 if HAS_LIMITS else 2)
-"""Who does the rest. Before limits, a run that finds a batch to repeat does that one alone."""
+LAST = (NOBODY,) * (1 if HAS_LIMITS else 2)
+"""Who does the rest."""
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 //! Calls about files that the standard library does not have.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -34,6 +34,14 @@ pub fn allocate(file: &File, at: u64, len: u64) -> io::Result<()> {
     }
 }
 
+/// The kernel's own call: glibc has a function for it since 2.28 and musl since 1.2.4, and a wheel
+/// that asked an older one for it could not be imported.
+fn statx(folder: i32, name: &CStr, flags: i32, wanted: u32, found: &mut libc::statx) -> bool {
+    let found: *mut libc::statx = found;
+    // SAFETY: the name ends with a zero, and the kernel writes to `found` alone.
+    unsafe { libc::syscall(libc::SYS_statx, folder, name.as_ptr(), flags, wanted, found) == 0 }
+}
+
 /// How many names a file has, and how many bytes. Its times are not asked for: Linux then gives the
 /// next write a time of its own, however soon it comes, and a sync has one more block to write.
 pub fn names_and_len(file: &File) -> io::Result<(u64, u64)> {
@@ -41,10 +49,8 @@ pub fn names_and_len(file: &File) -> io::Result<(u64, u64)> {
     // SAFETY: `found` is plain data that the call fills.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
     let (number, this) = (file.as_raw_fd(), libc::AT_EMPTY_PATH);
-    // SAFETY: the descriptor is open, the path is an empty text that ends with a zero, and `found`
-    // is valid for the call to write to.
-    let done = unsafe { libc::statx(number, c"".as_ptr(), this, wanted, &raw mut found) };
-    if done == 0 && found.stx_mask & wanted == wanted {
+    let is_done = statx(number, c"", this, wanted, &mut found);
+    if is_done && found.stx_mask & wanted == wanted {
         return Ok((u64::from(found.stx_nlink), found.stx_size));
     }
     let about = file.metadata()?; // Where the call is not allowed, or the file system is odd.
@@ -71,9 +77,7 @@ pub fn identity(path: &Path) -> io::Result<[u64; 5]> {
     let wanted = libc::STATX_INO | libc::STATX_BTIME | libc::STATX_MNT_ID_UNIQUE;
     // SAFETY: `found` is plain data that the call fills.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: `name` ends with a zero, and `found` is valid for the call to write to.
-    let done = unsafe { libc::statx(libc::AT_FDCWD, name.as_ptr(), 0, wanted, &raw mut found) };
-    if done != 0 {
+    if !statx(libc::AT_FDCWD, &name, 0, wanted, &mut found) {
         return Err(io::Error::last_os_error());
     }
     let is_unique = found.stx_mask & libc::STATX_MNT_ID_UNIQUE != 0;

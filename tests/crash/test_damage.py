@@ -195,7 +195,7 @@ def open_as_nobody(path: Path) -> None:
     if os.geteuid() == 0:
         os.setgroups([])
         os.setuid(65534)
-    with pytest.raises(StorageError, match="check who owns it") as caught:
+    with pytest.raises(StorageError, match="check its owner and its rights") as caught:
         Queue(path)
     assert path in (caught.value.path, *caught.value.path.parents)
 

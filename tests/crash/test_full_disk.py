@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from penstock import Empty, Group, Queue, StorageError
+from penstock.sidecar import prepared
 from tests.crash.killing import in_a_small_process
 
 pytestmark = pytest.mark.crash
@@ -101,6 +102,14 @@ def fill_and_go_on(path: Path, grow: Any, options: dict[str, Any]) -> None:
         rest = take(queue)
         done = taken[:-1] if rest[:1] == taken[-1:] else taken  # Its ack may not have fitted.
         assert done + rest == [*range(put), *[n for n in there if n >= put], 999_999]
+
+
+def test_nothing_is_prepared_of_what_the_next_put_may_need(disk: SmallDisk) -> None:
+    with Queue(disk.path / "q", durability="process") as queue:
+        queue.put(bytes(100_000))
+        queue.store.prepare_ahead()
+        assert not prepared.has_ready(queue.store.sidecar)
+        queue.put(bytes(100_000))
 
 
 @pytest.mark.parametrize("kind", FORMATS)

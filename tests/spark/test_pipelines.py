@@ -302,21 +302,24 @@ def test_bronze_may_be_a_queue_whose_checkpoint_lies_beside_it(
     assert (tmp_path / "copy_checkpoints" / "bronze" / "commits").is_dir()
 
 
-def test_a_conversion_that_would_lose_the_times_is_refused(tmp_path: Path) -> None:
+def test_a_conversion_that_would_lose_the_times_is_refused_and_leaves_a_record(
+    tmp_path: Path,
+) -> None:
     request = Request([str(fill(tmp_path / "q", 1))], to=str(tmp_path / "m"),
                       options={"queueFormat": "mfq", "drop": "tag,id,key,headers"})  # fmt: skip
     with pytest.raises(UnsupportedError, match="drop=timestamp_ns"):
         pipelines.run(None, "convert", request, str(tmp_path / "runs"))  # type: ignore[arg-type]
     assert not (tmp_path / "m").exists()
-
-
-def test_a_failed_run_leaves_a_record_that_says_why(tmp_path: Path) -> None:
-    request = Request([str(fill(tmp_path / "q", 1))])
-    with pytest.raises(OptionError):
-        pipelines.run(None, "bronze", request, str(tmp_path / "runs"))  # type: ignore[arg-type]
     (record,) = (json.loads(p.read_text()) for p in (tmp_path / "runs").iterdir())
     assert record["outcome"] == "failed"
-    assert "where the result goes" in record["error"]
+    assert "drop=timestamp_ns" in record["error"]
+
+
+def test_a_request_without_a_target_is_refused_and_is_no_run(tmp_path: Path) -> None:
+    request = Request([str(fill(tmp_path / "q", 1))])
+    with pytest.raises(OptionError, match="where the result goes"):
+        pipelines.run(None, "bronze", request, str(tmp_path / "runs"))  # type: ignore[arg-type]
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_that_was_killed_is_found_as_running(tmp_path: Path) -> None:

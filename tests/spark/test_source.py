@@ -247,7 +247,7 @@ def test_a_shipped_queue_needs_its_key_too(tmp_path: Path) -> None:
     ("options", "text"),
     [
         ({"columns": "bodi"}, "expected some of queue, offset"),
-        ({"table": "rows"}, "messages or segments or groups or frames"),
+        ({"table": "rows"}, "messages, segments, groups, frames or counts"),
         ({"startingOfsets": "1"}, "startingOffsets"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss='maybe': expected true or false"),
         ({"layout": "kafka", "table": "frames"}, "messages where layout is kafka"),

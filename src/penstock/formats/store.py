@@ -621,13 +621,15 @@ class Store:
 
     def prepare_ahead(self) -> None:
         """Makes the next segment, so that rolling and its first stores cost little: at once for a
-        quick writer, else when the last one is an eighth full."""
+        quick writer, else when the last one is an eighth full. Never on a disk where it would have
+        to be smaller than the last one: a put may need what is left."""
         shared = self.shared
         if not self.format.makes_ahead or shared is None or prepared.has_ready(self.sidecar):
             return
         last, is_quick = self.live_segment(shared.segment_base), self.need_writer().is_quick
         size = last.size  # 0 once others have filled and trimmed it.
-        if size and (is_quick or (shared.tail - last.base) * 8 >= size):
+        is_due = is_quick or (shared.tail - last.base) * 8 >= size
+        if is_due and 0 < size <= files.free_bytes(self.path) // 2:
             make = partial(self.format.make_next, last_bytes=size, is_quick=is_quick)
             prepared.keep_ready(self.sidecar, make)
 

@@ -162,3 +162,23 @@ def test_a_bus_error_that_is_not_ours_ends_the_process_as_without_us(
     done = run(FOREIGN_FAULT, str(tmp_path / "q"), who)
     assert done.returncode == -signal.SIGBUS
     assert ("Bus error" in done.stderr) == (who == "faulthandler")
+
+
+OUTLIVED = """
+import faulthandler, os, sys
+from pathlib import Path
+from penstock import Queue
+faulthandler.enable()
+with Queue(sys.argv[1]) as queue:
+    queue.put(b"one")
+    message = queue.get(0)
+os.truncate(Path(sys.argv[1]) / ".penstock" / "groups" / "default" / "table", 0)
+faulthandler.disable()  # Puts back the handler that was there before ours.
+"""
+
+
+def test_a_message_that_outlives_its_queue_and_its_group_s_files_ends_in_peace(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run([sys.executable, "-c", OUTLIVED, tmp_path / "q"], check=False)
+    assert done.returncode == 0

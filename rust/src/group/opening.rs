@@ -14,6 +14,7 @@ use crate::bytes::checksum::key_hash;
 use crate::errors;
 use crate::files::region;
 use crate::shared::control::Shared;
+use crate::sys::sigbus;
 
 /// How many handles this process has on each table, by its number on the device.
 static OPEN: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
@@ -138,6 +139,9 @@ impl Drop for Group {
         if self.process != std::process::id() {
             return; // A forked child's copy: the parent has the handle.
         }
+        // A message may have kept the group until long after its queue was closed. Meanwhile another
+        // library may have put the handler back that was there before ours.
+        sigbus::install();
         let openers = self.table.map().word32(at::OPENERS);
         if openers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.table.set_wide(at::NEXT_CHECK, self.next_check());

@@ -121,7 +121,7 @@ fn watched(address: usize) -> Option<&'static Slot> {
 }
 
 /// Makes our handler that of the signal, unless it is already, and keeps the one before.
-fn install() {
+pub fn install() {
     // SAFETY: all zeros is a valid `sigaction`, and both calls get valid ones.
     unsafe {
         let mut current: libc::sigaction = std::mem::zeroed();

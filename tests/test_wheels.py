@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,27 @@ def test_a_folder_without_wheels_and_one_that_is_too_large_are_wrong(
         stream.truncate(wheels.MAX_BYTES + 1)
     assert wheels.check() == 1
     assert "FAILED: larger than 5 MB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("code", "loose"),
+    [
+        (
+            "int PyList_New(long); int puts(char *); int f() { return puts(0) + PyList_New(0); }",
+            [],
+        ),
+        ("int newer(void); int f() { return newer(); }", ["newer"]),
+        ("int newer(void) __attribute__((weak)); int f() { return newer ? newer() : 0; }", []),
+    ],
+)
+def test_a_wheel_that_needs_what_an_older_library_lacks_has_failed(
+    tmp_path: Path, code: str, loose: list[str]
+) -> None:
+    (tmp_path / "core.c").write_text(code)
+    library = tmp_path / "core.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "core.c"], check=True)
+    wheel = tmp_path / "penstock-manylinux2014_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.write(library, "penstock/_core.abi3.so")
+    assert wheels.loose_symbols(wheel) == loose
+    assert wheels.loose_symbols(wheel.rename(tmp_path / "penstock-musllinux_1_2_x86_64.whl")) == []

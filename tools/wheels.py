@@ -90,8 +90,28 @@ def check() -> int:
         if size > MAX_BYTES:
             print(f"    FAILED: larger than {MAX_BYTES / 1e6:.0f} MB")
             wrong += 1
-        wrong += run(wheel)
+        failed = run(wheel)
+        if not failed and (loose := loose_symbols(wheel)):
+            print(f"    FAILED: no library as old as its tag says has {', '.join(loose)}")
+            failed = 1
+        wrong += failed
     return wrong
+
+
+def loose_symbols(wheel: Path) -> list[str]:
+    """What the core of a wheel for glibc needs, and neither Python nor a named version of a library
+    has: such a wheel can be built, and not be imported where it says that it can. Only glibc names
+    versions; what is weak may be missing."""
+    if "manylinux" not in wheel.name:
+        return []
+    with tempfile.TemporaryDirectory(prefix="penstock-dist-") as folder:
+        (core,) = (name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so"))
+        library = zipfile.ZipFile(wheel).extract(core, folder)
+        command = ["readelf", "--dyn-syms", "--wide", library]
+        said = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    rows = [line.split() for line in said.splitlines() if " GLOBAL DEFAULT  UND " in line]
+    names = (row[7] for row in rows)
+    return [name for name in names if "@" not in name and not name.startswith(("Py", "_Py"))]
 
 
 def run(wheel: Path) -> int:

@@ -122,16 +122,21 @@ pub fn untrack<T>(object: &Bound<'_, T>) {
 
 /// Has the processor fetch `bytes`, or the first lines of many, while it does other things.
 #[inline(always)]
+#[cfg(target_arch = "x86_64")]
 pub fn prefetch(bytes: &[u8]) {
     const LINE_BYTES: usize = 64;
     const MOST_LINES: usize = 24;
-    #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(LINE_BYTES).take(MOST_LINES) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: every x86-64 has it; it neither reads for the program nor faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
 }
+
+/// Other processors fetch what they are asked for.
+#[inline(always)]
+#[cfg(not(target_arch = "x86_64"))]
+pub fn prefetch(_bytes: &[u8]) {}
 
 /// Asks for large blocks of pages under bytes that are about to be filled: fresh memory comes with
 /// a fault per block then, not per page, and those cost as much as reading the bytes does.

@@ -547,9 +547,11 @@ def test_an_option_that_does_not_exist_is_named_with_the_one_that_was_meant(queu
         queue.group("g", visibility=3)  # type: ignore[call-arg]
 
 
-def test_columns_of_a_scan_are_a_list(queue: Queue) -> None:
+def test_columns_of_a_scan_are_a_list_of_names_that_there_are(queue: Queue) -> None:
     with pytest.raises(OptionError, match=r"columns='body': expected a list of names"):
         queue.scan(columns="body")
+    with pytest.raises(OptionError, match=r"columns='bodi'"):
+        queue.scan(columns=["offset", "bodi"])
 
 
 def test_an_export_that_can_not_be_written_names_the_file_that_was_asked_for(queue: Queue) -> None:

@@ -47,9 +47,10 @@ class Scan:
         self._columns = list(columns) if columns is not None else None
         self._filter: dict[str, Any] = {"tags": tags, "dialect": dialect, "tolerant": tolerant}
         self._guide: _Guide | None = None
-        self._fresh = [
-            self._begun()
-        ]  # Made now, so that a filter that makes no sense is refused now.
+        # Made now, so that a filter that makes no sense, or a name of no column, is refused now.
+        if self._columns is not None:
+            _core.arrow_stream(self._begun(), self._columns)
+        self._fresh = [self._begun()]
 
     def _begin(self) -> _core.Scan:
         """A new reading; the first was made with the scan, and one thread gets it."""

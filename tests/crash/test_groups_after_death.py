@@ -205,3 +205,17 @@ def test_without_anyone_else_the_next_opener_goes_on_where_it_was(tmp_path: Path
         assert (message.body, message.receives) == (b"b", 2)
         queue.sync()
         assert not is_unsynced(tmp_path / "q")
+
+
+def test_a_table_of_another_boot_says_nothing_of_what_was_acked(tmp_path: Path) -> None:
+    """After a power cut its words about the disk are of a journal that may have gone back."""
+    path = tmp_path / "q"
+    with Queue(path, durability="process") as queue:
+        queue.put_many([b"a", b"b"])
+        ack_and_be_killed(path)
+        folder, words = path / ".penstock" / "groups" / "theirs", control.peek(path / ".penstock")
+        assert words is not None
+        assert groups.unsynced(folder, words.boot) is not None
+        assert groups.unsynced(folder, words.boot + 1) is None
+        (folder / "table").unlink()
+        assert groups.unsynced(folder, words.boot) is None

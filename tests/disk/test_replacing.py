@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
@@ -13,12 +14,48 @@ import pytest
 from penstock import Queue, StorageError, _core
 from penstock.disk import files
 from tests.crash.killing import in_a_small_process
+from tests.ladder import means
+
+CLONE_NEWPID = 0x20000000
 
 
 def test_each_replacement_has_a_temporary_name_of_its_own_and_leaves_none(tmp_path: Path) -> None:
     for value in (b"one", b"two"):
         _core.replace_file(tmp_path / "file", value)
         assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", value)]
+
+
+def name_by_a_fork(folder: Path) -> str:
+    """The temporary name that a child uses which has number 1, as the first one of a container."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        ctypes.CDLL(None).unshare(CLONE_NEWPID)
+        grandchild = os.fork()
+        if grandchild == 0:
+            _core.record_effects(True)
+            _core.replace_file(folder / "file", b"child")
+            created = next(str(one[1]) for one in _core.take_effects() if one[0] == "create")
+            os.write(write, created.encode())
+        else:
+            os.waitpid(grandchild, 0)
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        return pipe.read()
+
+
+def test_two_forks_with_the_same_number_have_temporary_names_of_their_own(tmp_path: Path) -> None:
+    try:
+        means.need_namespaces("--pid", "--fork")
+    except means.NotRun as missing:
+        pytest.skip(str(missing))
+    _core.replace_file(tmp_path / "file", b"parent")  # What there is of chance here is inherited.
+    one, two = name_by_a_fork(tmp_path), name_by_a_fork(tmp_path)
+    assert ".1-" in one
+    assert ".1-" in two
+    assert one != two
 
 
 def replace_on_a_full_disk(folder: Path) -> None:

@@ -2,7 +2,6 @@
 //! recorded (`sys::recorder`).
 
 use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{
@@ -297,9 +296,10 @@ pub fn unlink(path: &Path) -> io::Result<()> {
 /// Replaces the file `path` by `bytes`: temporary file, sync, rename, sync of the folder.
 pub fn replace(path: &Path, bytes: &[u8], synced: bool) -> io::Result<()> {
     // The name is random: another process that replaces the same file now has another one, also in
-    // another container, where processes have the same numbers.
+    // another container, where processes have the same numbers, and also after one that died and
+    // whose number is given out again. The kernel's own chance: any other is the same in all forks.
     let process = std::process::id();
-    let chance = RandomState::new().hash_one(process);
+    let chance = getrandom::u64().map_err(|_| located(io::Error::other("no random bytes"), path))?;
     let mut temporary = path.as_os_str().to_os_string();
     temporary.push(format!(".{process:x}-{chance:x}.tmp"));
     let temporary = PathBuf::from(temporary);

@@ -130,6 +130,7 @@ else:
     def _init(cls, frozen):
         known = cls.__record_fields__
         names = {"set_": object.__setattr__, "NONE_GIVEN": NONE_GIVEN}
+        slot = type(Field.name)
         plain, named, body = [], [], []
         for name, one in known.items():
             value = name
@@ -144,7 +145,13 @@ else:
                 names[f"usual_{name}"] = one.default
                 text = f"{name}=usual_{name}"
             (named if one.kw_only else plain).append(text)
-            body.append(f"set_(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+            if not frozen:
+                body.append(f"self.{name} = {value}")
+            elif isinstance(getattr(cls, name, None), slot):  # Half the time of the other way.
+                names[f"set_{name}"] = getattr(cls, name).__set__
+                body.append(f"set_{name}(self, {value})")
+            else:
+                body.append(f"set_(self, {name!r}, {value})")
         if hasattr(cls, "__post_init__"):
             body.append("self.__post_init__()")
         given = ", ".join(["self", *plain, *(["*", *named] if named else [])])

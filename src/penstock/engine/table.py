@@ -48,9 +48,9 @@ class Scan:
         self._filter: dict[str, Any] = {"tags": tags, "dialect": dialect, "tolerant": tolerant}
         self._guide: _Guide | None = None
         # Made now, so that a filter that makes no sense, or a name of no column, is refused now.
-        if self._columns is not None:
-            _core.arrow_stream(self._begun(), self._columns)
         self._fresh = [self._begun()]
+        if self._columns is not None:
+            _core.arrow_stream(self._core, self._columns)
 
     def _begin(self) -> _core.Scan:
         """A new reading; the first was made with the scan, and one thread gets it."""

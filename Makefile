@@ -37,7 +37,7 @@ test-slow: setup ## run the slow tests: long crash, model and soak runs
 spark-versions: setup ## run queues through the oldest, a middle and the newest PySpark
 	$(BIN)/python -m tools.spark_versions
 
-spark-kills: setup ## kill drivers, JVMs and workers at every step on the oldest PySpark (slow)
+spark-kills: setup ## kills at every step, damaged queues: the oldest and newest PySpark (half an hour)
 	$(BIN)/python -m tools.spark_versions --kills
 
 spark-figures: setup ## queues beside Parquet, text, JSON and Kafka in Spark; renews docs/spark.md

@@ -2,7 +2,7 @@
 oldest, a middle and the newest one that has, and on the newest with pandas 3, each in an
 environment of its own under `build/`: `make spark-versions`, or with versions as arguments
 (`4.0.*`, `4.*+pandas3`). With `--kills` first, the tests that kill drivers, JVMs and workers at
-every step, on the oldest one: `make spark-kills`."""
+every step, and those of damaged queues, on the oldest and the newest one: `make spark-kills`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 VERSIONS = ("3.5.*", "4.0.*", "4.1.*", "4.*", "4.*+pandas3")
-OLDEST = ("4.0.*",)
+ENDS = ("4.0.*", "4.*")
 
-KILLS = ("test_kills.py", "test_driver_kills.py", "test_real_kills.py")
+KILLS = ("test_held_out.py", "test_driver_kills.py", "test_real_kills.py", "test_kills.py")
 
 
 def main(versions: tuple[str, ...], *, kills: bool) -> int:
@@ -54,5 +54,5 @@ def passes(version: str, *, kills: bool) -> bool:
 if __name__ == "__main__":
     given = sys.argv[1:]
     is_killing = given[:1] == ["--kills"]
-    chosen = tuple(given[is_killing:]) or (OLDEST if is_killing else VERSIONS)
+    chosen = tuple(given[is_killing:]) or (ENDS if is_killing else VERSIONS)
     raise SystemExit(main(chosen, kills=is_killing))

@@ -96,15 +96,19 @@ class LocalQueue:
         return _core.frame_cuts(segment, span.read_from, span.end, every)
 
     def limited(self, start: int, end: int, rows: int, most_bytes: int) -> tuple[int, int]:
-        """The offset behind at most that many rows and bytes (but one frame), and the rows."""
+        """The offset behind at most that many rows and bytes (but one frame), and the rows. A
+        segment that can't be opened as it should counts as one frame: what is wrong with it is for
+        a task to tell."""
         at, seen, left = start, 0, most_bytes
         for info, first, last in self.store.ranges(start, end):
             if at > start and (seen >= rows or left <= 0):
                 break
-            segment = self.store.segment_at(first)
-            after, found = _core.skip_frames(
-                segment, first, last, max(rows - seen, 1), max(left, 1)
-            )
+            segment, damage = self.store.open_tolerantly(info)
+            after, found = last, 0
+            if segment is not None and damage is None:
+                after, found = _core.skip_frames(
+                    segment, first, last, max(rows - seen, 1), max(left, 1)
+                )
             if at > start and (seen + found > rows or after - first > left):
                 break
             at, seen, left = after, seen + found, left - (after - first)

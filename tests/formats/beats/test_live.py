@@ -300,6 +300,24 @@ def test_what_every_group_has_acked_stays_done_when_the_queue_is_opened_again(
             assert [message.json()["n"] for message in queue.scan()] == [1, 2]
 
 
+@pytest.mark.parametrize("layout", CREATED)
+def test_what_a_purge_took_is_gone_when_the_queue_is_opened_again(
+    tmp_path: Path, layout: str
+) -> None:
+    key = key_for(layout)
+    with Queue(tmp_path / "q", format="beats", layout=layout, key=key) as queue:
+        queue.group("one")
+        queue.put(event(0))
+        queue.purge()
+        assert [*queue.scan()] == []
+    for read_only in (True, False, True):
+        with Queue(tmp_path / "q", create=False, key=key, read_only=read_only) as queue:
+            assert [*queue.scan()] == []
+    with Queue(tmp_path / "q", create=False, key=key) as queue:
+        queue.put(event(1))
+        assert [message.json()["n"] for message in queue.group("new").get_many(5)] == [1]
+
+
 def test_a_listing_ends_however_fast_others_begin_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

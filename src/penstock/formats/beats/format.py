@@ -192,17 +192,17 @@ class BeatsFormat(Format):
             self.files.is_recovering, self.files.past = True, past
             self.files.cut_end = power_cut.find(self.files, past)
         end = self._find_end()
-        return replace(end, head=max(end.head, self._head_before(past)))
+        return replace(end, head=max(end.head, self._head_before(past, end.tail)))
 
-    def _head_before(self, past: Past) -> int:
+    def _head_before(self, past: Past, tail: int) -> int:
         """The head when we left the queue: what every group had acked stays done, also where its
-        segment is there because of what lies behind it. 0 where that can't be known."""
+        segment stays, for what lies behind it or for its number. 0 where that can't be known."""
         words = past.words
         if words is None or past.is_stopped:
             return 0  # After a power cut acks may have gone that the head had followed.
         number = words.head >> POSITION_BITS
         if not segments.path_of(self.path, number).exists():
-            return 0
+            return min(words.head, tail)  # It had no events: all that is there was acked.
         return words.head if words.head in self.files.frame_offsets(number) else 0
 
     def _find_end(self) -> End:

@@ -12,6 +12,7 @@ import pytest
 
 import penstock
 from penstock.engine import retention
+from penstock.formats.registry import MODULES, format_class
 
 
 def test_every_broadcast_consumer_gets_every_message(tmp_path: Path) -> None:
@@ -53,10 +54,13 @@ def join_and_wait(path: Path, pipe: Connection) -> None:
 
 
 @pytest.mark.crash
-def test_the_group_of_a_killed_consumer_is_removed_by_the_next_opener(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", MODULES)
+def test_the_group_of_a_killed_consumer_is_removed_by_the_next_opener(
+    tmp_path: Path, format: str
+) -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    with penstock.Queue(tmp_path / "q") as queue:
+    with penstock.Queue(tmp_path / "q", format=format) as queue:
         consumer = context.Process(target=join_and_wait, args=(tmp_path / "q", theirs))
         consumer.start()
         name = ours.recv()
@@ -69,10 +73,11 @@ def test_the_group_of_a_killed_consumer_is_removed_by_the_next_opener(tmp_path: 
             assert other.groups() == []
 
 
-def test_a_dead_consumer_s_group_does_not_hold_retention_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", MODULES)
+def test_a_dead_consumer_s_group_does_not_hold_retention_up(tmp_path: Path, format: str) -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    with penstock.Queue(tmp_path / "q") as queue:
+    with penstock.Queue(tmp_path / "q", format=format) as queue:
         consumer = context.Process(target=join_and_wait, args=(tmp_path / "q", theirs))
         consumer.start()
         name = ours.recv()
@@ -80,6 +85,43 @@ def test_a_dead_consumer_s_group_does_not_hold_retention_up(tmp_path: Path) -> N
         os.kill(consumer.pid or 0, signal.SIGKILL)
         consumer.join()
         assert retention.holding_cursors(queue) == {}
+        assert queue.groups() == []  # Also where the format has a file of its own for the group.
+
+
+DELETING = [name for name in MODULES if format_class(name).capabilities.deletes_consumed]
+
+
+@pytest.mark.parametrize("format", DELETING)
+def test_what_a_broadcast_consumer_elsewhere_has_acked_goes(tmp_path: Path, format: str) -> None:
+    with (
+        penstock.Queue(tmp_path / "q", format=format) as queue,
+        penstock.Queue(tmp_path / "q") as other,
+    ):
+        groups = [queue.group("mine"), other.broadcast()]
+        queue.put(b"news")
+        for group in groups:
+            group.get(0).ack()
+        queue.sync()
+        assert queue.offsets().head == queue.offsets().tail
+
+
+@pytest.mark.parametrize("format", DELETING)
+def test_who_frees_what_was_acked_does_not_take_a_dead_consumer_s_place(
+    tmp_path: Path, format: str
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    with penstock.Queue(tmp_path / "q", format=format) as queue:
+        consumer = context.Process(target=join_and_wait, args=(tmp_path / "q", theirs))
+        consumer.start()
+        ours.recv()
+        os.kill(consumer.pid or 0, signal.SIGKILL)
+        consumer.join()
+        queue.put(b"news")
+        queue.group("mine").get(0).ack()
+        queue.sync()
+        assert queue.groups() == ["mine"]
+        assert queue.offsets().head == queue.offsets().tail
 
 
 def test_a_forked_child_has_no_share_in_an_exclusive_group(tmp_path: Path) -> None:

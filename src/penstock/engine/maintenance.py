@@ -120,7 +120,7 @@ class Maintenance:
         yield "tend the files", queue.store.tend
         if time.monotonic() - self._swept_at > SWEEP_S:
             self._swept_at = time.monotonic()
-            yield "look for dead consumers", lambda: exclusive.sweep(queue.store.sidecar)
+            yield "look for dead consumers", lambda: exclusive.sweep(queue.store)
         yield "delete what is old", queue.retain
 
     def _tend_orphans(self) -> None:

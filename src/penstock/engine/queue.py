@@ -123,7 +123,7 @@ class Queue:
 
     def _open_live(self) -> None:
         self.store.on_full = self._make_room
-        exclusive.sweep(self.store.sidecar)
+        exclusive.sweep(self.store)
         if self.codec is None and type(self).put is _OWN_PUT:
             self.put = retrying_writer.writer(self).put  # type: ignore[method-assign]
         if self.store.was_first:

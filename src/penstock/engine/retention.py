@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.engine import exclusive, facts, intents, overview
-from penstock.engine.group import OpenQueue, folder_of, has_progress
+from penstock.engine.group import Group, OpenQueue, folder_of, has_progress
 from penstock.errors import ClosedError, PenstockError, PoisonedError
 from penstock.formats.store import Store
 from penstock.formats.values import Consumed, SegmentInfo
@@ -44,15 +44,21 @@ def holding_cursors(queue: OpenQueue) -> dict[str, int]:
 
 
 def _holding_cursor(queue: OpenQueue, name: str) -> int | None:
-    group = queue.look(name)
+    group = _living(queue, name)
     if group is None or not group.options.retain_unread:
-        return None
-    if group.options.exclusive and exclusive.remove_if_dead(group.folder):
         return None
     if group.idle_ns > queue.options.retain_unread_max_s * 1e9:
         return None
     own = queue.store.format.groups.cursor(name)
     return group.cursor if own is None else own
+
+
+def _living(queue: OpenQueue, name: str) -> Group | None:
+    """A group to look at; one of a consumer that is dead goes."""
+    group = queue.look(name)
+    if group is None or not group.options.exclusive:
+        return group
+    return None if exclusive.remove_if_dead(queue.store, group.folder) else group
 
 
 def _cursor(queue: OpenQueue, name: str, of: Callable[[OpenQueue, str], int | None]) -> int | None:
@@ -89,8 +95,11 @@ def free_consumed(queue: OpenQueue) -> bool:
 
 
 def _cursors(queue: OpenQueue) -> list[int]:
-    def cursor(queue: OpenQueue, name: str) -> int:
-        return queue.group(name, create=False).cursor
+    def cursor(queue: OpenQueue, name: str) -> int | None:
+        # Looked at, not opened: another's broadcast group can't be, and who opens a dead one's
+        # keeps it.
+        group = _living(queue, name)
+        return None if group is None else group.cursor
 
     found = [_cursor(queue, name, cursor) for name in queue.groups()]
     return [cursor for cursor in found if cursor is not None]

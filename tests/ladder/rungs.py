@@ -69,12 +69,22 @@ class Figure:
         reasons = Counter(self.left.values())
         return [*self.not_run, *(f"{count} {self.unit}: {why}" for why, count in reasons.items())]
 
+    def counts(self) -> str:
+        """What the tests counted themselves (`zbus steps`), as much of each as was tried."""
+        sums = sum((Counter(row.get("counted", {})) for row in self.rows), Counter[str]())
+        of_subject: dict[str, list[str]] = {}
+        for name, count in sums.items():
+            subject, _, unit = name.rpartition(" ")
+            of_subject.setdefault(subject, []).append(f"{count:,} {unit}")
+        told = (f"{subject} {', '.join(of_it)}" for subject, of_it in of_subject.items())
+        return f" ({'; '.join(told)})" if of_subject else ""
+
     def text(self) -> str:
         if not self.tried:
             return f"not run: {'; '.join(self.missing()) or 'nothing was selected'}"
         word = "passed" if self.is_passed else "FAILED"
         missing = f"; not run: {'; '.join(self.missing())}" if self.missing() else ""
-        return f"{word}: {self.failed} of {self.tried} {self.unit} fail{missing}"
+        return f"{word}: {self.failed} of {self.tried} {self.unit} fail{self.counts()}{missing}"
 
 
 @dataclass(frozen=True)

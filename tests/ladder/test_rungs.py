@@ -36,6 +36,13 @@ def test_what_was_not_run_has_not_passed() -> None:
     assert Figure("states", tried=5).is_passed
 
 
+def test_a_figure_says_what_its_tests_have_counted() -> None:
+    rows = [{"counted": {"vqs steps": 2000, "vqs histories": 40}}, {"counted": {"vqs steps": 500}}]
+    figure = Figure("tests", tried=2, rows=rows, not_run=["no root"])
+    wanted = "passed: 0 of 2 tests fail (vqs 2,500 steps, 40 histories); not run: no root"
+    assert figure.text() == wanted
+
+
 def test_missing_means_are_said_with_what_to_install() -> None:
     with pytest.raises(NotRun, match="no qemu-storage-daemonx"):
         need_programs("qemu-storage-daemonx")

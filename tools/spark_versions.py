@@ -45,7 +45,7 @@ def passes(version: str, *, kills: bool) -> bool:
     if kills:
         files = [str(ROOT / "tests" / "spark" / name) for name in KILLS]
         program = ["-m", "pytest", "-q", "-m", "slow or not slow", *files]
-        needed = ("pytest", "pytest-timeout", "hypothesis")
+        needed = ("pytest", "pytest-timeout", "hypothesis", "typer>=0.15,<1", "rich>=13")
     env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     command = [str(environment(version, *needed)), *program]
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode == 0

@@ -28,6 +28,7 @@ from benches.harness import Row, scratch
 Quantiles = dict[float, float]
 PERCENTILES = (50.0, 99.0, 99.9, 99.99, 99.999, 100.0)
 SIZE = 100
+TURNS = 5
 SEGMENT_BYTES, KEPT_BYTES = 16 << 20, 64 << 20
 """Small enough that a million messages of 100 bytes roll eight times and are trimmed."""
 
@@ -68,11 +69,18 @@ def puts(folder: Path, count: int) -> Iterator[Row]:
 
 
 def hand_overs(folder: Path, count: int) -> Iterator[Row]:
-    """One process puts 2,500 a second, another blocks in get: the same through a pipe."""
-    ours = _processes.hand_overs_us(folder / "hand", count)
-    theirs = _processes.pipe_hand_overs_us(count)
-    mine, other = (quantiles(int(one * 1000) for one in some) for some in (ours, theirs))
-    yield from rows("hand-over", mine, "mp.Pipe", other, goal_us=200, note=f"{count:,} of them")
+    """One process puts 2,500 a second, another blocks in get: the same through a pipe, and by a
+    futex alone. Turn by turn, so that all meet the same machine."""
+    ours, theirs, least = [], [], []
+    for turn in range(TURNS):
+        ours += _processes.hand_overs_us(folder / f"hand{turn}", count // TURNS)
+        theirs += _processes.pipe_hand_overs_us(count // TURNS)
+        least += _processes.futex_hand_overs_us(folder / f"futex{turn}", count // TURNS)
+    mine, other, floor = (
+        quantiles(int(one * 1000) for one in some) for some in (ours, theirs, least)
+    )
+    for row in rows("hand-over", mine, "mp.Pipe", other, goal_us=200, note=f"{count:,} of them"):
+        yield replace(row, floor="futex alone", floor_value=floor[percent_of(row)] / 1000)
 
 
 def chronicle(folder: Path, count: int) -> tuple[str, Quantiles]:

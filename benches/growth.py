@@ -1,8 +1,9 @@
 """Growth: what one message costs while something else gets large; it should stay flat.
 
-Messages in the queue, segments, groups, open leases, what was acked before, and processes that put
-or get at once. `python -m tools.plot_growth` draws it. `PENSTOCK_BENCH_LARGE=1` goes to ten million
-messages and ten thousand segments.
+Messages and bytes in the queue, segments, groups, open leases, busy keys, what was acked before,
+and processes that put or get at once. `python -m tools.plot_growth` draws it.
+`PENSTOCK_BENCH_LARGE=1` goes to a hundred million messages, ten gigabytes and ten thousand
+segments, and needs 30 GB of disk.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from pathlib import Path
 import penstock
 from benches._processes import CONTEXT
 from benches.delivery import lease_ns
-from benches.foundation import costs, filled
-from benches.harness import Row, scratch
+from benches.foundation import costs, filled, get_ns, put_ns
+from benches.harness import Row, scratch, settle
 
 BODY = bytes(100)
 SMALL_SEGMENT = 64 << 10
@@ -28,11 +29,13 @@ SECONDS = 0.5
 def run(quick: bool) -> Iterator[Row]:
     large = bool(os.environ.get("PENSTOCK_BENCH_LARGE"))
     with scratch() as folder:
-        deepest = 100_000 if quick else 10_000_000 if large else 1_000_000
+        deepest = 100_000 if quick else 100_000_000 if large else 1_000_000
         yield from messages(folder, deepest)
+        yield from megabytes(folder, 10 if quick else 10_000 if large else 1000)
         yield from segments(folder, 100 if quick else 10_000 if large else 1000)
         yield from groups(folder, 4 if quick else 64)
         yield from leases(folder, 1000 if quick else 100_000)
+        yield from keys(folder, 1000 if quick else 100_000)
         yield from acked(folder, 10_000 if quick else 1_000_000)
         for what in ("producers", "consumers"):
             yield from processes(folder, what, 2 if quick else 16)
@@ -71,6 +74,21 @@ def messages(folder: Path, most: int) -> Iterator[Row]:
     yield from both("messages", found, 1.2)
 
 
+def megabytes(folder: Path, most: int) -> Iterator[Row]:
+    """A queue that is filled with large messages; what is measured are small ones behind them."""
+    found, large = {}, [bytes(10_000)] * 100
+    with penstock.Queue(folder / "megabytes") as queue:
+        for size in up_to(10, most):
+            while queue.offsets().tail < size * 1_000_000:
+                queue.put_many(large)
+            queue.sync()
+            late = queue.group(f"at{size}", ack="auto", start="latest")
+            settle()
+            put = put_ns(queue.put, BODY, 2000, rounds=5)
+            found[size] = put, get_ns(late, 2000, 5)
+    yield from both("megabytes", found, 1.2)
+
+
 def segments(folder: Path, most: int) -> Iterator[Row]:
     found = {}
     for size in up_to(10, most):
@@ -103,6 +121,19 @@ def leases(folder: Path, most: int) -> Iterator[Row]:
             kept += group.get_many(size - len(kept))
             found[size] = lease_ns(group, 1000, 9)
     yield from flat("open leases: get and ack", found, 1.2)
+
+
+def keys(folder: Path, most: int) -> Iterator[Row]:
+    """Every message has a key of its own; those that are out keep theirs busy."""
+    found, rounds = {}, 9
+    with penstock.Queue(folder / "keys") as queue:
+        for number in range(most + 1000 * rounds * 5):
+            queue.put(BODY, key=f"key-{number}")
+        group, kept = queue.group(max_in_flight=1 << 20), []
+        for size in [1, *up_to(1000, most)]:
+            kept += group.get_many(size - len(kept))
+            found[size] = lease_ns(group, 1000, rounds)
+    yield from flat("busy keys: get and ack", found, 1.2)
 
 
 def acked(folder: Path, most: int) -> Iterator[Row]:

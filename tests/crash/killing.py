@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests import counting
+
 COUNT = struct.Struct("=Q")
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -57,28 +59,31 @@ def run_and_kill(work: Callable[[Callable[[], None]], None], rng: random.Random)
         pass
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+    counting.count("kills")
 
 
 def in_a_small_process(work: Callable[..., None], *arguments: Any) -> None:
-    """Runs `work` where forking is cheap; what it raises is raised here."""
+    """Runs `work` where forking is cheap; what it raises is raised here, what it counts counts."""
     here, there = SPAWN.Pipe()
     process = SPAWN.Process(target=_report, args=(there, work, arguments), daemon=True)
     process.start()
     there.close()
     try:
-        failure = here.recv()
+        failure, counts = here.recv()
     except EOFError:
-        failure = f"the process ended with {process.exitcode}"
+        failure, counts = f"the process ended with {process.exitcode}", {}
     finally:
         process.kill()
         process.join()
+    for what, many in counts.items():
+        counting.count(what, many)
     assert failure is None, failure
 
 
 def _report(channel: Any, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    failure = None
     try:
         work(*arguments)
     except BaseException:
-        channel.send(traceback.format_exc())
-    else:
-        channel.send(None)
+        failure = traceback.format_exc()
+    channel.send((failure, counting.take()))

@@ -16,6 +16,7 @@ import pytest
 
 from penstock import CorruptError, FormatError, PenstockError, Queue, StorageError, UnsupportedError
 from penstock.disk import files
+from tests import counting
 from tests.crash.killing import in_a_small_process
 
 KEY = bytes(range(32))
@@ -74,6 +75,7 @@ def flip(path: Path, file: Path, put: list[bytes], options: Any, bits: Any) -> i
             assert all(body in put for body in found), f"bit {bit}: wrong data"
             assert found == put or reported, f"bit {bit}: {len(found)} of {len(put)}, no report"
             noticed += reported
+            counting.count("flips")
             stream.seek(at)
             stream.write(before[at : at + 1])
     return noticed
@@ -122,6 +124,7 @@ def test_a_flipped_bit_in_the_control_block_loses_nothing(folder: Path, count: i
         data[bit // 8] ^= 1 << bit % 8
         control.write_bytes(data)
         assert read(path, {})[0] == put, f"bit {bit}"
+        counting.count("flips")
 
 
 # ── bad input ──────────────────────────────────────────────────────────────────────────────────

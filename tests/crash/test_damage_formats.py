@@ -16,6 +16,7 @@ import pytest
 
 from penstock import PenstockError, Queue
 from penstock.sidecar.control import CONTROL
+from tests import counting
 
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path("/tmp")
 PUT = [b"message %02d " % number * (number + 1) for number in range(6)]
@@ -67,6 +68,7 @@ def flip(path: Path, file: Path, bits: Any) -> int:
             assert all(body in PUT for body in found), f"{file.name}, bit {bit}: wrong data"
             assert found == PUT or reported, f"{file.name}, bit {bit}: {len(found)}, no report"
             noticed += reported
+            counting.count("flips")
             os.pwrite(stream.fileno(), before[at : at + 1], at)
     return noticed
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from penstock import ManualClock, Message, Queue
+from tests import counting
 from tests.crash.killing import in_a_small_process
 from tests.crash.stepping import LOCK, Image, images, need_stepping
 
@@ -197,6 +198,7 @@ def die_everywhere(folder: Path, name: str, most: int | None) -> None:
     for index in sorted({*range(0, len(states), stride), 0, len(states) - 1}):
         try:
             scene.check(states[index])
+            counting.count("kills")
         except BaseException as error:
             error.add_note(f"{name}: state {index} of {len(states)}")
             raise

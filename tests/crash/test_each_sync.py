@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 from penstock import _core
+from tests import counting
 
 pytestmark = pytest.mark.crash
 FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
@@ -93,4 +94,5 @@ def test_each_failing_sync_poisons_and_costs_nothing(tmp_path: Path, format: str
         trial.check()
         if not trial.has_come:
             break
+        counting.count("failing syncs")
     assert 10 < nth < MOST - 1

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.formats import registry
+from tests import counting
 
 HERE = Path(__file__).parent
 SHORT = 0
@@ -44,6 +45,7 @@ def failing(
     assert ran.returncode == 0, ran.stderr
     tried = [json.loads(line) for line in ran.stdout.splitlines()]
     assert len(tried) > 5
+    counting.count("failing calls", len(tried) - 1)  # The first only counts the calls.
     return [f"call {one['at']} of {one['of']}: {bad}" for one in tried for bad in one["bad"]]
 
 

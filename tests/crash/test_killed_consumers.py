@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Queue, ReceiptError
+from tests import counting
 from tests.crash.killing import in_a_small_process
 from tests.opening import open_queue
 
@@ -114,6 +115,7 @@ class Arena:
         os.kill(self.pids[who], signal.SIGKILL)
         _, status = os.waitpid(self.pids[who], 0)
         assert os.WIFSIGNALED(status), "a consumer ended by itself"
+        counting.count("kills")
         for number in self.notes.held(who):
             self.notes.count(ENDED, number)
 

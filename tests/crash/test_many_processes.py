@@ -17,7 +17,7 @@ import pytest
 
 from penstock import Empty
 from penstock.options import AckMode
-from tests import opening
+from tests import counting, opening
 from tests.crash.killing import Score
 
 pytestmark = pytest.mark.crash
@@ -93,6 +93,7 @@ def all_at_once(folder: Path, each: int, producers: int, consumers: int) -> None
         takers = [start(consume, path, "auto", folder / f"note-{n}") for n in range(consumers)]
         givers = [start(produce, path, n, each) for n in range(producers)]
         finish(givers)
+        counting.count("messages", each * producers)
         (folder / "done").touch()
         finish(takers)
         got = lines(folder)
@@ -142,7 +143,9 @@ def with_a_death(folder: Path, each: int, producers: int, consumers: int) -> Non
                 assert any(process.is_alive() for process in givers)
                 processes[0].join(0.001)
             processes.pop(0).kill()
+            counting.count("kills")
         finish(givers)
+        counting.count("messages", each * producers)
         (folder / "done").touch()
         finish(takers)
         got = [line for part in lines(folder) for line in part]
@@ -194,7 +197,9 @@ def with_kills(folder: Path, each: int, producers: int, consumers: int, kills: i
             takers[victim].kill()
             takers[victim].join()
             takers[victim] = taker()
+            counting.count("kills")
         finish(givers)
+        counting.count("messages", total)
         (folder / "done").touch()
         finish(takers)
         counted = Counter(line for part in lines(folder) for line in part)

@@ -21,6 +21,7 @@ import pytest
 
 from penstock import ManualClock, Queue, _core
 from penstock.formats import registry
+from tests import counting
 from tests.crash.disk import Disk, Image, State, make
 from tests.crash.workloads import KEY, Facts, Recording, body, record
 
@@ -257,6 +258,8 @@ def cut_everywhere(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(f"{len(examiner.images)} different images", end=" of ")
+    if kind is not Counter:
+        counting.count("states", examiner.checked)
     return examiner.checked
 
 

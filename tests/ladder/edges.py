@@ -24,6 +24,7 @@ from penstock.engine import codecs, group
 from penstock.formats import registry
 from penstock.formats.beats import segments
 from penstock.sidecar import control, groups
+from tests import counting
 from tests.ladder.means import MEMORY
 
 FOLDER = MEMORY / f"penstock-edges-{os.getpid()}"
@@ -134,6 +135,7 @@ def tries(name: str, seconds: float, seed: int) -> int:
         except BaseException as error:
             raise AssertionError(f"{name}: {data!r}") from error
         count += 1
+    counting.count("inputs", count)
     return count
 
 

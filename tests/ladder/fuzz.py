@@ -24,6 +24,7 @@ from typing import Any
 import penstock
 import penstock.engine.queue
 from penstock.formats import registry
+from tests import counting
 from tests.copies import adopt
 from tests.ladder.means import MEMORY
 
@@ -248,6 +249,7 @@ def run_trial(work: Path, kind: Kind, spoiler: Callable[[Path], str]) -> tuple[s
     subprocess.run(["cp", "-a", "--sparse=always", str(base), str(run)], check=True)
     adopt(run)  # Or it would be a copy, which may lack anything that was not synced.
     done = spoiler(run)
+    counting.count("changed files")
     return done, watched(lambda say: try_it(run / kind.name, kind, say))
 
 

@@ -1,5 +1,5 @@
 """A plugin of pytest for the rungs: writes what was collected, how each test ended, and what the
-tests counted themselves (`record_property("states", 600)`), to the file that the rung names."""
+tests counted themselves (`tests/counting.py`), to the file that the rung names."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import counting
 
 FILE = "PENSTOCK_OUTCOMES"
 
@@ -36,8 +38,9 @@ class Told:
             self.reasons[report.nodeid] = str(report.longrepr[2]).removeprefix("Skipped: ")  # type: ignore[index]
         elif report.when == "call":
             self.outcomes.setdefault(report.nodeid, "passed")
+        if report.when == "call":
             file = report.nodeid.partition("::")[0]
-            self.counted.setdefault(file, Counter()).update(dict(report.user_properties))
+            self.counted.setdefault(file, Counter()).update(counting.take())
 
     def pytest_sessionfinish(self) -> None:
         told: dict[str, Any] = vars(self)

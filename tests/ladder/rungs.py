@@ -76,7 +76,7 @@ class Figure:
         for name, count in sums.items():
             subject, _, unit = name.rpartition(" ")
             of_subject.setdefault(subject, []).append(f"{count:,} {unit}")
-        told = (f"{subject} {', '.join(of_it)}" for subject, of_it in of_subject.items())
+        told = (f"{subject} {', '.join(of_it)}".strip() for subject, of_it in of_subject.items())
         return f" ({'; '.join(told)})" if of_subject else ""
 
     def text(self) -> str:
@@ -333,7 +333,8 @@ def hostile_bytes(size: str, earlier: Earlier) -> Figure:
         done = fuzz.fuzz(target, max(1, round(60 * FUZZ_MINUTES / len(fuzz.targets()))))
         figure.tried += 1
         figure.failed += bool(done.broken)
-        figure.rows.append({"decoder": target, "inputs": done.inputs, "broken": done.broken})
+        counted = {"decoder inputs": done.inputs}
+        figure.rows.append({"decoder": target, "counted": counted, "broken": done.broken})
     return figure
 
 
@@ -404,7 +405,10 @@ RUNGS = {
         Rung("T1", "does any history differ from a list's", selection("tests/model", seeds=5)),
         Rung(
             "T2", "do many processes lose, invent or repeat anything",
-            selection(f"{CRASH}test_many_processes.py", f"{CRASH}test_killed_consumers.py"),
+            selection(
+                f"{CRASH}test_many_processes.py",
+                f"{CRASH}test_killed_consumers.py",
+            ),
         ),
         Rung(
             "T3", "does kill -9 at any instant lose anything",

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from tests import counting
 from tests.ladder import failing_disk
 from tests.ladder.means import NotRun
 from tests.ladder.rungs import FORMATS, ROOT
@@ -21,6 +22,7 @@ def meet(format: str, layout: str, where: str) -> None:
     except NotRun as missing:
         pytest.skip(str(missing))
     assert found["failed"], "the fault was never met"
+    counting.count("faults of a device")
     assert found["wrong"] == []
 
 

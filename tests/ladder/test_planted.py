@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import counting
 from tests.ladder import planted
 from tests.ladder.means import NotRun
 from tests.ladder.planted import ROOT, Plant
@@ -47,5 +48,6 @@ def tree() -> Iterator[Path]:
 def test_a_planted_bug_is_caught(plant: Plant, tree: Path) -> None:
     try:
         assert planted.is_caught(plant, tree), f"{plant.test} does not notice: {plant.why}"
+        counting.count("bugs caught")
     except NotRun as missing:
         pytest.skip(str(missing))

@@ -26,6 +26,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock import Empty, Full, Group, ManualClock, Message, Queue, ReceiptError
 from penstock.engine import deadletter, open_queues
 from penstock.formats.registry import format_class
+from tests import counting
 from tests.model.held import Held
 from tests.opening import small_segments
 
@@ -67,8 +68,6 @@ class Model(RuleBasedStateMachine):
     format: ClassVar[str] = "penstock"
     secrets: ClassVar[list[dict[str, Any]]] = [{}]
     """Which options for compression and encryption a history draws from."""
-    tried: ClassVar[Counter[str]] = Counter()
-    """Histories and steps, by format."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +130,7 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def count(self) -> None:
-        self.tried[f"{self.format} steps"] += 1
+        counting.count(f"{self.format} steps")
 
     # ── putting ────────────────────────────────────────────────────────────────────────────
 
@@ -566,7 +565,7 @@ class Model(RuleBasedStateMachine):
                 self.look()
                 assert self.queue.verify().is_ok
                 self.drain()
-                self.tried[f"{self.format} histories"] += 1
+                counting.count(f"{self.format} histories")
         finally:
             if hasattr(self, "queue"):
                 self.queue.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -14,32 +12,26 @@ MODELS: dict[str, type[machine.Model]] = {
     "mfq": machine.Mfq, "compressed": machine.Compressed, "encrypted": machine.Encrypted,
 }  # fmt: skip
 HISTORIES = {"compressed": 15, "encrypted": 15}
-Note = Callable[[str, object], None]
 
 
-def run(model: type[machine.Model], histories: int, steps: int, note: Note) -> None:
-    """Tries so many histories, and says how many those were."""
-    case, before = model.TestCase, machine.Model.tried.copy()
+def run(model: type[machine.Model], histories: int, steps: int) -> None:
+    case = model.TestCase
     case.settings = settings(
         max_examples=histories, stateful_step_count=steps, deadline=None, print_blob=True,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     case().runTest()
-    for what, count in (machine.Model.tried - before).items():
-        note(what, count)
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_the_queue_does_what_the_list_says(kind: str, record_property: Note) -> None:
-    run(MODELS[kind], HISTORIES.get(kind, 60), 50, record_property)
+def test_the_queue_does_what_the_list_says(kind: str) -> None:
+    run(MODELS[kind], HISTORIES.get(kind, 60), 50)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("part", range(80))
-def test_the_queue_does_what_the_list_says_for_a_long_time(
-    kind: str, part: int, record_property: Note
-) -> None:
+def test_the_queue_does_what_the_list_says_for_a_long_time(kind: str, part: int) -> None:
     # In parts, each of which goes through all formats: a run that has no time for all goes on.
-    run(MODELS[kind], 40 if kind not in HISTORIES else 10, 100, record_property)
+    run(MODELS[kind], 40 if kind not in HISTORIES else 10, 100)

@@ -19,6 +19,7 @@ import pytest
 
 from penstock import KeyNeededError, Queue, _core
 from penstock.formats.beats.structs import IV_BYTES, KINDS, POSITION_MASK, Kind
+from tests import counting
 from tests.formats.beats.helpers import NAMES
 from tests.golden_data import golden_cases
 
@@ -81,6 +82,7 @@ class Sample:
 
     def check_flip(self, bit: int, found: Found) -> None:
         """What holds of a segment with one wrong bit."""
+        counting.count("flips")
         events, reported = found
         assert set(events.values()) <= set(self.whole.values()), bit
         assert reported or events == self.whole, bit

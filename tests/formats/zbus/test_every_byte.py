@@ -16,6 +16,7 @@ import pytest
 
 from penstock import PenstockError, Queue
 from penstock.formats.zbus.structs import CREATED, INDEX_BYTES
+from tests import counting
 
 BLOCK_0 = "data/00000000000000000000.zbus"
 FRAME = 204 + 6
@@ -49,6 +50,7 @@ class Sample:
         broken = bytearray(self.raw)
         broken[bit // 8] ^= 1 << bit % 8
         rows, told = self.read(bytes(broken))
+        counting.count("flips")
         assert told, bit
         assert rows == [row for at, row in enumerate(self.rows) if at != bit // 8 // FRAME], bit
 

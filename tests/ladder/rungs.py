@@ -406,7 +406,7 @@ RUNGS = {
         Rung(
             "T2", "do many processes lose, invent or repeat anything",
             selection(
-                f"{CRASH}test_many_processes.py",
+                f"{CRASH}test_crowds.py", f"{CRASH}test_many_processes.py",
                 f"{CRASH}test_killed_consumers.py",
             ),
         ),
@@ -439,6 +439,7 @@ RUNGS = {
             "T9", "is a flipped bit ever silent",
             selection(
                 f"{CRASH}test_damage.py", f"{CRASH}test_damage_formats.py",
+                f"{CRASH}test_damage_originals.py",
                 "tests/formats/zbus/test_every_byte.py", "tests/formats/beats/test_every_bit.py",
                 "tests/formats/beats/test_damage.py", "tests/formats/mfq/test_damage.py",
             ),

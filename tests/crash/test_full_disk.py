@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from penstock import Empty, Group, Queue, StorageError
 from penstock.sidecar import prepared
+from tests import counting
 from tests.crash.killing import in_a_small_process
 
 pytestmark = pytest.mark.crash
@@ -26,6 +28,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "beats": {"format": "beats"},
     "mfq": {"format": "mfq"},
 }
+SIZES_KIB = range(64, 4096 + 4, 4)
 
 
 class SmallDisk:
@@ -40,6 +43,12 @@ class SmallDisk:
 
     def grow(self) -> None:
         assert self.mount("remount,size=40m")
+
+    def shrink(self, size_kib: int) -> None:
+        """To this size, with nothing on it."""
+        for one in self.path.iterdir():
+            shutil.rmtree(one)
+        assert self.mount(f"remount,size={size_kib}k")
 
 
 @pytest.fixture
@@ -78,19 +87,20 @@ def take(queue: Queue) -> list[int]:
     return taken
 
 
-def fill_and_go_on(path: Path, grow: Any, options: dict[str, Any]) -> None:
+def fill_and_go_on(path: Path, grow: Any, options: dict[str, Any], fewest: int = 10) -> None:
     options = options | {"durability": "process"}
+    put, taken = 0, list[int]()
     with contextlib.ExitStack() as closing:
         # What a format writes when it is closed may not fit either; it says so and lets go.
         closing.enter_context(contextlib.suppress(StorageError))
         queue = closing.enter_context(Queue(path, **options))
         put, error = fill(queue)
-        assert put > 10
+        assert put > fewest
         assert error.errno in (errno.ENOSPC, errno.EFBIG)
         assert "free space" in str(error)
         assert path in error.path.parents or path == error.path
         with pytest.raises(StorageError):
-            queue.put_many([bytes(2000)] * 1000)
+            queue.put_many([body(500_000 + number) for number in range(2000)])
         taken = take(queue)
     grow()
     with Queue(path, **options) as queue:
@@ -116,6 +126,32 @@ def test_nothing_is_prepared_of_what_the_next_put_may_need(disk: SmallDisk) -> N
 def test_a_full_disk_is_said_and_nothing_is_gone(disk: SmallDisk, kind: str) -> None:
     options = {"segment_bytes": 64 << 10} | FORMATS[kind]
     in_a_small_process(fill_and_go_on, disk.path / "q", disk.grow, options)
+
+
+def fill_each(disk: SmallDisk, options: dict[str, Any], sizes: range) -> None:
+    """Disks on which not even an empty queue has room are among them."""
+    for size_kib in sizes:
+        disk.shrink(size_kib)
+        try:
+            fill_and_go_on(disk.path / "q", disk.grow, options, fewest=-1)
+        except BaseException as error:
+            error.add_note(f"a disk of {size_kib} KiB")
+            raise
+        counting.count("full disks")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_full_disk_of_any_size_is_said_and_nothing_is_gone(disk: SmallDisk, kind: str) -> None:
+    options = {"segment_bytes": 64 << 10} | FORMATS[kind]
+    in_a_small_process(fill_each, disk, options, SIZES_KIB)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_disk_that_is_too_small_for_a_queue_is_said(disk: SmallDisk, kind: str) -> None:
+    options = {"segment_bytes": 64 << 10} | FORMATS[kind]
+    in_a_small_process(fill_each, disk, options, range(8, 160, 24))
 
 
 @pytest.mark.parametrize("durability", ["process", "always"])

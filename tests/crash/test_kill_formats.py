@@ -1,4 +1,4 @@
-"""kill -9 of a program that puts and takes, in the formats whose end is a word or a ring's header.
+"""kill -9 of a program that puts and takes, in every format but our own (`test_kill.py`).
 
 Nothing that `put` returned for is lost, nothing that was taken comes again, every opening is clean.
 """
@@ -28,6 +28,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "vqs-always": {"format": "vqs", "max_bytes": 1 << 16, "durability": "always"},
     "mfq": {"format": "mfq", "segment_bytes": 16384},
     "mfq-always": {"format": "mfq", "segment_bytes": 16384, "durability": "always"},
+    "zbus": {"format": "zbus"},
+    "zbus-crc-always": {"format": "zbus", "layout": "crc", "durability": "always"},
+    "beats": {"format": "beats"},
+    "beats-always": {"format": "beats", "durability": "always"},
+    "beats-stream": {"format": "beats", "layout": "2-released-lz4"},
 }
 
 

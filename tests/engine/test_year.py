@@ -5,24 +5,33 @@ Nothing comes early and nothing never comes; what a step may change is in `tests
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
 import penstock
+from penstock.formats import registry
 from penstock.formats.penstock.format import PenstockFormat
+from tests import counting
 from tests.model.held import Held
+from tests.opening import path_for, small_segments
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 SLACK_S = 0.001
+SEED = 1000 * int(os.environ.get("PENSTOCK_SEED", "0"))
+YEARS = 1000
+"""Of each format, in the slow test."""
 
 
 class World:
     """A queue, its clock, and what is known about every message that is not done."""
 
-    def __init__(self, path: Path, seed: int) -> None:
-        self.path, self.random = path, random.Random(seed)
+    def __init__(self, folder: Path, format: str, seed: int) -> None:
+        self.path, self.random = path_for(folder, format), random.Random(seed)
+        self.options = {"format": format} | small_segments(format)
         self.clock = penstock.ManualClock()
         self.now = 0.0
         self.held: dict[bytes, Held] = {}
@@ -30,7 +39,9 @@ class World:
         self.open()
 
     def open(self) -> None:
-        self.queue = penstock.Queue(self.path, clock=self.clock, durability="process")
+        self.queue = penstock.Queue(
+            self.path, clock=self.clock, durability="process", **self.options
+        )
         self.group = self.queue.group()
 
     def advance(self, seconds: float) -> None:
@@ -87,11 +98,8 @@ class World:
             self.held[message.body] = Held(visibility, self.now, looked_at=self.now)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_year_of_clock_steps_brings_nothing_early_and_everything_once(
-    tmp_path: Path, seed: int
-) -> None:
-    world = World(tmp_path / "q", seed)
+def live_a_year(folder: Path, format: str, seed: int) -> None:
+    world = World(folder, format, seed)
     pick = world.random
     while world.now < 365 * DAY:
         for _ in range(pick.randrange(3)):
@@ -109,6 +117,28 @@ def test_a_year_of_clock_steps_brings_nothing_early_and_everything_once(
     assert world.acked == world.count > 300
     assert world.group.lag_bytes == 0
     world.queue.close()
+    counting.count("years")
+
+
+@pytest.mark.parametrize("format", registry.MODULES)
+def test_a_year_of_clock_steps_brings_nothing_early_and_everything_once(
+    tmp_path: Path, format: str
+) -> None:
+    live_a_year(tmp_path, format, SEED)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("format", registry.MODULES)
+@pytest.mark.parametrize("part", range(YEARS // 20))
+def test_a_thousand_years_bring_nothing_early_and_everything_once(
+    tmp_path: Path, format: str, part: int
+) -> None:
+    # In parts, each of which goes through all formats: a run that has no time for all goes on.
+    for seed in range(SEED + 20 * part + 1, SEED + 20 * part + 21):
+        (tmp_path / str(seed)).mkdir()
+        live_a_year(tmp_path / str(seed), format, seed)
+        shutil.rmtree(tmp_path / str(seed))
 
 
 def leases_end(world: World) -> None:

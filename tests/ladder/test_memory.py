@@ -16,6 +16,7 @@ import pytest
 
 from penstock import Empty, PenstockError, Queue, _core
 from penstock.formats import registry
+from tests import counting
 from tests.ladder.means import MEMORY
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -30,6 +31,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 LARGE = 12 << 20
 HANGS_S = 30.0
+STEPS = 40
+"""Limits to a mebibyte, in the slow test."""
 
 
 @pytest.fixture
@@ -111,6 +114,7 @@ def test_memory_that_is_refused_at_any_question_costs_no_message(
         assert held - set(found) <= left, f"question {nth}"
         if not has_come:
             break
+        counting.count("refused allocations")
     assert 3 < nth < 199
 
 
@@ -160,6 +164,7 @@ def sweep(folder: Path, format: str, limits: list[float]) -> None:
     for number, mebibytes in enumerate(limits):
         path = folder / f"{number}q.bin"
         status = in_child(lambda path=path, left=mebibytes: with_little(path, format, left))  # type: ignore[misc]
+        counting.count("limits")
         if status:
             ends[mebibytes] = status
         for one in sorted([path, *path.rglob("*")], reverse=True):
@@ -177,4 +182,4 @@ def test_a_process_with_little_memory_left_lives_on(folder: Path, format: str) -
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("format", registry.MODULES)
 def test_a_process_with_any_little_memory_lives_on(folder: Path, format: str) -> None:
-    sweep(folder, format, [quarter / 4 for quarter in range(0, 400)])
+    sweep(folder, format, [step / STEPS for step in range(100 * STEPS)])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from penstock import Group, Queue
+from tests import counting
 from tests.crash.killing import in_a_small_process
 from tests.ladder.means import MEMORY
 
@@ -24,7 +25,7 @@ WARM, ROUNDS = 6, 25
 PER_ROUND, SIZE = 200, 300
 OPEN_AGAIN = 40
 """Rounds between a close and the next, in the long run."""
-MINUTES = float(os.environ.get("PENSTOCK_SOAK_MINUTES", "10"))
+MINUTES = float(os.environ.get("PENSTOCK_SOAK_MINUTES", "18"))
 
 
 @pytest.fixture
@@ -122,7 +123,8 @@ def soak_all(folder: Path, minutes: float) -> None:
             before = used(folder)
         turns += 1
     assert_flat(before, used(folder), queues=len(FORMATS))
-    print(f"{turns} turns, {2 * sum(numbers.values())} messages", flush=True)
+    counting.count("messages", 2 * sum(numbers.values()))
+    counting.count("minutes", round(minutes))
 
 
 @pytest.mark.parametrize("format", FORMATS)

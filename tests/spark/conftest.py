@@ -7,6 +7,7 @@ is unusable from then on. The next test gets a new JVM instead of failing too.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Iterator
@@ -19,15 +20,23 @@ from tests.spark import cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+IS_OLD = False
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
+else:  # Without importing it, which not every run needs.
+    IS_OLD = importlib.metadata.version("pyspark").startswith(("4.0.", "4.1."))
 
 LIMIT_S = 600
 """Far more than any test takes on a busy machine: it is there for what hangs."""
 
+UNCLOSED = "ignore:unclosed <socket.socket .*'127.0.0.1':ResourceWarning"
+"""An older PySpark leaves the socket of each `collect` to the garbage collector, and says so."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.get_closest_marker("spark") and IS_OLD:
+            item.add_marker(pytest.mark.filterwarnings(UNCLOSED))
         is_short = item.get_closest_marker("slow") is None
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout") and is_short:
             item.add_marker(pytest.mark.timeout(LIMIT_S))

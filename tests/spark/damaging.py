@@ -22,11 +22,13 @@ CASES = [(kind, layout) for kind, layouts in LAYOUTS.items() for layout in layou
 SUFFIX = {"penstock": ".seg", "zbus": ".zbus", "beats": ".seg", "vqs": ".dat", "mfq": ""}
 
 
-def filled(path: Path, kind: str, layout: str) -> Path:
+def filled(path: Path, kind: str, layout: str, *, killed: bool = False) -> Path:
+    """A queue of some segments; a killed one was synced with every put and never closed."""
     size: dict[str, Any] = {"max_bytes": 131072} if kind == "vqs" else {"segment_bytes": 16384}
-    with Queue(path, format=kind, layout=layout, **size) as queue:
-        for number in range(120):
-            queue.put(b"%03d" % number + b"x" * (900 if number % 2 else 9))
+    queue = Queue(path, format=kind, layout=layout, durability="always", **size)
+    for number in range(120):
+        queue.put(b"%03d" % number + b"x" * (900 if number % 2 else 9))
+    (queue.store.drop if killed else queue.close)()
     return path
 
 

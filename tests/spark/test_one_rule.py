@@ -17,9 +17,11 @@ from tests.spark.damaging import (
     CONTRADICTIONS,
     DAMAGE,
     LAYOUTS,
+    cut_last,
     filled,
     header,
     missing,
+    missing_last,
     segments,
     stray,
 )
@@ -33,6 +35,19 @@ def test_what_verify_finds_cat_tells_and_spark_does_not_pass_over(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     path = filled(tmp_path / "q", kind, layout)
+    damage(segments(path, kind))
+    agree(path, capfd, caplog)
+
+
+@pytest.mark.parametrize(
+    "damage", [cut_last, missing, missing_last], ids=lambda damage: damage.__name__
+)
+@pytest.mark.parametrize(("kind", "layout"), CASES)
+def test_the_rule_is_the_same_when_all_who_had_the_queue_open_were_killed(
+    tmp_path: Path, kind: str, layout: str, damage: Callable[[list[Path]], None],
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    path = filled(tmp_path / "q", kind, layout, killed=True)
     damage(segments(path, kind))
     agree(path, capfd, caplog)
 

@@ -105,7 +105,7 @@ def find_end(format: Files, past: Past) -> End:
         dropped.append(Damage(path, 0, last.end, "no file", f"a block of {last.end} bytes"))
         number = found.message_count + format.found.first_number
         head_number = _head_number(format, blocks, number)
-        return End(said, number, said, head, head_number, 0, tuple(dropped))
+        return End(said, number, said, head, head_number, min(past.durable, said), tuple(dropped))
     tail, number = said, found.message_count + format.found.first_number
     if last.end:
         tail, counted, fault = _walk(format, last, size, past)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock import PenstockError
+from penstock import PenstockError, Queue
 from penstock.cli import main
 from tests.spark.damaging import (
     CASES,
@@ -50,6 +50,41 @@ def test_the_rule_is_the_same_when_all_who_had_the_queue_open_were_killed(
     path = filled(tmp_path / "q", kind, layout, killed=True)
     damage(segments(path, kind))
     agree(path, capfd, caplog)
+
+
+@pytest.mark.parametrize(("kind", "layout"), CASES)
+def test_what_a_killed_process_had_not_synced_is_left_out_and_told(
+    tmp_path: Path, kind: str, layout: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = Queue(tmp_path / "q", format=kind, layout=layout, durability="process")
+    synced = queue.put(b"synced")
+    queue.sync()
+    for number in range(3):
+        queue.put(b"%d" % number)
+    queue.store.drop()
+    for fails in ("true", "false"):
+        caplog.clear()
+        found = batch(queue.path, failOnDataLoss=fails, columns="offset,body")
+        assert [row["offset"] for row in found] == [synced]
+        (told,) = caplog.messages
+        assert "not synced" in told
+        assert "nobody has the queue open" in told
+    Queue(queue.path).close()
+    assert len(batch(queue.path, columns="offset,body")) == 4
+
+
+def test_an_open_queue_of_which_nothing_is_synced_does_not_look_empty_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Queue(tmp_path / "q", durability="process") as queue:
+        queue.put(b"one")
+        assert batch(queue.path, columns="offset,body") == []
+        assert "not synced" in caplog.messages[0]
+        queue.sync()
+        queue.put(b"two")
+        caplog.clear()
+        assert len(batch(queue.path, columns="offset,body")) == 1
+        assert not caplog.messages  # Its writer goes on.
 
 
 @pytest.mark.parametrize(

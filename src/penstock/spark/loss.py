@@ -31,3 +31,10 @@ def warn_of_torn(queue: str, torn: Damage) -> None:
     """Expected after a crash, and never promised to anyone: no loss, but never silence either."""
     text = "queue %s: torn: %s; %d bytes do not count"
     log.warning(text, queue, sentence(torn), torn.length)
+
+
+def warn_of_unsynced(queue: str, end: int, tail: int, *, is_open: bool) -> None:
+    """Messages that are there and that a power loss may still take: no query sees them."""
+    after = "its writer syncs them" if is_open else "somebody opens it: nobody has the queue open"
+    text = "queue %s: messages from offset %d to %d are not synced, and left out until %s"
+    log.warning(text, queue, end, tail, after)

@@ -17,7 +17,7 @@ from penstock.errors import NoQueueError, OptionError
 from penstock.formats import registry
 from penstock.formats.store import Store
 from penstock.spark import shipped
-from penstock.spark.loss import lost, sentence, warn_of_torn
+from penstock.spark.loss import lost, sentence, warn_of_torn, warn_of_unsynced
 from penstock.spark.opening import need_key, open_store
 from penstock.spark.options import SourceOptions, timestamp_ns
 from penstock.spark.spans import Span
@@ -56,7 +56,15 @@ class LocalQueue:
         return list(self._spans(start, end))
 
     def _tell_damage(self, start: int) -> None:
-        """Says once what is wrong from `start` on beside the frames; the rest tasks find."""
+        """Says once what is wrong from `start` on beside the frames; the rest tasks find.
+
+        What is not synced yet is told where nobody will sync it soon, and where an open queue
+        would look empty.
+        """
+        tail = self.store.end().tail
+        is_open = _core.Shared.is_open(self.store.sidecar)
+        if self.end < tail and (not is_open or self.end <= self.head):
+            warn_of_unsynced(self.name, self.end, tail, is_open=is_open)
         around = verifying.around(self.store, start if start > self.head else None)
         for torn in around.torn:
             warn_of_torn(self.name, torn)

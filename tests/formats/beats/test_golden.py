@@ -59,7 +59,7 @@ def test_frames_have_the_sizes_and_checksums_of_the_original(
                 assert "error" in segment
                 continue
             info = infos[segment["file"]]
-            opened_segment = store.format.files.segment_of(info.base)
+            opened_segment = store.format.segment_of(info.base)
             assert opened_segment is not None
             found = _core.beats_whole_frames(opened_segment, info.first, info.end or 0)
             expected = [

@@ -325,5 +325,5 @@ def test_a_listing_ends_however_fast_others_begin_segments(
         queue.put(b"{}")
         format, bases = queue.store.format, itertools.count(1)
         assert isinstance(format, BeatsFormat)
-        monkeypatch.setattr(format.files, "_live_base", lambda: next(bases) << 40)
+        monkeypatch.setattr(format, "_live_base", lambda: next(bases) << 40)
         assert format.list_segments()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import secrets
 import threading
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -54,7 +55,7 @@ from penstock.records import asdict, replace
 from penstock.sidecar import control, notes, plain_copies, prepared
 
 
-class BeatsFormat(Format):
+class BeatsFormat(BeatsFiles):
     """The disk queue of Elastic Beats."""
 
     name: ClassVar[str] = "beats"
@@ -73,9 +74,7 @@ class BeatsFormat(Format):
         json_bodies=True,
     )  # fmt: skip
 
-    files: BeatsFiles
     groups: BeatsGroups
-    kind: Kind
 
     @classmethod
     def sniff(cls, path: Path) -> str | None:
@@ -99,27 +98,26 @@ class BeatsFormat(Format):
 
     def load(self) -> None:
         """Reads the newest header, and every one if nothing else tells that the key fits."""
-        self.files = BeatsFiles(self.store)
-        self.groups = BeatsGroups(self.files)
+        self.groups = BeatsGroups(weakref.proxy(self))
         self._making_room = set[int]()
-        while (newest := next(self.files.readable(newest_first=True), None)) is None:
+        while (newest := next(self.readable(newest_first=True), None)) is None:
             if segments.bare_layout(self.path):
                 break  # A Beat was here and has queued nothing.
             if segments.sniff(self.path) is None:  # Else others have deleted what was listed.
                 raise FormatError(self.path, "no readable segment", "check the path")
-        checks.check_key(self.files)
+        checks.check_key(self)
         if newest is not None and self.layout == segments.sniff(self.path):
             self.layout: str = self._layout_by(newest)
         if self.layout not in KINDS:
             raise OptionError("layout", self.layout, either(KINDS))
-        self.kind = self.files.kind = KINDS[structs.GOES_ON_AS.get(self.layout, self.layout)]
+        self.kind = KINDS[structs.GOES_ON_AS.get(self.layout, self.layout)]
         self.is_encrypted: bool = self.kind.is_encrypted
         if self.is_encrypted:
             segments.need_key(self.options.key, self.path)
         elif self.options.tamper_evident:
             raise OptionError("tamper_evident", True, "an encrypted queue of format beats")
         if not self.is_live:
-            self.files.cut_end = power_cut.find(self.files, past.of(self))
+            self.cut_end = power_cut.find(self, past.of(self))
 
     def _layout_by(self, newest: Header) -> str:
         """That of the newest segment. What a power cut left without a header are zeros, which look
@@ -127,49 +125,27 @@ class BeatsFormat(Format):
         name = newest.kind.name
         if name != "0" or not past.of(self).is_stopped:
             return name
-        known = self.files.noted().get("layout")
-        others = (header.kind.name for header in self.files.readable(newest_first=True))
+        known = self.noted().get("layout")
+        others = (header.kind.name for header in self.readable(newest_first=True))
         return known if known in KINDS else next((one for one in others if one != "0"), name)
 
     def verify(self, verdict: Verdict) -> bool:
         """Every frame, header and stream of every file. Changes nothing."""
-        checks.verify(self.files, verdict)
+        checks.verify(self, verdict)
         return True
 
     def describe(self, info: SegmentInfo) -> SegmentInfo:
         """With the number of frames, where the header has it."""
         try:
-            header = self.files.header_of(info.base >> POSITION_BITS)
-            count = None if header is None else self.files.count_of(header)
+            header = self.header_of(info.base >> POSITION_BITS)
+            count = None if header is None else self.count_of(header)
         except FileNotFoundError:
             return info  # Another process has just deleted it; the next read raises.
         return replace(info, messages=count) if count else info
 
-    # ── its files ──────────────────────────────────────────────────────────────────────────
-
-    @property
-    def identity(self) -> str:
-        return self.files.identity
-
-    def path_of(self, base: int) -> Path:
-        return segments.path_of(self.path, base >> POSITION_BITS)
-
-    def list_segments(self) -> list[SegmentInfo]:
-        return self.files.list_all()
-
-    def list_from(self, offset: int) -> list[SegmentInfo]:
-        """From the id in `offset` on: nothing is asked of the files before it."""
-        return self.files.list_from(offset >> POSITION_BITS)
-
-    def find_segment(self, offset: int) -> SegmentInfo | None:
-        return self.files.find(offset)
-
-    def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
-        return self.files.open_segment(info, writable=writable)
-
     def meta(self) -> dict[str, Any]:
-        found = state.read(self.files.state_path)
-        kinds = {header.number: header.kind.name for header in self.files.readable()}
+        found = state.read(self.state_path)
+        kinds = {header.number: header.kind.name for header in self.readable()}
         return {"state": None if found is None else asdict(found), "layouts": kinds}
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
@@ -180,17 +156,17 @@ class BeatsFormat(Format):
 
     def believed(self, seen: object) -> control.Words | None:
         """The shared words of a queue that a process has open; else the files say where it ends."""
-        return self.files.live_words()
+        return self.live_words()
 
     def end_now(self) -> End | None:
         """Where the files end, while they are set right."""
-        return self._find_end() if self.files.is_recovering else None
+        return self._find_end() if self.is_recovering else None
 
     def find_end(self, past: Past) -> End:
         """Where the last file ends. What a crash cut short stands before that, and is reported."""
         if self.store.shared is not None:  # A reader has looked when it opened the queue.
-            self.files.is_recovering, self.files.past = True, past
-            self.files.cut_end = power_cut.find(self.files, past)
+            self.is_recovering, self.past = True, past
+            self.cut_end = power_cut.find(self, past)
         end = self._find_end()
         return replace(end, head=max(end.head, self._head_before(past, end.tail)))
 
@@ -203,24 +179,24 @@ class BeatsFormat(Format):
         number = words.head >> POSITION_BITS
         if not segments.path_of(self.path, number).exists():
             return min(words.head, tail)  # It had no events: all that is there was acked.
-        return words.head if words.head in self.files.frame_offsets(number) else 0
+        return words.head if words.head in self.frame_offsets(number) else 0
 
     def _find_end(self) -> End:
-        first = next(self.files.infos(None), None)
-        last = next(self.files.infos(None, newest_first=True), None)
+        first = next(self.infos(None), None)
+        last = next(self.infos(None, newest_first=True), None)
         if first is None or last is None:
             if segments.bare_layout(self.path) is None:
                 raise NoQueueError(self.path)
-            found = state.read(self.files.state_path)
+            found = state.read(self.state_path)
             base = self.kind.base(found.segment if found is not None else 0)
-            told = checks.unreadable(self.files, 0, briefly=True)
+            told = checks.unreadable(self, 0, briefly=True)
             return End(base, 0, base, base, 0, base, tuple(damage for damage, _ in told))
         assert last.end is not None
         # After a power cut such files are no part of the queue, and are told of as that.
-        if self.files.cut_end is not None:
-            dropped = self.files.cut_end.dropped
+        if self.cut_end is not None:
+            dropped = self.cut_end.dropped
         else:
-            dropped = [damage for damage, _ in checks.unreadable(self.files, 0, briefly=True)]
+            dropped = [damage for damage, _ in checks.unreadable(self, 0, briefly=True)]
         return End(last.end, 0, last.base, first.first, 0, last.end, tuple(dropped))
 
     def base_limit(self, tail: int) -> int:
@@ -229,68 +205,64 @@ class BeatsFormat(Format):
 
     def missing_segments(self, head: int | None) -> list[Damage]:
         """By their ids, and by what we noted when we closed the queue."""
-        lost = noted.missing(self.files, self.groups, past.of(self))
+        lost = noted.missing(self, self.groups, past.of(self))
         return [one for one in lost if int(one.path.stem) >= (head or 0) >> POSITION_BITS]
 
     def unreadable_segments(self, start: int) -> list[tuple[Damage, bool]]:
         """Files whose header says nothing: readers pass over them."""
-        return checks.unreadable(self.files, start, briefly=False)
+        return checks.unreadable(self, start, briefly=False)
 
     def torn_end(self, info: SegmentInfo, segment: _core.Segment) -> list[Damage]:
         """A frame that runs past the end of its file; segments are closed by counting them."""
-        return checks.torn_end(self.files, info, segment)
-
-    def noticed(self, start: int = 0) -> list[Damage]:
-        """What was odd about streams, beside the frames in them."""
-        return self.files.noticed(start >> POSITION_BITS)
+        return checks.torn_end(self, info, segment)
 
     def recover(self, end: End, past: Past) -> End:
         """Closes what a crash left open, follows a Beat, and begins a new segment."""
-        running.refuse(self.files.state_path)
+        running.refuse(self.state_path)
         before = max(self._newest_used(), min(segments.find(self.path), default=0) - 1)
         if past.is_killed and past.words is not None and past.words.tail > past.words.segment_base:
             before = max(before, past.words.segment_base >> POSITION_BITS)  # Its file may be gone.
         if past.is_poisoned:
-            power_cut.write_anew(self.files, past.durable)
-        if self.files.cut_end is not None:
-            power_cut.cut_off(self.files, self.files.cut_end)
-            self.files.cut_end = None
+            power_cut.write_anew(self, past.durable)
+        if self.cut_end is not None:
+            power_cut.cut_off(self, self.cut_end)
+            self.cut_end = None
         if past.is_stopped:
             # Names that the power cut took: nothing in them was promised to be durable.
             there = [number for number, _ in segments.listed(self.path)]
             inside = range(there[0], there[-1]) if there else range(0)
-            noted.note_gaps(self.files, sorted({*inside} - {*there}))
+            noted.note_gaps(self, sorted({*inside} - {*there}))
         was = past.words.segment_base >> POSITION_BITS if past.words is not None else -1
-        self.store.dropped = (*self.store.dropped, *closing.close_after_crash(self.files, was))
-        closing.mend_streams(self.files)
-        closing.drop_empty(self.files)
-        noted.identify(self.files)
+        self.store.dropped = (*self.store.dropped, *closing.close_after_crash(self, was))
+        closing.mend_streams(self)
+        closing.drop_empty(self)
+        noted.identify(self)
         self.store.dropped = (*self.store.dropped, *self.groups.tidy())
         number = self._next_number(before)
         fresh = begin_file(self.sidecar, self.kind, synced=True)
         if self.kind.is_stream:
-            closing.begin_plain(self.files, number, self.kind)
+            closing.begin_plain(self, number, self.kind)
         # A segment without frames is replaced, not gone on with: its IV may have been used.
         prepared.place(fresh, self.path / f"{number}.seg")
         if self.kind.is_stream:
-            closing.name_plain(self.files, number)
+            closing.name_plain(self, number)
         base = self.kind.base(number)
-        self.files.own[base] = self._limit(0)
-        self.files.first_numbers = {base: 0}
-        head = max(next(self.files.readable()).base, end.head)
-        self.files.is_recovering = False
+        self.own[base] = self._limit(0)
+        self.first_numbers = {base: 0}
+        head = max(next(self.readable()).base, end.head)
+        self.is_recovering = False
         self.store.forget_segments()  # The new one may have the id of an empty one that went.
         return End(base, 0, base, head, 0, base, end.dropped)
 
     def _newest_used(self) -> int:
         """The id of the newest segment that has, or had, anything in it; -1 if there is none."""
-        return next(reversed(self.files.segment_numbers()), -1)
+        return next(reversed(self.segment_numbers()), -1)
 
     def _next_number(self, before: int) -> int:
         """The id after all that were ever used, also of segments that were set aside: no offset is
         given twice. Beats number so, too."""
         number = max(before, self._newest_used()) + 1
-        found = state.read(self.files.state_path)
+        found = state.read(self.state_path)
         is_ahead = found is not None and found.segment >= number
         if found is not None and is_ahead and self.groups.fault(DEFAULT_GROUP) is None:
             number = found.segment + (0 if found.is_start else 1)
@@ -299,7 +271,7 @@ class BeatsFormat(Format):
         # And not before it: it is the head where all else was read. `state.dat` may be older.
         number = max(number, newest)
         if newest + 1 < number:
-            noted.note_gaps(self.files, list(range(newest + 1, number)))
+            noted.note_gaps(self, list(range(newest + 1, number)))
         return number
 
     def publisher(self) -> _core.Publish:
@@ -318,15 +290,15 @@ class BeatsFormat(Format):
             self._make_room(needed)
 
     def began(self, new: NewSegment, old_base: int, tail: int, number: int, needed: int) -> None:
-        self.files.own[new.base] = max(self.options.segment_bytes, needed + self.kind.data_at)
-        self.files.first_numbers[new.base] = number
+        self.own[new.base] = max(self.options.segment_bytes, needed + self.kind.data_at)
+        self.first_numbers[new.base] = number
         if self.kind.is_stream:
-            closing.name_plain(self.files, new.base >> POSITION_BITS)
-        closing.close_segment(self.files, old_base, tail, number)
+            closing.name_plain(self, new.base >> POSITION_BITS)
+        closing.close_segment(self, old_base, tail, number)
 
     def listed(self, new: NewSegment, needed: int) -> None:
         """The old segment has its final size: so much is left for this one."""
-        self.files.own[new.base] = self._limit(needed)
+        self.own[new.base] = self._limit(needed)
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
         """A file with a header, and in encrypted layouts an IV that was never used."""
@@ -392,11 +364,6 @@ class BeatsFormat(Format):
             before = min(before, with_events[-1].first) if with_events else before
         return before
 
-    def trimmed(self, info: SegmentInfo) -> None:
-        """Deletes the tags of the segment."""
-        _core.unlink_file(segments.mac_path(info.path))
-        self.files.forget(info)
-
     def as_stored(
         self, message: _core.Message, original: _core.Message, source: Format
     ) -> _core.Message:
@@ -404,7 +371,7 @@ class BeatsFormat(Format):
         place in the JSON of a body."""
         if not isinstance(source, BeatsFormat) or original.offset is None:
             return message
-        header = source.files.header(source.path_of(original.offset))
+        header = source.header(source.path_of(original.offset))
         if not isinstance(header, Header) or header.kind.encoding != self.kind.encoding:
             return message
         payload = base64.b64encode(original.payload).decode()
@@ -416,13 +383,13 @@ class BeatsFormat(Format):
 
     def bring_back(self, damaged: set[Path]) -> int:
         """Frames behind a broken block of a compressed stream go into a segment of their own."""
-        return sum(rescue.bring_back(self.files, path) for path in sorted(damaged))
+        return sum(rescue.bring_back(self, path) for path in sorted(damaged))
 
     def leave(self, shared: _core.Shared) -> None:
         """The last one out closes the open segment and remembers what `state.dat` says."""
-        closing.close_segment(self.files, shared.segment_base, shared.tail, shared.next_number)
-        closing.drop_empty(self.files)
-        noted.remember(self.files, self.groups.leave(shared.segment_base))
+        closing.close_segment(self, shared.segment_base, shared.tail, shared.next_number)
+        closing.drop_empty(self)
+        noted.remember(self, self.groups.leave(shared.segment_base))
 
 
 def begin_file(sidecar: Path, kind: Kind, *, synced: bool) -> Path:

@@ -18,7 +18,7 @@ from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.beats.structs import POSITION_BITS
 from penstock.formats.past import Past
 from penstock.formats.values import Damage
-from penstock.sidecar import plain_copies, quarantine
+from penstock.sidecar import plain_copies, prepared, quarantine
 
 
 def find(beats: BeatsFiles, past: Past) -> CutEnd | None:
@@ -123,9 +123,8 @@ def _cut_frames(beats: BeatsFiles, header: Header, end: int) -> None:
     if header.size > length:
         _core.resize_file(path, length)
     if end == header.base and header.kind.is_counted:
-        _core.write_file(
-            path, closing.COUNT_AT, bytes(4)
-        )  # The count reached the disk, its frames did not.
+        # The count reached the disk, its frames did not.
+        _core.write_file(path, closing.COUNT_AT, bytes(4))
     _core.sync_file(path)
     closing.close_one(beats, header.number)
 
@@ -157,5 +156,5 @@ def write_anew(beats: BeatsFiles, durable: int) -> None:
     for number, path in segments.find(beats.path).items():
         if number >= durable >> POSITION_BITS:
             copy = plain_copies.path_of(beats.sidecar, number)
-            for file in filter(Path.exists, (path, copy, segments.mac_path(path))):
-                _core.replace_file(file, files.read_bytes(file))
+            for file in (path, copy, segments.mac_path(path)):
+                prepared.copy_anew(beats.sidecar, file)

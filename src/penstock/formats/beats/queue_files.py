@@ -21,13 +21,13 @@ from penstock.formats import known_damage
 from penstock.formats.beats import segments, state
 from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.beats.structs import MACS, POSITION_BITS, Kind
-from penstock.formats.contract import Host
+from penstock.formats.contract import Format, Host
 from penstock.formats.past import Past
 from penstock.formats.segment_list import LISTINGS_MAX
 from penstock.formats.values import Damage, SegmentInfo
-from penstock.options import DEFAULT_GROUP, QueueOptions
+from penstock.options import DEFAULT_GROUP
 from penstock.records import dataclass, field, replace
-from penstock.sidecar import control, groups, notes, plain_copies, side_files
+from penstock.sidecar import control, groups, notes, plain_copies
 
 Found = TypeVar("Found")
 MAX_SEGMENT_BYTES = 2 << 30
@@ -62,20 +62,15 @@ def _has_iv(path: Path, header: Header) -> bool:
     return files.read_start(path, header.kind.data_at).endswith(header.iv)
 
 
-class BeatsFiles:
-    """The files of one queue."""
+class BeatsFiles(Format):
+    """The files of one queue: where each ends, and how it is opened."""
 
     kind: Kind
     """What new segments are."""
 
     def __init__(self, store: Host) -> None:
         """Nothing is known of the files yet."""
-        self.store: Host = store
-        self.path: Path = store.path
-        self.sidecar: Path = store.sidecar
-        self.clock: _core.Clock = store.clock
-        self.is_live: bool = store.is_live
-        self.options: QueueOptions = store.options
+        super().__init__(store)
         self._odd: dict[int, list[Damage]] = {}
         """By id of a segment that was unpacked: what is wrong beside its frames."""
         self._headers: dict[int, tuple[int, Header | Unreadable]] = {}
@@ -114,8 +109,9 @@ class BeatsFiles:
         self._headers[number] = inode, found
         return found
 
-    def forget(self, info: SegmentInfo) -> None:
-        """Forgets what was known of a segment that is gone."""
+    def trimmed(self, info: SegmentInfo) -> None:
+        """With the tags of the segment goes what was known of it."""
+        _core.unlink_file(segments.mac_path(info.path))
         number = info.base >> POSITION_BITS
         self._headers.pop(number, None)
         self._ended.pop(number, None)
@@ -162,7 +158,10 @@ class BeatsFiles:
             self._ended.clear()
             self.store.forget_segments()
 
-    def list_all(self) -> list[SegmentInfo]:
+    def path_of(self, base: int) -> Path:
+        return segments.path_of(self.path, base >> POSITION_BITS)
+
+    def list_segments(self) -> list[SegmentInfo]:
         """By id; each one's end is where its file ends."""
         found = self.list_from(0)
         oldest = found[0].base >> POSITION_BITS if found else 0
@@ -172,18 +171,18 @@ class BeatsFiles:
                     known.pop(number, None)
         return found
 
-    def list_from(self, first: int) -> list[SegmentInfo]:
-        """From the id `first` on: nothing is asked of the files before it."""
+    def list_from(self, offset: int) -> list[SegmentInfo]:
+        """From the id in `offset` on: nothing is asked of the files before it."""
         for _ in range(LISTINGS_MAX):
             live = self._live_base()
-            found = list(self.infos(live, first))
+            found = list(self.infos(live, offset >> POSITION_BITS))
             if self._live_base() == live:
                 break
             # One has begun meanwhile: where no process had the queue open, the size of what was the
             # last one was taken for its end. Else the list is of when `live` was the last one.
         return found
 
-    def find(self, offset: int) -> SegmentInfo | None:
+    def find_segment(self, offset: int) -> SegmentInfo | None:
         """The segment whose id is in `offset`, or the next one, if it ends above it."""
         number, live = offset >> POSITION_BITS, self._live_base()
         for nearest in (number, number + 1):
@@ -286,17 +285,12 @@ class BeatsFiles:
             self._odd[header.number] = [Damage(header.path, *fault) for fault in odd]
         return segment
 
-    def noticed(self, first: int) -> list[Damage]:
-        """What is odd about streams, from that id on, that were unpacked and are still there."""
+    def noticed(self, start: int = 0) -> list[Damage]:
+        """What is odd about streams that were unpacked and are still there."""
+        first = start >> POSITION_BITS
         odd = (found for number, found in [*self._odd.items()] if number >= first)
         there = (damage for found in odd for damage in found if damage.path.exists())
         return known_damage.new_in(there, self.store.set_aside)
-
-    def side_files(self) -> dict[str, Any]:
-        """What is kept beside a segment: keys and due times; a frame has a checksum of its own."""
-        kinds = {"extras": True, "integrity": False}
-        covers = self.options.checksums
-        return side_files.folders(self.sidecar, kinds, live=self.is_live, covers=covers)
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         found = self._unless_gone(info.path, partial(self._open_now, info, writable=writable))
@@ -341,7 +335,7 @@ class BeatsFiles:
     def _from_number(self, number: int) -> SegmentInfo | None:
         """The segment with this id, or the next one there is."""
         if self.store.shared is None:
-            return next(iter(self.list_from(number)), None)
+            return next(iter(self.list_from(number << POSITION_BITS)), None)
         info = self.store.segments().beginning(number << POSITION_BITS)
         if info is not None and not info.path.exists():
             info = self.store.segments(fresh=True).beginning(number << POSITION_BITS)

@@ -106,6 +106,8 @@ class BeatsFiles(Format):
         if is_same and isinstance(found, Header) and (not found.iv or _has_iv(path, found)):
             return found
         found = segments.identify(path, self.options.key)
+        if isinstance(found, Header) and found.kind.is_encrypted:
+            segments.need_key(self.options.key, path)
         self._headers[number] = inode, found
         return found
 

@@ -107,10 +107,10 @@ class _Bytes:
 
 
 def identify(path: Path, key: bytes | None) -> Header | Unreadable:
-    """The layout of one segment; `KeyNeededError` when only the key could tell."""
+    """The layout of one segment, as far as it can be told without a key where none is given."""
     file = files.descriptor(path)
     try:
-        return _identify(_Bytes(file), key, path)
+        return _identify(_Bytes(file), key if key and len(key) == structs.KEY_BYTES else None, path)
     finally:
         os.close(file)
 
@@ -127,7 +127,7 @@ def _identify(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadable
     if raw.size < kind.data_at:
         return Unreadable(f"{raw.size} bytes of version {version}", is_torn=True)
     if version == 3:
-        return _version_3(raw, need_key(key, path), path)
+        return _version_3(raw, key, path)
     return Header(path, kind, fits=_fits(raw, kind, None))
 
 
@@ -153,7 +153,6 @@ def _version_2(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadabl
         return Unreadable(f"{raw.size} bytes of version 2", is_torn=True)
     options = raw.word(8)
     if options & ~7 and raw.size >= documented.data_at:
-        need_key(key, path)
         iv = raw.read(4, structs.IV_BYTES)
         return Header(path, documented, iv, _fits(raw, documented, key))
     if options & ~3:
@@ -162,8 +161,6 @@ def _version_2(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadabl
                 and k.options == options)  # fmt: skip
     if raw.size < kind.data_at:
         return Unreadable(f"{raw.size} bytes of layout {kind.name}", is_torn=True)
-    if kind.is_encrypted:
-        need_key(key, path)
     iv = raw.read(12, structs.IV_BYTES) if kind.is_encrypted else b""
     if _fits(raw, kind, key):
         return Header(path, kind, iv)
@@ -173,7 +170,7 @@ def _version_2(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadabl
     return Header(path, kind, iv, fits=False)
 
 
-def _version_3(raw: _Bytes, key: bytes, path: Path) -> Header:
+def _version_3(raw: _Bytes, key: bytes | None, path: Path) -> Header:
     iv = raw.read(4, structs.IV_BYTES)
     for name in ("3-stream", "3"):
         if raw.size > KINDS[name].data_at and _fits(raw, KINDS[name], key):
@@ -185,6 +182,8 @@ def _fits(raw: _Bytes, kind: Kind, key: bytes | None) -> bool:
     """Whether frames or a stream of this layout begin where they should, or nothing does."""
     if raw.size == kind.data_at:
         return True
+    if kind.is_encrypted and key is None:
+        return False  # Only the key could tell.
 
     def plain(length: int) -> bytes:
         found = raw.read(kind.data_at, length)
@@ -223,28 +222,12 @@ def sniff(path: Path) -> str | None:
     while found := listed(path):
         for number, _ in reversed(found):
             with suppress(FileNotFoundError):  # Others delete what was read.
-                name = _name_of(path_of(path, number))
-                if name is not None:
-                    return name
+                header = identify(path_of(path, number), None)
+                if isinstance(header, Header):
+                    return header.kind.name
         if listed(path) == found:
             break
     return bare_layout(path)
-
-
-def _name_of(path: Path) -> str | None:
-    try:
-        header = identify(path, None)
-    except KeyNeededError:
-        return _encrypted_name(path)
-    return header.kind.name if isinstance(header, Header) else None
-
-
-def _encrypted_name(path: Path) -> str:
-    head = files.read_start(path, 12)
-    if head[0] == 3:
-        return "3"
-    options = int.from_bytes(head[8:12], "little")
-    return {1: "2-released-aes", 3: "2-released-aes-lz4"}.get(options, "2")
 
 
 def mac_path(path: Path) -> Path:

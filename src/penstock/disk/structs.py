@@ -242,6 +242,22 @@ class Struct:
         return ValueError(f"{self.name}: {size} bytes needed at {at}, found {left}")
 
 
+def frames_in(
+    data: Buffer, at: int, head: Struct, length: str, *, beside: int = 0, least: int,
+    most: int = 1 << 31, foot: Struct | None = None, align: int = 1,
+) -> Iterator[tuple[int, Struct]]:  # fmt: skip
+    """Where the frames of a segment have which struct, from byte `at` on; the last is where none
+    can be. The field `length` of a frame's head, and `beside`, are its bytes."""
+    while at + head.size <= len(data):
+        yield at, head
+        size = beside + int(head.unpack_field(length, data, at))
+        if not least <= size <= min(most, len(data) - at):
+            return
+        if foot is not None:
+            yield at + size - foot.size, foot
+        at += -(-size // align) * align
+
+
 def _explain(field: Field, order: Order, raw: bytes) -> int | float | bytes | str:
     if len(raw) < field.size:
         return f"cut short: {len(raw)} of {field.size} bytes"

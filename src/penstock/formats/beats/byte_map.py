@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.disk.structs import Buffer, Struct
-from penstock.errors import KeyNeededError
+from penstock.disk.structs import Buffer, Struct, frames_in
 from penstock.formats.beats import segments, structs
 
 
@@ -19,24 +18,11 @@ def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Struct]]:
     if path.name == "state.dat":
         yield 0, structs.STATE_0 if bytes(data[:4]) == bytes(4) else structs.STATE_1
         return
-    try:
-        found = segments.identify(path, None)
-    except KeyNeededError:
-        yield 0, structs.HEADER_PLAIN
-        return
+    found = segments.identify(path, None)
     if isinstance(found, segments.Unreadable):
         yield 0, structs.HEADER_PLAIN
         return
     yield 0, found.kind.header
     if not found.kind.is_encrypted and not found.kind.is_stream:
-        yield from _frames(data, found.kind.data_at)
-
-
-def _frames(data: Buffer, at: int) -> Iterator[tuple[int, Struct]]:
-    while at + structs.FRAME_HEAD.size <= len(data):
-        yield at, structs.FRAME_HEAD
-        size = structs.FRAME_HEAD.unpack_field("size", data, at)
-        if not structs.FRAME_BYTES <= size <= len(data) - at:
-            return
-        yield at + size - structs.FRAME_FOOT.size, structs.FRAME_FOOT
-        at += size
+        begin, head, foot = found.kind.data_at, structs.FRAME_HEAD, structs.FRAME_FOOT
+        yield from frames_in(data, begin, head, "size", least=structs.FRAME_BYTES, foot=foot)

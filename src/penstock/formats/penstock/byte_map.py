@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.disk.structs import Buffer, Struct
+from penstock.disk.structs import Buffer, Struct, frames_in
 from penstock.formats.penstock import structs
 
 
@@ -21,14 +21,5 @@ def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Struct]]:
         yield structs.KEY_CHECK_AT, structs.KEY_CHECK
     if bytes(data[structs.SUMMARY_AT : structs.SUMMARY_AT + 8]).strip(b"\0"):
         yield structs.SUMMARY_AT, structs.SUMMARY
-    yield from frames(data, structs.HEADER_BYTES)
-
-
-def frames(data: Buffer, at: int) -> Iterator[tuple[int, Struct]]:
-    """Frames one after another; the last is where none can be."""
-    while at + structs.FRAME.size <= len(data):
-        yield at, structs.FRAME
-        size = structs.FRAME.unpack_field("size", data, at)
-        if not structs.FRAME.size <= size <= len(data) - at:
-            return
-        at += -(-size // 8) * 8
+    frame = structs.FRAME
+    yield from frames_in(data, structs.HEADER_BYTES, frame, "size", least=frame.size, align=8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.disk.structs import Buffer, Struct
+from penstock.disk.structs import Buffer, Struct, frames_in
 from penstock.formats.zbus import sniffing, structs
 from penstock.formats.zbus.structs import ZbusLayout
 
@@ -18,7 +18,8 @@ def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Struct]]:
         case ".idx":
             yield from _index(layout, data)
         case ".zbus":
-            yield from _frames(layout.frame, data)
+            frame, head = layout.frame, layout.frame.size
+            yield from frames_in(data, 0, frame, "length", beside=head, least=head)
         case ".rdx":
             yield 0, layout.reader
         case ".nak":
@@ -33,16 +34,6 @@ def _index(layout: ZbusLayout, data: Buffer) -> Iterator[tuple[int, Struct]]:
     for block in range(max(0, min(header["block_count"], structs.SLOTS))):
         slot = (header["block_start"] + block) % structs.SLOTS
         yield structs.HEADER_BYTES + slot * structs.ENTRY_BYTES, layout.entry
-
-
-def _frames(frame: Struct, data: Buffer) -> Iterator[tuple[int, Struct]]:
-    at = 0
-    while at + frame.size <= len(data):
-        yield at, frame
-        length = frame.unpack_field("length", data, at)
-        if not 0 <= length <= len(data) - at - frame.size:
-            return
-        at += frame.size + length
 
 
 def _unacked(layout: ZbusLayout, data: Buffer) -> Iterator[tuple[int, Struct]]:

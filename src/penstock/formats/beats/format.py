@@ -29,7 +29,6 @@ from penstock.formats.beats import (
     noted,
     power_cut,
     rescue,
-    running,
     segments,
     state,
     structs,
@@ -218,7 +217,7 @@ class BeatsFormat(BeatsFiles):
 
     def recover(self, end: End, past: Past) -> End:
         """Closes what a crash left open, follows a Beat, and begins a new segment."""
-        running.refuse(self.state_path)
+        state.refuse_running(self.state_path)
         before = max(self._newest_used(), min(segments.find(self.path), default=0) - 1)
         if past.is_killed and past.words is not None and past.words.tail > past.words.segment_base:
             before = max(before, past.words.segment_base >> POSITION_BITS)  # Its file may be gone.

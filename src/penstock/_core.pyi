@@ -476,8 +476,8 @@ class Writer:
         closing: bytes,
     ) -> bool:
         """Begins a new segment at `base`, if the tail is still `tail`, the next number `number` and
-        the segment still `old_base`. False: things have moved on, prepare again or use what is
-        there.
+        the segment still `old_base`. False: another process has put or rolled meanwhile; prepare
+        the segment again, or use the one that is there.
 
         `prepared` is renamed to `path`; `first` is the offset of its first message; `closing` is
         stored where the old one ends, if there is room.

@@ -25,7 +25,7 @@ const TAKEN: [&str; 9] =
 /// Columns of a scan that say where a message was: where it will be is the queue's to decide.
 const PLACES: [&str; 2] = ["offset", "number"];
 
-/// A table with a column that nothing is made of is refused: a misspelt one would be lost.
+/// Refuses a table with a column that would be left out: its name may be misspelt.
 fn refuse_unknown(py: Python<'_>, batch: &RecordBatch) -> PyResult<()> {
     let schema = batch.schema();
     let is_known = |name: &str| TAKEN.contains(&name) || PLACES.contains(&name);
@@ -78,7 +78,7 @@ impl<'a> Bytes<'a> {
 fn column<'a>(py: Python<'_>, batch: &'a RecordBatch, name: &str) -> PyResult<Option<Bytes<'a>>> {
     let Some(array) = batch.column_by_name(name) else { return Ok(None) };
     if *array.data_type() == DataType::Null {
-        return Ok(None); // A column of nothing but absent values has no other type.
+        return Ok(None); // A column whose values are all absent has this type.
     }
     let wrong = || {
         errors::refused(py, &format!("column {name} is {}, not bytes or text", array.data_type()))

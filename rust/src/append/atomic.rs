@@ -1,8 +1,8 @@
 //! A batch that lands whole or not at all, and that can be recognised afterwards.
 //!
-//! Used by sinks whose commit may be asked for twice: the note says where the batch was put and
-//! how its bytes check, and is on the disk before the batch is visible. Whoever comes back after a
-//! crash compares: frames below the tail that check as the note says are the batch.
+//! Sinks use it whose commit may be asked for twice. The note says where the batch was put and what
+//! the checksum of its frames is, and it is on the disk before the batch is visible. After a crash
+//! the sink compares: if frames below the tail have that checksum, the batch has landed.
 
 use std::borrow::Borrow;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::segment::PySegment;
 use crate::segment::frame::{Draft, Drafts};
 use crate::sys::capsule;
 
-/// The rows of a table. A draft is as long as a short message, so they are not made all at once.
+/// The rows of a table. Drafts are made one by one: each takes as much memory as a short message.
 struct Rows<'a> {
     columns: Vec<Columns<'a>>,
     count: usize,
@@ -39,7 +39,7 @@ impl Drafts for Rows<'_> {
     }
 }
 
-/// The check of the frames in `[first, end)`, as a note has it; none if they are not all there.
+/// The checksum of the frames in `[first, end)`, as a note has it; none if any of them is missing.
 #[pyfunction]
 pub fn check_range(py: Python<'_>, segment: &PySegment, first: u64, end: u64) -> Option<u32> {
     let segment = &*segment.0;

@@ -1,4 +1,4 @@
-//! How much: what fits into a queue, and into one append.
+//! How much fits into a queue, and into one append.
 
 use std::borrow::Borrow;
 
@@ -6,7 +6,7 @@ use crate::append::write::{Obstacle, Outcome};
 use crate::segment::Segment;
 use crate::segment::frame::{Draft, Drafts};
 
-/// Bytes of a list that go in one piece.
+/// How many bytes of a list become visible together, at most.
 pub fn batch_limit(segment: &Segment) -> usize {
     let limit = segment.frames().most_at_once(segment.map().map_or(0, |map| map.len()));
     segment.ring().map_or(limit, |ring| limit.min(crate::bytes::words::size(ring.len() / 2)))
@@ -21,7 +21,7 @@ pub fn rough_size(draft: &Draft<'_>) -> usize {
         + draft.headers.len()
 }
 
-/// Bytes of the drafts' frames, each one's in `sizes`; or why one can't be held.
+/// How many bytes the drafts' frames take, each one's in `sizes`; or why the format can't hold one.
 #[inline(always)]
 pub(crate) fn measure<D: Drafts + ?Sized>(
     segment: &Segment,
@@ -42,7 +42,7 @@ pub(crate) fn measure<D: Drafts + ?Sized>(
     Ok(total)
 }
 
-/// A body above the limit is refused.
+/// Refuses a body above the limit.
 pub fn refuse_large(draft: &Draft<'_>, most: usize) -> Result<(), String> {
     let len = draft.body.len();
     if len <= most {
@@ -54,8 +54,9 @@ pub fn refuse_large(draft: &Draft<'_>, most: usize) -> Result<(), String> {
     ))
 }
 
-/// Where the next segment should be prepared, an eighth into `segment`: at full speed the rest of
-/// it takes about as long to fill as its successor takes to zero. After a quick one, at once.
+/// The tail at which the next segment should be prepared: an eighth into `segment`, since at full
+/// speed the rest of it takes as long to fill as its successor takes to zero. Where the writer was
+/// quick, at once.
 pub fn mark_of(segment: &Segment, is_quick: bool) -> u64 {
     let ahead = segment.map().map_or(u64::MAX / 2, |map| map.len() as u64 / 8);
     segment.base() + if is_quick { 0 } else { ahead }

@@ -44,13 +44,13 @@ use crate::sys::sigbus;
 
 pub(crate) struct WriterState {
     pub(crate) segment: Arc<Segment>,
-    /// The tail was here already.
+    /// The tail was here when this process looked last: it never goes back.
     low: u64,
-    /// Once the tail is here, the next segment should be prepared.
+    /// When the tail gets here, the next segment should be prepared.
     mark: u64,
-    /// Once the tail is here, pages ahead should be made.
+    /// When the tail gets here, pages ahead of it should be made.
     step: u64,
-    /// Up to this byte of the segment there are pages.
+    /// The segment has its pages up to this byte.
     made: usize,
     sizes: Vec<usize>,
     scratch: Vec<u8>,
@@ -62,7 +62,7 @@ impl WriterState {
         Self { low, mark, step: 0, made: 0, segment, sizes: Vec::new(), scratch: Vec::new() }
     }
 
-    /// From now on appends go to `segment`, of a writer that is quick or not. Answers the one before.
+    /// From now on appends go to `segment`; returns the segment before it.
     fn turn_to(&mut self, segment: &Arc<Segment>, is_quick: bool) -> Arc<Segment> {
         (self.mark, self.step, self.made) = (mark_of(segment, is_quick), 0, 0);
         std::mem::replace(&mut self.segment, Arc::clone(segment))
@@ -89,8 +89,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// What this process knows of the segment; an error in a forked child, where the lock around it
-    /// may be with a thread of the parent for ever.
+    /// What this process knows of the segment. An error in a forked child: there a thread of the
+    /// parent may hold the lock around it for ever.
     fn state<'a>(&'a self, py: Python<'_>) -> PyResult<MutexGuard<'a, WriterState>> {
         if self.control.life().is_over() {
             return Err(self.control.closed(py));
@@ -119,7 +119,7 @@ impl Writer {
         }
     }
 
-    /// The same for whoever has no interpreter lock, and syncs under the lock.
+    /// The same for a caller that has let the interpreter lock go, and syncs under the append lock.
     fn enter_detached(&self) -> std::io::Result<(MutexGuard<'_, WriterState>, Held<'_>)> {
         let state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         let held = self.control.life().hold(self.control.lock_word())?;
@@ -136,7 +136,8 @@ impl Writer {
         let (mut tail, next_number) = control.end_and_number();
         let is_rolled = reserved == ROLLING && !self.is_mid_roll();
         if is_rolled {
-            // All but the tail was done, where it does not begin where the old one ends.
+            // Only the tail was left to be moved, in formats where the new segment does not begin
+            // at the end of the old one.
             tail = tail.max(control.segment_base());
         }
         control.advance(tail, next_number);
@@ -146,13 +147,15 @@ impl Writer {
             control.publish_end(tail, || self.publish.drop_above(segment, &batch, reserved))?;
         }
         if !self.is_mid_roll() && !self.is_encrypting {
-            control.reserve_nothing(tail, next_number); // Else a roll follows, and whoever dies in it too.
+            // Otherwise the caller rolls now: if it dies in that, the next one needs what is noted.
+            control.reserve_nothing(tail, next_number);
         }
         Ok(())
     }
 
-    /// Whether a holder died while it named a segment that nobody was told of. Before that nothing
-    /// has happened, after it everything: then the base that it noted is not the last one's.
+    /// Whether a holder died in the middle of a roll: the new segment may have its name, and the
+    /// control block does not have its base yet. Once it does, the base that the holder noted is no
+    /// longer the last segment's, and the roll counts as done.
     fn is_mid_roll(&self) -> bool {
         self.control.unfinished() == (ROLLING, self.control.segment_base())
     }
@@ -198,8 +201,8 @@ impl Writer {
         }
     }
 
-    /// The same where something is synced with the lock held, so that the interpreter lock is let
-    /// go before it is taken. With `note` they are noted there before anyone sees them.
+    /// The same where something is synced with the append lock held: it lets the interpreter lock
+    /// go before it takes that. With `note` it notes the drafts there before anyone sees them.
     pub fn append_detached<D: Drafts + ?Sized>(
         &self,
         py: Python<'_>,
@@ -235,8 +238,8 @@ impl Writer {
         self.overcome(py, obstacle)
     }
 
-    /// Appends, unless a file was cut short under us: then the frames went nowhere. Answers the
-    /// first offset; the new tail is in `state`.
+    /// Appends, unless a file was cut short under its mapping: then the frames are in no file.
+    /// Returns the first offset; the new tail is in `state`.
     fn append_checked<D: Drafts + ?Sized>(
         &self,
         state: &mut WriterState,
@@ -265,7 +268,7 @@ impl Writer {
         }
     }
 
-    /// The rare decisions, which are Python's.
+    /// Has Python decide what to do about `obstacle`, which is rare.
     #[cold]
     pub(crate) fn overcome(&self, py: Python<'_>, obstacle: Obstacle) -> PyResult<()> {
         match obstacle {
@@ -329,7 +332,7 @@ impl Writer {
         };
         match self.publish.is_word() {
             false => publish().map(drop).map_err(Obstacle::Io)?,
-            true if self.is_always => {} // Its sync does.
+            true if self.is_always => {} // The sync publishes it.
             true => self.control.publish_end(batch.end, publish).map_err(Obstacle::Io)?,
         }
         self.control.advance(batch.end, batch.next_number);
@@ -337,9 +340,9 @@ impl Writer {
         Ok(tail)
     }
 
-    /// The tail, if it can be one: no word of the control block is believed against what is known.
-    /// Never below what this process has seen; with an append begun and not ended, one that was
-    /// stored as a tail.
+    /// The tail, if it can be true: what this process knows counts more than a word of the control
+    /// block. It is never below a tail that was seen here, and while an append is unfinished its
+    /// complement must agree.
     #[inline(always)]
     fn sound_tail(&self, low: u64) -> Outcome<u64> {
         let (control, tail) = (&*self.control, self.control.tail());
@@ -370,13 +373,13 @@ impl Writer {
         Ok(tail)
     }
 
-    /// An appender died: clears what it left, and answers the tail as it is then.
+    /// An appender died: clears what it left, and returns the tail as it is then.
     #[cold]
     fn cleared_tail(&self, segment: &Segment, total: usize) -> Outcome<u64> {
         if self.is_encrypting || self.is_mid_roll() {
-            // Ciphertext of a dead appender may be on the disk: its offsets must not be used again
-            // under this segment's key. Or a segment that begins at the tail has its name already:
-            // it is made anew.
+            // Ciphertext of the dead appender may be on the disk: its offsets must not be used
+            // again under this segment's key. After an unfinished roll, a segment that begins at
+            // the tail may have its name already. Both times a new segment is begun.
             return Err(Obstacle::SegmentFull(segment.base(), total).into());
         }
         self.clear_unfinished(segment).map_err(Obstacle::Io)?;
@@ -391,8 +394,8 @@ impl Writer {
     fn check_room(&self, state: &WriterState, tail: u64, total: usize) -> Outcome<()> {
         let WriterState { segment, low, .. } = state;
         if !segment.may_begin(tail) {
-            // A file that was cut short before it was opened: the damage is reported to readers,
-            // and the queue goes on in a segment of its own.
+            // The file was cut short before it was opened: readers are told of the damage, and the
+            // queue goes on in a new segment.
             return Err(Box::new(match tail == *low {
                 true => Obstacle::SegmentFull(segment.base(), total),
                 false => Obstacle::Impossible(tail, *low),
@@ -413,7 +416,8 @@ impl Writer {
         segment.ensure(segment.position(tail) + needed).map_err(|error| Obstacle::Io(error).into())
     }
 
-    /// Announces what will be occupied and puts the frames there, with what lies beside them.
+    /// Announces which bytes will be occupied, and puts the frames there and their notes beside
+    /// them.
     #[inline(always)]
     fn place_frames<D: Drafts + ?Sized>(
         &self,
@@ -473,15 +477,15 @@ impl Writer {
         Way { is_always: self.is_always, is_encrypting: self.is_encrypting, is_held_back: false }
     }
 
-    /// Whether a batch of so many messages is shown by its first word, between two syncs: nothing
-    /// else in the format's files tells after a power cut which frames were put together.
+    /// Whether a batch of so many messages is synced before its first word is stored, and again
+    /// after it: nothing else in the format's files tells after a power cut which frames were put
+    /// together.
     #[inline(always)]
     fn is_held_back(&self, count: usize) -> bool {
         self.is_always && count > 1 && self.publish.is_first_word()
     }
 
-    /// After an append: asks for what should be done before the next ones need it, a sync, the
-    /// next segment, pages ahead.
+    /// After an append: asks for what later appends will need: a sync, the next segment, pages.
     #[inline(always)]
     fn look_ahead(&self, state: &mut WriterState, batch: &Batch) {
         let WriterState { segment, low, mark, step, .. } = state;
@@ -565,8 +569,8 @@ fn stamp(draft: Draft<'_>, now_ns: i64, delay_ns: i64) -> Draft<'_> {
     Draft { timestamp_ns, due_ns, ..draft }
 }
 
-/// Why `needed` bytes do not fit: a ring waits for its consumers, other segments are followed by
-/// a new one.
+/// Why `needed` bytes do not fit: a ring must wait for its consumers, any other segment is followed
+/// by a new one.
 fn full(segment: &Segment, needed: usize) -> Obstacle {
     match segment.ring() {
         None => Obstacle::SegmentFull(segment.base(), needed),
@@ -663,7 +667,7 @@ impl Writer {
         delay: Option<f64>,
     ) -> PyResult<Option<u64>> {
         let tag = tag.map_or(Ok(&[][..]), |tag| tag.to_str().map(str::as_bytes))?;
-        // Own references: rolling calls back into Python, where the list may be changed.
+        // With references of its own: a roll calls Python, which may change the list.
         let items: Vec<Bound<'py, PyAny>> = match items.cast::<PyList>() {
             Ok(list) => list.iter().collect(),
             Err(_) => items.try_iter()?.collect::<PyResult<_>>()?,

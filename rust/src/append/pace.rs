@@ -1,34 +1,35 @@
-//! Syncs that many wait for: who syncs for others waits a moment for those who are on their way.
+//! When many threads wait for syncs, each sync waits a moment for those that are about to join it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::shared::control::Control;
 
-/// How syncs went: whoever syncs for others waits a moment for those that the last sync had let
-/// go, since they are on their way back.
+/// How the last syncs went. A thread that syncs for others waits a moment for those that the last
+/// sync let go: they are about to put again.
 #[derive(Default)]
 pub struct Pace {
     took_ns: AtomicU64,
-    /// Messages that are waited for.
+    /// How many messages to wait for.
     expected: AtomicU64,
     synced_number: AtomicU64,
 }
 
 impl Pace {
-    /// A sync took so long and had everything below this number in it.
+    /// Notes that a sync took so long, and that it covered everything below this number.
     pub fn note(&self, took: Duration, next_number: u64) {
         let before = self.synced_number.swap(next_number, Ordering::Relaxed);
         let batch = next_number.saturating_sub(before);
-        // Not the last batch alone: those who missed one sync would go into every second one from
-        // then on, and each sync would have half of what it could.
+        // The last batch alone would not do: threads that missed one sync would from then on join
+        // every second one, and each sync would cover half of what it could.
         let expected = self.expected.load(Ordering::Relaxed) * 3 / 4;
         self.expected.store(batch.max(expected), Ordering::Relaxed);
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.took_ns.store(took_ns, Ordering::Relaxed);
     }
 
-    /// Waits until as many have come as lately, for at most half a sync. Alone, nobody waits.
+    /// Waits until as many messages have come as lately, for at most the time of half a sync. A
+    /// thread that is alone does not wait.
     pub fn gather(&self, control: &Control) {
         let (expected, begun) = (self.expected.load(Ordering::Relaxed), Instant::now());
         let patience = Duration::from_nanos(self.took_ns.load(Ordering::Relaxed) / 2);

@@ -137,7 +137,7 @@ impl<'a, I: Iterator<Item: Borrow<Draft<'a>>>> Pieces<'a, I> {
         let Some(size) = self.sizes.next() else { return Ok(false) };
         let draft = self.drafts.next().ok_or("there are fewer messages than were measured")?;
         let at = out.len();
-        // With room for what ends the frames: it would double the bytes otherwise, without a question.
+        // With room for what ends the frames: the vector would otherwise double its bytes for it.
         if !memory::reserve(out, *size + self.segment.frames().trailing_zeros()) {
             return Err(format!("no memory is left for {size} bytes"));
         }

@@ -1,5 +1,5 @@
-//! Pages around a writer: those that it is about to store to are made a few at a time, those that a
-//! quick one leaves behind begin their way to the disk by a thread before they are synced.
+//! Pages around a writer. Those that it is about to store to are made a few at a time. Those that a
+//! quick writer leaves behind are sent to the disk by a thread, before a sync waits for them.
 //!
 //! The first store to a page of a file costs ten times what the copy into it does, and the kernel
 //! then makes megabytes of pages at once: the store waits for all of them. So the writer makes its
@@ -14,16 +14,16 @@ use crate::files::region;
 use crate::segment::Segment;
 use crate::sys::thread_priority;
 
-/// In smaller segments nothing is done: they are zeroed before they are used.
+/// Nothing is done in smaller segments: they are zeroed before they are used.
 const LEAST_BYTES: usize = 4 << 20;
-/// So many bytes behind a quick writer begin their way to the disk at once.
+/// So many bytes behind a quick writer are sent to the disk at a time.
 const BLOCK_BYTES: usize = 2 << 20;
-/// The writer tells where it is this often.
+/// The writer says where it is after every so many bytes.
 const STEP_BYTES: u64 = 1 << 20;
-/// A writer is quick when a step takes no longer: half the usual time between two syncs.
+/// A writer is quick when a step takes it no longer than this: half the usual time between syncs.
 const QUICK: Duration = Duration::from_millis(50);
-/// Pages that a quick writer makes at once: more at once cost less each, and take longer. What is
-/// made at once is synced at once, however little of it was stored to: a slow one makes fewer.
+/// How much a quick writer makes at a time: pages made together cost less each, but take longer.
+/// They are also synced together, however few of them were stored to: a slow writer makes fewer.
 const PIECE_BYTES: usize = 128 << 10;
 const SMALL_PIECE_BYTES: usize = 64 << 10;
 static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
@@ -34,7 +34,7 @@ struct Reached {
     position: usize,
 }
 
-/// What a writer leaves for a thread: never more than its latest place.
+/// Where a writer leaves word for its thread: never more than the latest position.
 #[derive(Default)]
 struct Desk {
     latest: Mutex<Option<Reached>>,
@@ -42,7 +42,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// The latest place, once there is one; none when it is over.
+    /// Waits for the next position; none when the writer is closed.
     fn next(&self) -> Option<Reached> {
         while !self.is_over.load(Ordering::Acquire) {
             let place = self.latest.lock().ok().and_then(|mut latest| latest.take());
@@ -55,7 +55,7 @@ impl Desk {
     }
 }
 
-/// A desk and the thread that works at it, which begins with the first place.
+/// A desk and the thread that works at it, which is started with the first position.
 #[derive(Default)]
 struct Helper {
     desk: Arc<Desk>,
@@ -63,7 +63,7 @@ struct Helper {
 }
 
 impl Helper {
-    /// Tells where the writer is. Never waits.
+    /// Says where the writer is. Never waits.
     fn tell(
         &self,
         segment: &Arc<Segment>,
@@ -108,9 +108,9 @@ impl Prefault {
         is_large && segment.ring().is_none() && !segment.is_by_write() && segment.is_whole()
     }
 
-    /// The writer has come to `tail`; answers where it tells again. Never waits. `is_first` in a
-    /// segment: then it matters only to those who were quick before. With `is_synced`, what it
-    /// leaves behind is to be on the disk soon.
+    /// The writer has come to `tail`; returns where it should say so again. Never waits.
+    /// `is_first`: the first time in a segment, which tells how quick the writer is only if it was
+    /// quick before. `is_synced`: what it leaves behind will be synced soon.
     #[cold]
     pub fn step(&self, segment: &Arc<Segment>, tail: u64, is_first: bool, is_synced: bool) -> u64 {
         if !Self::fits(segment) {
@@ -128,10 +128,10 @@ impl Prefault {
         tail.saturating_add(STEP_BYTES)
     }
 
-    /// The writer is about to store to `[position, end)`: where nobody has made the pages ahead of
-    /// it, it makes a few now by a write of zeros. A store would have the kernel read ahead, which
-    /// makes megabytes of pages at once, and the writer would wait for them. Answers up to where
-    /// there are pages. With the append lock held: nothing is behind the tail.
+    /// The writer is about to store to `[position, end)`: where there are no pages yet, it makes a
+    /// few by a write of zeros. On a store the kernel would read ahead, which makes megabytes of
+    /// pages at once, and the writer would wait for all of them. Returns up to where there are
+    /// pages. With the append lock held, so that the zeros cover no frame.
     #[cold]
     pub fn make_now(&self, segment: &Segment, position: usize, end: usize) -> usize {
         let piece = if self.is_quick() { PIECE_BYTES } else { SMALL_PIECE_BYTES };
@@ -154,8 +154,8 @@ impl Prefault {
         self.is_quick.load(Ordering::Relaxed)
     }
 
-    /// Before a sync: what a quick writer has filled is mapped anew by whoever comes there. What the
-    /// sync finds mapped it makes unwritable page by page.
+    /// Before a sync: unmaps what a quick writer has filled; a reader that comes there maps it
+    /// again. The sync would make each page that it finds mapped read-only, one after the other.
     pub fn let_go(&self, segment: &Segment) {
         if let (true, Some(map)) = (self.is_quick() && Self::fits(segment), segment.map()) {
             map.forget(0, map.len());
@@ -174,11 +174,11 @@ impl Drop for Prefault {
     }
 }
 
-/// Has what a writer leaves behind written to the disk as it goes, in pieces. Whoever stores to a
-/// page of a file waits while a sync of that file ends, and a sync that finds all of a tenth of a
-/// second to be written takes tens of milliseconds to end.
+/// Sends what a writer leaves behind to the disk as it goes, in pieces. A store to a page of a file
+/// waits while a sync of that file ends, and a sync that has to write all that came in a tenth of a
+/// second takes tens of milliseconds to end.
 fn write_back(desk: &Desk) {
-    thread_priority::lower(); // It may wait: nobody waits for it.
+    thread_priority::lower(); // Nobody waits for this thread.
     let (mut begun, mut last) = (0, Weak::<Segment>::new());
     while let Some(Reached { segment, position }) = desk.next() {
         if last.as_ptr() != Arc::as_ptr(&segment) {
@@ -187,7 +187,7 @@ fn write_back(desk: &Desk) {
             }
             (begun, last) = (0, Arc::downgrade(&segment));
         }
-        // Not the block that the writer is in: it would fault there again.
+        // The block that the writer is in stays: it would fault there again.
         let whole = position / BLOCK_BYTES * BLOCK_BYTES;
         if whole > begun {
             begin_writing(&segment, begun, whole);
@@ -199,7 +199,7 @@ fn write_back(desk: &Desk) {
 fn begin_writing(segment: &Segment, from: usize, to: usize) {
     if let Some(map) = segment.map() {
         let len = to.min(map.len()).saturating_sub(from);
-        // A mapped page is made unwritable before it goes to the disk, and for each one the kernel
+        // Before a mapped page goes to the disk the kernel makes it read-only, and for each one it
         // interrupts every processor that this process runs on, the writer's too.
         map.forget(from, len);
         region::begin_writing(map.file(), from as u64, len as u64);

@@ -10,8 +10,8 @@ use crate::segment::publish::Batch;
 #[pymethods]
 impl Writer {
     /// Begins a new segment at `base`, if the tail is still `tail`, the next number `number` and
-    /// the segment still `old_base`. False: things have moved on, prepare again or use what is
-    /// there.
+    /// the segment still `old_base`. False: another process has put or rolled meanwhile; prepare
+    /// the segment again, or use the one that is there.
     ///
     /// `prepared` is renamed to `path`; `first` is the offset of its first message; `closing` is
     /// stored where the old one ends, if there is room.
@@ -33,7 +33,7 @@ impl Writer {
             self.overcome(py, Obstacle::Moved(old_base))?;
         }
         if self.is_always {
-            // Frames are on the disk before anything that ends their segment for ever.
+            // The frames must be on the disk before anything ends their segment for ever.
             self.sync_up_to(py, tail)?;
         }
         let (state, held) = self.enter(py)?;
@@ -52,8 +52,9 @@ impl Writer {
         if control.tail() != tail || control.next_number() != number {
             return Ok(false);
         }
-        // The name first: a tail in a segment that nobody finds would be lost. Until it is told,
-        // whoever comes after us knows by the old base how far we got.
+        // The name comes first: a tail in a segment that nobody finds would be lost. The old base
+        // is noted: if we die, the next holder of the lock compares it with the last segment's
+        // base, and so knows how far we got.
         control.reserve(ROLLING, old_base);
         if let Err(error) = region::rename(&prepared, &path) {
             control.reserve_nothing(tail, control.next_number());
@@ -70,7 +71,7 @@ impl Writer {
         let begin = || self.publish.begin(&state.segment, &batch, base);
         let begun = control.publish_end(tail, begin);
         begun.map_err(|error| errors::os(error, state.segment.path()))?;
-        // Before the tail: a reader never looks for what is in the new one in the old.
+        // Before the tail: a reader must never look in the old segment for what is in the new one.
         control.map().publish64(crate::shared::control::at::SEGMENT_BASE, base);
         if first != tail {
             control.advance(first, next_number);

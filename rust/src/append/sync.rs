@@ -18,9 +18,9 @@ use crate::shared::lock::{Held, Hindrance, holder_of};
 use crate::shared::retry_limit::RetryLimit;
 use crate::sys::futex::{self, Woken};
 
-/// Segments that a sync holds open.
+/// How many segments a sync holds open.
 const OPEN_AT_ONCE: usize = 8;
-/// How long someone waits for another's sync before it looks whether that one is alive.
+/// How long a thread waits for another's sync before it looks whether that one is still alive.
 const NAP: Duration = Duration::from_millis(20);
 
 impl Writer {
@@ -29,7 +29,8 @@ impl Writer {
     /// since the list was made, and the tail is in that one.
     fn sync_segments(&self, segments: &[Arc<Segment>]) -> std::io::Result<bool> {
         let control = &*self.control;
-        // One consistent pair: under the append lock nobody is between tail and number.
+        // Under the append lock tail and number belong together: nobody has stored only one of
+        // them.
         let held = control.life().hold(control.lock_word())?;
         let (tail, next_number) = control.end_and_number();
         let is_last = segments
@@ -71,16 +72,16 @@ impl Writer {
         Ok(true)
     }
 
-    /// Publishes what was synced, where the put has left that to its sync: one in another opening,
-    /// too, which has nothing left to sync now. Others may have appended behind it meanwhile,
-    /// published that, or begun another segment: under the append lock it is known how far they
+    /// Publishes what was synced, where a put leaves that to its sync. The put may be one of
+    /// another opening, which finds nothing left to sync. Meanwhile others may have appended behind
+    /// it, published that, or begun another segment: the append lock is held to know how far they
     /// are.
     fn reveal(&self, last: &Segment, batch: &Batch) -> std::io::Result<()> {
         let control = &*self.control;
         let _held = control.life().hold(control.lock_word())?;
         let is_tail = control.segment_base() == last.base() && control.tail() == batch.end;
         if last.is_stale() {
-            Ok(()) // Whoever replaced the file has stored its end there.
+            Ok(()) // The process that replaced the file has stored the end in the new one.
         } else if is_tail && !control.is_unfinished() {
             control.publish_end(batch.end, || self.publish.publish(last, batch).map(|()| true))
         } else {
@@ -114,14 +115,15 @@ impl Writer {
                     return Ok(Err(error));
                 }
             }
-            // Not where the next one begins: it may be empty, and end there, and its header counts.
+            // Not beyond the next one's beginning: that one may be empty and end there, and its
+            // header must be synced.
             *reached = oldest.end().min(after.base());
         }
         Ok(Ok(newest.into()))
     }
 
-    /// Returns once everything below `offset` is on the disk. Whoever comes first syncs for all
-    /// who are waiting by then.
+    /// Returns once everything below `offset` is on the disk. The first thread that comes syncs for
+    /// all that wait by then.
     pub fn sync_up_to(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
         let control = &*self.control;
         let (mut reached, mut in_vain) = (0, RetryLimit::default());
@@ -141,7 +143,7 @@ impl Writer {
                 }
                 Err(error) => (Err(error), control.folder().to_path_buf()),
             };
-            // Those that are not held any more are unmapped in there, too: that may take long.
+            // Segments that nobody else holds are unmapped in there, too: that may take long.
             let synced =
                 segments.and_then(|some| py.detach(move || self.sync_for_all(&some, offset)));
             match synced.as_ref().map_err(Hindrance::of) {
@@ -157,7 +159,7 @@ impl Writer {
         }
     }
 
-    /// A sync has failed, for this reason.
+    /// Notes that a sync has failed, for this reason.
     fn failed(&self, py: Python<'_>, error: Option<std::io::Error>, path: &Path) -> PyErr {
         let poisoned = self.control.poisoned(py);
         poisoned.set_cause(py, error.map(|error| errors::os(error, path)));
@@ -188,7 +190,8 @@ impl Writer {
             if life.try_take(word).is_some() {
                 break;
             }
-            // The leader wakes everyone when `durable` has moved; the nap is for a dead leader.
+            // The thread that syncs wakes everyone when `durable` has moved. The nap is for the
+            // case that it died.
             if let Woken::Changed = futex::wait(control.map().word32(at::DURABLE), seen, Some(NAP))
                 && !control.is_poisoned()
             {
@@ -208,7 +211,7 @@ impl Writer {
             return Ok(Synced::Done);
         }
         if control.is_poisoned() {
-            return Ok(Synced::Waited); // Whoever had it before us failed: nothing is synced again.
+            return Ok(Synced::Waited); // The sync before ours has failed: none is tried again.
         }
         if self.is_always {
             self.pace.gather(control);

@@ -1,4 +1,4 @@
-//! How frames get to their place, through memory or by a write call, and what may be in the way.
+//! How frames get into the file, through memory or by a write call, and what may be in the way.
 
 use std::borrow::Borrow;
 use std::path::PathBuf;
@@ -16,31 +16,32 @@ const RING_WRITE_BYTES: usize = 64 << 10;
 /// A list of this many bytes goes into any segment by a write call: pages that it fills are not
 /// zeroed first, and nobody waits for them one by one.
 const WRITE_BYTES: usize = 256 << 10;
-/// A longer one goes by several of about this many bytes: by one, it would need as much memory
-/// beside its own; through memory, each page would be zeroed before it is filled.
+/// A longer list goes by several write calls. A single call would need as much memory again as the
+/// list takes; through memory, each page would be zeroed before it is filled.
 const MOST_WRITE_BYTES: usize = 4 << 20;
+/// About so many bytes go by each of these calls.
 const PIECE_BYTES: usize = 1 << 20;
-/// What others may look at before they look at the end.
+/// The first word of a frame, which readers look at before they know where the queue ends.
 const FIRST_WORD_BYTES: usize = 4;
 
-/// What an append comes to. Boxed, so that an answer that fits into registers stays there: moved
-/// through memory, it would be loaded wider than it was stored, and such a load waits until every
-/// frame before it has left the processor's store buffer.
+/// What comes of an append. The obstacle is boxed, so that the result fits into registers. Through
+/// memory it would be loaded wider than it was stored, and such a load waits until every frame
+/// before it has left the processor's store buffer.
 pub(crate) type Outcome<T> = Result<T, Box<Obstacle>>;
 
 /// Why an append did not happen.
 pub(crate) enum Obstacle {
-    /// Someone else began another segment: get it.
+    /// Another process or thread has begun another segment: open that one.
     Moved(u64),
     /// The frames do not fit into what is left of the segment.
     SegmentFull(u64, usize),
     /// The queue has as many bytes as it may.
     QueueFull(usize),
-    /// The format has no place for it; Python knows which one has.
+    /// The format has no room for it; Python says what to do.
     Unfit(String),
     Refused(String),
     Poisoned,
-    /// The control block has this tail, which can't be; it was this, or more.
+    /// The control block has this tail, which can't be true; it must be this, or more.
     Impossible(u64, u64),
     /// This file was cut short under its mapping.
     Vanished(PathBuf),
@@ -52,7 +53,7 @@ fn read_only() -> Box<Obstacle> {
     Obstacle::Refused("the segment is read-only".into()).into()
 }
 
-/// What decides between the two.
+/// What decides between a store through memory and a write call.
 pub(crate) struct Way {
     /// Every append is synced before it returns.
     pub is_always: bool,
@@ -81,7 +82,7 @@ impl Way {
         let straight = ring.map_or(len, |ring| ring.straight(position, len));
         let is_stored = self.is_stored(segment, len);
         if is_stored && straight == len {
-            // The word is taken out of its result right here, for the same reason.
+            // The word is taken out of the result right here to stay in a register, see `Outcome`.
             let (mut word, mut refused) = (0, None);
             let filled = map.write_with(position, len, |out| match fill(out) {
                 Ok(first) => word = first,

@@ -33,7 +33,7 @@ enum Column {
     Number,
     Timestamp,
     TimestampNs,
-    /// Before which a message is held back.
+    /// The time until which a message is held back.
     Due,
     Id,
     Key,
@@ -115,8 +115,8 @@ enum Builder {
     Map(MapBuilder<StringBuilder, StringBuilder>),
 }
 
-/// More bytes than a column can count. A small error of its own: to look at the library's after
-/// every value, and to drop it, costs more than the value.
+/// A column's offsets can't count so many bytes. The error is our own and small: checking and
+/// dropping the Arrow library's error after every value would cost more than the value itself.
 struct TooLong(usize);
 
 impl From<TooLong> for ArrowError {
@@ -125,7 +125,8 @@ impl From<TooLong> for ArrowError {
     }
 }
 
-/// Bytes, none of them null: the library's builder looks after nulls at every value.
+/// A column of bytes without nulls: the Arrow library's builder keeps count of nulls at every
+/// value.
 struct BytesBuilder {
     values: Vec<u8>,
     /// Where each ends.
@@ -273,7 +274,7 @@ impl BatchBuilder {
         rows >= BATCH_ROWS || bytes >= BATCH_BYTES
     }
 
-    /// What a row counts for.
+    /// About how many bytes a row adds to the batch.
     #[inline(always)]
     fn row_bytes(view: &FrameView) -> usize {
         view.body.len as usize + 32
@@ -289,8 +290,8 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Takes what follows until it is full, or tells why there is nothing more. After one message
-    /// that was looked for come those, mostly all others, whose place is known by that.
+    /// Takes the messages that follow until the batch is full, or says why there are no more. One
+    /// look finds a message and tells where those behind it begin, mostly all the others.
     fn fill(&mut self, place: &mut Scanner) -> Result<Option<Halt>, ArrowError> {
         while !self.is_full() {
             let (offset, frame) = match place.next() {
@@ -309,10 +310,10 @@ impl BatchBuilder {
         Ok(None)
     }
 
-    /// Takes what needs no closer look, until it is full.
+    /// Takes the messages that need no closer look, until the batch is full.
     fn fill_known(&mut self, place: &mut Scanner) -> Result<(), ArrowError> {
         if let [(Column::Body, Builder::Bytes(bodies))] = self.builders.as_mut_slice() {
-            // The bodies alone: nothing to choose for each of them.
+            // Only bodies are wanted: nothing has to be decided for each message.
             let (mut rows, mut bytes, mut pushed) = (self.rows, self.bytes, Ok(()));
             place.each_known(|_, _, view, frame| {
                 pushed = bodies.append(view.body.of(frame));

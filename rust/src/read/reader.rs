@@ -16,11 +16,11 @@ use crate::shared::control::Control;
 pub enum Found {
     /// A message: its frame's offset and the offset of the next message. It is in `Reader::view`.
     Message { frame: u64, next: u64 },
-    /// Nothing yet.
+    /// No message is there yet.
     Nothing,
-    /// The segment is not open here: Python finds it.
+    /// The segment is not open here: Python must find it.
     NeedSegment,
-    /// Known damage that was set aside; reading goes on here.
+    /// Known damage, which a repair has set aside; reading goes on at this offset.
     Hole { next: u64 },
     /// Damage, and where reading goes on.
     Damaged { fault: Box<Fault>, next: u64 },
@@ -42,7 +42,7 @@ impl OpenedFrame {
     }
 }
 
-/// One place in a queue.
+/// Reads the message at one offset of a queue, and then at the next.
 pub struct Reader {
     /// The segment of the last read.
     pub segment: Option<Arc<Segment>>,
@@ -52,7 +52,8 @@ pub struct Reader {
     pub filter: Filter,
     /// The message that was found last.
     pub view: FrameView,
-    /// Below it everything is in `segment`, and whole: no look at words that writers move.
+    /// Below this offset all frames are in `segment`, and whole. Reading them needs no look at the
+    /// words that writers change.
     known: u64,
     batch: Option<OpenedFrame>,
 }
@@ -64,15 +65,15 @@ impl Reader {
         Self { segment: None, wanted: 0, filter, view, known: 0, batch: None }
     }
 
-    /// Reads in `segment` from now on, which was opened for `offset`. Answers the one before, which
-    /// may be unmapped when it is dropped.
+    /// From now on reads in `segment`, which was opened for `offset`. Returns the segment before
+    /// it: dropping that may unmap a file.
     pub fn turn_to(&mut self, segment: &Arc<Segment>, offset: u64) -> Option<Arc<Segment>> {
         (self.wanted, self.known, self.batch) = (offset, 0, None);
         self.segment.replace(Arc::clone(segment))
     }
 
-    /// Where the segment begins that was opened for `offset`, if `offset` lies before it: what was
-    /// there is gone, or the offset named the end of the segment before.
+    /// Where the current segment begins, if it was opened for `offset` and begins behind it. Then
+    /// what was at `offset` is gone, or `offset` is the end of the segment before.
     pub fn first_after(&self, offset: u64) -> Option<u64> {
         let segment = self.segment.as_ref().filter(|_| self.wanted == offset)?;
         Some(segment.first()).filter(|first| *first > offset)
@@ -90,21 +91,21 @@ impl Reader {
         self.filter.is_open() || self.filter.matches(self.part(frame, self.view.tag))
     }
 
-    /// Whether what was found needs nothing but its place: no delay, no key, no batch.
+    /// Whether the message that was found is an ordinary one: no delay, no key, no batch around it.
     #[inline]
     pub fn is_usual(&self, offset: u64, frame: u64, next: u64) -> bool {
         let view = &self.view;
         view.due_ns == 0 && view.key.len == 0 && frame == offset && next != offset + 1
     }
 
-    /// Whether a look at `offset` needs no word that writers move.
+    /// Whether reading at `offset` needs no look at the words that writers change.
     #[inline]
     pub fn knows(&self, offset: u64) -> bool {
         offset < self.known
     }
 
-    /// The message at `offset`, where it is known to be; where the one behind it begins. None: look
-    /// with `find`.
+    /// Reads the message at `offset`, if it is known that one begins there, and returns where the
+    /// next one begins. None: ask `find`.
     #[inline]
     pub fn next_known(&mut self, offset: u64) -> Option<u64> {
         if !self.knows(offset) {
@@ -118,9 +119,9 @@ impl Reader {
         }
     }
 
-    /// The messages from `offset` on that begin before `end` and are known to be there, wanted ones
-    /// with the bytes of their frames to `take`, until it has enough or a closer look is needed.
-    /// Answers where the next look begins.
+    /// Goes through the messages from `offset` on that begin before `end` and are known to be
+    /// there. `take` gets the wanted ones with the bytes of their frames, until it has enough or a
+    /// closer look is needed. Returns where the next look begins.
     #[inline]
     pub fn each_known(
         &mut self,
@@ -151,9 +152,10 @@ impl Reader {
         self.find(offset, limit, |segment| segment.base() == control.segment_base())
     }
 
-    /// What stands at `offset`. `limit` tells how far may be read: asked only when what is known
-    /// from the last time does not suffice, for a writer must fetch the word back that a reader
-    /// took. `is_last` tells of a segment without an end whether it is the last one.
+    /// What stands at `offset`. `limit` says how far may be read. It is called only when what is
+    /// known from the last call does not suffice: a writer must fetch back into its cache the word
+    /// that a reader has looked at. `is_last` says whether a segment without an end is the last
+    /// one.
     #[inline]
     pub fn find(
         &mut self,
@@ -229,7 +231,7 @@ impl Reader {
                 self.batch = Some(OpenedFrame { at, frame, end, messages });
                 self.find_opened(offset)
             }
-            // What there is no memory for now is there later: reading goes on where it is.
+            // There may be memory for it later: the reader stays where it is.
             Err(fault) => {
                 let next = if fault.is_ours { offset } else { end };
                 Found::Damaged { fault: fault.into(), next }
@@ -257,7 +259,7 @@ impl Reader {
     }
 }
 
-/// How far may be read in `segment` from `offset` on; none where it does not hold that.
+/// How far may be read in `segment` from `offset` on; none if `offset` is not in it.
 #[inline]
 fn limit_in(
     segment: &Segment,

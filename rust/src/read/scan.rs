@@ -20,7 +20,7 @@ use crate::shared::retry_limit::RetryLimit;
 pub struct Scanner {
     at: u64,
     end: u64,
-    /// Has the last message and its segment.
+    /// Holds the last message and its segment.
     pub reader: Reader,
     is_tolerant: bool,
     in_vain: RetryLimit,
@@ -29,16 +29,16 @@ pub struct Scanner {
 
 /// Why `next` has no row.
 pub enum Halt {
-    /// The range is through.
+    /// The range was read to its end.
     End,
     /// Python must open the segment of this offset.
     NeedSegment(u64),
-    /// Damage; the scan stands behind it.
+    /// Damage: the scan goes on behind it.
     Damaged(Arc<Segment>, Fault),
 }
 
 impl Scanner {
-    /// The next message of the range, which is then in the reader: its offset and its frame's.
+    /// Reads the next message of the range into the reader; returns its offset and its frame's.
     #[inline]
     pub fn next(&mut self) -> Result<(u64, u64), Halt> {
         while self.at < self.end {
@@ -67,7 +67,7 @@ impl Scanner {
         Err(Halt::End)
     }
 
-    /// The messages that follow and need no closer look, to `take` until it has enough.
+    /// Hands the messages that follow to `take`, until it has enough or one needs a closer look.
     #[inline]
     pub fn each_known(
         &mut self,
@@ -76,7 +76,7 @@ impl Scanner {
         self.at = self.reader.each_known(self.at, self.end, take);
     }
 
-    /// Bytes of frames that are left at most.
+    /// How many bytes of frames are left at most.
     pub fn left(&self) -> usize {
         crate::bytes::words::size(self.end.saturating_sub(self.at))
     }
@@ -107,7 +107,7 @@ impl Scan {
         mutex::lock(py, &self.place)
     }
 
-    /// Deals with a halt: true means "go on".
+    /// Deals with a halt; true: the scan may go on.
     pub fn resume(&self, py: Python<'_>, halt: Halt) -> PyResult<bool> {
         match halt {
             Halt::End => Ok(false),
@@ -183,7 +183,8 @@ impl Scan {
             let halt = match (found, segment) {
                 (Ok((offset, frame)), Some(segment)) => {
                     let content = MessageBytes::found(Arc::clone(segment), frame, view);
-                    drop(place); // A new object may set off the collector, and that anything.
+                    // A new object may set off the garbage collector, which may run any code.
+                    drop(place);
                     return Message::found(offset, content).into_object(py).map(Some);
                 }
                 (Ok(_), None) => Halt::End,

@@ -8,7 +8,7 @@ use crate::segment::frame::{Fault, FrameView, NO_NUMBER, NO_TIME};
 use crate::segment::walk::{Care, Met, Walk, frame_around, look};
 use crate::segment::{PySegment, Segment};
 
-/// Tags remembered at most.
+/// How many tags are remembered at most.
 const MAX_TAGS: usize = 256;
 
 /// What a walk saw.

@@ -695,9 +695,9 @@ GIVEN_UP = re.compile(
     r"|codec of (?:an?|one) (?:\S+ )?(?:segment|ring))\b"
 )
 # A class name is given once in each language; each interface has names of its own, since none uses
-# another. These are one idea in several places: the header of a segment, the files that recovery
-# asks about, the list of segments, `dataclasses` in small, the report of what was done.
-SHARED_NAMES = {"Header", "Files", "Index", "Field", "Report", "Random"}
+# another. These are one idea in several places: the header of a segment, the list of segments,
+# `dataclasses` in small, the report of what was done.
+SHARED_NAMES = {"Header", "Index", "Field", "Report", "Random"}
 PYTHON_CLASS = re.compile(r"^ *class (\w+)", re.M)
 RUST_TYPE = re.compile(r"^ *(?:pub(?:\([a-z]+\))? )?(?:struct|enum|trait) (\w+)", re.M)
 

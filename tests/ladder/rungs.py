@@ -352,7 +352,7 @@ ALL = ("Python", "the crate")
 WANTED_PERCENT = 95.0
 RECOVERY = re.compile(
     r"src/penstock/(sidecar/\w+|engine/verifying|formats/(past|store|cursors|known_damage)"
-    r"|formats/beats/groups|formats/\w+/(recovery|power_cut|closing|noted|rescue|checks))\.py"
+    r"|formats/beats/(groups|power_cut|closing|noted|rescue|checks)|formats/(penstock|zbus)/format)\.py"
 )
 """What runs after something went wrong: all of it is asked for."""
 

@@ -1,40 +1,48 @@
-"""A `penstock` queue, open: segments, the end, recovery, rolling, sealing."""
+"""A `penstock` queue, open: where it ends after an unclean end, and making its files agree.
+
+Within one boot the shared words are the truth: no page is lost when a process dies. After a
+restart of the machine only what lies below `durable` is known to be there. Everything above is
+walked, segment by segment, up to the first frame that is not whole: later frames and segments may
+have reached the disk before it, and a queue has no holes. They are set aside, not deleted.
+"""
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import cached_property
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import CorruptError, FormatError, KeyNeededError, UnsupportedError
+from penstock.errors import CorruptError, NoQueueError
+from penstock.formats import known_damage
 from penstock.formats.contract import Format
-from penstock.formats.past import Past
-from penstock.formats.penstock import recovery, segments, structs
-from penstock.formats.penstock.index import Index
+from penstock.formats.past import Past, frames_end
+from penstock.formats.penstock import segments, structs
+from penstock.formats.penstock.queue_files import PenstockFiles
 from penstock.formats.penstock.segments import Header
-from penstock.formats.values import (
-    Capabilities,
-    Damage,
-    Encryption,
-    End,
-    NewSegment,
-    SegmentInfo,
-)
+from penstock.formats.values import Capabilities, Damage, Encryption, End, SegmentInfo
 from penstock.hints import ClassVar
-from penstock.options import Durability, QueueOptions
+from penstock.options import QueueOptions
 from penstock.places import Path
-from penstock.records import replace
-from penstock.sidecar import prepared
+from penstock.records import dataclass, replace
+from penstock.sidecar import control, prepared, quarantine
 
 HEADER_BYTES = structs.HEADER_BYTES
 
 
-class PenstockFormat(Format):
-    """Describes our own format."""
+@dataclass(slots=True)
+class Walk:
+    """How far the frames of one segment go."""
+
+    info: SegmentInfo
+    end: int
+    number: int
+    fault: Damage | None = None
+    has_frames: bool = False
+
+
+class PenstockFormat(PenstockFiles):
+    """Describes our own format, and recovers a queue of it."""
 
     name: ClassVar[str] = "penstock"
     instead: ClassVar[str] = "put a reference to what is large"
@@ -48,14 +56,6 @@ class PenstockFormat(Format):
     }
     inner_folders: ClassVar[tuple[str, ...]] = ("log",)
     makes_ahead: ClassVar[bool] = True
-
-    identity: str = ""
-    """The id that every segment of the queue carries."""
-    header: Header
-    """The oldest segment's, which has the queue's id and flags."""
-
-    _sealed_below = 0
-    """All segments before this one are sealed."""
 
     @classmethod
     def sniff(cls, path: Path) -> str | None:
@@ -82,270 +82,246 @@ class PenstockFormat(Format):
         for folder in (path, path.parent):
             _core.sync_folder(folder)
 
-    def load(self) -> None:
-        """Reads the oldest good header; the key must fit it."""
-        while True:
-            with suppress(FileNotFoundError):  # Others trim: list what is left.
-                self.header = self._oldest_header()
-                break
-        self.identity = self.header.queue_id.hex()
-        self.is_encrypted: bool = bool(self.header.flags & structs.ENCRYPTED)
-        key = self.options.key
-        if self.is_encrypted and key is not None and len(key) != 32:
-            raise KeyNeededError(f"{self.path}: the key of a penstock queue has 32 bytes")
-        if self.is_live:
-            self.need_key()
-        if not self.is_encrypted and key is not None:
-            raise KeyNeededError(f"{self.path}: the queue is not encrypted; open it without key")
-        if key is not None and not self._is_right(key):
-            raise KeyNeededError(f"{self.path}: this is not the key that the queue was made with")
-
-    def _is_right(self, key: bytes) -> bool:
-        """Whether a segment proves the key, by its page or, in one that was made before pages did,
-        by a frame. One is enough: what the others say then is damage. A queue that has nothing to
-        prove it with takes any."""
-        answers = set()
-        for info in self.list_segments():
-            with suppress(CorruptError, FormatError, FileNotFoundError):
-                answer = self._proof(info, key)
-                if answer:
-                    return True
-                answers.add(answer)
-        return False not in answers
-
-    def _proof(self, info: SegmentInfo, key: bytes) -> bool | None:
-        page = segments.read_page(info.path)
-        answer = self.header_of(info, page).is_proved(key, page)
-        if answer is not None or info.size <= HEADER_BYTES:
-            return answer  # Cut short in its page, it holds no frame that could prove anything.
-        segment = self.open_segment(info, writable=False)
-        return _core.opens_frames(segment, segments.last_possible(info))
-
-    def _oldest_header(self) -> Header:
-        error: Exception | None = None
-        for info in self.store.segments(fresh=True):
-            try:
-                return Header.unpack(segments.read_page(info.path), info.path)
-            except (CorruptError, FormatError) as found:
-                error = error or found
-                if isinstance(found, FormatError) and "version" in found.found:
-                    raise
-        raise error or FormatError(self.path, "no segment", "check the path")
-
-    # ── segments ───────────────────────────────────────────────────────────────────────────
-
-    def list_segments(self) -> list[SegmentInfo]:
-        return segments.list_segments(self.path)
-
-    def path_of(self, base: int) -> Path:
-        return self.path / "log" / f"{base:020d}.seg"
-
-    def header_of(self, info: SegmentInfo, page: bytes | None = None) -> Header:
-        """The header of a segment of this queue."""
-        header = Header.unpack(page or segments.read_page(info.path), info.path)
-        if (header.flags ^ self.header.flags) & structs.ENCRYPTED:
-            kinds = ("encrypted segments", "segments in plain text")
-            expected, found = kinds if self.is_encrypted else kinds[::-1]
-            raise CorruptError(info.path, segments.FLAGS_AT, f"one of {found}", expected)
-        if header.queue_id != self.header.queue_id:
-            found = f"queue id {header.queue_id.hex()}"
-            raise CorruptError(info.path, 16, found, self.header.queue_id.hex())
-        return header
-
-    @cached_property
-    def index(self) -> Index:
-        """What full segments say about themselves."""
-        return Index(self.sidecar, self.header.queue_id)
-
-    def describe(self, info: SegmentInfo) -> SegmentInfo:
-        """With what the index knows, or header and summary tell."""
-        known = self.index.find(info) if info.end is not None else None
-        try:
-            return known or self._read_about(info)
-        except FileNotFoundError:
-            if not self.store.is_trimmed(info):
-                raise
-            return info  # The next read of it raises.
-
-    def _read_about(self, info: SegmentInfo) -> SegmentInfo:
-        page = segments.read_page(info.path)
-        header = Header.unpack(page, info.path)
-        summary = segments.read_summary(page)
-        info = replace(info, first_number=header.base_number)
-        if summary is None:
-            return info
-        return replace(
-            info, messages=summary["messages"], next_number=summary["next_number"],
-            first_ns=summary["first_ns"], last_ns=summary["last_ns"],
-        )  # fmt: skip
-
-    def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
-        header = self.header_of(info)
-        frames = _core.penstock_frames(
-            header.queue_id, header.base,
-            compress=self.options.compression == "lz4",
-            encrypted=bool(header.flags & structs.ENCRYPTED),
-            key=self.options.key, salt=header.salt,
-        )  # fmt: skip
-        return _core.Segment(
-            info.path, info.base, HEADER_BYTES, frames, end=info.end, writable=writable
-        )
-
-    def publisher(self) -> _core.Publish:
-        """The first frame's size word."""
-        return _core.publish_size_word()
-
-    # ── the end ────────────────────────────────────────────────────────────────────────────
-
     def find_end(self, past: Past) -> End:
-        return recovery.find_end(self, past)
+        """From the words as far as the frames bear them out; after a power cut from the frames
+        above `durable`."""
+        # After an orderly close the list is still right, unless another process has rolled since.
+        infos = self.store.segments(fresh=not past.is_closed)
+        if not infos:
+            raise NoQueueError(self.path)  # Another process has deleted it meanwhile.
+        words, head = past.words, infos[0]
+        is_named = words is not None and infos.at(words.segment_base) is not None
+        if words is not None and not past.is_stopped and (is_named or past.is_closed):
+            end = replace(End.by(words), next_number=words.last_number)
+            if infos.at(words.head) is None:  # Its file is gone.
+                end = replace(end, head=head.base, head_number=base_number(self, head))
+            if not is_named:
+                return without_last(self, infos[-1], end)
+            return end if past.is_closed else end_by_frames(self, infos, end, words.reserved_end)
+        last, dropped = walk_up(self, infos, past.durable, past_damage=words is None)
+        # The word that closes a full segment looks like a frame where no segment follows it.
+        before_last = last.end - len(structs.SEALED_WORD)
+        if past.is_killed and words is not None and before_last <= words.segment_base < words.tail:
+            return without_last(self, last.info, End.by(words))
+        if last.end < past.durable and not dropped:
+            at, lost = last.end - last.info.base + HEADER_BYTES, past.durable - last.end
+            expected = f"{lost} bytes of messages, which were synced"
+            dropped = [Damage(last.info.path, at, lost, "an end", expected, last.end)]
+        return End(
+            last.end, last.number, last.info.base, head.base, base_number(self, head),
+            min(past.durable, last.end), tuple(dropped),
+        )  # fmt: skip
 
     def recover(self, end: End, past: Past) -> End:
-        return recovery.recover(self, end, past)
-
-    # ── without a header ───────────────────────────────────────────────────────────────────
-
-    def _open_plain(self, info: SegmentInfo) -> _core.Segment:
-        frames = _core.penstock_frames(self.header.queue_id, info.base)
-        return _core.Segment(info.path, info.base, HEADER_BYTES, frames, end=info.end)
-
-    def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None:
-        """Its name tells the base. Encrypted frames need more: the salt, which the header had."""
-        is_lost = self.is_encrypted or info.size <= HEADER_BYTES
-        return None if is_lost else self._open_plain(info)
-
-    def guess_header(self, info: SegmentInfo) -> Header:
-        """What the header must have said, from the name and the first whole frame."""
-        limit = info.end if info.end is not None else segments.last_possible(info)
-        seen = _core.walk(self._open_plain(info), info.base, limit, past_damage=True)
-        return Header(
-            self.header.queue_id, info.base, seen.first_number or 0, self.header.flags,
-            os.urandom(16), seen.first_ns or 0, info.size,
-        )  # fmt: skip
-
-    def rebuild_header(self, info: SegmentInfo) -> bool:
-        """Writes the header anew; the summary behind it stays."""
-        if self.is_encrypted or info.size <= HEADER_BYTES:
-            return False
-        head = self.guess_header(info).pack()[: structs.HEADER.size]
-        _core.write_file(info.path, 0, head, synced=True)
-        return True
-
-    # ── rolling and sealing ────────────────────────────────────────────────────────────────
-
-    def prepare_segment(
-        self, tail: int, number: int, needed: int, *, body: bytes | None = None
-    ) -> tuple[Path, NewSegment]:
-        """The next file: one that was zeroed in the background, or a fresh one.
-
-        With `body` it takes the place of frames that are there already (recovery).
-        """
-        shared = self.store.shared
-        if body is None and shared is not None and shared.segment_base == tail:
-            # The last one is empty, and too small: its successor needs a name of its own.
-            tail += len(structs.SEALED_WORD)
-        body = body or b""
-        last: SegmentInfo | None
-        if self.store.writer is not None and shared is not None and shared.segment_base < tail:
-            last = self.store.live_segment(shared.segment_base)
-        else:
-            last = next((info for info in reversed(self.list_segments()) if info.base < tail), None)
-        before = last.size if last is not None else 0
-        most = segments.limit_of(self.options)
-        size = segments.next_size(before, max(needed, len(body)), most)
-        if needed + HEADER_BYTES + 8 > 2**31 - 1:
-            raise UnsupportedError(f"{needed} bytes do not fit into any segment")
-        least = needed + 2 * HEADER_BYTES
-        ready = None if body else prepared.take_ready(self.sidecar, lambda size: size >= least)
-        if ready is not None:
-            fresh, size = ready
-        else:
-            fresh = prepared.fresh(self.sidecar)
-            size = segments.make_file(fresh, size, max(needed, len(body)))
-        salt = os.urandom(16)
-        start = b"" if last is None else files.read_start(last.path, structs.HEADER.size)
-        previous = _check(start, tail) if start else 0
-        header = Header(
-            self.header.queue_id, tail, number, self.header.flags, salt,
-            self.clock.wall_now_ns(), size, previous,
-        )  # fmt: skip
-        prepared.write(fresh, 0, header.pack(self.options.key) + body)
-        return fresh, NewSegment(self.path_of(tail), tail, tail, structs.SEALED_WORD)
-
-    def tend(self) -> None:
-        shared = self.store.shared
-        if shared is not None and shared.segment_base != self._sealed_below:
-            base = shared.segment_base
-            self.seal_quietly(self.store.segments())
-            self._sealed_below = base
-
-    def make_next(self, path: Path, last_bytes: int, *, is_quick: bool) -> None:
-        size = segments.next_size(last_bytes, 0, segments.limit_of(self.options))
-        is_synced = self.options.durability is Durability.ALWAYS
-        zeroed = prepared.BEGINNING_BYTES if is_quick and not is_synced else size
-        segments.make_file(path, size, 0, zeroed=zeroed, synced=is_synced)
-
-    def seal_quietly(self, infos: Sequence[SegmentInfo]) -> None:
-        """Gives every full segment its summary and its place in the index."""
-        # Damage is not this call's business: `verify` reports it with file and byte, and what
-        # another process has trimmed needs no seal. Nor does a full disk matter: summaries and the
-        # index are hints, made when there is room.
-        with suppress(CorruptError, FormatError, OSError):
-            self._seal_full(infos)
-
-    def _seal_full(self, infos: Sequence[SegmentInfo]) -> None:
-        sealed: list[SegmentInfo] = []
-        for info in itertools.islice(reversed(infos), 1, None):
-            if self.store.is_trimmed(info) or self.index.find(info) is not None:
-                break
-            page = segments.read_page(info.path)
-            if len(page) < HEADER_BYTES:
-                continue  # Cut short: `verify` reports it, and it has no place for a summary.
-            # A summary that does not check is being written by another process, or was never whole.
-            if segments.read_summary(page) is None:
-                assert info.end is not None
-                segment = self.store.open_whole(info, writable=True)
-                seen = _core.walk(segment, info.first, info.end, past_damage=True)
-                summary = segments.pack_summary(seen, is_secret=self.is_encrypted)
-                segment.store(structs.SUMMARY_AT, summary)
-            sealed.append(info)
-        if sealed:
-            self.index.add(self._read_about(info) for info in reversed(sealed))
-
-    def leave(self, shared: _core.Shared) -> None:
-        """Seals what is full."""
+        """Clears what was dropped and begins a new segment where the old must not go on."""
+        later = [info for info in self.store.segments() if info.base > end.segment_base]
+        for info in later:
+            quarantine.move(self.sidecar, info.path, self.clock.wall_now_ns())
+        if later:
+            self.store.segments(fresh=True)
+        if self.store.segments().at(end.segment_base) is None:
+            fresh, new = self.prepare_segment(end.tail, end.next_number, 0, body=b"")
+            _core.sync_file(fresh)
+            prepared.place(fresh, new.path)
+            return replace(end, durable=end.tail)
+        if past.is_closed:
+            return end
+        words, poisoned = past.words, past.is_poisoned
+        # Only processes died since the words were stored: frames may go on in place.
+        is_here = words is not None and words.segment_base == end.segment_base
+        is_plain = not self.is_encrypted and not lacks_any(self, end)
+        if past.is_killed and words is not None and is_here and is_plain:
+            return go_on(self, end, words)
+        self.index.forget()
+        make_durable(self, end, poisoned=poisoned)
         self.seal_quietly(self.store.segments())
-        self.index.tidy(self.store.segments_above(0))
-
-    def contradictions(self, start: int = 0) -> list[Damage]:
-        """Every segment's header, and that each one continues the one before it."""
-        found, last = list[Damage](), b""
-        for info in self.list_segments():
-            if info.end is not None and info.end <= start:
-                continue
-            before, last = last, b""
-            try:
-                page = segments.read_page(info.path)
-                header = self.header_of(info, page)
-            except FileNotFoundError:
-                if not self.store.is_trimmed(info):
-                    raise
-                continue
-            except (CorruptError, FormatError) as error:
-                at = getattr(error, "at", 0)
-                found.append(Damage(info.path, at, HEADER_BYTES, str(error), "a segment header"))
-                continue
-            if self.options.key and header.is_proved(self.options.key, page) is False:
-                text = "a key check of another key or header"
-                found.append(Damage(info.path, structs.KEY_CHECK_AT, 24, text, "the queue's key"))
-            expected = _check(before, info.base)
-            if before and header.previous not in (0, expected):
-                text = f"link {header.previous:08x} to the segment before"
-                found.append(Damage(info.path, 64, 4, text, f"{expected:08x}"))
-            last = page[: structs.HEADER.size]
-        return found
+        if self.is_encrypted or poisoned:
+            return move_on(self, end, poisoned=poisoned)
+        segment = live_segment(self, end)
+        segment.scrub(end.tail)
+        segment.sync()
+        return replace(end, durable=end.tail)
 
 
-def _check(header: bytes, end: int) -> int:
-    """What the next segment's header has of a segment: its own header, and where it ends."""
-    return _core.crc32c(header + end.to_bytes(8, "little"))
+def without_last(format: PenstockFiles, last: SegmentInfo, said: End) -> End:
+    """The last segment's file is gone, though no page was lost since the words were stored. Its
+    offsets are used up all the same: what is put next comes behind them."""
+    base, lost = said.segment_base, said.tail - said.segment_base
+    gone = Damage(format.path_of(base), 0, lost, "no file", f"{lost} bytes of messages", base)
+    return replace(said, segment_base=max(said.tail, last.base), dropped=(gone,) if lost else ())
+
+
+def end_by_frames(
+    format: PenstockFiles, infos: Sequence[SegmentInfo], said: End, reserved: int
+) -> End:
+    """Where the queue ends after a kill, by the frames of the last segment that the words name and
+    of those behind it: words that are older, or damaged, never cost a frame. A put that was whole
+    at `reserved`, and not counted yet, stays."""
+    # One without a frame is from a roll that was cut short, and counts for nothing.
+    later = [info for info in infos if info.base > said.segment_base]
+    last = next((info for info in reversed(later) if walk(format, info, 0).has_frames), None)
+    is_named = last is None
+    if last is None:
+        last = next(info for info in infos if info.base == said.segment_base)
+    segment, number = last_segment(format, replace(last, end=None))
+    limit = segments.last_possible(last)
+    limit = limit if last.end is None else min(limit, last.end)
+    reached = frames_end(segment, last.base, said.tail if is_named else last.base, limit)
+    if is_named and reached.is_as_said:
+        return said
+    number = number if reached.next_number is None else reached.next_number
+    end = replace(said, tail=reached.end, next_number=number, segment_base=last.base)
+    if is_named and reached.end == reserved:
+        return end
+    fault = Damage(
+        format.sidecar / "control", control.CONTROL.offset_of("tail"), 8, f"tail {said.tail}",
+        f"{end.tail}, where the frames end",
+    )  # fmt: skip
+    return replace(end, durable=min(said.durable, end.tail), dropped=(fault,))
+
+
+def walk_up(
+    format: PenstockFiles, infos: Sequence[SegmentInfo], durable: int, *, past_damage: bool
+) -> tuple[Walk, list[Damage]]:
+    """From the segment that holds `durable` to the first one whose frames do not reach its end."""
+    first = max((i for i, info in enumerate(infos) if info.base < durable), default=0)
+    if past_damage:
+        first = len(infos) - 1
+    last: Walk | None = None
+    for at, info in enumerate(infos[first:], first):
+        if last is not None and is_unborn(info, durable):
+            return last, [*aside(infos[at:], "a segment without header")]
+        last = walk(format, info, durable, past_damage=past_damage)
+        is_cut = info.end is not None and last.end < info.end
+        if is_cut and not past_damage:
+            faults = [last.fault] if last.fault is not None else []
+            return last, [*faults, *aside(infos[at + 1 :], "a segment behind a gap")]
+    assert last is not None
+    return last, [last.fault] if last.fault is not None else []
+
+
+def aside(infos: Sequence[SegmentInfo], what: str) -> list[Damage]:
+    """What is said about segments that do not count."""
+    return [Damage(info.path, 0, info.size, what, "the frames before it") for info in infos]
+
+
+def is_unborn(info: SegmentInfo, durable: int) -> bool:
+    """A name whose header never reached the disk: nothing in it was ever promised."""
+    return info.base >= durable and not segments.read_page(info.path).strip(b"\0")
+
+
+def walk(
+    format: PenstockFiles, info: SegmentInfo, durable: int, *, past_damage: bool = False
+) -> Walk:
+    """The frames of one segment that count."""
+    segment, number = last_segment(format, replace(info, end=None))
+    limit = segments.last_possible(info)
+    if info.end is not None:
+        limit = min(limit, info.end)
+    start = info.base
+    if info.base < durable <= limit and _core.is_boundary(segment, durable, limit):
+        start = durable
+        before = _core.walk(segment, info.base, durable, past_damage=True)
+        number = before.next_number if before.next_number is not None else number
+    seen = _core.walk(segment, start, limit, past_damage=past_damage)
+    fault = None
+    if seen.stop in ("bad", "cut"):
+        at, found, expected, length = seen.faults[-1]
+        fault = Damage(info.path, at, length, found, expected)
+    if seen.put_end < seen.end:
+        # The frames of one put are there together, or not at all.
+        at, length = segment.position(seen.put_end), seen.end - seen.put_end
+        fault = fault or Damage(info.path, at, length, "a part of one put", "all its frames")
+    number = number if seen.put_number is None else seen.put_number
+    return Walk(info, seen.put_end, number, fault, seen.frames > 0)
+
+
+def last_segment(format: PenstockFiles, info: SegmentInfo) -> tuple[_core.Segment, int]:
+    """Opens a segment to look for the end. A reader can do without the header, a writer can't."""
+    try:
+        return format.store.open_whole(info, writable=False), format.header_of(info).base_number
+    except CorruptError:
+        segment = None if format.is_live else format.rescue_segment(info)
+        if segment is None:
+            raise
+        known_damage.mark(segment, format.store.set_aside)
+        return segment, base_number(format, info)
+
+
+def base_number(format: PenstockFiles, info: SegmentInfo) -> int:
+    """The number of a segment's first message: from the header, or guessed."""
+    try:
+        return format.header_of(info).base_number
+    except CorruptError:
+        return format.guess_header(info).base_number
+
+
+# ── making it so ───────────────────────────────────────────────────────────────────────────────
+
+
+def lacks_any(format: PenstockFiles, end: End) -> bool:
+    """Whether a segment that was not synced is shorter than its name and the next one's say: one in
+    between is gone, and no sync could ever reach where it ended."""
+    unsynced = [info for info in format.store.segments() if (info.end or 0) > end.durable]
+    return any((info.end or 0) - info.base > info.size for info in unsynced)
+
+
+def go_on(format: PenstockFiles, end: End, words: control.Words) -> End:
+    """After the death of a process: no page is lost, and only what an appender had announced can
+    be half written. What was not synced is synced as ever, by the next sync."""
+    is_roll = words.reserved_end == control.ROLLING
+    reserved = end.tail + 8 if is_roll else words.reserved_end
+    if reserved > end.tail:
+        live_segment(format, end).zero(end.tail, reserved)
+    if is_roll:  # Others may have taken it for full, and sealed it.
+        live_segment(format, end).store(structs.SUMMARY_AT, bytes(structs.SUMMARY.size))
+    return end
+
+
+def make_durable(format: PenstockFiles, end: End, *, poisoned: bool) -> None:
+    """Syncs full segments above `durable`, and all names: they may not be on the disk yet."""
+    for info in format.store.segments():
+        if info.end is None or info.end <= end.durable:
+            continue
+        if poisoned:
+            prepared.copy_anew(format.sidecar, info.path)
+        else:
+            _core.sync_file(info.path)
+    _core.sync_folder(format.path / "log")
+
+
+def live_segment(format: PenstockFiles, end: End) -> _core.Segment:
+    """The segment that holds the tail, to write to."""
+    return format.store.open_whole(format.store.live_segment(end.segment_base), writable=True)
+
+
+def move_on(format: PenstockFiles, end: End, *, poisoned: bool) -> End:
+    """A new segment: at the tail, or (after a failed sync) from the last synced offset on.
+
+    Encrypted frames are bound to their segment, so those of an encrypted queue stay where they are
+    and the whole file is copied. A segment that holds nothing yet is replaced: what a dead
+    appender encrypted under this salt may be on the disk.
+    """
+    base, start = end.segment_base, end.tail
+    segment = live_segment(format, end)
+    if poisoned and format.is_encrypted and end.tail > base:
+        content = segment.read(0, segment.position(end.tail))
+        prepared.write_anew(format.sidecar, segment.path, content)
+        segment = live_segment(format, end)
+    elif poisoned:
+        start = max(end.durable, base)
+    kept = segment.read(segment.position(start), end.tail - start)
+    number = end.next_number
+    if start < end.tail:
+        known = _core.walk(segment, base, start, past_damage=True).next_number
+        if known is None:
+            known = format.header_of(format.store.live_segment(base)).base_number
+        number = known
+    fresh, new = format.prepare_segment(start, number, len(kept), body=kept)
+    _core.sync_file(fresh)
+    if start != base:
+        segment.scrub(start)
+        segment.store(segment.position(start), structs.SEALED_WORD)
+        segment.sync()
+    prepared.place(fresh, new.path)
+    return replace(end, segment_base=new.base, durable=end.tail)

@@ -1,35 +1,39 @@
-"""A zbus queue, open: blocks, the end, recovery, rolling, retention, what it says about itself."""
+"""A zbus queue, open: where it ends, what a crash can have done to that, how it is set right.
+
+The index says where every block ends; frames are the truth. On opening, the last block is walked
+up to its end word: what is no frame there is dropped and reported, the count follows from the last
+frame, bytes behind the end stay where they are until they are written over. A block that was
+counted and never entered is taken back, a block whose file is gone is reported, never made anew.
+"""
 
 from __future__ import annotations
 
-import errno
 import itertools
 import secrets
 import weakref
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import FormatError, UnsupportedError
-from penstock.formats.contract import Format, OwnGroups
-from penstock.formats.past import Past
-from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo
-from penstock.formats.zbus import index, readers, recovery, sniffing, structs
+from penstock.errors import FormatError
+from penstock.formats.contract import OwnGroups
+from penstock.formats.past import Past, frames_end
+from penstock.formats.values import Capabilities, Damage, End
+from penstock.formats.zbus import index, readers, sniffing
 from penstock.formats.zbus.groups import ZbusGroups
-from penstock.formats.zbus.index import NS_PER_MS, Block, Index, IndexHead
+from penstock.formats.zbus.index import NS_PER_MS, Block, Index
+from penstock.formats.zbus.queue_files import ZbusFiles
 from penstock.formats.zbus.sniffing import Found
-from penstock.formats.zbus.structs import CREATED, MAX_SEGMENT_BYTES, TABLE, ZbusLayout
+from penstock.formats.zbus.structs import CREATED, TABLE
 from penstock.options import QueueOptions
 from penstock.records import replace
-from penstock.sidecar import control, notes, prepared
+from penstock.sidecar import control, notes, prepared, quarantine
 
-GROW_BYTES = 256 << 10
-SETTABLE = ("mask", "creator", "ext1", "ext2", "ext3", "ext4")
+CHUNK = 1 << 20
 
 
-class ZbusFormat(Format):
+class ZbusFormat(ZbusFiles):
     """A queue in one of zbus's layouts."""
 
     name: ClassVar[str] = "zbus"
@@ -38,14 +42,8 @@ class ZbusFormat(Format):
     capabilities: ClassVar[Capabilities] = Capabilities(headers=False)
     inner_folders: ClassVar[tuple[str, ...]] = ("data", "reader")
 
-    found: Found
-    table: ZbusLayout
-    index_path: Path
     identity: str = ""
     """A random id if we made the queue; else it says when the queue began, and in which layout."""
-    _native: _core.ZbusIndex | None = None
-
-    # ── opening ────────────────────────────────────────────────────────────────────────────
 
     @classmethod
     def sniff(cls, path: Path) -> str | None:
@@ -85,194 +83,119 @@ class ZbusFormat(Format):
         self.found, self.table = known, TABLE[known.layout]
         self.groups: OwnGroups = ZbusGroups(weakref.proxy(self))
         stored = notes.read(self.sidecar, notes.ZBUS) or {}
-        self.identity = str(stored.get("identity") or recovery.fingerprint(self.index()))
-
-    def index(self) -> Index:
-        """The index as it is now."""
-        return index.read(self.index_path, self.table)
-
-    def _head(self) -> IndexHead:
-        """The index's header as it is now."""
-        return index.look(self.index_path, self.table)
-
-    def native(self) -> _core.ZbusIndex:
-        """The index as the native core maps it."""
-        if self._native is None:
-            entry, head = self.table.entry, self.table.index
-            self._native = _core.ZbusIndex(
-                self.index_path, base_at=entry.offset_of("base"), end_at=entry.offset_of("end"),
-                created_at=entry.offset_of("created_ms"), updated_at=entry.offset_of("updated_ms"),
-                count_at=head.offset_of("message_count"), first_number=self.found.first_number,
-            )  # fmt: skip
-        return self._native
-
-    # ── segments ───────────────────────────────────────────────────────────────────────────
-
-    def list_segments(self) -> list[SegmentInfo]:
-        """As the index has them; a block ends where the next one begins."""
-        bases = (block.base for block in recovery.born(self.index()))
-        return SegmentInfo.in_a_row((base, self.path_of(base), None) for base in bases)
-
-    def path_of(self, base: int) -> Path:
-        return index.block_path(self.path, base)
-
-    def describe(self, info: SegmentInfo) -> SegmentInfo:
-        """With numbers from the first frames, and the times of the block's entry."""
-        head = self._head()
-        block = head.find(info.base)
-        if block is None:
-            return info
-        following = head.find(info.end) if info.end is not None else None
-        first = self.number_of(block)
-        after = self.number_of(following) if following is not None else None
-        return replace(
-            info, first_number=first, next_number=after,
-            messages=after - first if first is not None and after is not None else None,
-            first_ns=block.created_ms * NS_PER_MS, last_ns=(block.updated_ms + 1) * NS_PER_MS - 1,
-        )  # fmt: skip
-
-    def number_of(self, block: Block) -> int | None:
-        """The number of a block's first message, if it has one."""
-        head = sniffing.first_head(block)
-        return None if head is None else int(self.table.frame.unpack_field("number", head))
-
-    def open_segment(
-        self, info: SegmentInfo, *, writable: bool, sided: bool = True
-    ) -> _core.Segment:
-        """Maps a block. A file that is gone reads as one without a frame, and is reported so."""
-        frames = _core.zbus_frames(
-            info.base, absolute=self.found.is_absolute,
-            crc=self.table.frame is structs.FRAME_CRC,
-        )  # fmt: skip
-        if not writable and not info.path.exists():
-            if self._head().find(info.base) is None:
-                raise FileNotFoundError(errno.ENOENT, "the block was trimmed", str(info.path))
-            return _core.Segment.over(info.path, info.base, 0, frames, b"", end=info.end)
-        beside = self.side_files() if sided and not self.is_passed() else {}
-        growing: dict[str, Any] = {
-            "capacity": MAX_SEGMENT_BYTES,
-            "grow_step": min(GROW_BYTES, self.options.segment_bytes),
-            "soft_bytes": self.options.segment_bytes,
-        }
-        return _core.Segment(
-            info.path, info.base, 0, frames, end=info.end, writable=writable,
-            **(growing if info.end is None else {}), **beside,
-        )  # fmt: skip
-
-    def publisher(self) -> _core.Publish:
-        """The last block's end, in the index."""
-        return self.native().publish()
-
-    def let_go(self) -> None:
-        self._native = None
+        self.identity = str(stored.get("identity") or fingerprint(self.index()))
 
     # ── the end ────────────────────────────────────────────────────────────────────────────
 
-    def seen_end(self) -> int:
-        """When the index was last written."""
-        return self.index_path.stat().st_mtime_ns
-
-    def believed(self, seen: object) -> control.Words | None:
-        """The shared words while one of us has the queue open. A zbus program may have gone on with
-        it since we closed it: then its index says where it ends."""
-        words = super().believed(seen)
-        return None if words is not None and words.is_clean else words
-
     def is_foreign(self, words: control.Words) -> bool:
-        """Whether the index's last block is another one than ours, or ends where we never did."""
-        return recovery.is_foreign(self, words)
+        """Whether the index's last block is another one than ours, or ends where we never did.
+        Beginning a block we may have got as far as its entry."""
+        last = self.index().born[-1]
+        if words.is_clean:
+            return (last.base, last.tail) != (words.segment_base, words.tail)
+        if last.base != words.segment_base and last.end:
+            return True
+        return last.tail not in words.published
 
     def find_end(self, past: Past) -> End:
-        return recovery.find_end(self, past)
+        """What the index says, as far as frames bear it out. Changes nothing."""
+        found, known = self.index(), past.words
+        blocks = found.born
+        is_shown = _is_shown(past, blocks[-1])
+        if is_shown and known is not None:
+            blocks = (*blocks[:-1], replace(blocks[-1], end=known.tail - blocks[-1].base))
+        dropped = [
+            Damage(found.path, block.slot_at, 28, "an entry of zeros", "a block")
+            for block in found.blocks[len(blocks) :]
+        ]
+        if past.is_stopped:
+            whole = _whole_blocks(self, blocks, past.durable)
+            if len(whole) < len(blocks):
+                text = "a block behind one that is not whole"
+                lost = blocks[len(whole) :]
+                dropped += [Damage(block.path, 0, block.end, text, "nothing") for block in lost]
+                blocks = whole
+        last, head = blocks[-1], blocks[0].base
+        path, said = last.path, last.tail
+        size = files.size_of(path)
+        is_left = past.is_closed and not past.is_foreign and not dropped
+        if known is not None and is_left and size >= last.end:
+            return replace(_end_of(self, blocks, said, known.next_number), durable=known.durable)
+        if last.end and not path.exists():
+            dropped.append(Damage(path, 0, last.end, "no file", f"a block of {last.end} bytes"))
+            number = found.message_count + self.found.first_number
+            head_number = _head_number(self, blocks, number)
+            durable = min(past.durable, said)
+            return End(said, number, said, head, head_number, durable, tuple(dropped))
+        tail, number = said, found.message_count + self.found.first_number
+        if last.end:
+            tail, counted, fault = _walk(self, last, size, past)
+            number = number if counted is None else counted
+            if fault is not None:
+                dropped.append(replace(fault, path=path, length=said - tail))
+        if tail == last.base:
+            number = _number_before(self, blocks[:-1], number)
+        count = number - self.found.first_number
+        if count != found.message_count and not is_shown:
+            at = self.table.index.offset_of("message_count")
+            text = f"{count}, by the last frame"
+            dropped.append(Damage(found.path, at, 8, f"message count {found.message_count}", text))
+        stray = _stray(path, last.end, size)
+        if stray:
+            dropped.append(Damage(path, last.end, stray, "stray bytes after the end", "nothing"))
+        end = _end_of(self, blocks, tail, number)
+        return replace(end, durable=min(past.durable, tail), dropped=tuple(dropped))
 
     def recover(self, end: End, past: Past) -> End:
+        """Makes index and files agree with `end`; writes only what differs."""
         _record(self.sidecar, self.found, self.identity)
-        return recovery.recover(self, end, past)
-
-    def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
-        """An empty file; its entry in the index is made when it gets its name."""
-        if needed > MAX_SEGMENT_BYTES:
-            raise UnsupportedError(
-                f"{needed} bytes do not fit into any zbus block: its end is a signed 32-bit number"
-            )
-        if self.native().block_count >= structs.SLOTS:
-            raise UnsupportedError(
-                f"{self.path}: the index has {structs.SLOTS} blocks and no slot for another: "
-                f"trim the queue (`penstock trim`), or move to format penstock"
-            )
-        fresh = prepared.make(self.sidecar, 0, suffix=".zbus")
-        return fresh, NewSegment(index.block_path(self.path, tail), tail, tail)
-
-    def rolled(self, base: int) -> None:
-        """Cuts a block's file to what the index says: it was longer while we appended."""
-        end, path = self.native().end_of(base), self.path_of(base)
-        with suppress(FileNotFoundError):  # Another process may trim it.
-            if end is not None and path.stat().st_size > end:
-                _core.resize_file(path, end)
-
-    def leave(self, shared: _core.Shared) -> None:
-        """Cuts the last block to what was written, and notes where its readers are."""
-        self.rolled(shared.segment_base)
-        for entry in files.entries(self.path / "reader"):
-            if entry.is_file(follow_symlinks=False):
-                _core.sync_file(Path(entry.path))  # A clean control block must find what it left.
-        notes.write(self.sidecar, notes.ZBUS_PLACES, readers.places(self.path), synced=False)
-
-    def store_head(self, kept: SegmentInfo) -> None:
-        """Moves BlockStart on disk, with the count, by one write; files are deleted after that."""
-        shared = self.store.need_shared()
-        self.native().trim(shared, kept.base)
-        shared.sync_file(self.index_path)  # Also if another process has, and is not so far yet.
-
-    def contradictions(self, start: int = 0) -> list[Damage]:
-        """The index: each block ends where the next one begins."""
-        found, odd = self.index(), list[Damage]()
-        for block, following in itertools.pairwise(recovery.born(found)):
-            if block.tail != following.base and following.base > start:
-                text = f"block {block.number} ends at {block.tail}"
-                expected = f"{following.base}, where the next one begins"
-                odd.append(Damage(found.path, block.slot_at, 28, text, expected))
-        return odd
-
-    # ── about the queue ────────────────────────────────────────────────────────────────────
-
-    def meta(self) -> dict[str, Any]:
-        """Mask, creator and extensions, and what else the index says."""
         found = self.index()
-        values = dict(found.header)
-        if "flag" in values:
-            values["mask"] = values.pop("flag")
-        for name, value in values.items():
-            if isinstance(value, bytes):
-                values[name] = value.decode("utf-8", "replace") or None
-        details = {
-            "offsets": "absolute" if self.found.is_absolute else "relative",
-            "first_number": self.found.first_number,
-            "dialect": self.found.dialect,
-        }
-        return values | details
-
-    def set_meta(self, **values: object) -> None:
-        """Sets mask (a number), creator, ext1 … ext4 (texts of at most 127 bytes; none: clear)."""
-        found, table = self.index(), self.table.index
-        known = {field.name for field in table.fields}
-        changes: dict[str, int | bytes] = {}
-        for name, value in values.items():
-            field = "flag" if name == "mask" and not self.table.has_mask else name
-            if name not in SETTABLE or field not in known:
-                raise UnsupportedError(
-                    f"layout {self.table.name} of format zbus has no place for {name!r}; "
-                    f"it has {', '.join(n for n in SETTABLE if n in known or n == 'mask')}"
-                )
-            raw = int(str(value)) if name == "mask" else str(value or "").encode()
-            try:
-                table.pack_field(field, raw)
-            except ValueError as error:
-                raise UnsupportedError(f"format zbus: {error}") from error
-            changes[field] = raw
-        self.store.need_shared()
-        for field, raw in changes.items():
-            found.write(field, raw)
+        blocks = tuple(block for block in found.born if block.base <= end.segment_base)
+        last = blocks[-1]
+        if last.is_unborn and not last.number:
+            files.make_folder(self.path / "data")
+            last = _begin_block(self, found, last.number, last.base)
+        elif len(blocks) != len(found.blocks):
+            found.write_range(found.start, len(blocks))
+            for block in found.born[len(blocks) :]:
+                quarantine.move(self.sidecar, block.path, self.clock.wall_now_ns())
+        self.forget_passed_sides(past)
+        path = self.path_of(end.segment_base)
+        if not path.exists():
+            files.make_folder(path.parent)  # A zbus program makes it after the first entry.
+            _core.create_file(path, 0, synced=True)
+            _core.sync_folder(path.parent)
+        if end.segment_base != last.base:
+            last = _begin_block(self, found, last.number + 1, end.segment_base)
+        if last.tail != end.tail:
+            found.write_end(last, end.tail - last.base)
+        count = end.next_number - self.found.first_number
+        if found.message_count != count:
+            found.write("message_count", count)
+        if past.is_stopped:
+            place = last.number, end.tail - last.base
+            readers.set_back(self.path, self.table, place, end.tail)
+        if past.is_closed and end.durable == end.tail:
+            return end
+        if past.is_poisoned:
+            for block in blocks:
+                if block is blocks[-1] or block.tail > end.durable:
+                    prepared.copy_anew(self.sidecar, block.path)
+            prepared.copy_anew(self.sidecar, self.index_path)
+        for block, following in itertools.pairwise(blocks):
+            if not block.path.exists():
+                continue
+            length = following.base - block.base
+            if block.path.stat().st_size > length:
+                _core.resize_file(block.path, length)
+            if following.base > end.durable:
+                self.store.open_whole(block.info(following.base), writable=False).sync()
+        _core.sync_folder(path.parent)
+        segment = self.open_segment(last.info(None), writable=True)
+        segment.recover_sides(end.tail, end.durable)
+        segment.sync()
+        _core.sync_file(self.index_path)
+        return replace(end, durable=end.tail)
 
 
 def _record(sidecar: Path, found: Found, identity: str) -> None:
@@ -283,3 +206,107 @@ def _record(sidecar: Path, found: Found, identity: str) -> None:
     }  # fmt: skip
     if notes.read(sidecar, notes.ZBUS) != value:
         notes.write(sidecar, notes.ZBUS, value)
+
+
+def fingerprint(found: Index) -> str:
+    """Tells a queue that we did not make from another one at the same path."""
+    created = found.header.get("created_ms") or (found.blocks[0].created_ms if found.blocks else 0)
+    return f"zbus-{found.layout.name}-{created:x}"
+
+
+def _walk(
+    format: ZbusFiles, last: Block, size: int, past: Past
+) -> tuple[int, int | None, Damage | None]:
+    """Tail, next number and the fault that ended it before the index said."""
+    segment = format.open_segment(last.info(None), writable=False, sided=not past.is_foreign)
+    limit = last.base + min(last.end, size)
+    if past.is_killed:
+        reached = frames_end(segment, last.base, last.tail, limit)
+        if reached.is_as_said:
+            return reached.end, reached.next_number, None
+    durable = past.durable
+    start = durable if last.base < durable <= limit else last.base
+    # What was synced may be damaged, but it is not where the queue ends.
+    before = _core.walk(segment, last.base, start, past_damage=True)
+    covered = past.is_stopped and format.has_checksums(last.base)
+    is_new = past.words is None
+    seen = _core.walk(segment, start, limit, past_damage=is_new, covered=covered)
+    number = seen.next_number if seen.next_number is not None else before.next_number
+    if seen.end == last.tail:
+        return seen.end, number, None
+    at, found, expected, _ = seen.faults[-1] if seen.stop else (seen.end - last.base, "", "", 0)
+    if size < last.end and not found:
+        found, expected = f"the end of the file at {size}", f"{last.end} bytes, as the index says"
+    return seen.end, number, Damage(segment.path, at, 0, found or "no frame", expected or "a frame")
+
+
+def _is_shown(past: Past, last: Block) -> bool:
+    """Whether readers were shown more than the index says: at `always` its words come after the
+    sync, and a process that is killed before that has lost nothing."""
+    words = past.words
+    if words is None or not past.is_killed or past.is_foreign:
+        return False
+    return words.segment_base == last.base and words.tail > last.tail
+
+
+def _whole_blocks(format: ZbusFiles, blocks: tuple[Block, ...], durable: int) -> tuple[Block, ...]:
+    """The blocks up to the first that is not whole above `durable`: the queue ends there."""
+    ends = [*(block.base for block in blocks[1:]), blocks[-1].tail]
+    for at, (block, end) in enumerate(zip(blocks, ends, strict=True)):
+        start = max(durable, block.base)
+        if start >= end:
+            continue
+        if not block.path.exists():
+            if at > 0 and start == block.base:
+                return blocks[:at]  # Not even its name was synced.
+            continue
+        if block is blocks[-1]:
+            break  # The walk that finds the end goes through it.
+        segment = format.open_segment(block.info(end), writable=False)
+        if _core.walk(segment, start, end, covered=format.has_checksums(block.base)).end < end:
+            return blocks[: at + 1]
+    return blocks
+
+
+def _number_before(format: ZbusFiles, blocks: tuple[Block, ...], fallback: int) -> int:
+    """The number after the last frame of `blocks`. One that is damaged throughout does not tell,
+    and those before it do not know how many it had."""
+    if not blocks:
+        return fallback
+    last = blocks[-1]
+    segment = format.open_segment(last.info(last.tail), writable=False)
+    seen = _core.walk(segment, last.base, last.tail, past_damage=True)
+    return fallback if seen.next_number is None else seen.next_number
+
+
+def _head_number(format: ZbusFiles, blocks: tuple[Block, ...], fallback: int) -> int:
+    numbers = map(format.number_of, blocks)
+    return next((number for number in numbers if number is not None), fallback)
+
+
+def _end_of(format: ZbusFiles, blocks: tuple[Block, ...], tail: int, number: int) -> End:
+    head_number = _head_number(format, blocks, number)
+    return End(tail, number, blocks[-1].base, blocks[0].base, head_number, tail)
+
+
+def _stray(path: Path, end: int, size: int) -> int:
+    """Bytes from `end` to the last one that is not zero: a write that was never published."""
+    if size <= end:
+        return 0
+    stray = 0
+    with files.reading(path) as stream:
+        stream.seek(end)
+        at = 0
+        while chunk := stream.read(CHUNK):
+            used = len(chunk.rstrip(b"\0"))
+            stray = at + used if used else stray
+            at += len(chunk)
+    return stray
+
+
+def _begin_block(format: ZbusFiles, found: Index, number: int, base: int) -> Block:
+    now_ms = format.clock.wall_now_ns() // NS_PER_MS
+    block = Block(number, now_ms, base, 0, now_ms, format.path)
+    found.write_block(block)
+    found.write_range(found.start, number - found.start + 1)
+    return block

@@ -9,25 +9,19 @@ from penstock.formats.contract import OwnGroups
 from penstock.formats.values import Damage
 from penstock.formats.zbus import readers, structs
 from penstock.formats.zbus.index import NS_PER_MS, Block
+from penstock.formats.zbus.queue_files import ZbusFiles
 from penstock.formats.zbus.readers import ReaderFile
-from penstock.formats.zbus.recovery import Files, born
-from penstock.hints import Any, Protocol
+from penstock.hints import Any
 from penstock.options import GroupOptions
 from penstock.sidecar.groups import GroupProgress
 
 ANY_NUMBER = -(2**62)
 
 
-class Blocks(Files, Protocol):
-    """What is asked of the queue."""
-
-    def native(self) -> _core.ZbusIndex: ...
-
-
 class ZbusGroups(OwnGroups):
     """The groups that have a reader file, and those that get one."""
 
-    def __init__(self, queue: Blocks) -> None:
+    def __init__(self, queue: ZbusFiles) -> None:
         self._queue, self._path, self._table = queue, queue.path, queue.table
         self._with_naks: set[str] = set()
 
@@ -37,22 +31,22 @@ class ZbusGroups(OwnGroups):
         return {name: offset for name, offset in found.items() if offset is not None}
 
     def _place(self, group: str) -> int | None:
-        place = readers.read_reader(readers.rdx_path(self._path, group))
-        return None if place is None else self._offset_of(place)
+        mark = readers.read_reader(readers.rdx_path(self._path, group))
+        return None if mark is None else self._offset_of(mark)
 
-    def _offset_of(self, place: ReaderFile) -> int:
-        """The offset that a reader's place names.
+    def _offset_of(self, mark: ReaderFile) -> int:
+        """The offset that a bookmark names.
 
-        Behind the oldest block it is the head, beyond the last one the tail; a place inside a frame
+        Behind the oldest block it is the head, beyond the last one the tail; one inside a frame
         is that frame's beginning.
         """
-        blocks, end = born(self._queue.index()), self._queue.store.end()
-        if place.block < blocks[0].number:
+        blocks, end = self._queue.index().born, self._queue.store.end()
+        if mark.block < blocks[0].number:
             return end.head
-        if place.block > blocks[-1].number:
+        if mark.block > blocks[-1].number:
             return end.tail
-        block, limit = _block_at(blocks, place.block, end.tail)
-        offset = block.base + max(place.offset, 0)
+        block, limit = _block_at(blocks, mark.block, end.tail)
+        offset = block.base + max(mark.offset, 0)
         if offset >= limit:
             return limit
         if not block.path.exists():
@@ -68,9 +62,9 @@ class ZbusGroups(OwnGroups):
         A group that is new has our own dialect unless its maker says otherwise.
         """
         values: dict[str, Any] = {}
-        place = readers.read_reader(readers.rdx_path(self._path, group))
-        if place is not None:
-            values = {"dialect": self._queue.found.dialect, "tags": place.filter}
+        mark = readers.read_reader(readers.rdx_path(self._path, group))
+        if mark is not None:
+            values = {"dialect": self._queue.found.dialect, "tags": mark.filter}
         naks = readers.read_naks(readers.nak_path(self._path, group), self._table)
         if naks is not None:
             values["max_in_flight"] = min(max(naks.window, 1), structs.NAK_WINDOW_MAX)
@@ -80,10 +74,10 @@ class ZbusGroups(OwnGroups):
     def leases(self, group: str) -> list[tuple[int, int]]:
         """What the NAK file says is out: handed out again, after how many times it already was."""
         naks = readers.read_naks(readers.nak_path(self._path, group), self._table)
-        place, head = self._place(group), self._queue.store.end().head
-        if naks is None or place is None:
+        mark, head = self._place(group), self._queue.store.end().head
+        if naks is None or mark is None:
             return []
-        return [(offset, tries) for offset, tries in naks.out if head <= offset < place]
+        return [(offset, tries) for offset, tries in naks.out if head <= offset < mark]
 
     def note(self, group: str, options: GroupOptions) -> None:
         """The reader file shows the group's filter."""
@@ -123,23 +117,23 @@ class ZbusGroups(OwnGroups):
         return group in readers.moved(self._path, self._queue.sidecar)
 
     def fault(self, group: str) -> Damage | None:
-        """A reader file that names no block, or no message in it. A place in a block that was
+        """A reader file that names no block, or no message in it. A bookmark in a block that was
         trimmed is no fault, nor is one at the beginning of the block after the last."""
         path = readers.rdx_path(self._path, group)
-        place = readers.read_reader(path)
-        if place is None:
+        mark = readers.read_reader(path)
+        if mark is None:
             return None
-        blocks, tail = born(self._queue.index()), self._queue.store.end().tail
+        blocks, tail = self._queue.index().born, self._queue.store.end().tail
         oldest, newest = blocks[0].number, blocks[-1].number
-        if 0 <= place.block < oldest or (place.block, place.offset) == (newest + 1, 0):
+        if 0 <= mark.block < oldest or (mark.block, mark.offset) == (newest + 1, 0):
             return None
-        where = f"block {place.block}, byte {place.offset}"
-        if not oldest <= place.block <= newest:
+        where = f"block {mark.block}, byte {mark.offset}"
+        if not oldest <= mark.block <= newest:
             return Damage(path, 0, 12, where, f"a block from {oldest} to {newest}")
-        block, _ = _block_at(blocks, place.block, tail)
+        block, _ = _block_at(blocks, mark.block, tail)
         limit = tail if block.number == newest else block.tail
-        offset = block.base + place.offset
-        if offset == limit or self._offset_of(place) == offset:
+        offset = block.base + mark.offset
+        if offset == limit or self._offset_of(mark) == offset:
             return None
         return Damage(path, 0, 12, f"{where}, where no message begins", "the place of a message")
 

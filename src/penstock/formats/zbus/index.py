@@ -131,6 +131,15 @@ class Index(IndexHead):
 
     blocks: tuple[Block, ...]
 
+    @property
+    def born(self) -> tuple[Block, ...]:
+        """The blocks without those at the end that were counted before their entry was written.
+        There is always a first one, though it may not have begun yet."""
+        blocks = self.blocks or (Block(self.start, 0, 0, 0, 0, self.path.parent),)
+        while len(blocks) > 1 and blocks[-1].is_unborn:
+            blocks = blocks[:-1]
+        return blocks
+
 
 def slot_at(number: int) -> int:
     """Where the entry of block `number` is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from penstock import _core
@@ -167,10 +168,7 @@ def _code_layout(folder: Path, path: Path, era: str, wanted: str | None) -> str:
     if era != "mask":
         return era
     found = index.read(path, TABLE["corr"])
-    for block in found.blocks:
-        head = first_head(block)
-        if head is None:
-            continue
+    for _, head in _first_heads(found):
         (check,) = struct.unpack_from(">Q", head, 8)
         if check == _core.crc32(head[16:200]):
             return "crc"
@@ -197,25 +195,24 @@ def first_head(block: index.Block) -> bytes | None:
     return head if head is not None and len(head) == HEAD_BYTES else None
 
 
+def _first_heads(found: index.Index) -> Iterator[tuple[index.Block, bytes]]:
+    return ((block, head) for block in found.blocks if (head := first_head(block)) is not None)
+
+
 def _offset_base(found: index.Index) -> bool | None:
     """Whether frames name their place in the queue; none when only the first block is there."""
-    for block in found.blocks:
-        head = first_head(block) if block.base > 0 else None
-        if head is not None:
-            (offset,) = struct.unpack_from(">q", head)
-            if offset in (0, block.base):
-                return bool(offset == block.base)
+    for block, head in _first_heads(found):
+        (offset,) = struct.unpack_from(">q", head)
+        if block.base > 0 and offset in (0, block.base):
+            return bool(offset == block.base)
     return None
 
 
 def _first_number(found: index.Index) -> int | None:
     """1 or 0, by the first frame of block 0."""
-    for block in found.blocks:
-        head = first_head(block) if block.number == 0 else None
-        if head is not None:
-            number = FRAME.unpack_field("number", head)
-            if number in (0, 1):
-                return int(number)
+    head = first_head(found.blocks[0]) if found.blocks and found.blocks[0].number == 0 else None
+    if head is not None and (number := FRAME.unpack_field("number", head)) in (0, 1):
+        return int(number)
     last = _last_number(found.blocks)
     return None if last is None else int(last == found.message_count)
 

@@ -20,7 +20,7 @@ from penstock.errors import FormatError
 from penstock.formats import known_damage
 from penstock.formats.beats import segments, state
 from penstock.formats.beats.segments import Header, Unreadable
-from penstock.formats.beats.structs import MACS, POSITION_BITS, Kind
+from penstock.formats.beats.structs import MACS, POSITION_BITS, POSITION_MASK, Kind
 from penstock.formats.contract import Format, Host
 from penstock.formats.past import Past
 from penstock.formats.segment_list import LISTINGS_MAX
@@ -328,20 +328,16 @@ class BeatsFiles(Format):
 
     def segment_of(self, offset: int) -> _core.Segment | None:
         """The segment whose id is in `offset`, also when that is its end."""
-        number = offset >> POSITION_BITS
-        info = self._from_number(number)
-        if info is None or info.base >> POSITION_BITS != number:
+        begin = offset & ~POSITION_MASK
+        if self.store.shared is None:
+            info = next(iter(self.list_from(begin)), None)
+        else:
+            info = self.store.segments().beginning(begin)
+            if info is not None and not info.path.exists():
+                info = self.store.segments(fresh=True).beginning(begin)
+        if info is None or info.base & ~POSITION_MASK != begin:
             return None
         return self.store.open_listed(info)
-
-    def _from_number(self, number: int) -> SegmentInfo | None:
-        """The segment with this id, or the next one there is."""
-        if self.store.shared is None:
-            return next(iter(self.list_from(number << POSITION_BITS)), None)
-        info = self.store.segments().beginning(number << POSITION_BITS)
-        if info is not None and not info.path.exists():
-            info = self.store.segments(fresh=True).beginning(number << POSITION_BITS)
-        return info
 
     def readable(self, *, newest_first: bool = False) -> Iterator[Header]:
         """Segments with a header that can be read; one may be deleted while we look."""

@@ -274,7 +274,10 @@ class Format(ABC):
 
     @final
     def side_files(self) -> dict[str, Any]:
-        """Arguments for `_core.Segment` that name the folders of side files."""
+        """Arguments for `_core.Segment` that name the folders of side files; none while what they
+        say may belong to frames that are gone."""
+        if not self.is_live and self._is_passed():
+            return {}
         kinds, covers = self.side_kinds(), self.options.checksums
         return side_files.folders(self.sidecar, kinds, live=self.is_live, covers=covers)
 
@@ -326,11 +329,10 @@ class Format(ABC):
             return words
         return None  # A process left them without closing the queue: the files decide.
 
-    @final
-    def is_passed(self) -> bool:
+    def _is_passed(self) -> bool:
         """Whether another program has appended after us, and no process of ours has opened the
-        queue since: what we noted beside frames may then belong to frames that are gone."""
-        words = None if self.is_live else control.peek(self.sidecar)
+        queue since."""
+        words = control.peek(self.sidecar)
         if words is None or words.is_clean or _core.Shared.is_open(self.sidecar):
             return False
         return past.is_foreign_now(self, words)

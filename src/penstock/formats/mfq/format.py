@@ -131,7 +131,7 @@ class MfqFormat(Format):
         """Maps a segment, after a look at its size."""
         segments.check_size(info)
         frames = _core.mfq_frames(info.size)
-        beside = self.side_files() if sided and not self.is_passed() else {}
+        beside = self.side_files() if sided else {}
         return _core.Segment(
             info.path, info.base, 0, frames, end=info.end, writable=writable, **beside
         )

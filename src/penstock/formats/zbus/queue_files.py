@@ -93,7 +93,7 @@ class ZbusFiles(Format):
             if self._head().find(info.base) is None:
                 raise FileNotFoundError(errno.ENOENT, "the block was trimmed", str(info.path))
             return _core.Segment.over(info.path, info.base, 0, frames, b"", end=info.end)
-        beside = self.side_files() if sided and not self.is_passed() else {}
+        beside = self.side_files() if sided else {}
         growing: dict[str, Any] = {
             "capacity": MAX_SEGMENT_BYTES,
             "grow_step": min(GROW_BYTES, self.options.segment_bytes),

@@ -57,7 +57,7 @@ class BeatsExaminer(Examiner):
         self.clock.restart()
         options = self.recording.options
         with Queue(self.path, read_only=True, clock=self.clock, **options) as queue:
-            place = queue.store.format.groups.places().get("default")
+            place = queue.store.format.groups.bookmarks().get("default")
             passed = {int(m.body[:6]) for m in queue.scan() if place and (m.offset or 0) < place}
             return read(queue), frozenset(passed)
 

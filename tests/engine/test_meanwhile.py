@@ -197,7 +197,7 @@ def test_the_format_s_own_file_of_a_group_goes_before_another_one_is_made(tmp_pa
             queue.group("some").delete()
             made = queue.group("some")
             others.delete()
-            assert "some" in queue.store.format.groups.places()
+            assert "some" in queue.store.format.groups.bookmarks()
         queue.put(b"1")
         assert made.get(0).body == b"1"
 

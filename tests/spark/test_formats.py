@@ -93,11 +93,11 @@ def test_streaming_leaves_the_formats_own_cursor_alone(tmp_path: Path, format: s
     with Queue(path, format=format) as queue:
         queue.put_many([b"a", b"b", b"c"])
         queue.sync()
-        before = queue.store.format.groups.places()
+        before = queue.store.format.groups.bookmarks()
         reader = stream(path, group="spark", columns="body")
         drain(reader)
         reader.stop()
-        assert queue.store.format.groups.places() == before
+        assert queue.store.format.groups.bookmarks() == before
 
 
 @pytest.mark.parametrize("format", [name for name in FORMATS if name in ("beats", "vqs")])

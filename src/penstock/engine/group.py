@@ -59,7 +59,7 @@ def names(store: Store) -> list[str]:
     """All groups: ours, and those that the format's own files know."""
     folder = store.sidecar / "groups"
     ours = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return sorted({*(name for name in ours if files.is_name(name)), *store.format.groups.places()})
+    return sorted({*filter(files.is_name, ours), *store.format.groups.bookmarks()})
 
 
 def has_progress(folder: Path) -> bool:
@@ -235,7 +235,7 @@ class Group:
     def _open_alone(self) -> None:
         stored = load_options(self.folder)
         has_native = self._wanted.get("native_cursor", stored is None or stored.native_cursor)
-        own = self._own.places().get(self.name) if has_native else None
+        own = self._own.bookmarks().get(self.name) if has_native else None
         if stored is None and own is None and not self._create:
             raise no_group(self.queue.path, self.name, names(self.queue.store))
         base = stored or GroupOptions(**self._own.defaults(self.name))
@@ -615,7 +615,7 @@ class Group:
     def rename(self, name: str) -> None:
         """Gives the group another name. Leases end; other handles on it get `GroupError`."""
         folder = folder_of(self.queue.store, name)
-        if self.name in self._own.places():
+        if self.name in self._own.bookmarks():
             raise GroupError(
                 f"format {self.queue.store.format.name} itself keeps group {self.name!r}"
             )

@@ -28,7 +28,7 @@ def progress(store: Store, name: str) -> group_files.GroupProgress:
     options = options_of(store, name)
     found = group_files.peek(folder, store.run, is_auto=options.ack == "auto")
     if found is None:
-        own = store.format.groups.places().get(name)
+        own = store.format.groups.bookmarks().get(name)
         if own is None and folder.is_dir():
             own = store.end().head  # It is just being made.
         if own is None:

@@ -82,7 +82,7 @@ class OwnGroups:
         """Options of a new group that the format's own files or settings decide."""
         return {}
 
-    def places(self) -> dict[str, int]:
+    def bookmarks(self) -> dict[str, int]:
         """Groups that the format's own files know, with the offset each reads next."""
         return {}
 
@@ -111,22 +111,22 @@ class OwnGroups:
 
     # ── after another program may have moved it ────────────────────────────────────────────
 
-    def place_of(self, group: str, progress: GroupProgress) -> int | None:
+    def bookmark_of(self, group: str, progress: GroupProgress) -> int | None:
         """What the format's own file says of a group whose progress is this, if only we write it;
-        none where the format keeps no such place."""
+        none where the format keeps no bookmark."""
         return None
 
     def is_moved(self, group: str) -> bool:
         """Whether the format's own file says something else than when the last of us closed the
-        queue; asked only if it is not what `place_of` says."""
+        queue; asked only if it is not what `bookmark_of` says."""
         return True
 
     def fault(self, group: str) -> Damage | None:
-        """A place in the format's own file where no message can be."""
+        """A bookmark where no message can be."""
         return None
 
-    def set_place(self, group: str, offset: int) -> None:
-        """Writes a group's place into the format's own file. Alone."""
+    def set_bookmark(self, group: str, offset: int) -> None:
+        """Writes a group's bookmark into the format's own file. Alone."""
 
 
 class Format(ABC):

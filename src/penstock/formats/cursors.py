@@ -5,8 +5,8 @@ and that of the message not: then a group has read what is not there any more. W
 would take its place, and the group would pass over it. So every group is set back to the recovered
 tail, whether anyone opens it or not; the format sets back what its own files say of groups.
 
-Where a program that is not ours has read on, the group follows. A format's own file then says
-another place than the one we left there: after a kill one that is further on, since we store it
+Where a program that is not ours has read on, the group follows. The format's own file then has
+another bookmark than the one we left there: after a kill one that is further on, since we store it
 after our own journal. After a power cut our journal decides, which was synced.
 """
 
@@ -36,9 +36,9 @@ def set_back(format: Format, tail: int) -> None:
 
 
 def follow(format: Format, past: Past, tail: int) -> None:
-    """Lets groups go on where another program has moved them, and sets the format's own places
-    right that can't be true. Alone, under the opening lock."""
-    for name, own in format.groups.places().items():
+    """Lets groups go on where another program has moved them, and sets bookmarks right that can't
+    be true. Alone, under the opening lock."""
+    for name, own in format.groups.bookmarks().items():
         folder = format.sidecar / "groups" / name
         options = files.read_json(folder / "group.json")
         if not of_today(options or {}, OLD_GROUP).get("native_cursor", True):
@@ -52,18 +52,18 @@ def follow(format: Format, past: Past, tail: int) -> None:
 def _follow(format: Format, past: Past, folder: Path, own: int, tail: int) -> None:
     name, boot = folder.name, format.run
     progress = groups.peek(folder, boot, is_auto=_is_auto(folder))
-    ours = None if progress is None else format.groups.place_of(name, progress)
+    ours = None if progress is None else format.groups.bookmark_of(name, progress)
     if (fault := format.groups.fault(name)) is not None:
         logger("recovery").warning(
             "%s:%d: %s, expected %s", fault.path, fault.at, fault.found, fault.expected
         )
         format.store.dropped = (*format.store.dropped, fault)
-        if ours is not None:  # Else the format's own rule for such places is all there is.
-            format.groups.set_place(name, min(ours, tail))
+        if ours is not None:  # Else the format's own rule for such bookmarks is all there is.
+            format.groups.set_bookmark(name, min(ours, tail))
     elif ours is None or own == ours:
         return
     elif past.is_stopped:
-        format.groups.set_place(name, min(ours, tail))
+        format.groups.set_bookmark(name, min(ours, tail))
     elif format.groups.is_moved(name) if past.is_closed else own > ours:
         text = "%s: another program has moved the group from %d to %d"
         logger("recovery").info(text, folder, ours, own)

@@ -152,7 +152,7 @@ class LocalQueue:
 
     def pending(self, group: str) -> int:
         """Where the format's own cursor is."""
-        own = self.store.format.groups.places()
+        own = self.store.format.groups.bookmarks()
         if group in own:
             return own[group]
         if not group and len(own) == 1:

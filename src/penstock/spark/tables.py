@@ -100,5 +100,5 @@ def _groups(name: str, where: str, options: SourceOptions) -> list[dict[str, Any
                 "tail": tail,
                 "lag_bytes": facts.lag_bytes(store, at),
             }
-            for group, at in store.format.groups.places().items()
+            for group, at in store.format.groups.bookmarks().items()
         ]

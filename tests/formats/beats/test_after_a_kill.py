@@ -215,7 +215,7 @@ def test_a_segment_that_can_not_be_read_is_no_reason_to_look_for_ever(
         queue.get(0).ack()
         monkeypatch.setattr(BeatsFiles, "frame_offsets", gone)
         with pytest.raises(FileNotFoundError):
-            queue.store.format.groups.places()
+            queue.store.format.groups.bookmarks()
         monkeypatch.undo()
 
 

@@ -95,7 +95,7 @@ def test_state_and_layout_are_told_right(case: GoldenCase, tmp_path: Path) -> No
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_a_reader_knows_where_beats_stands(case: GoldenCase, tmp_path: Path) -> None:
     with opened(case, tmp_path) as queue:
-        start = queue.store.format.groups.places()["default"]
+        start = queue.store.format.groups.bookmarks()["default"]
         found = [message.offset or 0 for message in queue.scan(tolerant=True)]
     pending = case.expected["pending"]
     later = [offset for offset in found if offset >= start]

@@ -49,7 +49,7 @@ def test_the_place_of_a_group_is_found_while_its_segment_is_freed(
 
         monkeypatch.setattr(BeatsFiles, "frame_offsets", freed_first)
         assert queue.groups() == ["default"]
-        assert queue.store.format.groups.places()["default"] <= group.cursor
+        assert queue.store.format.groups.bookmarks()["default"] <= group.cursor
 
 
 def test_what_is_put_while_a_place_is_looked_for_lies_behind_it(

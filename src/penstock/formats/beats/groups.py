@@ -35,7 +35,7 @@ class BeatsGroups(OwnGroups):
     def __init__(self, beats: BeatsFiles) -> None:
         self._beats, self._path = beats, beats.state_path
 
-    def places(self) -> dict[str, int]:
+    def bookmarks(self) -> dict[str, int]:
         """The default group, once anything was acked."""
         found = state.read(self._path)
         if found is not None:
@@ -60,8 +60,8 @@ class BeatsGroups(OwnGroups):
             self._write(StateFile.at(version, self._beats.store.end().head, 0))
         return _core.beats_state(self._path, version, self._beats)
 
-    def place_of(self, group: str, progress: GroupProgress) -> int | None:
-        """The place of the default group as `state.dat` has it."""
+    def bookmark_of(self, group: str, progress: GroupProgress) -> int | None:
+        """The bookmark of the default group as `state.dat` has it."""
         return self.state_at(progress.cursor).offset if group == DEFAULT_GROUP else None
 
     def is_moved(self, group: str) -> bool:
@@ -97,7 +97,7 @@ class BeatsGroups(OwnGroups):
         differing = int.from_bytes(raw, "little") ^ int.from_bytes(before, "little")
         return len(raw) == len(before) and differing.bit_count() == 1
 
-    def set_place(self, group: str, offset: int) -> None:
+    def set_bookmark(self, group: str, offset: int) -> None:
         """Writes `state.dat`; what it said is kept aside."""
         self._keep_aside(files.size_of(self._path))
         self._write(self.state_at(offset))

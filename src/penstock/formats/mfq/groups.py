@@ -25,7 +25,7 @@ class MfqGroups(OwnGroups):
             return None
         return _core.consumer_offset(segments.offset_path(self._path, CONSUMER))
 
-    def places(self) -> dict[str, int]:
+    def bookmarks(self) -> dict[str, int]:
         """The default group, once anything was consumed."""
         offset = read_offset(self._path, CONSUMER)
         return {DEFAULT_GROUP: offset} if offset > 0 else {}
@@ -34,7 +34,7 @@ class MfqGroups(OwnGroups):
         """`consumer.offset`: a consumer that is not ours moves it too."""
         return read_offset(self._path, CONSUMER) if group == DEFAULT_GROUP else None
 
-    def place_of(self, group: str, progress: GroupProgress) -> int | None:
+    def bookmark_of(self, group: str, progress: GroupProgress) -> int | None:
         return progress.cursor if group == DEFAULT_GROUP else None
 
     def fault(self, group: str) -> Damage | None:
@@ -51,5 +51,5 @@ class MfqGroups(OwnGroups):
             return None
         return Damage(path, 0, 8, f"{found}, where no message begins", "a message's offset")
 
-    def set_place(self, group: str, offset: int) -> None:
+    def set_bookmark(self, group: str, offset: int) -> None:
         write_offset(self._path, CONSUMER, offset)

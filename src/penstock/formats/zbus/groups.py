@@ -25,12 +25,12 @@ class ZbusGroups(OwnGroups):
         self._queue, self._path, self._table = queue, queue.path, queue.table
         self._with_naks: set[str] = set()
 
-    def places(self) -> dict[str, int]:
+    def bookmarks(self) -> dict[str, int]:
         """Groups with a reader file, each with the offset it reads next."""
-        found = {name: self._place(name) for name in readers.names(self._path)}
+        found = {name: self._bookmark(name) for name in readers.names(self._path)}
         return {name: offset for name, offset in found.items() if offset is not None}
 
-    def _place(self, group: str) -> int | None:
+    def _bookmark(self, group: str) -> int | None:
         mark = readers.read_reader(readers.rdx_path(self._path, group))
         return None if mark is None else self._offset_of(mark)
 
@@ -74,7 +74,7 @@ class ZbusGroups(OwnGroups):
     def leases(self, group: str) -> list[tuple[int, int]]:
         """What the NAK file says is out: handed out again, after how many times it already was."""
         naks = readers.read_naks(readers.nak_path(self._path, group), self._table)
-        mark, head = self._place(group), self._queue.store.end().head
+        mark, head = self._bookmark(group), self._queue.store.end().head
         if naks is None or mark is None:
             return []
         return [(offset, tries) for offset, tries in naks.out if head <= offset < mark]
@@ -106,7 +106,7 @@ class ZbusGroups(OwnGroups):
 
     # ── after another program may have moved it ────────────────────────────────────────────
 
-    def place_of(self, group: str, progress: GroupProgress) -> int:
+    def bookmark_of(self, group: str, progress: GroupProgress) -> int:
         """The lowest unacked offset; where the NAK file knows what is not acked, the next unread
         one."""
         is_next = readers.nak_path(self._path, group).exists()
@@ -137,7 +137,7 @@ class ZbusGroups(OwnGroups):
             return None
         return Damage(path, 0, 12, f"{where}, where no message begins", "the place of a message")
 
-    def set_place(self, group: str, offset: int) -> None:
+    def set_bookmark(self, group: str, offset: int) -> None:
         """Writes the first two words of the group's reader file."""
         path = readers.rdx_path(self._path, group)
         readers.write_reader(path, *self._queue.native().locate(offset))

@@ -145,8 +145,6 @@ class Reached:
 
     end: int
     next_number: int | None
-    messages: int
-    """Whole messages from where the walk began."""
     is_as_said: bool
     """Whether that is what the words said."""
 
@@ -160,12 +158,12 @@ def frames_end(segment: _core.Segment, start: int, said: int, limit: int) -> Rea
     """
     tail = min(max(said, start), limit)
     seen = _core.walk(segment, start, tail, past_damage=True)
-    number, messages, end = seen.next_number, seen.messages, seen.end
+    number, end = seen.next_number, seen.end
     is_boundary = end == tail
     # What was never published is not whole from its first byte on: so nothing is passed over.
     on = _core.walk(segment, end, limit)
     if on.frames:
-        number, messages, end = on.next_number, messages + on.messages, on.end
+        number, end = on.next_number, on.end
     elif not is_boundary and any(segment.read(segment.position(end), tail - end)):
         end = tail
-    return Reached(end, number, messages, end == said)
+    return Reached(end, number, end == said)

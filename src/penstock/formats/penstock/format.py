@@ -27,8 +27,6 @@ from penstock.places import Path
 from penstock.records import dataclass, replace
 from penstock.sidecar import control, prepared, quarantine
 
-HEADER_BYTES = structs.HEADER_BYTES
-
 
 @dataclass(slots=True)
 class Walk:
@@ -104,7 +102,7 @@ class PenstockFormat(PenstockFiles):
         if past.is_killed and words is not None and before_last <= words.segment_base < words.tail:
             return without_last(self, last.info, End.by(words))
         if last.end < past.durable and not dropped:
-            at, lost = last.end - last.info.base + HEADER_BYTES, past.durable - last.end
+            at, lost = last.end - last.info.base + structs.HEADER_BYTES, past.durable - last.end
             expected = f"{lost} bytes of messages, which were synced"
             dropped = [Damage(last.info.path, at, lost, "an end", expected, last.end)]
         return End(

@@ -8,10 +8,12 @@ unacked one: an original program that opens the folder then repeats messages and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
+from penstock.disk.structs import Struct
 from penstock.errors import UnsupportedError
 from penstock.formats.zbus import structs
 from penstock.formats.zbus.structs import NAK, NAK_RECORDS, ZbusLayout
@@ -87,14 +89,15 @@ def read_naks(path: Path, layout: ZbusLayout) -> Naks | None:
     if table is None or raw is None or len(raw) < NAK.size + NAK_RECORDS * table.size:
         return None
     head = NAK.unpack(raw)
-    out = []
-    for slot in range(NAK_RECORDS):
-        at = NAK.size + slot * table.size
+    out = sorted((offset, max(1, tries)) for _, offset, tries in _out(table, raw) if offset >= 0)
+    return Naks(head["window"], head["timeout_ms"], tuple(out))
+
+
+def _out(table: Struct, raw: bytes) -> Iterator[tuple[int, int, int]]:
+    """Of each record whose message is out: its byte, the offset, how often it was handed out."""
+    for at in range(NAK.size, NAK.size + NAK_RECORDS * table.size, table.size):
         if table.unpack_field("status", raw, at) == 1:
-            offset = table.unpack_field("offset", raw, at)
-            if offset >= 0:
-                out.append((offset, max(1, table.unpack_field("retries", raw, at))))
-    return Naks(head["window"], head["timeout_ms"], tuple(sorted(out)))
+            yield at, *(table.unpack_field(name, raw, at) for name in ("offset", "retries"))
 
 
 def set_back(queue: Path, layout: ZbusLayout, end: tuple[int, int], tail: int) -> None:
@@ -121,9 +124,8 @@ def write_reader(path: Path, block: int, offset: int) -> None:
 def _drop_naks(path: Path, layout: ZbusLayout, tail: int) -> None:
     table, raw = layout.nak_record, files.read_bytes(path)
     assert table is not None
-    for at in range(NAK.size, NAK.size + NAK_RECORDS * table.size, table.size):
-        is_out = table.unpack_field("status", raw, at) == 1
-        if is_out and table.unpack_field("offset", raw, at) >= tail:
+    for at, offset, _ in _out(table, raw):
+        if offset >= tail:
             _core.write_file(path, at + table.offset_of("status"), b"\0")
     _core.sync_file(path)
 

@@ -299,7 +299,8 @@ pub fn replace(path: &Path, bytes: &[u8], synced: bool) -> io::Result<()> {
     // another container, where processes have the same numbers, and also after one that died and
     // whose number is given out again. The kernel's own chance: any other is the same in all forks.
     let process = std::process::id();
-    let chance = getrandom::u64().map_err(|_| located(io::Error::other("no random bytes"), path))?;
+    let chance =
+        getrandom::u64().map_err(|_| located(io::Error::other("no random bytes"), path))?;
     let mut temporary = path.as_os_str().to_os_string();
     temporary.push(format!(".{process:x}-{chance:x}.tmp"));
     let temporary = PathBuf::from(temporary);

@@ -209,6 +209,21 @@ def test_an_original_producer_is_seen_at_the_next_look(tmp_path: Path) -> None:
         assert len(twin.bases()) > 5
 
 
+def test_a_sync_leaves_the_frame_that_an_original_producer_writes_just_now(tmp_path: Path) -> None:
+    twin = Twin(tmp_path / "store", 4096)
+    twin.produce(b"first")
+    with Queue(tmp_path / "store") as queue:
+        assert queue._maintenance is not None
+        queue._maintenance.stop()
+        twin.produce(b"second")
+        assert [queue.get(LONG_S).body for _ in range(2)] == [b"first", b"second"]
+        end = twin.get("producer.offset")
+        twin._write(end, b"\x05\0\0\0third\xff")  # Its offset comes next.
+        queue.sync()
+        assert queue.offsets().durable == end
+        assert twin.poll(end) == b"third"
+
+
 @pytest.mark.parametrize("listing", range(1, 9))
 def test_two_segments_begun_while_the_folder_is_listed_leave_no_hole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: int

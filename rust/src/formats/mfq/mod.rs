@@ -207,7 +207,11 @@ fn clear_next(segment: &Segment, end: u64) {
 
 impl Publish for ProducerOffset {
     fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
-        clear_next(segment, batch.end);
+        // A sync publishes again what puts have published. An original producer may be further on,
+        // and what lies behind the end is then the frame that it writes just now.
+        if self.0.get() < batch.end {
+            clear_next(segment, batch.end);
+        }
         self.publish_behind(segment, batch).map(drop)
     }
 

@@ -2,23 +2,20 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
+use crate::sys::crc;
+
 /// CRC-32C of `bytes`.
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// From here on the library, which goes by several streams at once, is the faster one.
-const MANY_BYTES: usize = 256;
-
 /// CRC-32C of `bytes`, begun with `seed` in its register instead of all ones: what a frame's
 /// checksum is, so that it covers the size without a second pass.
 #[inline]
 pub fn crc32c_seeded(seed: u32, bytes: &[u8]) -> u32 {
-    let short = Some(bytes).filter(|bytes| bytes.len() < MANY_BYTES);
-    short
-        .and_then(|bytes| crate::sys::crc::of_bytes(seed, bytes))
-        .unwrap_or_else(|| by_library(seed, bytes))
+    // The library is the faster one for many bytes.
+    crc::of_bytes(seed, bytes).unwrap_or_else(|| by_library(seed, bytes))
 }
 
 #[inline]
@@ -32,7 +29,7 @@ fn by_library(seed: u32, bytes: &[u8]) -> u32 {
 /// which is where the checksum goes.
 #[inline]
 pub fn crc32c_words(seed: u32, words: &[u64]) -> u32 {
-    crate::sys::crc::of_words(seed, words).unwrap_or_else(|| {
+    crc::of_words(seed, words).unwrap_or_else(|| {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         crc32c_seeded(seed, bytes.get(4..).unwrap_or_default())
     })
@@ -61,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_short_checksum_is_the_one_of_the_library() {
-        let bytes: Vec<u8> = (0..2 * MANY_BYTES).map(|at| words_byte(at)).collect();
+        let bytes: Vec<u8> = (0..crc::MOST_BYTES + 100).map(|at| words_byte(at)).collect();
         for len in 0..bytes.len() {
             let some = bytes.get(..len).unwrap_or_default();
             for seed in [0, 1, 136, u32::MAX] {

@@ -6,7 +6,12 @@ import multiprocessing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock import Empty, Queue
+from penstock.engine.group import folder_of
+from penstock.options import AckMode
+from penstock.sidecar import groups
 
 SPAWN = multiprocessing.get_context("spawn")
 COUNT = 40_000
@@ -46,3 +51,31 @@ def test_two_processes_count_every_message_that_they_take(tmp_path: Path) -> Non
             worker.join()
         assert sum(taken) == COUNT
         assert group.stats()["delivered"] == COUNT
+
+
+@pytest.mark.parametrize(("ack", "following"), [("auto", b"d"), ("lease", b"b")])
+def test_the_table_of_a_build_before_the_release_is_gone_on_with(
+    tmp_path: Path, ack: AckMode, following: bytes
+) -> None:
+    with Queue(tmp_path / "queue") as queue:
+        queue.put_many([b"a", b"b", b"c", b"d"])
+        group = queue.group("readers", ack=ack)
+        first, *_ = group.get_many(3)
+        if ack == "lease":
+            first.ack()
+        table, run = folder_of(queue.store, "readers") / "table", queue.store.run
+        counts = group.stats()
+    raw = bytearray(table.read_bytes())
+    raw[:8] = b"PENSTGRP"
+    raw[40:48], raw[192:200] = raw[192:200], raw[40:48]
+    table.write_bytes(raw)
+    seen = groups.peek(table.parent, run)
+    assert seen is not None
+    assert (seen.cursor, seen.counts) == (counts["cursor"], {})
+    with Queue(tmp_path / "queue") as queue:
+        group = queue.group("readers", create=False)
+        assert group.stats()["delivered"] == 3
+        assert group.cursor == counts["cursor"]
+        assert group.get(0).body == following
+        assert group.stats()["delivered"] == 4
+    assert table.read_bytes()[:8] == groups.MAGIC

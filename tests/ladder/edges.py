@@ -80,7 +80,7 @@ TARGETS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     ),
     "group table": (
         target(lambda path: groups.peek(path.parent, BOOT), "t/table"),
-        b"PENSTGRP" + bytes(4088),
+        b"PENSTGR2" + bytes(4088),
     ),
     "kept options": (opened("q/.penstock/options.json"), b'{"segment_bytes": 65536}'),
     "beats segment": (

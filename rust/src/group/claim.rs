@@ -352,10 +352,8 @@ impl Group {
             let kept = out.len();
             let start = word.load(Ordering::Acquire);
             let (next, stop) = self.read_ahead(reader, start, out);
-            if next == start
-                || word.compare_exchange(start, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            {
-                self.table.count_among_others(at::DELIVERED, (out.len() - kept) as u64);
+            let count = (out.len() - kept) as u64;
+            if next == start || self.table.move_on(start, next, count) {
                 return stop;
             }
             out.truncate(kept);

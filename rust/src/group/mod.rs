@@ -39,7 +39,9 @@ use journal::{Journal, Kind, Record, Replay};
 use settings::{Settings, WaitTimes};
 use table::{Entry, EntryState, NEVER, NONE, Table, at};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"PENSTGRP");
+const MAGIC: u64 = u64::from_le_bytes(*b"PENSTGR2");
+/// Tables of builds before the release, which have `delivered` and `cursor` in each other's place.
+const OLD_MAGIC: u64 = u64::from_le_bytes(*b"PENSTGRP");
 /// The group is paused: it hands nothing out. The value has many bits: a single one that flips must
 /// not stop all consumers.
 pub const PAUSED: u32 = 0xA5A5;

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use super::journal::{Journal, Kind, Record};
 use super::table::{Entry, NONE, Table, at};
-use super::{Group, MAGIC};
+use super::{Group, MAGIC, OLD_MAGIC};
 use crate::bytes::checksum::key_hash;
 use crate::errors;
 use crate::files::region;
@@ -35,6 +35,18 @@ pub fn is_alone(shared: &Shared, table: &Table) -> std::io::Result<bool> {
     let number = region::inode(table.map().file())?;
     let is_ours = OPEN.lock().unwrap_or_else(|e| e.into_inner()).contains_key(&number);
     Ok(!is_ours && shared.control.life().is_alone()?)
+}
+
+/// Puts two words in their places, in a table that a build before the release has left. With the
+/// queue's opening lock held.
+pub fn renew(table: &Table) {
+    if table.wide(at::MAGIC) == OLD_MAGIC {
+        let (first, second) = (table.wide(at::DELIVERED), table.wide(at::CURSOR));
+        table.map().publish64(at::MAGIC, 0); // Whoever dies in between leaves no table.
+        table.set_wide(at::DELIVERED, second);
+        table.set_wide(at::CURSOR, first);
+        table.map().publish64(at::MAGIC, MAGIC);
+    }
 }
 
 /// The journal of a new group, which reads from `start` on, after the `(offset, receives)` in

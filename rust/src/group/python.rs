@@ -238,6 +238,7 @@ impl PyGroup {
     ) -> PyResult<Self> {
         let boot_id = shared.control.boot();
         let table = Table::open(&folder.join("table")).map_err(|e| errors::os(e, &folder))?;
+        opening::renew(&table);
         let is_same_boot = table.wide(at::MAGIC) == MAGIC && table.wide(at::BOOT) == boot_id;
         let is_alone = opening::is_alone(shared, &table).map_err(|e| errors::os(e, &folder))?;
         let found = Journal::open_newest(&folder).map_err(|e| errors::os(e, &folder))?;

@@ -235,6 +235,27 @@ impl Mapping {
         unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
+    /// Stores `new` in the two 8-byte words from `at` on, a multiple of 16, if they are `current`, at
+    /// once for whoever uses them, together or one of them; else answers what they are. None: the
+    /// processor has no such exchange.
+    #[inline(always)]
+    pub fn exchange_pair(
+        &self,
+        at: usize,
+        current: [u64; 2],
+        new: [u64; 2],
+    ) -> Option<Result<(), [u64; 2]>> {
+        assert!(at % 16 == 0 && at + 16 <= self.len && self.writable, "words outside the mapping");
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("cmpxchg16b") {
+            // SAFETY: aligned, inside and writable (asserted); the processor has the instruction;
+            // to it, one on both words and one on either of them are in one order.
+            return Some(unsafe { exchange_both(self.base.as_ptr().add(at).cast(), current, new) });
+        }
+        let _ = (current, new);
+        None
+    }
+
     /// The 4-byte word at `at`, to be used atomically.
     #[inline(always)]
     pub fn word32(&self, at: usize) -> &AtomicU32 {
@@ -260,6 +281,35 @@ impl Mapping {
             recorder::record_store(self.inode, at, &value.to_le_bytes());
         }
     }
+}
+
+/// The exchange of `exchange_pair`. By hand: the compiler's is a call.
+///
+/// # Safety
+/// `pair` is aligned to 16 bytes and may be written, and the processor has `cmpxchg16b`.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn exchange_both(pair: *mut u64, current: [u64; 2], new: [u64; 2]) -> Result<(), [u64; 2]> {
+    let [mut low, mut high] = current;
+    let is_done: u8;
+    // SAFETY: by the caller. `rbx` is the compiler's own: it is as before behind the exchange, and
+    // the other operands are in registers that are not `rbx`.
+    unsafe {
+        std::arch::asm!(
+            "xchg rsi, rbx",
+            "lock cmpxchg16b [rdi]",
+            "mov rbx, rsi",
+            "sete {is_done}",
+            is_done = out(reg_byte) is_done,
+            in("rdi") pair,
+            inout("rsi") new[0] => _,
+            in("rcx") new[1],
+            inout("rax") low,
+            inout("rdx") high,
+            options(nostack),
+        );
+    }
+    if is_done != 0 { Ok(()) } else { Err([low, high]) }
 }
 
 /// Bytes of a file that grows, mapped as far as they were asked for: each time four times as far.

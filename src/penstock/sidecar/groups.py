@@ -18,20 +18,20 @@ from penstock.places import Path
 from penstock.records import dataclass, field
 from penstock.sidecar import prepared
 
-MAGIC = b"PENSTGRP"
+MAGIC = b"PENSTGR2"
 PAUSED = 0xA5A5
 GONE = 0xA5A5 << 16
 
 TABLE = Struct(
     "group table", "<", 272,
-    Field("magic", "8s", "PENSTGRP"),
+    Field("magic", "8s", "PENSTGR2"),
     Field("boot", "Q", "which run of the machine wrote the words below"),
     Field("lock", "I", "the group's lock, as the append lock in the control block"),
     Field("flags", "I", "a5a5 below: paused; above: deleted or renamed"),
     Field("sync_lock", "I", "the same for the one who syncs the journal"),
     Field("version", "I", "raised when group.json was changed"),
     Field("next", "Q", "next unread offset"),
-    Field("cursor", "Q", "lowest unacked offset"),
+    Field("delivered", "Q", "handed out since the group was made; moves at once with `next`"),
     Field("attention", "q", "boot time at which the next lease ends or message is due"),
     Field("token", "Q", "newest proof of a lease"),
     Field("journal_end", "Q", "bytes of the journal that hold whole records"),
@@ -57,7 +57,7 @@ TABLE = Struct(
     Field("delayed", "I", "messages not due yet"),
     Field("blocked", "I", "messages that wait for one with the same key"),
     Field("pad1", "4x", ""),
-    Field("delivered", "Q", "handed out since the group was made"),
+    Field("cursor", "Q", "lowest unacked offset"),
     Field("acked", "Q", "acked since the group was made"),
     Field("expired", "Q", "leases that ran out"),
     Field("dead", "Q", "messages that went to the dead letters"),

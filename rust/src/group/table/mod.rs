@@ -16,6 +16,8 @@
 #[cfg(test)]
 mod against_a_model;
 mod check;
+#[cfg(test)]
+mod counted;
 mod deadlines;
 mod keys;
 mod ready;
@@ -71,7 +73,7 @@ word_offsets! {
         SYNC_LOCK = 24,
         VERSION = 28,
         NEXT = 32,
-        CURSOR = 40,
+        DELIVERED = 40,
         ATTENTION = 48,
         TOKEN = 56,
         JOURNAL_END = 64,
@@ -96,7 +98,7 @@ word_offsets! {
         LEASED = 176,
         DELAYED = 180,
         BLOCKED = 184,
-        DELIVERED = 192,
+        CURSOR = 192,
         ACKED = 200,
         EXPIRED = 208,
         DEAD = 216,
@@ -275,6 +277,29 @@ impl Table {
     #[inline]
     pub fn count_among_others(&self, at: usize, by: u64) {
         self.map.word64(at).fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Moves `next` from `from` to `to` and counts `delivered` messages, without the lock; false
+    /// when someone else has moved it. One exchange does both, where the processor has one: a
+    /// second one would wait for the first.
+    #[inline(always)]
+    pub fn move_on(&self, from: u64, to: u64, delivered: u64) -> bool {
+        const { assert!(at::NEXT % 16 == 0 && at::DELIVERED == at::NEXT + 8) };
+        let mut count = self.wide(at::DELIVERED);
+        loop {
+            let new = [to, count.wrapping_add(delivered)];
+            match self.map.exchange_pair(at::NEXT, [from, count], new) {
+                Some(Err([next, counted])) if next == from => count = counted,
+                Some(moved) => return moved.is_ok(),
+                None => break,
+            }
+        }
+        let word = self.map.word64(at::NEXT);
+        let moved = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if moved {
+            self.count_among_others(at::DELIVERED, delivered);
+        }
+        moved
     }
 
     #[inline(always)]

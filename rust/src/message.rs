@@ -54,6 +54,18 @@ impl DerefMut for Message {
 }
 
 impl MessageParts {
+    /// Nothing yet.
+    #[inline(always)]
+    pub fn empty() -> Self {
+        let (content, lease) = (MessageBytes::default(), Lease::none(NOWHERE));
+        Self { content, lease, leases: None, codec: OnceLock::new() }
+    }
+
+    /// Takes the message out.
+    pub fn take(&mut self) -> Message {
+        Message(Changing::new(std::mem::replace(self, Self::empty())))
+    }
+
     /// Takes out what the next message of the same group may have, and what else Python knows of.
     #[inline(always)]
     pub fn leave(&mut self) -> Left {
@@ -83,6 +95,12 @@ impl Reusable for Message {
 }
 
 impl Message {
+    /// Room for one.
+    #[inline(always)]
+    pub fn empty() -> Self {
+        Self(Changing::new(MessageParts::empty()))
+    }
+
     /// A message that was found at `offset`.
     #[inline]
     pub fn found(offset: u64, content: MessageBytes) -> Self {
@@ -93,12 +111,6 @@ impl Message {
     #[inline(always)]
     pub fn claimed(lease: Lease, content: MessageBytes) -> Self {
         Self(Changing::new(MessageParts { content, lease, leases: None, codec: OnceLock::new() }))
-    }
-
-    /// What it is made of.
-    #[inline(always)]
-    pub fn into_parts(self) -> MessageParts {
-        self.0.into_value()
     }
 
     /// The message as a Python object that the collector of cycles leaves alone: it would find

@@ -7,14 +7,23 @@ import random
 import resource
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
+import pyarrow
 import pytest
 
-from penstock import CorruptError, FormatError, PenstockError, Queue, StorageError, UnsupportedError
+from penstock import (
+    CorruptError,
+    Empty,
+    FormatError,
+    PenstockError,
+    Queue,
+    StorageError,
+    UnsupportedError,
+)
 from penstock.disk import files
 from tests import counting
 from tests.crash.killing import in_a_small_process
@@ -89,6 +98,60 @@ def test_a_flipped_bit_is_never_silent(folder: Path, kind: str) -> None:
     rng = random.Random(7)
     bits = [*rng.sample(frames, 500), *rng.sample(header, 100)]
     assert flip(path, file, put, KINDS[kind], bits) > 400
+
+
+def one_by_one(queue: Queue, name: str) -> Iterator[bytes]:
+    group = queue.group(name, ack="auto")
+    while True:
+        try:
+            yield group.get(0).body
+        except Empty:
+            return
+
+
+def by_the_list(queue: Queue, name: str) -> Iterator[bytes]:
+    group = queue.group(name, ack="auto")
+    while messages := group.get_many(100):
+        yield from (message.body for message in messages)
+
+
+def bodies_alone(queue: Queue, name: str) -> Iterator[bytes]:
+    group = queue.group(name, ack="auto")
+    while bodies := group.get_bodies(100):
+        yield from bodies
+
+
+def as_a_table(queue: Queue, _name: str) -> Iterator[bytes]:
+    for batch in pyarrow.RecordBatchReader.from_stream(queue.scan(columns=["body"])):
+        yield from batch.column("body").to_pylist()
+
+
+@pytest.mark.parametrize("way", [one_by_one, by_the_list, bodies_alone, as_a_table])
+def test_a_flipped_bit_in_a_frame_with_nothing_but_a_body_is_never_silent(
+    folder: Path, way: Callable[[Queue, str], Iterator[bytes]]
+) -> None:
+    path = folder / "queue"
+    put = [bytes([65 + n]) * size for n, size in enumerate((1, 20, 100, 101, 470, 1000, 1600, 9))]
+    noticed = 0
+    with Queue(path, segment_bytes=16384) as queue:
+        queue.put_many(put)
+        (file,) = (path / "log").iterdir()
+        before = file.read_bytes()
+        with file.open("r+b", buffering=0) as stream:
+            for bit in random.Random(7).sample(range(4096 * 8, used_bytes(file) * 8), 150):
+                stream.seek(bit // 8)
+                stream.write(bytes([before[bit // 8] ^ (1 << bit % 8)]))
+                found: list[bytes] = []
+                reported = False
+                try:
+                    found.extend(way(queue, f"bit-{bit}"))
+                except (PenstockError, pyarrow.ArrowException):
+                    reported = True
+                assert found == put or (reported and found == put[: len(found)]), f"bit {bit}"
+                noticed += reported
+                stream.seek(bit // 8)
+                stream.write(before[bit // 8 : bit // 8 + 1])
+    assert noticed > 120
 
 
 @pytest.mark.slow

@@ -15,15 +15,16 @@ use super::Group;
 use super::journal::Kind;
 use super::table::{Entry, EntryState, NEVER, at};
 use crate::bytes::checksum::key_hash;
+use crate::bytes::words;
 use crate::clock::Clock;
 use crate::errors;
-use crate::message::{Lease, Message};
+use crate::message::{Lease, Message, MessageParts};
 use crate::read::reader::{Found, Reader};
 use crate::segment::frame::{Fault, FrameView, NO_TIME};
 use crate::segment::message_bytes::MessageBytes;
 use crate::segment::{Segment, Taken};
 use crate::shared::retry_limit::RetryLimit;
-use crate::sys::sigbus;
+use crate::sys::{memory, sigbus};
 
 /// Where what is claimed goes: a `get` has room for one message, a `get_many` for a list of them.
 pub trait Basket {
@@ -34,7 +35,11 @@ pub trait Basket {
     fn is_full(&self) -> bool;
 
     /// Takes one more; with `is_dead`, it was handed out too often and goes to the dead letters.
-    fn push(&mut self, message: Message, is_dead: bool);
+    fn push(&mut self, lease: Lease, content: MessageBytes, is_dead: bool);
+
+    /// Takes what the reader knows to follow from `next` on and has nothing but a body; where
+    /// reading goes on.
+    fn take_bare(&mut self, reader: &Reader, next: u64) -> u64;
 
     /// Forgets all but the first `len`.
     fn truncate(&mut self, len: usize);
@@ -57,44 +62,68 @@ pub trait Basket {
     }
 }
 
-/// At most one message.
-#[derive(Default)]
-pub struct One {
-    /// The one that is in it.
-    pub message: Option<Message>,
+/// At most one message, put together where it stays: each move of what was just stored waits for
+/// its stores.
+pub struct One<'a> {
+    /// Where it goes.
+    place: &'a mut MessageParts,
+    is_full: bool,
     is_dead: bool,
     /// What a message before it was in: mostly the same.
-    pub segment: Option<Arc<Segment>>,
+    segment: Option<Arc<Segment>>,
 }
 
-impl One {
+impl<'a> One<'a> {
     /// Room for one, most likely of this segment.
     #[inline(always)]
-    pub fn new(segment: Option<Arc<Segment>>) -> Self {
-        Self { segment, ..Self::default() }
+    pub fn new(place: &'a mut MessageParts, segment: Option<Arc<Segment>>) -> Self {
+        Self { place, is_full: false, is_dead: false, segment }
+    }
+
+    /// The message, if there is one.
+    #[inline(always)]
+    pub fn message(&mut self) -> Option<&mut MessageParts> {
+        self.is_full.then_some(&mut *self.place)
+    }
+
+    /// The segment that was of no use.
+    #[inline(always)]
+    pub fn left(self) -> Option<Arc<Segment>> {
+        self.segment
     }
 }
 
-impl Basket for One {
+impl Basket for One<'_> {
     #[inline(always)]
     fn len(&self) -> usize {
-        usize::from(self.message.is_some())
+        usize::from(self.is_full)
     }
 
     #[inline(always)]
     fn is_full(&self) -> bool {
-        self.message.is_some()
+        self.is_full
     }
 
     #[inline(always)]
-    fn push(&mut self, message: Message, is_dead: bool) {
-        self.message = Some(message); // Callers ask `is_full` before.
-        self.is_dead = is_dead;
+    fn push(&mut self, lease: Lease, content: MessageBytes, is_dead: bool) {
+        // Callers ask `is_full` before.
+        (self.place.lease, self.place.content) = (lease, content);
+        (self.is_full, self.is_dead) = (true, is_dead);
+    }
+
+    #[inline(always)]
+    fn take_bare(&mut self, reader: &Reader, next: u64) -> u64 {
+        let Some((segment, frame)) = reader.bare_at(next) else { return next };
+        let after = next.saturating_add(words::align8(frame.len()) as u64);
+        memory::prefetch_behind(frame);
+        let content = MessageBytes::bare(self.share(segment), next, frame.len());
+        self.push(Lease::none(next), content, false);
+        after
     }
 
     #[cold]
     fn truncate(&mut self, len: usize) {
-        self.message.take_if(|_| len == 0);
+        self.is_full &= len > 0;
     }
 
     #[inline(always)]
@@ -110,7 +139,8 @@ impl Basket for One {
 
     fn take_dead(&mut self) -> Vec<Message> {
         let is_dead = std::mem::take(&mut self.is_dead);
-        self.message.take_if(|_| is_dead).into_iter().collect()
+        self.is_full &= !is_dead;
+        is_dead.then(|| self.place.take()).into_iter().collect()
     }
 }
 
@@ -143,8 +173,17 @@ impl Basket for Several {
     }
 
     #[inline(always)]
-    fn push(&mut self, message: Message, is_dead: bool) {
+    fn push(&mut self, lease: Lease, content: MessageBytes, is_dead: bool) {
+        let message = Message::claimed(lease, content);
         if is_dead { self.dead.push(message) } else { self.messages.push(message) }
+    }
+
+    fn take_bare(&mut self, reader: &Reader, next: u64) -> u64 {
+        reader.each_bare(next, u64::MAX, |segment, offset, frame| {
+            let content = MessageBytes::bare(Arc::clone(segment), offset, frame.len());
+            self.push(Lease::none(offset), content, false);
+            if self.is_full() { Taken::Last } else { Taken::One }
+        })
     }
 
     fn truncate(&mut self, len: usize) {
@@ -369,6 +408,10 @@ impl Group {
         out: &mut B,
     ) -> (u64, Stop) {
         while !out.is_full() {
+            next = out.take_bare(reader, next);
+            if out.is_full() {
+                break;
+            }
             match self.find(reader, next) {
                 Found::Message { frame, next: after } => {
                     if !reader.is_usual(next, frame, after) {
@@ -550,7 +593,7 @@ impl Group {
         };
         if let Some(segment) = &reader.segment {
             let content = MessageBytes::found(out.share(segment), frame, &mut reader.view);
-            out.push(Message::claimed(lease, content), is_dead);
+            out.push(lease, content, is_dead);
         }
         Ok(())
     }
@@ -759,7 +802,7 @@ fn read_known<B: Basket>(reader: &mut Reader, next: u64, out: &mut B) -> u64 {
             return Taken::Not;
         }
         let content = MessageBytes::found(out.share(segment), offset, view);
-        out.push(Message::claimed(Lease::none(offset), content), false);
+        out.push(Lease::none(offset), content, false);
         if out.is_full() { Taken::Last } else { Taken::One }
     })
 }
@@ -771,7 +814,7 @@ fn put_into<B: Basket>(out: &mut B, reader: &mut Reader, frame: u64, lease: Leas
         let after = frame.saturating_add(reader.view.size as u64);
         segment.expect(after, reader.view.size);
         let content = MessageBytes::found(out.share(segment), frame, &mut reader.view);
-        out.push(Message::claimed(lease, content), false);
+        out.push(lease, content, false);
     }
 }
 

@@ -17,14 +17,13 @@ use super::{GONE, Group, MAGIC, PAUSED, opening};
 use crate::clock::{Clock, check_timeout, seconds_or_none, seconds_to_ns};
 use crate::errors;
 use crate::formats::mirror::PyMirror;
-use crate::message::{Lease, Leases, Message};
+use crate::message::{Lease, Leases, Message, MessageParts};
 use crate::read::reader::Reader;
 use crate::segment::Segment;
 use crate::segment::publish::PyPublish;
 use crate::shared::control::Shared;
 use crate::sys::guarded::Guarded;
 use crate::sys::memory;
-use crate::sys::reuse::Alone;
 
 /// A group, open, and messages of it that are done.
 #[pyclass(frozen, module = "penstock._core", name = "Group")]
@@ -33,7 +32,12 @@ pub struct PyGroup(pub Arc<Group>, Guarded<Kept>);
 impl PyGroup {
     /// What the claim left open.
     #[inline(always)]
-    fn complete(&self, py: Python<'_>, message: &mut Message, leases: Option<Arc<dyn Leases>>) {
+    fn complete(
+        &self,
+        py: Python<'_>,
+        message: &mut MessageParts,
+        leases: Option<Arc<dyn Leases>>,
+    ) {
         if message.lease.token != 0 {
             let group = || -> Arc<dyn Leases> { Arc::clone(&self.0) as _ };
             message.leases = Some(leases.unwrap_or_else(group));
@@ -43,24 +47,12 @@ impl PyGroup {
         }
     }
 
-    /// `message` for Python, in the object of one that is `done` if there is such.
+    /// Hands a message out, and keeps it until it is done.
     #[inline(always)]
-    fn hand_over<'py>(
-        &self,
-        py: Python<'py>,
-        message: Message,
-        done: Option<Alone<Message>>,
-    ) -> PyResult<Bound<'py, Message>> {
-        let object = match done {
-            Some(mut done) => {
-                *done.value(py) = message.into_parts();
-                done.into_object().into_bound(py)
-            }
-            None => message.into_object(py)?,
-        };
-        let replaced = self.1.lock(py).keep(object.clone().unbind());
+    fn hand_over<'py>(&self, object: Bound<'py, Message>) -> Bound<'py, Message> {
+        let replaced = self.1.lock(object.py()).keep(object.clone().unbind());
         drop(replaced); // Not before the lock is given back: that may be anyone's code.
-        Ok(object)
+        object
     }
 
     /// Lets go of what messages were in that are done, and of `segment`. To unmap it takes long.
@@ -302,25 +294,28 @@ impl PyGroup {
     ) -> PyResult<Bound<'py, Message>> {
         let visibility_ns = visibility.map(|s| seconds_to_ns("visibility", s)).transpose()?;
         check_timeout(timeout)?;
-        let mut done = self.1.lock(py).take(py);
-        let left = done.as_mut().map(|done| done.value(py).leave()).unwrap_or_default();
-        let mut one = One::new(left.segment);
+        let (mut done, mut new) = (self.1.lock(py).take(py), None);
+        let place = match &mut done {
+            Some(done) => done.value(py),
+            None => new.insert(Message::empty()),
+        };
+        let left = place.leave();
+        let mut one = One::new(place, left.segment);
         self.claim_now(py, visibility_ns, &mut one)?;
         if one.is_empty() {
             self.claim_until(py, timeout, visibility_ns, &mut one)?;
         }
-        // Completed where it is, and moved once: each move of what was just stored waits for its
-        // stores.
-        if let Some(message) = &mut one.message {
-            self.complete(py, message, left.leases);
+        let is_there = one.message().map(|message| self.complete(py, message, left.leases));
+        let unused = one.left();
+        if unused.is_some() {
+            self.let_go(py, unused);
         }
-        if one.segment.is_some() {
-            self.let_go(py, one.segment);
-        }
-        match one.message {
-            Some(message) => self.hand_over(py, message, done),
-            None => Err(errors::plain(py, "Empty")),
-        }
+        let object = match (is_there, done, new) {
+            (Some(()), Some(done), _) => done.into_object().into_bound(py),
+            (Some(()), None, Some(new)) => new.into_object(py)?,
+            _ => return Err(errors::plain(py, "Empty")),
+        };
+        Ok(self.hand_over(object))
     }
 
     /// Up to `count` messages: what is there after at most `timeout` seconds, `[]` if nothing.

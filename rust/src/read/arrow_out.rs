@@ -276,8 +276,8 @@ impl BatchBuilder {
 
     /// About how many bytes a row adds to the batch.
     #[inline(always)]
-    fn row_bytes(view: &FrameView) -> usize {
-        view.body.len as usize + 32
+    fn row_bytes(body_len: usize) -> usize {
+        body_len + 32
     }
 
     #[inline(always)]
@@ -286,7 +286,7 @@ impl BatchBuilder {
             builder.push(*kind, segment, row)?;
         }
         self.rows += 1;
-        self.bytes += Self::row_bytes(row.view);
+        self.bytes += Self::row_bytes(row.view.body.len as usize);
         Ok(())
     }
 
@@ -315,10 +315,10 @@ impl BatchBuilder {
         if let [(Column::Body, Builder::Bytes(bodies))] = self.builders.as_mut_slice() {
             // Only bodies are wanted: nothing has to be decided for each message.
             let (mut rows, mut bytes, mut pushed) = (self.rows, self.bytes, Ok(()));
-            place.each_known(|_, _, view, frame| {
-                pushed = bodies.append(view.body.of(frame));
+            place.each_body(|body| {
+                pushed = bodies.append(body);
                 rows += 1;
-                bytes += Self::row_bytes(view);
+                bytes += Self::row_bytes(body.len());
                 Self::taken(pushed.is_err() || Self::is_enough(rows, bytes))
             });
             (self.rows, self.bytes) = (rows, bytes);

@@ -141,6 +141,34 @@ impl Reader {
         })
     }
 
+    /// The messages from `offset` on that begin before `end`, are known to be there and have nothing
+    /// but a body, with the bytes of their frames to `take`, as `each_known` does; none for whoever
+    /// wants only some.
+    #[inline]
+    pub fn each_bare(
+        &self,
+        offset: u64,
+        end: u64,
+        mut take: impl FnMut(&Arc<Segment>, u64, &[u8]) -> Taken,
+    ) -> u64 {
+        let Some(segment) = self.bare_segment(offset) else { return offset };
+        let ends = (end.min(self.known), self.known);
+        segment.each_bare(offset, ends, |offset, frame| take(segment, offset, frame))
+    }
+
+    /// The first of them.
+    #[inline(always)]
+    pub fn bare_at(&self, offset: u64) -> Option<(&Arc<Segment>, &[u8])> {
+        let segment = self.bare_segment(offset).filter(|_| self.knows(offset))?;
+        segment.bare_at(offset, self.known).map(|frame| (segment, frame))
+    }
+
+    #[inline(always)]
+    fn bare_segment(&self, offset: u64) -> Option<&Arc<Segment>> {
+        let segment = self.segment.as_ref().filter(|_| self.filter.is_open())?;
+        (offset >= segment.first() && !segment.is_stale()).then_some(segment)
+    }
+
     /// `find` in the queue that `control` belongs to.
     #[inline]
     pub fn find_in(

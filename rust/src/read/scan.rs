@@ -11,6 +11,7 @@ use crate::message::Message;
 use crate::read::reader::{Found, Reader};
 use crate::segment::frame::{Fault, FrameView};
 use crate::segment::message_bytes::MessageBytes;
+use crate::segment::penstock_frame::PenstockFrames;
 use crate::segment::{LIVE, PySegment, Segment, Taken};
 use crate::shared::control::{Control, Shared};
 use crate::shared::mutex;
@@ -74,6 +75,20 @@ impl Scanner {
         take: impl FnMut(&Arc<Segment>, u64, &mut FrameView, &[u8]) -> Taken,
     ) {
         self.at = self.reader.each_known(self.at, self.end, take);
+    }
+
+    /// The bodies of those.
+    #[inline]
+    pub fn each_body(&mut self, mut take: impl FnMut(&[u8]) -> Taken) {
+        let mut is_last = false;
+        self.at = self.reader.each_bare(self.at, self.end, |_, _, frame| {
+            let taken = take(PenstockFrames::bare_body(frame.len()).of(frame));
+            is_last = matches!(taken, Taken::Last);
+            taken
+        });
+        if !is_last {
+            self.each_known(|_, _, view, frame| take(view.body.of(frame)));
+        }
     }
 
     /// How many bytes of frames are left at most.

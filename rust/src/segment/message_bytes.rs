@@ -4,11 +4,14 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::bytes::words::{self, align8};
 use crate::segment::Segment;
 use crate::segment::frame::{FrameView, Span};
+use crate::segment::penstock_frame::PenstockFrames;
 
 /// A message that was found. Of a plain frame only the body's place is kept, since most
 /// users ask for nothing else: the rest is read from the frame again when it is asked for.
+#[derive(Default)]
 pub struct MessageBytes {
     segment: Option<Arc<Segment>>,
     frame: u64,
@@ -21,10 +24,17 @@ impl MessageBytes {
     /// What was found in `frame` of `segment`. Takes from `view` what can't be found again.
     #[inline(always)]
     pub fn found(segment: Arc<Segment>, frame: u64, view: &mut FrameView) -> Self {
-        let (size, body) = (crate::bytes::words::small(view.size), view.body);
+        let (size, body) = (words::small(view.size), view.body);
         let is_plain = segment.has_plain() && view.owned.is_none() && view.due_ns == 0;
         let full = if is_plain { None } else { Some(kept(view)) };
         Self { segment: Some(segment), frame, size, body, full }
+    }
+
+    /// What was found in a frame of `len` bytes that has nothing but a body.
+    #[inline(always)]
+    pub fn bare(segment: Arc<Segment>, frame: u64, len: usize) -> Self {
+        let (size, body) = (words::small(align8(len)), PenstockFrames::bare_body(len));
+        Self { segment: Some(segment), frame, size, body, full: None }
     }
 
     /// Takes the segment away from a message that nobody has any more.
@@ -54,7 +64,7 @@ impl MessageBytes {
         let owned = self.full.as_deref().and_then(|view| view.owned.as_deref());
         match (owned, &self.segment) {
             (Some(owned), _) => span.of(owned),
-            (None, Some(segment)) => span.of(segment.frame_bytes(self.frame, self.size as usize)),
+            (None, Some(segment)) => segment.part(self.frame, span),
             (None, None) => &[],
         }
     }

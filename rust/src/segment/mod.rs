@@ -21,17 +21,18 @@ use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 
-use crate::bytes::words;
+use crate::bytes::checksum::crc32c_seeded;
+use crate::bytes::words::{self, align8};
 use crate::errors;
 use crate::files::region;
-use crate::segment::frame::{Fault, FrameView, Frames, Step};
+use crate::segment::frame::{Fault, FrameView, Frames, Span, Step};
 use crate::segment::penstock_frame::PenstockFrames;
 use crate::segment::reused::Reused;
 use crate::segment::ring::Ring;
 use crate::segment::side_files::SideFiles;
 use crate::sys::mapping::Mapping;
-use crate::sys::memory;
 use crate::sys::view::Lender;
+use crate::sys::{crc, memory};
 
 mod python;
 
@@ -86,6 +87,38 @@ pub enum Taken {
     Last,
     /// It was not: it needs a closer look.
     Not,
+}
+
+/// Frames that have nothing but a body, from `offset` on, which is at `at` of `bytes`.
+struct BareFrames<'a, F> {
+    bytes: &'a [u8],
+    at: usize,
+    offset: u64,
+    end: u64,
+    take: F,
+}
+
+impl<F: FnMut(u64, &[u8]) -> Taken> crc::Work for BareFrames<'_, F> {
+    type Answer = u64;
+
+    #[inline(always)]
+    fn run(mut self, sum: impl Fn(u32, &[u8]) -> u32) -> u64 {
+        while self.offset < self.end {
+            let Some(frame) = PenstockFrames::bare_at(self.bytes, self.at, &sum) else { break };
+            let size = align8(frame.len());
+            let next = self.at + size;
+            if next > self.bytes.len() {
+                break;
+            }
+            let after = self.offset + size as u64;
+            match (self.take)(self.offset, frame) {
+                Taken::Not => break,
+                Taken::Last => return after,
+                Taken::One => (self.offset, self.at) = (after, next),
+            }
+        }
+        self.offset
+    }
 }
 
 /// Which frames are found in place.
@@ -263,8 +296,7 @@ impl Segment {
         view: &mut FrameView,
         mut take: impl FnMut(u64, &mut FrameView, &[u8]) -> Taken,
     ) -> u64 {
-        let is_simple = self.plain == Plain::Own && self.ring.is_none();
-        if !is_simple || self.holes.get().is_some() {
+        if !self.is_simple() {
             return offset;
         }
         let (bytes, mut at) = self.window(offset, limit);
@@ -282,6 +314,38 @@ impl Segment {
             }
         }
         offset
+    }
+
+    /// The bytes of the frame at `offset`, if it ends before `limit`, is whole, of our own format,
+    /// and has nothing but a body. None says nothing.
+    #[inline(always)]
+    pub fn bare_at(&self, offset: u64, limit: u64) -> Option<&[u8]> {
+        if !self.is_simple() {
+            return None;
+        }
+        let (bytes, at) = self.window(offset, limit);
+        PenstockFrames::bare_at(bytes, at, crc32c_seeded)
+    }
+
+    /// As `each_plain`, of those frames that `bare_at` finds.
+    #[inline]
+    pub fn each_bare(
+        &self,
+        offset: u64,
+        (end, limit): (u64, u64),
+        take: impl FnMut(u64, &[u8]) -> Taken,
+    ) -> u64 {
+        if !self.is_simple() {
+            return offset;
+        }
+        let (bytes, at) = self.window(offset, limit);
+        crc::compiled_in(BareFrames { bytes, at, offset, end, take }, crc32c_seeded)
+    }
+
+    /// Whether frames are where their offsets say, and need nothing from beside the segment.
+    #[inline(always)]
+    fn is_simple(&self) -> bool {
+        self.plain == Plain::Own && self.ring.is_none() && self.holes.get().is_none()
     }
 
     /// Judges a frame by its checksum beside the segment, and gives it what was noted for it there.
@@ -412,6 +476,14 @@ impl Segment {
     #[inline(always)]
     pub fn expect(&self, offset: u64, size: usize) {
         memory::prefetch(self.frame_bytes(offset, size));
+    }
+
+    /// The bytes of a part of the frame at `offset`, none outside.
+    #[inline]
+    pub fn part(&self, offset: u64, span: Span) -> &[u8] {
+        let at = self.position(offset).wrapping_sub(self.skipped()).wrapping_add(span.at as usize);
+        let end = at.saturating_add(span.len as usize);
+        self.bytes().get(at..end).unwrap_or_default()
     }
 
     /// What the spans of a view are into that was found at `offset`.

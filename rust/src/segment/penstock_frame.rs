@@ -365,6 +365,26 @@ impl PenstockFrames {
         fits.then_some(frame)
     }
 
+    /// The bytes of the frame at `at`, if it is a whole one that has nothing but a body and whose
+    /// checksum, by `sum`, fits. None says nothing.
+    #[inline(always)]
+    pub fn bare_at(bytes: &[u8], at: usize, sum: impl Fn(u32, &[u8]) -> u32) -> Option<&[u8]> {
+        let rest = bytes.get(at..)?;
+        let fixed = rest.first_chunk::<FIXED_BYTES>()?;
+        let size = words::u32_le(fixed, field::SIZE)?;
+        if !SIZES.contains(&(size as usize)) || !is_bare(fixed)? {
+            return None;
+        }
+        let frame = rest.get(..size as usize)?;
+        (words::u32_le(fixed, field::CRC)? == sum(size, frame.get(8..)?)).then_some(frame)
+    }
+
+    /// Where the body is in such a frame of `size` bytes.
+    #[inline(always)]
+    pub fn bare_body(size: usize) -> Span {
+        Span::new(FIXED_BYTES, size.saturating_sub(FIXED_BYTES))
+    }
+
     /// The view of a plain frame that was found before.
     pub fn read_again(bytes: &[u8], at: usize) -> FrameView {
         let mut view = FrameView::default();

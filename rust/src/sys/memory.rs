@@ -120,12 +120,15 @@ pub fn untrack<T>(object: &Bound<'_, T>) {
     unsafe { ffi::PyObject_GC_UnTrack(object.as_ptr().cast()) }
 }
 
+#[cfg(target_arch = "x86_64")]
+const LINE_BYTES: usize = 64;
+#[cfg(target_arch = "x86_64")]
+const MOST_LINES: usize = 24;
+
 /// Has the processor fetch `bytes`, or the first lines of many, while it does other things.
 #[inline(always)]
 #[cfg(target_arch = "x86_64")]
 pub fn prefetch(bytes: &[u8]) {
-    const LINE_BYTES: usize = 64;
-    const MOST_LINES: usize = 24;
     for line in bytes.chunks(LINE_BYTES).take(MOST_LINES) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: every x86-64 has it; it neither reads for the program nor faults.
@@ -133,10 +136,28 @@ pub fn prefetch(bytes: &[u8]) {
     }
 }
 
+/// The same of as many bytes as these right behind them: what most likely is read next.
+#[inline(always)]
+#[cfg(target_arch = "x86_64")]
+pub fn prefetch_behind(bytes: &[u8]) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    let behind = bytes.as_ptr().wrapping_add(bytes.len());
+    for line in 0..=(bytes.len() / LINE_BYTES).min(MOST_LINES) {
+        // SAFETY: every x86-64 has it; it neither reads for the program nor faults, wherever it is
+        // told to look.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(behind.wrapping_add(line * LINE_BYTES).cast()) };
+    }
+}
+
 /// Other processors fetch what they are asked for.
 #[inline(always)]
 #[cfg(not(target_arch = "x86_64"))]
 pub fn prefetch(_bytes: &[u8]) {}
+
+/// As above.
+#[inline(always)]
+#[cfg(not(target_arch = "x86_64"))]
+pub fn prefetch_behind(_bytes: &[u8]) {}
 
 /// Asks for large blocks of pages under bytes that are about to be filled: fresh memory comes with
 /// a fault per block then, not per page, and those cost as much as reading the bytes does.

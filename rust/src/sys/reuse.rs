@@ -21,12 +21,6 @@ impl<T> Changing<T> {
     pub const fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }
-
-    /// The values.
-    #[inline(always)]
-    pub fn into_value(self) -> T {
-        self.0.into_inner()
-    }
 }
 
 impl<T> Deref for Changing<T> {

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyInt;
 
 use crate::errors;
@@ -162,9 +163,15 @@ pub fn seconds_to_ns(name: &str, seconds: f64) -> PyResult<i64> {
     Ok((seconds * 1e9) as i64)
 }
 
-/// A number of seconds, or none. Of a whole number, as most are, Python would make a float first.
+/// A number of seconds, or none. Of a whole number, as most are, Python would make a float first;
+/// most of these are 0, of which there is one object.
 #[inline]
 pub fn seconds_or_none(value: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+    static ZERO: PyOnceLock<Py<PyInt>> = PyOnceLock::new();
+    let py = value.py();
+    if value.is(ZERO.get_or_init(py, || PyInt::new(py, 0).unbind())) {
+        return Ok(Some(0.0));
+    }
     let whole = value.cast_exact::<PyInt>().ok().and_then(|whole| whole.extract::<i32>().ok());
     whole.map_or_else(|| value.extract(), |whole| Ok(Some(f64::from(whole))))
 }

@@ -43,42 +43,44 @@ class Scan:
         if isinstance(columns, str):
             raise OptionError("columns", columns, "a list of names, such as ['body']")
         self._store, self.start, self.end = store, start, end
-        self._codec = codec
+        self._tags, self._dialect, self._tolerant = tags, dialect, tolerant
         self._columns = list(columns) if columns is not None else None
-        self._filter: dict[str, Any] = {"tags": tags, "dialect": dialect, "tolerant": tolerant}
-        self._guide: _Guide | None = None
+        self._codec = codec
         # Made now, so that a filter that makes no sense, or a name of no column, is refused now.
-        self._fresh = [self._begun()]
-        if self._columns is not None:
-            _core.arrow_stream(self._core, self._columns)
+        core = self._begun()
+        stream = None if columns is None else _core.arrow_stream(core, self._columns)
+        self._fresh = [(core, stream)]
 
-    def _begin(self) -> _core.Scan:
-        """A new reading; the first was made with the scan, and one thread gets it."""
+    def _begin(self) -> tuple[_core.Scan, object]:
+        """A new reading, and its Arrow stream if there is one already; the first was made with the
+        scan, and one thread gets it."""
         try:
             return self._fresh.pop()
         except IndexError:
-            return self._begun()
+            return self._begun(), None
 
     def _begun(self) -> _core.Scan:
         """A new reading, whose damage `damage` tells from now on."""
         # Not `self`: the native scan keeps its host, and a circle through it is never collected.
-        self._guide = _Guide(self._store) if self._filter["tolerant"] else None
+        store = self._store
+        self._guide = _Guide(store) if self._tolerant else None
         self._core = _core.Scan(
-            self._guide or self._store, self.start, self.end, shared=self._store.shared,
-            **self._filter,
+            self._guide or store, self.start, self.end, shared=store.shared, tags=self._tags,
+            dialect=self._dialect, tolerant=self._tolerant,
         )  # fmt: skip
         return self._core
 
     def __iter__(self) -> Iterator[_core.Message]:
         """Message by message, from the start."""
-        for message in self._begin():
+        for message in self._begin()[0]:
             if self._codec is not None:
                 message.use_codec(self._codec)
             yield message
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         """The Arrow C stream, in a capsule."""
-        return _core.arrow_stream(self._begin(), self._columns)
+        core, stream = self._begin()
+        return stream or _core.arrow_stream(core, self._columns)
 
     def to_pandas(self) -> Any:
         """A pandas frame: times with their zone, headers as lists of pairs."""
@@ -101,6 +103,10 @@ class Scan:
 
 def bounds(store: Store, start: Where, end: Where | None) -> tuple[int, int]:
     """Where a scan begins and ends that is asked for like this; without an end, at the tail."""
+    if end is None and start == "earliest":
+        shared = store.shared
+        words = store.end() if shared is None else store.format.end_now() or shared
+        return words.head, words.tail
     now = store.end()
     first = resolve(store, start, end=now, name="start")
     return first, now.tail if end is None else resolve(store, end, end=now, name="end")

@@ -78,6 +78,8 @@ mod _core {
     #[pymodule_export]
     use super::python::mfq_producer::MfqProducer;
     #[pymodule_export]
+    use super::python::upkeep::Upkeep;
+    #[pymodule_export]
     use super::python::word_offsets::all_word_offsets;
     #[pymodule_export]
     use super::read::arrow_out::arrow_stream;

@@ -498,13 +498,13 @@ class Writer:
     def sync(self) -> None:
         """Syncs everything put so far."""
 
-    def wait_dirty(self, seen: int, seconds: float) -> int:
-        """Sleeps until something is unsynced that was not before, or `seconds` are over. Returns a
-        count to be given back as `seen`.
+    def wait_work(self, seen: int, seconds: float) -> int:
+        """Sleeps until this opener's maintenance threads are asked to do something at once that was
+        not asked before, or `seconds` are over. Returns a count to be given back as `seen`.
         """
 
     def poke(self) -> None:
-        """Wakes whoever waits in `wait_dirty`."""
+        """Asks this opener's maintenance threads to look at once."""
 
     def put_unsynced(self, message: Message, delay: float | None = None) -> int:
         """Appends without waiting for the sync that `always` asks for: the caller must `sync()`
@@ -777,6 +777,21 @@ class Group:
         """Ends every wait of this handle."""
 
 @final
+class Upkeep:
+    """The native part of one queue's maintenance thread."""
+
+    def __new__(cls, writer: Writer, syncs: bool) -> Self: ...
+    def wait(self, interval: float, pause: float, idle: float) -> tuple[bool, list[str]]:
+        """Sleeps and syncs until Python has something to do. False: what was asked for at once.
+        True: all its duties, which come up to every `pause` seconds while the queue is in use, and
+        else every `idle` seconds; with the names of groups that nobody else syncs.
+        """
+
+    def stuck_groups(self) -> list[str]:
+        """Looks at the groups that this opener does not have open: the names of those that were
+        not synced since the last look.
+        """
+
 class Watch:
     """Tells an event loop, through a file descriptor, that a queue is worth another look."""
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from penstock import ClosedError, ManualClock, Queue, ReceiptError, _core
-from penstock.engine.orphans import Orphans
+from penstock.engine import orphans
 from penstock.options import AckMode
-from penstock.sidecar import control, groups
 from penstock.sidecar.groups import TABLE
 from tests.waiting import LONG_S
 
@@ -159,9 +158,9 @@ def ack_and_be_killed(path: Path) -> None:
 
 
 def is_unsynced(path: Path) -> bool:
-    folder = path / ".penstock" / "groups" / "theirs"
-    words = control.peek(path / ".penstock")
-    return words is not None and groups.unsynced(folder, words.boot) is not None
+    words = TABLE.unpack((path / ".penstock" / "groups" / "theirs" / "table").read_bytes())
+    is_ahead = words["synced_next"] not in (0, words["next"])
+    return words["journal_end"] != words["journal_synced"] or is_ahead
 
 
 @pytest.mark.parametrize("ack", ["lease", "auto"])
@@ -175,12 +174,14 @@ def test_what_a_killed_process_acked_is_synced_by_who_never_opened_the_group(
             Queue(tmp_path / "q", durability="process").group("theirs", ack=ack).get(0)
             os.kill(os.getpid(), signal.SIGKILL)
         os.waitpid(pid, 0)
-        orphans = Orphans(queue)
+        upkeep = _core.Upkeep(queue.store.need_writer(), True)
         assert is_unsynced(tmp_path / "q")
-        assert orphans.tend(), "its own process may still sync it"
+        assert not upkeep.stuck_groups(), "its own process may still sync it"
+        assert upkeep.stuck_groups() == ["theirs"]
         assert is_unsynced(tmp_path / "q")
-        assert not orphans.tend()
+        orphans.sync(queue, ["theirs"])
         assert not is_unsynced(tmp_path / "q")
+        assert not upkeep.stuck_groups()
         assert queue.known_groups() == set()
 
 
@@ -213,9 +214,12 @@ def test_a_table_of_another_boot_says_nothing_of_what_was_acked(tmp_path: Path) 
     with Queue(path, durability="process") as queue:
         queue.put_many([b"a", b"b"])
         ack_and_be_killed(path)
-        folder, words = path / ".penstock" / "groups" / "theirs", control.peek(path / ".penstock")
-        assert words is not None
-        assert groups.unsynced(folder, words.boot) is not None
-        assert groups.unsynced(folder, words.boot + 1) is None
-        (folder / "table").unlink()
-        assert groups.unsynced(folder, words.boot) is None
+        table = path / ".penstock" / "groups" / "theirs" / "table"
+        upkeep = _core.Upkeep(queue.store.need_writer(), True)
+        assert [upkeep.stuck_groups() for _ in range(2)] == [[], ["theirs"]]
+        of_this_boot = table.read_bytes()
+        boot = TABLE.unpack(of_this_boot)["boot"] + 1
+        table.write_bytes(TABLE.pack(**TABLE.unpack(of_this_boot) | {"boot": boot}))
+        assert [upkeep.stuck_groups() for _ in range(2)] == [[], []]
+        table.unlink()
+        assert [upkeep.stuck_groups() for _ in range(2)] == [[], []]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from penstock import Queue
+from penstock import Queue, _core
 from tests.waiting import LONG_S
 
 
@@ -31,3 +32,72 @@ def test_the_maintenance_thread_outlives_what_a_duty_raises(
             pause.wait(0.05)
             tries += 1
         assert queue.offsets().durable == queue.offsets().tail
+
+
+def own_upkeep(queue: Queue) -> _core.Upkeep:
+    """The native part of the maintenance thread, for whoever calls it."""
+    assert queue._maintenance is not None
+    queue._maintenance.stop()
+    return _core.Upkeep(queue.store.need_writer(), True)
+
+
+def test_while_a_queue_is_used_its_syncs_need_no_python(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q") as queue:
+        upkeep, group, turns = own_upkeep(queue), queue.group(ack="auto"), []
+        is_over, pause = threading.Event(), threading.Event()
+
+        def run() -> None:
+            while not is_over.is_set():
+                turns.append(upkeep.wait(0.01, 3600, 3600))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        until, synced, before = time.monotonic() + LONG_S, set[int](), -1
+        while len(synced) < 5 and time.monotonic() < until:
+            if len(turns) != before:  # This thread did not run for an interval: count again.
+                before, synced = len(turns), set()
+            queue.put(b"x")
+            group.get(0)
+            synced.add(queue.offsets().durable)
+            pause.wait(0.0005)
+        is_over.set()
+        queue.store.need_writer().poke()
+        thread.join()
+        assert len(synced) == 5
+        assert turns[-1] == (False, [])
+
+
+def test_python_has_its_turn_when_a_queue_is_not_used_any_more(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q") as queue:
+        upkeep, group = own_upkeep(queue), queue.group(ack="auto")
+        assert upkeep.wait(0.001, 3600, 3600) == (True, [])
+        queue.put(b"x")
+        group.get(0)
+        assert upkeep.wait(0.001, 3600, 3600) == (True, [])
+        assert queue.offsets().durable == queue.offsets().tail
+        assert not group.core.is_dirty
+        assert upkeep.wait(0.001, 3600, 0.001) == (True, []), "and now and then later"
+
+
+def test_what_native_code_can_not_sync_python_does(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q", segment_bytes=65536) as queue:
+        assert queue._maintenance is not None
+        queue._maintenance.stop()
+        before = queue.store.need_shared().segment_base
+        while queue.store.need_shared().segment_base == before:
+            queue.put(bytes(1000))  # Two segments are unsynced then.
+        upkeep = own_upkeep(queue)
+        assert upkeep.wait(0.001, 3600, 3600) == (True, [])
+        assert queue.offsets().durable < queue.offsets().tail
+        queue.store.need_writer().sync()
+        assert queue.offsets().durable == queue.offsets().tail
+
+
+def test_after_a_failed_sync_python_is_told_at_once(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q") as queue:
+        upkeep = own_upkeep(queue)
+        assert upkeep.wait(0.001, 3600, 3600) == (True, [])
+        queue.put(b"x")
+        queue.store.need_shared().poison()
+        assert upkeep.wait(0.001, 3600, 3600) == (True, [])
+        assert queue.offsets().durable < queue.offsets().tail

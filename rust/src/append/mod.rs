@@ -13,11 +13,11 @@ mod pace;
 mod pack;
 mod prefault;
 mod roll;
-mod sync;
+pub mod sync;
 mod write;
 
 use std::borrow::Borrow;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pyo3::prelude::*;
@@ -85,6 +85,8 @@ pub struct Writer {
     delay_ns: AtomicI64,
     pub(crate) pace: Pace,
     ahead: Prefault,
+    /// How often the maintenance threads of this opener were asked to do something at once.
+    work: AtomicU32,
     is_closed: AtomicBool,
 }
 
@@ -495,7 +497,7 @@ impl Writer {
         }
         if batch.end >= *mark {
             *mark = u64::MAX;
-            self.control.announce_dirty();
+            self.ask_for_work();
         }
         if batch.end >= *step {
             let is_first = std::mem::replace(step, u64::MAX) == 0;
@@ -616,6 +618,7 @@ impl Writer {
             delay_ns: delay_ns.into(),
             pace: Pace::default(),
             ahead: Prefault::default(),
+            work: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
         }
     }

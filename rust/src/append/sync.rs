@@ -16,6 +16,7 @@ use crate::segment::{PySegment, Segment};
 use crate::shared::control::at;
 use crate::shared::lock::{Held, Hindrance, holder_of};
 use crate::shared::retry_limit::RetryLimit;
+use crate::sys::clock;
 use crate::sys::futex::{self, Woken};
 
 /// How many segments a sync holds open.
@@ -28,7 +29,7 @@ impl Writer {
     /// sync lock held and without the interpreter lock. False: someone has begun another segment
     /// since the list was made, and the tail is in that one.
     fn sync_segments(&self, segments: &[Arc<Segment>]) -> std::io::Result<bool> {
-        let control = &*self.control;
+        let (control, begun_ns) = (&*self.control, clock::boot_ns());
         // Under the append lock tail and number belong together: nobody has stored only one of
         // them.
         let held = control.life().hold(control.lock_word())?;
@@ -66,6 +67,7 @@ impl Writer {
             self.publish.synced(last, &batch)?;
         }
         control.set_durable(tail);
+        control.set_durable_at(begun_ns);
         self.pace.note(begun.elapsed(), next_number);
         futex::wake(control.map().word32(at::DURABLE), i32::MAX);
         control.wake();
@@ -152,7 +154,9 @@ impl Writer {
                     in_vain.again(py, &control.file_path(), control.segment_base())?;
                     py.check_signals()?;
                 }
-                Ok(Synced::Waited) | Err(Some(Hindrance::Busy)) => py.check_signals()?,
+                Ok(Synced::Waited | Synced::Further) | Err(Some(Hindrance::Busy)) => {
+                    py.check_signals()?;
+                }
                 Err(Some(Hindrance::Over)) => return Err(control.closed(py)),
                 Err(None) => return Err(self.failed(py, synced.err(), &path)),
             }
@@ -180,22 +184,54 @@ impl Writer {
     /// in a long call must not keep others from their sync, and who syncs next begins before those
     /// whom the last sync let go have had their turns with that lock.
     fn sync_for_all(&self, segments: &[Arc<Segment>], offset: u64) -> std::io::Result<Synced> {
+        loop {
+            match self.sync_or_wait(segments, offset)? {
+                Synced::Further if !self.control.is_poisoned() => {}
+                Synced::Further => return Ok(Synced::Waited),
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// The same for the segment that this process knows as the last one, without the interpreter
+    /// lock. None: older ones must be synced too, or there is a newer one, which Python finds.
+    pub fn sync_last(&self, offset: u64) -> std::io::Result<Option<Synced>> {
+        let control = &*self.control;
+        let last = Arc::clone(&self.state.lock().unwrap_or_else(|e| e.into_inner()).segment);
+        let is_only = control.durable() >= last.first() && !last.is_stale();
+        if last.base() != control.segment_base() || !is_only {
+            return Ok(None);
+        }
+        self.sync_or_wait(&[last], offset).map(Some)
+    }
+
+    /// Something is to be done at once, by the threads of this opener: to prepare the next segment.
+    /// The word wakes those of other processes, too, who then sleep on.
+    #[cold]
+    pub(super) fn ask_for_work(&self) {
+        self.work.fetch_add(1, Ordering::SeqCst);
+        self.control.wake_maintenance();
+    }
+
+    /// How often that was asked for.
+    pub fn work(&self) -> u32 {
+        self.work.load(Ordering::SeqCst)
+    }
+
+    /// One sync, or one wait for that of another.
+    fn sync_or_wait(&self, segments: &[Arc<Segment>], offset: u64) -> std::io::Result<Synced> {
         let (control, word) = (&*self.control, self.control.sync_word());
         let life = control.life();
-        loop {
-            let seen = control.map().word32(at::DURABLE).load(Ordering::Acquire);
-            if control.durable() >= offset {
-                return Ok(Synced::Done);
-            }
-            if life.try_take(word).is_some() {
-                break;
-            }
-            // The thread that syncs wakes everyone when `durable` has moved. The nap is for the
-            // case that it died.
-            if let Woken::Changed = futex::wait(control.map().word32(at::DURABLE), seen, Some(NAP))
-                && !control.is_poisoned()
-            {
-                continue;
+        let seen = control.map().word32(at::DURABLE).load(Ordering::Acquire);
+        if control.durable() >= offset {
+            return Ok(Synced::Done);
+        }
+        if life.try_take(word).is_none() {
+            // The thread that syncs wakes everyone when `durable` has moved. The nap is for the case
+            // that it died.
+            let woken = futex::wait(control.map().word32(at::DURABLE), seen, Some(NAP));
+            if woken == Woken::Changed {
+                return Ok(Synced::Further);
             }
             let seen = word.load(Ordering::Relaxed);
             if seen != 0 && !life.is_alive(holder_of(seen)) {
@@ -226,12 +262,15 @@ impl Writer {
 }
 
 /// What came of a sync.
-enum Synced {
+pub enum Synced {
+    /// It is done.
     Done,
     /// Someone has begun another segment.
     Moved,
     /// Someone else syncs.
     Waited,
+    /// Someone else has synced meanwhile, perhaps not as far.
+    Further,
 }
 
 #[pymethods]
@@ -255,17 +294,26 @@ impl Writer {
         Ok(())
     }
 
-    /// Sleeps until something is unsynced that was not before, or `seconds` are over. Answers a
-    /// count to be given back as `seen`.
-    fn wait_dirty(&self, py: Python<'_>, seen: u32, seconds: f64) -> u32 {
-        let word = self.control.map().word32(at::DIRTY);
+    /// Sleeps until this opener's maintenance threads are asked to do something at once that was
+    /// not asked before, or `seconds` are over. Answers a count to be given back as `seen`.
+    fn wait_work(&self, py: Python<'_>, seen: u32, seconds: f64) -> u32 {
         let timeout = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        py.detach(|| futex::wait(word, seen, Some(timeout)));
-        word.load(Ordering::Acquire)
+        py.detach(|| {
+            let begun = Instant::now();
+            loop {
+                // The word comes first: whoever asks raises it after the count.
+                let word = self.control.dirty_word().load(Ordering::SeqCst);
+                let left = timeout.saturating_sub(begun.elapsed());
+                if self.work() != seen || left.is_zero() || self.is_over() {
+                    return self.work();
+                }
+                futex::wait_until_due(self.control.dirty_word(), word, left);
+            }
+        })
     }
 
-    /// Wakes whoever waits in `wait_dirty`.
+    /// Asks this opener's maintenance threads to look at once.
     fn poke(&self) {
-        self.control.announce_dirty();
+        self.ask_for_work();
     }
 }

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
 use pyo3::prelude::*;
 
@@ -12,8 +14,10 @@ use crate::files::region;
 use crate::sys::files;
 
 /// How many zeros are written by one call. For a whole file they are few, so that a later sync has
-/// little to do.
+/// little to do; and nobody waits for it yet, so each call is followed by a rest. Without it this
+/// thread would keep its processor for milliseconds while a consumer on it is to run.
 const ZEROS_BYTES: usize = 64 << 10;
+const REST: Duration = Duration::from_micros(50);
 /// For the beginning of a file alone, for a writer that fills the rest soon.
 const BLOCK_BYTES: usize = 256 << 10;
 
@@ -39,7 +43,10 @@ pub fn create_file(
     py.detach(|| -> std::io::Result<()> {
         let file = region::create(&path)?;
         region::allocate(&file, size)?;
-        fill_zeros(&file, zeroed.min(size), if zeroed < size { BLOCK_BYTES } else { ZEROS_BYTES })?;
+        match zeroed < size {
+            true => fill_zeros(&file, zeroed, BLOCK_BYTES, None)?,
+            false => fill_zeros(&file, size, ZEROS_BYTES, Some(REST))?,
+        }
         if let Some(head) = head {
             region::write_at(&file, 0, head)?;
         }
@@ -51,13 +58,14 @@ pub fn create_file(
     .map_err(|error| errors::os(error, &path))
 }
 
-fn fill_zeros(file: &File, end: u64, piece: usize) -> std::io::Result<()> {
+fn fill_zeros(file: &File, end: u64, piece: usize, rest: Option<Duration>) -> std::io::Result<()> {
     let zeros = vec![0u8; piece.min(words::size(end))];
     let mut at = 0;
     while at < end {
         let part = zeros.get(..words::size(end - at).min(piece)).unwrap_or_default();
         file.write_all_at(part, at)?;
         at += part.len() as u64;
+        rest.into_iter().for_each(thread::sleep);
     }
     Ok(())
 }

@@ -12,12 +12,14 @@ mod kept;
 #[cfg(all(test, feature = "models"))]
 mod models;
 mod opening;
+pub mod orphans;
 mod python;
 pub mod settings;
 mod settling;
 mod syncing;
 pub mod table;
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -31,7 +33,7 @@ use crate::errors;
 use crate::formats::mirror::{Change, Mirror};
 use crate::read::reader::Reader;
 use crate::segment::publish::Publish;
-use crate::shared::control::{Control, Locks};
+use crate::shared::control::{Control, Part};
 use crate::shared::lock::Got;
 use crate::sys::futex;
 use crate::sys::guarded::{Guard, Guarded};
@@ -95,9 +97,22 @@ impl Drop for HeldGroup<'_> {
     }
 }
 
-impl Locks for Group {
+impl Part for Group {
     fn words(&self) -> [&AtomicU32; 2] {
         [at::LOCK, at::SYNC_LOCK].map(|word| self.table.map().word32(word))
+    }
+
+    fn name(&self) -> Option<&OsStr> {
+        // What is closed here belongs to whoever looks at it next.
+        self.folder.file_name().filter(|_| !self.is_closed.load(Ordering::Relaxed))
+    }
+
+    fn sync_progress(&self) -> std::io::Result<()> {
+        if !self.is_dirty() || self.is_closed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let _held = self.control.life().hold(self.table.map().word32(at::SYNC_LOCK))?;
+        if self.is_dirty() { self.control.sync(|| self.sync_now()) } else { Ok(()) }
     }
 }
 

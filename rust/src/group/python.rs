@@ -279,8 +279,8 @@ impl PyGroup {
             group.mirror()?;
         }
         let group = Arc::new(group);
-        let locks: Weak<Group> = Arc::downgrade(&group);
-        group.control.note_locks(locks);
+        let part: Weak<Group> = Arc::downgrade(&group);
+        group.control.note_part(part);
         Ok(Self(group, Guarded::new(Kept::default())))
     }
 
@@ -599,9 +599,7 @@ impl PyGroup {
     /// Whether the journal has records that are not synced.
     #[getter]
     fn is_dirty(&self) -> bool {
-        self.0.table.wide(at::JOURNAL_SYNCED) != self.0.table.wide(at::JOURNAL_END)
-            || (!self.0.is_lease
-                && self.0.table.wide(at::SYNCED_NEXT) != self.0.table.wide(at::NEXT))
+        self.0.is_dirty()
     }
 
     /// Gives back, at once, everything that dead consumers had.

@@ -44,8 +44,15 @@ impl Group {
     pub(super) fn ask_for_sync(&self) {
         if !self.is_always {
             let asked = self.table.map().word32(at::SYNC_ASKED);
-            protocol::ask(asked, || self.control.announce_dirty());
+            protocol::ask(asked, || self.control.announce_unsynced());
         }
+    }
+
+    /// Whether there is something to be synced.
+    pub(super) fn is_dirty(&self) -> bool {
+        let table = &self.table;
+        table.wide(at::JOURNAL_SYNCED) != table.wide(at::JOURNAL_END)
+            || (!self.is_lease && table.wide(at::SYNCED_NEXT) != table.wide(at::NEXT))
     }
 
     /// What is to be synced. Progress is either in it, or asks anew: the lock tells for the journal,
@@ -72,7 +79,7 @@ impl Group {
     }
 
     /// Syncs what there is. A checkpoint in between has synced it too.
-    fn sync_now(&self) -> std::io::Result<()> {
+    pub(super) fn sync_now(&self) -> std::io::Result<()> {
         let Begun { name, end, next, is_journaled } = self.begin_sync()?;
         let ours = Some(self.journal()).filter(|open| open.name() == name).map(|open| open.file());
         // Another process began a new one, and we have not taken the lock since.

@@ -101,7 +101,7 @@ impl Opening {
             py.detach(|| self.word.sync())?;
             self.synced.store(offset, Ordering::Relaxed);
             if self.word.get() != offset {
-                self.control.announce_dirty(); // Committed meanwhile, when nobody had to be told.
+                self.control.announce_unsynced(); // Committed meanwhile, when nobody had to be told.
             }
         }
         Ok(())
@@ -489,7 +489,7 @@ impl MfqConsumer {
             return opening.sync(py);
         }
         if opening.synced.load(Ordering::Relaxed) == before {
-            opening.control.announce_dirty();
+            opening.control.announce_unsynced();
         }
         Ok(())
     }

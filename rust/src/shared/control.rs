@@ -3,6 +3,7 @@
 //! Everything in it is a cache of this boot except `durable`, which only ever moves after a sync
 //! and so is a safe lower bound whatever the disk kept. The frames are the truth.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use crate::errors;
 use crate::files::region;
 use crate::shared::lock::{self, Held, Hindrance, Life, OWNERS_AT};
 use crate::shared::opening_lock::OpeningLock;
-use crate::shared::protocol::{self, TailWord, TailWords};
+use crate::shared::protocol::{self, Heard, TailWord, TailWords};
 use crate::sys::mapping::Mapping;
 use crate::sys::{files, futex};
 
@@ -58,6 +59,7 @@ word_offsets! {
         NAMED_BASE = 200,
         GENERATION = 208,
         OPENINGS = 216,
+        DURABLE_AT = 224,
         STEADY_SKEW = 256,
         STEADY_AT = 264,
         STEADY_BOOT = 272,
@@ -65,10 +67,16 @@ word_offsets! {
     }
 }
 
-/// Another part of the process that has lock words, which are held in the opener's name: a group.
-pub trait Locks: Send + Sync {
-    /// The words.
+/// Another part of the opener: a group.
+pub trait Part: Send + Sync {
+    /// Its lock words, which are held in the opener's name.
     fn words(&self) -> [&AtomicU32; 2];
+
+    /// The name of its folder.
+    fn name(&self) -> Option<&OsStr>;
+
+    /// Makes its progress durable, if that is not so.
+    fn sync_progress(&self) -> std::io::Result<()>;
 }
 
 /// The mapped block and this opener's life.
@@ -77,7 +85,7 @@ pub struct Control {
     life: Life,
     path: PathBuf,
     /// The groups that this opener has open.
-    others: Mutex<Vec<Weak<dyn Locks>>>,
+    parts: Mutex<Vec<Weak<dyn Part>>>,
     /// How many of those who wait are this opener's.
     pub(crate) waiting: Mutex<u32>,
 }
@@ -211,22 +219,30 @@ impl Control {
         errors::closed(py, self.life.is_forked())
     }
 
-    /// `others` has lock words too: this opener ends when they are given back.
-    pub fn note_locks(&self, others: Weak<dyn Locks>) {
-        let mut known = self.others.lock().unwrap_or_else(|e| e.into_inner());
+    /// `part` has lock words too: this opener ends when they are given back.
+    pub fn note_part(&self, part: Weak<dyn Part>) {
+        let mut known = self.parts.lock().unwrap_or_else(|e| e.into_inner());
         known.retain(|one| one.strong_count() > 0);
-        known.push(others);
+        known.push(part);
+    }
+
+    /// Whether this opener has groups open.
+    pub fn has_parts(&self) -> bool {
+        let known = self.parts.lock().unwrap_or_else(|e| e.into_inner());
+        known.iter().any(|part| part.strong_count() > 0)
+    }
+
+    /// The groups that this opener has open.
+    pub fn parts(&self) -> Vec<Arc<dyn Part>> {
+        let known = self.parts.lock().unwrap_or_else(|e| e.into_inner());
+        known.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Whether a thread of this opener is in the middle of something.
     fn is_busy(&self) -> bool {
         let mine = [self.lock_word(), self.sync_word()];
-        let others = self.others.lock().unwrap_or_else(|e| e.into_inner());
-        mine.iter().any(|word| self.life.has(word))
-            || others
-                .iter()
-                .filter_map(Weak::upgrade)
-                .any(|one| one.words().iter().any(|word| self.life.has(word)))
+        let has = |word: &&AtomicU32| self.life.has(word);
+        mine.iter().any(has) || self.parts().iter().any(|part| part.words().iter().any(has))
     }
 
     /// This opener takes no further part. Its slot goes when the last of its threads is done with
@@ -316,7 +332,7 @@ impl Control {
     /// either in what that sync covers, or asks anew.
     #[inline]
     pub fn ask_for_sync(&self) {
-        protocol::ask(self.map.word32(at::SYNC_ASKED), || self.announce_dirty());
+        protocol::ask(self.map.word32(at::SYNC_ASKED), || self.announce_unsynced());
     }
 
     /// Whether someone has asked since the last sync began.
@@ -329,11 +345,37 @@ impl Control {
         protocol::begin_sync(self.map.word32(at::SYNC_ASKED));
     }
 
-    /// There is something for the maintenance threads to do: to sync, or to prepare the next
-    /// segment.
+    /// The word on which the maintenance threads sleep.
+    pub fn dirty_word(&self) -> &AtomicU32 {
+        self.map.word32(at::DIRTY)
+    }
+
+    /// There is something that the maintenance threads must sync within the interval.
     #[cold]
-    pub fn announce_dirty(&self) {
-        protocol::raise(&self.life, self.map.word32(at::DIRTY));
+    pub fn announce_unsynced(&self) {
+        protocol::announce(&self.life, self.dirty_word());
+    }
+
+    /// Wakes the maintenance threads, whatever they sleep for.
+    #[cold]
+    pub fn wake_maintenance(&self) {
+        protocol::raise(&self.life, self.dirty_word());
+    }
+
+    /// Hears whether something must be synced: see `protocol::Heard`.
+    pub fn listen(&self, heard: &mut Heard) -> bool {
+        let words = (self.dirty_word(), self.map.word32(at::SYNC_ASKED));
+        heard.listen(words, || self.tail(), self.durable())
+    }
+
+    /// All that was asked for is durable: the next request is said again. Else nobody would hear of
+    /// it, where everything was made durable by other ways than a sync.
+    pub fn forget_request(&self) -> std::io::Result<()> {
+        let _held = self.life.hold(self.lock_word())?;
+        if self.durable() >= self.tail() {
+            self.begin_sync();
+        }
+        Ok(())
     }
 
     /// What the clean word holds after an orderly close: the other words cannot change unseen.
@@ -353,6 +395,19 @@ impl Control {
         if offset > self.durable() {
             self.map.publish64(at::DURABLE, offset);
         }
+    }
+
+    /// Records when a sync that has ended began: what was put before that is on the disk, and
+    /// nobody need sync for an interval from then on.
+    pub fn set_durable_at(&self, begun_ns: i64) {
+        self.word(at::DURABLE_AT).store(begun_ns.cast_unsigned(), Ordering::Release);
+    }
+
+    /// When the last sync began that has ended, by the boot clock; nothing that is later than `now`
+    /// counts.
+    pub fn durable_at(&self, now: i64) -> i64 {
+        let begun = self.word(at::DURABLE_AT).load(Ordering::Acquire).cast_signed();
+        if begun > now { 0 } else { begun.max(0) }
     }
 
     /// From now on every put raises, in every process, also after a restart.
@@ -488,8 +543,8 @@ impl Shared {
         let opening = map.word32(at::OPENINGS).fetch_add(1, Ordering::AcqRel);
         let map = Arc::new(map);
         let life = Life::new(door, Arc::clone(&map), opening).map_err(os)?;
-        let (path, others, waiting) = (folder.to_path_buf(), Mutex::default(), Mutex::new(0));
-        let control = Arc::new(Control { map, life, path, others, waiting });
+        let (path, parts, waiting) = (folder.to_path_buf(), Mutex::default(), Mutex::new(0));
+        let control = Arc::new(Control { map, life, path, parts, waiting });
         let weak: Weak<Control> = Arc::downgrade(&control);
         region::tell_of_failed_syncs(weak);
         Ok(Self { control, is_first: is_alone, is_new: fresh })
@@ -645,6 +700,7 @@ impl Shared {
             (at::PUBLISHED, tail),
             // What was not synced may be in a file whose name was not synced either.
             (at::NAMED_BASE, if durable < tail { 0 } else { segment_base }),
+            (at::DURABLE_AT, 0),
             (at::BOOT, boot),
             (at::MAGIC, MAGIC),
         ] {
@@ -768,7 +824,7 @@ impl Shared {
             control.reserve(tail, control.next_number());
             control.map.publish64(at::SEGMENT_BASE, segment_base);
             control.advance(tail, control.next_number());
-            control.announce_dirty();
+            control.announce_unsynced();
         }
         drop(held);
         control.wake();

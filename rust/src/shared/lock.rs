@@ -253,6 +253,10 @@ impl World<AtomicU32> for Life {
         futex::wake(word, count);
     }
 
+    fn wake_idle(&self, word: &AtomicU32) {
+        let _ = futex::wake_idle(word);
+    }
+
     fn is_alive(&self, name: u32) -> bool {
         self.is_alive(name)
     }

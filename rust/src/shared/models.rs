@@ -17,7 +17,7 @@ use shuttle::sync::atomic::{AtomicU32, AtomicU64};
 use shuttle::sync::{Arc, Condvar, Mutex};
 use shuttle::thread;
 
-use super::protocol::{self, Got, TailWord, TailWords, Word, World};
+use super::protocol::{self, Got, Heard, TailWord, TailWords, Word, World};
 use crate::sys::futex::Woken;
 
 /// Schedules of each kind that a model is tried with.
@@ -146,6 +146,10 @@ impl World<SharedWords> for Kernel {
         self.changed.notify_all();
     }
 
+    fn wake_idle(&self, word: &SharedWords) {
+        self.wake(word, i32::MAX);
+    }
+
     fn is_alive(&self, name: u32) -> bool {
         !self.dead.lock().expect("whole").contains(&name)
     }
@@ -207,60 +211,103 @@ fn one_at_a_time_holds_the_lock_and_the_next_one_knows_of_a_death() {
     shuttle::check_pct(model, ROUNDS, 3);
 }
 
+/// What processes share about syncs.
+#[derive(Default)]
+struct SmallQueue {
+    kernel: Kernel,
+    lock: SharedWords,
+    sync_lock: SharedWords,
+    tail: SharedWords,
+    asked: SharedWords,
+    dirty: SharedWords,
+    durable: Mutex<u64>,
+    moved: Condvar,
+}
+
+impl SmallQueue {
+    fn put(&self, name: u32) -> u64 {
+        take(&self.kernel, &self.lock, name);
+        let end = self.tail.add(1) + 1;
+        protocol::ask(&self.asked, || protocol::announce(&self.kernel, &self.dirty));
+        protocol::give(&self.kernel, &self.lock, name);
+        u64::from(end)
+    }
+
+    fn durable(&self) -> u64 {
+        *self.durable.lock().expect("whole")
+    }
+
+    /// As `Writer::sync_segments` does.
+    fn sync(&self, name: u32) {
+        take(&self.kernel, &self.sync_lock, name);
+        take(&self.kernel, &self.lock, name);
+        let end = self.tail.load(Ordering::SeqCst);
+        protocol::begin_sync(&self.asked);
+        protocol::give(&self.kernel, &self.lock, name);
+        live_on(); // The sync itself.
+        let mut durable = self.durable.lock().expect("whole");
+        *durable = u64::from(end).max(*durable);
+        self.moved.notify_all();
+        drop(durable);
+        protocol::give(&self.kernel, &self.sync_lock, name);
+    }
+
+    /// As `Upkeep` does. An interval is over whenever the scheduler says so.
+    fn maintain(&self, name: u32) {
+        let mut heard = Heard { seen: u32::MAX, target: 0 };
+        while heard.seen < u32::MAX / 2 || heard.seen == u32::MAX {
+            thread::yield_now();
+            let words = (&self.dirty, &self.asked);
+            let tail = || u64::from(self.tail.load(Ordering::Acquire));
+            if !heard.listen(words, tail, self.durable()) {
+                self.kernel.wait(&self.dirty, heard.seen, None);
+            } else if self.durable() < heard.target {
+                self.sync(name);
+            }
+        }
+    }
+}
+
 #[test]
-fn what_a_put_returned_for_is_synced_by_a_maintenance_thread() {
+fn what_a_put_returned_for_is_synced_by_a_maintenance_thread_that_lives() {
     let model = || {
-        let kernel = Arc::new(Kernel::default());
-        let [lock, tail, asked, dirty] = [(); 4].map(|()| Arc::new(SharedWords::default()));
-        let durable = Arc::new((Mutex::new(0), Condvar::new()));
+        let queue = Arc::new(SmallQueue::default());
         let put = |name: u32, left: Option<u32>| {
-            let (kernel, lock) = (kernel.clone(), lock.clone());
-            let (tail, asked, dirty) = (tail.clone(), asked.clone(), dirty.clone());
+            let queue = queue.clone();
             thread::spawn(move || {
                 let mut returned = 0;
                 let lived = until_death(left, || {
                     for _ in 0..2 {
-                        take(&kernel, &lock, name);
-                        let end = tail.add(1) + 1;
-                        protocol::ask(&*asked, || protocol::raise(&*kernel, &*dirty));
-                        protocol::give(&*kernel, &lock, name);
-                        returned = end;
+                        returned = queue.put(name);
                     }
                 });
                 if !lived {
-                    kernel.bury(name);
+                    queue.kernel.bury(name);
                 }
                 returned
             })
         };
-        let maintenance = {
-            let (kernel, lock, durable) = (kernel.clone(), lock.clone(), durable.clone());
-            let (tail, asked, dirty) = (tail.clone(), asked.clone(), dirty.clone());
-            move || {
-                let mut seen = 0;
-                while seen < u32::MAX / 2 {
-                    kernel.wait(&dirty, seen, None);
-                    seen = dirty.load(Ordering::Acquire);
-                    take(&kernel, &lock, 9);
-                    let end = tail.load(Ordering::SeqCst);
-                    protocol::begin_sync(&*asked);
-                    protocol::give(&*kernel, &lock, 9);
-                    *durable.0.lock().expect("whole") = end;
-                    durable.1.notify_all();
+        let maintain = |name: u32, left: Option<u32>| {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                if !until_death(left, || queue.maintain(name)) {
+                    queue.kernel.bury(name);
                 }
-            }
+            })
         };
-        let maintenance = thread::spawn(maintenance);
+        let maintenance = [maintain(8, fate()), maintain(9, None)];
         let threads = [put(1, fate()), put(2, None)];
         let returned = threads.map(|one| one.join().expect("its own")).into_iter().max();
-        let mut synced = durable.0.lock().expect("whole");
+        let mut synced = queue.durable.lock().expect("whole");
         while Some(*synced) < returned {
-            synced = durable.1.wait(synced).expect("whole"); // A lost request is a deadlock.
+            synced = queue.moved.wait(synced).expect("whole"); // A lost request is a deadlock.
         }
         drop(synced);
-        dirty.0.store(u32::MAX - 1, Ordering::SeqCst); // Enough: the maintenance thread goes home.
-        protocol::raise(&*kernel, &*dirty);
-        maintenance.join().expect("its own");
+        queue.dirty.0.store(u32::MAX / 2, Ordering::SeqCst); // Enough: they go home.
+        protocol::raise(&queue.kernel, &queue.dirty);
+        for one in maintenance {
+            one.join().expect("its own");
+        }
     };
     shuttle::check_random(model, ROUNDS);
     shuttle::check_pct(model, ROUNDS, 3);

@@ -53,6 +53,8 @@ pub trait World<W> {
     fn wait(&self, word: &W, expected: u32, timeout: Option<Duration>) -> Woken;
     /// Wakes up to `count` sleepers.
     fn wake(&self, word: &W, count: i32);
+    /// Wakes those who sleep until something comes; who sleeps until a certain time sleeps on.
+    fn wake_idle(&self, word: &W);
     /// Whether the opener of this name is alive.
     fn is_alive(&self, name: u32) -> bool;
 }
@@ -219,6 +221,41 @@ pub fn is_unfinished(words: &impl TailWords) -> bool {
 pub fn end_and_number(words: &impl TailWords) -> (u64, u64) {
     let (tail, (reserved, number)) = (words.load(TailWord::Tail), unfinished(words));
     (tail, if tail == reserved { number } else { words.load(TailWord::NextNumber) })
+}
+
+/// Tells the maintenance threads that something must be synced within the interval. Those who were
+/// busy lately look by themselves when it is over, and sleep on until then.
+pub fn announce<W: Word>(world: &impl World<W>, dirty: &W) {
+    dirty.add(1);
+    world.wake_idle(dirty);
+}
+
+/// What a maintenance thread has heard of.
+pub struct Heard {
+    /// The word of the maintenance threads, as it was at the last look.
+    pub seen: u32,
+    /// What must be durable.
+    pub target: u64,
+}
+
+impl Heard {
+    /// An interval is over: answers whether something was asked for in it, or before it and is not
+    /// `durable` yet. If not, the thread sleeps until the word is no longer `seen`: a request
+    /// before the look is in it, one after it changes the word.
+    pub fn listen<W: Word>(
+        &mut self,
+        (dirty, asked): (&W, &W),
+        tail: impl FnOnce() -> u64,
+        durable: u64,
+    ) -> bool {
+        let now = dirty.load(Ordering::SeqCst);
+        let is_asked = now != self.seen || asked.load(Ordering::SeqCst) != 0;
+        if is_asked {
+            // In this order: the tail was moved before the request was made.
+            (self.seen, self.target) = (now, tail());
+        }
+        is_asked || durable < self.target
+    }
 }
 
 /// Something is there that must be synced soon: only the first one since the last sync began tells

@@ -22,6 +22,11 @@ pub fn wall_ns() -> i64 {
     read(libc::CLOCK_REALTIME)
 }
 
+/// Nanoseconds of the clock that the kernel measures sleeps by.
+pub fn monotonic_ns() -> i64 {
+    read(libc::CLOCK_MONOTONIC)
+}
+
 /// When the kernel last counted time, a few milliseconds ago: a fifth of the cost. It tells whether
 /// time has gone on, not what time it is.
 pub fn tick() -> i64 {

@@ -3,6 +3,8 @@
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use crate::sys::clock;
+
 /// Why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
@@ -34,6 +36,45 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Woken
         Some(libc::ETIMEDOUT) => Woken::TimedOut,
         Some(libc::EINTR) => Woken::Interrupted,
         _ => Woken::Changed,
+    }
+}
+
+/// The kinds of sleepers that a wake can tell apart: one that is for the idle leaves alone who sleeps
+/// until a certain time.
+const IDLE: u32 = 1;
+
+/// Sleeps while `word` is `expected`, at most `timeout`, and through what wakes the idle.
+pub fn wait_until_due(word: &AtomicU32, expected: u32, timeout: Duration) {
+    let until =
+        clock::monotonic_ns().saturating_add(i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX));
+    let until = libc::timespec { tv_sec: until / 1_000_000_000, tv_nsec: until % 1_000_000_000 };
+    // SAFETY: as in `wait`; this call takes the time at which it ends, by the monotonic clock.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT_BITSET,
+            expected,
+            &raw const until,
+            std::ptr::null::<u32>(),
+            !IDLE,
+        )
+    };
+}
+
+/// Wakes all waiters of `word`, in any process, but those in `wait_until_due`; answers how many.
+pub fn wake_idle(word: &AtomicU32) -> i64 {
+    // SAFETY: as in `wake`.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE_BITSET,
+            i32::MAX,
+            std::ptr::null::<libc::timespec>(),
+            std::ptr::null::<u32>(),
+            IDLE,
+        )
     }
 }
 
@@ -91,4 +132,48 @@ pub fn wait_any(words: &[(&AtomicU32, u32)]) {
         })
         .collect();
     wait_on(&words);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use super::{wait, wait_until_due, wake, wake_idle};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn who_sleeps_until_a_time_sleeps_through_what_wakes_the_idle() {
+        static WORD: AtomicU32 = AtomicU32::new(0);
+        let sleep_on = |sleep: fn()| {
+            std::thread::spawn(move || {
+                while WORD.load(Ordering::SeqCst) == 0 {
+                    sleep();
+                }
+            })
+        };
+        let due = sleep_on(|| wait_until_due(&WORD, 0, LONG));
+        for _ in 0..100 {
+            // It is asleep by now or will be soon: either way this must not wake it.
+            assert_eq!(wake_idle(&WORD), 0);
+            std::thread::yield_now();
+        }
+        let idle = sleep_on(|| drop(wait(&WORD, 0, Some(LONG))));
+        while wake_idle(&WORD) == 0 {
+            std::thread::yield_now();
+        }
+        WORD.store(1, Ordering::SeqCst);
+        wake(&WORD, i32::MAX);
+        due.join().expect("it was woken");
+        idle.join().expect("it was woken");
+    }
+
+    #[test]
+    fn who_sleeps_until_a_time_wakes_up_then() {
+        let word = AtomicU32::new(0);
+        let begun = std::time::Instant::now();
+        wait_until_due(&word, 0, Duration::from_millis(2));
+        assert!(begun.elapsed() >= Duration::from_millis(2));
+    }
 }

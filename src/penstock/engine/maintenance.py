@@ -1,8 +1,12 @@
 """The background of an open queue: syncing, preparing segments, retention.
 
-Every process that has the queue open has a maintenance thread, and a quick writer a second one that
-only prepares segments. The first one that finds something unsynced syncs it for all. The threads
-sleep on a shared word that the first unsynced append raises, so an idle queue costs nothing.
+Every process that has the queue open has a maintenance thread, and one that fills segments a second
+one that prepares them: that takes longer than syncs may wait. The first one that finds something
+unsynced syncs it for all. The threads sleep on a shared word that the first unsynced append raises,
+so an idle queue costs nothing.
+
+They sleep and sync in native code (`_core.Upkeep`), without the interpreter lock. Here is what is
+seldom done: while the queue is in use, the thread comes here once in a second.
 """
 
 from __future__ import annotations
@@ -11,8 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from penstock.engine import exclusive
-from penstock.engine.orphans import Orphans
+from penstock import _core
+from penstock.engine import exclusive, orphans
 from penstock.engine.threads import Background
 from penstock.errors import ClosedError, PenstockError
 from penstock.hints import TYPE_CHECKING
@@ -25,6 +29,12 @@ if TYPE_CHECKING:
 SWEEP_S = 10.0
 """How often groups of dead consumers are looked for."""
 
+RETRY_S = 1.0
+"""After this long a segment that could not be prepared is tried again."""
+
+PAUSE_S = 1.0
+"""How often duties are done that are not due at every interval, while the queue is in use."""
+
 
 class Maintenance:
     """One thread per open queue and process."""
@@ -34,12 +44,12 @@ class Maintenance:
         self._writer = queue.store.need_writer()
         self._stop = threading.Event()
         self._swept_at = time.monotonic()
-        self._orphans, self._has_orphans = Orphans(queue), False
+        self._syncs = queue.options.durability is Durability.INTERVAL
+        self._upkeep = _core.Upkeep(self._writer, self._syncs)
         self._failing: dict[str, str] = {}
         """By duty: the error with which it failed last."""
         self._preparing: Background | None = None
-        """The second thread, which a quick writer gets."""
-        self._writer.poke()  # A process may have asked for a sync, and died before it came.
+        """The second thread, which comes when the next segment is to be prepared."""
         self._thread = Background(self._run, "penstock-maintenance")
 
     def tell_to_stop(self) -> None:
@@ -55,36 +65,26 @@ class Maintenance:
             self._preparing.join()
 
     def _run(self) -> None:
-        seen, idle_s = 0, 1.0 if self._has_timed_duties() else 3600.0
+        queue = self._queue
+        idle_s = 1.0 if self._has_timed_duties() else 3600.0
+        is_often = self._has_frequent_duties()
         while not self._stop.is_set():
-            seen = self._wait(seen, 0.0 if self._has_orphans else idle_s)
-            until = time.monotonic() + self._queue.options.sync_interval_s
-            while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
-                if self._preparing is None:
-                    self._prepare()
-                seen = self._wait(seen, left)
-            for what, duty in self._duties():
+            interval_s = queue.options.sync_interval_s
+            try:
+                is_due, stuck = self._upkeep.wait(interval_s, 0.0 if is_often else PAUSE_S, idle_s)
+            except ClosedError:  # Ctrl-C ended the close before it could stop this thread.
+                return
+            if not (is_due or self._preparing or self._stop.is_set()):
+                self._preparing = Background(self._prepare, "penstock-preparing")
+            for what, duty in self._duties(stuck) if is_due else ():
                 if not self._stop.is_set():
                     self._do(what, duty)
 
-    def _wait(self, seen: int, timeout: float) -> int:
-        try:
-            return self._writer.wait_dirty(seen, timeout)
-        except ClosedError:  # Ctrl-C ended the close before it could stop this thread.
-            self._stop.set()
-            return seen
-
     def _prepare(self) -> None:
-        self._do("prepare a segment", self._queue.store.prepare_ahead)
-        if self._writer.is_quick and self._preparing is None and not self._stop.is_set():
-            # The writer fills a segment in the time in which this thread syncs one.
-            self._preparing = Background(self._prepare_on, "penstock-preparing")
-
-    def _prepare_on(self) -> None:
-        seen = 0
+        seen, what = 0, "prepare a segment"
         while not self._stop.is_set():
-            seen = self._wait(seen, 3600.0)
-            self._do("prepare a segment", self._queue.store.prepare_ahead)
+            self._do(what, self._queue.store.prepare_ahead)
+            seen = self._writer.wait_work(seen, RETRY_S if what in self._failing else 3600.0)
 
     def _do(self, what: str, duty: Callable[[], object]) -> None:
         """Does one duty. An error is logged once, until the duty succeeds again.
@@ -111,17 +111,19 @@ class Maintenance:
         options = self._queue.options
         return bool(options.retention_age_s or options.retention_bytes)
 
-    def _duties(self) -> Iterator[tuple[str, Callable[[], object]]]:
+    def _has_frequent_duties(self) -> bool:
+        store = self._queue.store
+        consumes = store.capabilities.deletes_consumed
+        return self._has_timed_duties() or consumes or store.format.tends_often
+
+    def _duties(self, stuck: list[str]) -> Iterator[tuple[str, Callable[[], object]]]:
         queue = self._queue
-        if queue.options.durability is Durability.INTERVAL:
+        if self._syncs:
             yield "sync", self._writer.sync
             yield "sync the groups", queue.sync_groups
-            yield "sync for others", self._tend_orphans
+            yield "sync for others", lambda: orphans.sync(queue, stuck)
         yield "tend the files", queue.store.tend
         if time.monotonic() - self._swept_at > SWEEP_S:
             self._swept_at = time.monotonic()
             yield "look for dead consumers", lambda: exclusive.sweep(queue.store)
         yield "delete what is old", queue.retain
-
-    def _tend_orphans(self) -> None:
-        self._has_orphans = self._orphans.tend()

@@ -146,6 +146,9 @@ class Format(ABC):
     """Folders of the format itself inside the queue's folder."""
     makes_ahead: ClassVar[bool] = False
     """Whether the next segment's file is made in the background."""
+    tends_often: ClassVar[bool] = False
+    """Whether `tend` has something to do at every interval in which the queue was used; else it is
+    called when a segment has begun, and about once in a second."""
     hands_over: ClassVar[bool] = False
     """Whether one process alone appends to a segment, and others begin the next one."""
     instead: ClassVar[str] = "format penstock holds it: `penstock convert`"

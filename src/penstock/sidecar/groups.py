@@ -178,17 +178,6 @@ def peek(folder: Path, boot: int, *, is_auto: bool = False) -> GroupProgress | N
     return progress
 
 
-def unsynced(folder: Path, boot: int) -> tuple[int, int, int] | None:
-    """What the next sync changes; none when all that was acked is synced, or that is unknown."""
-    words = _table(folder / "table")
-    if words is None or words["boot"] != boot:
-        return None
-    is_ahead = words["synced_next"] not in (0, words["next"])  # 0: the journal has everything.
-    if words["journal_end"] == words["journal_synced"] and not words["sync_asked"] and not is_ahead:
-        return None
-    return words["journal_name"], words["journal_synced"], words["synced_next"]
-
-
 def _table(path: Path) -> dict[str, int] | None:
     raw = files.read_if_there(path, TABLE.size) or b""
     return TABLE.unpack(raw) if len(raw) == TABLE.size and raw[:8] == MAGIC else None

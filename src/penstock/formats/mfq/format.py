@@ -56,6 +56,7 @@ class MfqFormat(Format):
     )
     inner_folders: ClassVar[tuple[str, ...]] = (segments.LOG, segments.OFFSETS)
     makes_ahead: ClassVar[bool] = True
+    tends_often: ClassVar[bool] = True
 
     identity: str = ""
     """A random id if we made the queue; else a fingerprint, which we note at our first opening."""

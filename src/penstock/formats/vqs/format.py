@@ -57,6 +57,7 @@ class VqsFormat(Format):
         "max_bytes": "", "max_message_bytes": "max_message_size", "delay_s": "delay_seconds",
         "retention_age_s": "retention_period",
     }  # fmt: skip
+    tends_often: ClassVar[bool] = True
     capabilities: ClassVar[Capabilities] = Capabilities(
         tags=False, timestamps=False, numbers=False, deletes_consumed=True, ring=True
     )

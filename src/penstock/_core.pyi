@@ -25,6 +25,7 @@ __all__ = [
     "Scan",
     "Segment",
     "Shared",
+    "Upkeep",
     "View",
     "VqsHeader",
     "Walked",
@@ -792,6 +793,7 @@ class Upkeep:
         not synced since the last look.
         """
 
+@final
 class Watch:
     """Tells an event loop, through a file descriptor, that a queue is worth another look."""
 

@@ -17,7 +17,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -31,9 +31,14 @@ from benches.harness import machine, scratch
 from benches.spark import TICK
 from penstock import Queue
 
-ROUNDS = 5
+ROUNDS, FEW_ROUNDS = 5, 2
+BODIES = (100, 1000)
 SEGMENTS = (10, 100, 1_000, 10_000)
+TASKS = (100, 1_000, 10_000)
 SEGMENT_BYTES = 16384
+"""The smallest segment."""
+FRAMES_BYTES = 11_900
+"""What fits into it, beside its header."""
 BROKER = """
 process.roles=broker,controller
 node.id=1
@@ -45,6 +50,7 @@ log.dirs={folder}
 num.partitions=2
 offsets.topic.replication.factor=1
 log.segment.bytes=67108864
+log.segment.delete.delay.ms=100
 """
 
 
@@ -90,21 +96,17 @@ def between(start: dict[int, tuple[float, bool]]) -> tuple[float, float]:
     return total, python
 
 
-def cost(work: Callable[[], object]) -> Cost:
-    """What one work costs by itself."""
-    return costs([""], lambda _: work())[""]
-
-
 def costs(
-    names: list[str], work: Callable[[str], object], before: Callable[[str], object] = str
-) -> dict[str, Cost]:
+    names: list[str], work: Callable[[str], object], before: Callable[[str], object] = str,
+    rounds: int = ROUNDS,
+) -> dict[str, Cost]:  # fmt: skip
     """The best of some rounds, each figure by itself; the first round warms up.
 
     The names take turns, so that the machine's other work, and the JVM's compiling of what they
     have in common, comes to all of them.
     """
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in names}
-    for _ in range(1 + ROUNDS):
+    for _ in range(1 + rounds):
         for name in names:
             before(name)
             start, began = spent_s(), time.perf_counter()
@@ -112,8 +114,8 @@ def costs(
             wall = time.perf_counter() - began
             found[name].append((*between(start), wall))
     return {
-        name: Cost(*(min(values) for values in zip(*rounds[1:], strict=True)))
-        for name, rounds in found.items()
+        name: Cost(*(min(values) for values in zip(*each[1:], strict=True)))
+        for name, each in found.items()
     }
 
 
@@ -160,13 +162,17 @@ def until_heard(port: int) -> None:
 
 
 class Beside:
-    """The same rows, written and read in every format."""
+    """The same rows, written and read in every format; in that many segments or files, or as they
+    come."""
 
-    def __init__(self, spark: Any, folder: Path, body: int, count: int, address: str) -> None:
+    def __init__(
+        self, spark: Any, folder: Path, body: int, count: int, address: str, parts: int = 0
+    ) -> None:
         self.spark, self.folder, self.body, self.address = spark, folder, body, address
         text = f"concat(lpad(id, 10, '0'), repeat('x', {body - 10})) AS body"
         self.rows = spark.range(0, count, 1, 2).selectExpr(text).cache()
-        self.rows.count()
+        self.count_of_rows = self.rows.count()
+        self.part_rows = -(-count // parts) if parts else 0
         self.topic = f"bodies-{body}"
 
     def names(self) -> list[str]:
@@ -177,21 +183,48 @@ class Beside:
 
     def write(self, name: str) -> None:
         if name == "kafka":
-            (self.rows.selectExpr("body AS value").write.format("kafka").option("topic", self.topic)
-             .option("kafka.bootstrap.servers", self.address).save())  # fmt: skip
+            writer = self.rows.selectExpr("body AS value").write.format("kafka")
+            writer = writer.option("kafka.bootstrap.servers", self.address)
+            if self.part_rows:  # A broker takes no batch that is larger than a segment.
+                writer = writer.option("kafka.batch.size", min(16384, self.part_bytes() // 3))
+            writer.option("topic", self.topic).save()
             return
         frame = self.rows.withColumnRenamed("body", "value") if name == "text" else self.rows
         writer = frame.write.format(name).mode("append")
         if name == "penstock":
             writer.save(str(self.path(name)))
             return
+        if self.part_rows:
+            writer = writer.option("maxRecordsPerFile", self.part_rows)
         writer.option("compression", "none").save(str(self.path(name)))
         sync_all(self.path(name))
 
+    def part_bytes(self) -> int:
+        """About what the frames of one segment take."""
+        return self.part_rows * (self.body + 60)
+
     def clear(self, name: str) -> None:
+        """Leaves nothing to append to, or an empty queue or topic with segments of that size."""
         rmtree(self.path(name), ignore_errors=True)
+        if name == "penstock" and self.part_rows:
+            with Queue(self.path(name)) as queue:
+                queue.put(bytes(self.body))
+                frame_bytes = queue.offsets().tail
+            rmtree(self.path(name))
+            size = SEGMENT_BYTES - FRAMES_BYTES + self.part_rows * frame_bytes
+            Queue(self.path(name), segment_bytes=max(size, SEGMENT_BYTES)).close()
         if name == "kafka":
-            self.topic = f"bodies-{self.body}-{uuid.uuid4().hex[:8]}"
+            self.topic = made_anew(self.spark, self.address, self.topic, self.body,
+                                   self.part_bytes() if self.part_rows else 0)  # fmt: skip
+
+    def parts_of(self, name: str) -> int:
+        """Into how many segments or files the rows went."""
+        if name == "penstock":
+            with Queue(self.path(name), read_only=True) as queue:
+                return len(queue.store.segments(fresh=True))
+        if name == "kafka":
+            return len(list((self.folder / "kafka").glob(f"{self.topic}-[0-9]*/*.log")))
+        return len(list(self.path(name).glob("part-*")))
 
     def read(self, name: str) -> Any:
         if name == "kafka":
@@ -206,7 +239,7 @@ class Beside:
 
     def scan(self, name: str) -> None:
         (found,) = self.read(name).agg(F.sum(F.length("body"))).collect()[0]
-        assert found == self.rows.count() * self.body, (name, found)
+        assert found == self.count_of_rows * self.body, (name, found)
 
     def count(self, name: str) -> None:
         if name == "penstock":
@@ -214,6 +247,30 @@ class Beside:
             penstock.spark.sql(self.spark, text, q=str(self.path(name))).collect()
         else:
             self.read(name).count()
+
+
+def made_anew(spark: Any, address: str, old: str, body: int, segment_bytes: int) -> str:
+    """A new topic instead of the old one: a broker maps the indexes of every segment it has."""
+    java = spark._jvm
+    settings = java.java.util.Properties()
+    settings.put("bootstrap.servers", address)
+    admin = java.org.apache.kafka.clients.admin.AdminClient.create(settings)
+    try:
+        known = admin.listTopics().names().get()
+        if known.contains(old):
+            gone = java.java.util.ArrayList()
+            gone.add(old)
+            admin.deleteTopics(gone).all().get()
+        fresh = java.java.util.ArrayList()
+        topic = f"bodies-{body}-{uuid.uuid4().hex[:8]}"
+        made = java.org.apache.kafka.clients.admin.NewTopic(topic, 2, 1)
+        if segment_bytes:
+            made = made.configs({"segment.bytes": str(segment_bytes)})
+        fresh.add(made)
+        admin.createTopics(fresh).all().get()
+    finally:
+        admin.close()
+    return topic
 
 
 def sync_all(folder: Path) -> None:
@@ -228,7 +285,7 @@ def sync_all(folder: Path) -> None:
 
 def compared(spark: Any, folder: Path, size: int, address: str) -> Iterator[dict[str, Any]]:
     """Sink, scan and count of every format, for short and for long bodies."""
-    for body in (100, 1000):
+    for body in BODIES:
         count = size // body
         beside = Beside(spark, folder, body, count, address)
         names = beside.names()
@@ -245,24 +302,43 @@ def compared(spark: Any, folder: Path, size: int, address: str) -> Iterator[dict
         beside.rows.unpersist()
 
 
-def by_segments(spark: Any, folder: Path, counts: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-    """The same bytes in few segments and in many."""
-    total = max(counts) * SEGMENT_BYTES * 3 // 4 // 1000
+def by_segments(
+    spark: Any, folder: Path, counts: tuple[int, ...], address: str
+) -> Iterator[dict[str, Any]]:
+    """The same rows in few segments or files and in many, written and read."""
+    for body in BODIES:
+        rows = max(counts) * FRAMES_BYTES // (body + 60)
+        for count in counts:
+            beside = Beside(spark, folder, body, rows, address, parts=count)
+            names = beside.names()
+            found = {
+                "sink": costs(names, beside.write, beside.clear, rounds=FEW_ROUNDS),
+                "scan": costs(names, beside.scan, rounds=FEW_ROUNDS),
+            }
+            for name in names:
+                one = {"format": name, "body": body, "rows": rows, "segments": count,
+                       "parts": beside.parts_of(name)}  # fmt: skip
+                for work in found:
+                    yield {"work": f"{work} by segments"} | one | vars(found[work][name])
+                beside.clear(name)
+            beside.rows.unpersist()
+
+
+def by_tasks(spark: Any, folder: Path, counts: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+    """The same few bytes in few tasks and in many: what a task costs by itself."""
+    path = folder / "tasks"
+    with Queue(path) as queue:
+        queue.put_many([bytes(100)] * max(counts))
+        size = queue.offsets().tail
     for count in counts:
-        path = folder / f"segments-{count}"
-        rows = total // count
-        with Queue(path, segment_bytes=max(rows * 1100, SEGMENT_BYTES)) as queue:
-            for _ in range(count):
-                queue.put_many([bytes(950)] * rows)
-        found = cost(
-            lambda: penstock.spark.table(spark, str(path), "body")  # noqa: B023
-            .agg(F.sum(F.length("body"))).collect()
-        )  # fmt: skip
-        with Queue(path, read_only=True) as queue:
-            segments = len(queue.store.segments(fresh=True))
-        one = {"work": "scan by segments", "format": "penstock", "segments": segments}
-        yield one | {"rows": rows * count, "body": 950} | vars(found)
-        rmtree(path)
+        options = {"targetPartitionBytes": str(-(-size // count))}
+        frame = penstock.spark.table(spark, str(path), "offset", **options)
+        made = frame.rdd.getNumPartitions()
+        work = frame.agg(F.max("offset")).collect
+        found = costs([""], lambda _: work(), rounds=FEW_ROUNDS)[""]  # noqa: B023
+        one = {"work": "scan by tasks", "format": "penstock", "tasks": made, "rows": max(counts)}
+        yield one | vars(found)
+    rmtree(path)
 
 
 def planning(folder: Path) -> Iterator[dict[str, Any]]:
@@ -323,12 +399,11 @@ def main(size: int, result: Path, jars: Path | None) -> None:
         spark = penstock.spark.session("beside", **settings)
         spark.sparkContext.setLogLevel("OFF")
         try:
-            if jars is None:
-                keep(compared(spark, folder, size, ""))
-            else:
-                with broker(jars, folder) as address:
-                    keep(compared(spark, folder, size, address))
-            keep(by_segments(spark, folder, SEGMENTS[:2] if is_small else SEGMENTS))
+            with broker(jars, folder) if jars is not None else nullcontext("") as address:
+                keep(compared(spark, folder, size, address))
+                some = slice(2 if is_small else None)
+                keep(by_segments(spark, folder, SEGMENTS[some], address))
+                keep(by_tasks(spark, folder, TASKS[some]))
         finally:
             spark.stop()
     value = {"benchmark": "spark", "machine": about, "rows": rows}

@@ -187,8 +187,13 @@ def test_figures_of_spark_get_into_their_page() -> None:
         row | {"format": name, "work": work, "body": body}
         for name in ("penstock", "parquet") for work in spark_figures.WORKS for body in (100, 1000)
     ]  # fmt: skip
-    rows += [row | {"format": "penstock", "work": "scan by segments", "body": 950, "segments": 10}]
+    rows += [
+        row | {"format": name, "work": f"{work} by segments", "body": body, "segments": count}
+        for name in ("penstock", "parquet") for work in ("scan", "sink") for body in (100, 1000)
+        for count in (10, 10_000)
+    ]  # fmt: skip
     rows += [{"format": "penstock", "work": "plan of a micro-batch", "cpu_s": 0.001}]
+    rows += [row | {"format": "penstock", "work": "scan by tasks", "tasks": n} for n in (9, 1_000)]
     machine = harness.machine() | {"pyspark": "4.0.5", "bytes": 300_000_000}
     found = {"machine": machine, "rows": rows}
     page = spark_figures.filled("before\n<!-- figures -->\nstale\n<!-- end -->\nbehind", found)
@@ -197,5 +202,8 @@ def test_figures_of_spark_get_into_their_page() -> None:
     assert "stale" not in page
     assert "| penstock | 2.0 (3.0) |" in page
     assert "| Python's share of penstock's | 25% |" in page
+    assert "| | 100 B in 10 | 100 B in 10,000 | 1000 B in 10 | 1000 B in 10,000 |" in page
+    assert page.count("| sink, penstock | 2.0 (3.0) |") == 1
+    assert "in many tasks: 2.0 (3.0) in 9, 2.0 (3.0) in 1,000." in page
     assert "Kafka" not in page
     assert spark_figures.filled(page, found) == page

@@ -1,5 +1,5 @@
 """Measures queues in Spark beside Parquet, text, JSON and a Kafka broker, and renews the tables of
-docs/spark.md: `python -m tools.spark_figures` (twelve minutes), or with bytes for each format.
+docs/spark.md: `python -m tools.spark_figures` (half an hour), or with bytes for each format.
 
 The run has an environment of its own, `build/pyspark-4.0.x`, since the newest Kafka connector that
 comes with all it needs is that of Spark 4.0. Spark's own downloader gets its jars and the broker's
@@ -102,14 +102,33 @@ def cell(row: dict[str, Any]) -> str:
 
 def segments(rows: list[dict[str, Any]]) -> list[str]:
     """What the number of segments costs, and a plan."""
-    found = [row for row in rows if row["work"] == "scan by segments"]
+    found = [row for row in rows if "segments" in row]
     size = found[0]["rows"] * found[0]["body"] // 1_000_000
-    parts = [f"{cell(row)} in {row['segments']:,}" for row in found]
     (plan,) = (row for row in rows if row["work"] == "plan of a micro-batch")
+    tasks = [row for row in rows if row["work"] == "scan by tasks"]
+    costs = ", ".join(f"{cell(row)} in {row['tasks']:,}" for row in tasks)
     return [
-        f"A scan of {size} MB by the number of segments that hold them: {', '.join(parts)}. "
-        f"A micro-batch of ten rows is planned in {plan['cpu_s'] * 1000:.1f} ms of our time."
+        f"At least {size} MB of bodies in few segments and in many (segments of a queue or of a "
+        "topic, files of a folder), the best of two:",
+        "",
+        *by_segments(found),
+        "",
+        f"The same rows in many tasks: {costs}. "
+        f"A micro-batch of ten rows is planned in {plan['cpu_s'] * 1000:.1f} ms of our time.",
     ]
+
+
+def by_segments(rows: list[dict[str, Any]]) -> list[str]:
+    at = {(row["format"], row["work"], row["body"], row["segments"]): row for row in rows}
+    cases = sorted({(row["body"], row["segments"]) for row in rows})
+    heads = [f"{body} B in {count:,}" for body, count in cases]
+    lines = [f"| | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(cases)]
+    for work in ("scan", "sink"):
+        for name, title in FORMATS.items():
+            if (name, f"{work} by segments", *cases[0]) in at:
+                cells = [cell(at[name, f"{work} by segments", *case]) for case in cases]
+                lines.append(f"| {work}, {title} | {' | '.join(cells)} |")
+    return lines
 
 
 def filled(page: str, found: dict[str, Any]) -> str:

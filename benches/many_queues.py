@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import penstock
 from benches.harness import Row, best_cpu_ns, scratch
 from penstock.spark import source
+from penstock.spark.ship import ship
 from penstock.spark.versions import ReadAllAvailable
 
 
@@ -17,6 +19,7 @@ def run(quick: bool) -> Iterator[Row]:
     """Rows for each number of queues, and for each number of segments in one queue."""
     yield from of_queues((10, 100) if quick else (10, 100, 1000, 10_000))
     yield from of_segments((10, 100) if quick else (10, 100, 1000, 10_000))
+    yield from of_shipped((10, 100) if quick else (10, 100, 1000, 10_000))
 
 
 def of_queues(counts: tuple[int, ...]) -> Iterator[Row]:
@@ -48,6 +51,22 @@ def of_segments(counts: tuple[int, ...]) -> Iterator[Row]:
             batch, micro, _ = plans({"path": str(path)}, there)
             yield Row(case=f"{there} segments, plan of a batch, each", ours=batch, unit="us")
             yield Row(case=f"{there} segments, plan of a micro-batch, each", ours=micro, unit="us")
+
+
+def of_shipped(counts: tuple[int, ...]) -> Iterator[Row]:
+    """By the number of shipped queues, which are planned from their manifests; these lie in a
+    folder, so that what an object store takes to answer comes on top."""
+    with scratch() as folder:
+        make(folder, 0, 1)
+        ship(folder / "queue-00000", f"file://{folder}/shipped/queue-00000", whole=True)
+        first, made = folder / "shipped" / "queue-00000", 1
+        for count in counts:
+            for number in range(made, count):
+                shutil.copytree(first, first.with_name(f"queue-{number:05d}"))
+            made = count
+            batch, micro, _ = plans({"path": f"{folder}/shipped/*"}, count)
+            yield Row(case=f"{count} shipped, plan of a batch, each", ours=batch, unit="us")
+            yield Row(case=f"{count} shipped, plan of a micro-batch, each", ours=micro, unit="us")
 
 
 def plans(options: dict[str, str], count: int) -> tuple[float, float, dict[str, Any]]:

@@ -90,6 +90,59 @@ def test_an_iceberg_table_behind_a_url_needs_a_catalogue() -> None:
         lake.open_table(Request(["q"], format="iceberg"), "s3://bucket/orders")
 
 
+def attempt(table: Any, name: str) -> list[lake.File]:
+    """The files that one driver has written for a micro-batch, not yet committed."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    below = f"data/app/000000000000/{name}"
+    folder = Path(table.root) / below
+    folder.mkdir(parents=True)
+    parquet.write_table(pa.table({"n": [1, 2, 3]}), folder / "part-0.parquet")
+    return lake._files(table.root, below)
+
+
+COMMITS = {"delta": "deltalake.DeltaTable.create_write_transaction",
+           "iceberg": "pyiceberg.table.Transaction.add_files"}  # fmt: skip
+
+
+@pytest.mark.parametrize("format", READERS)
+@pytest.mark.filterwarnings("default")
+def test_of_two_drivers_with_the_same_batch_a_table_takes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    pytest.importorskip({"delta": "deltalake", "iceberg": "pyiceberg"}[format])
+    request, target = Request(["q"], format=format), tmp_path / "orders"
+    table = lake.open_table(request, str(target))
+    assert table.commit(attempt(table, "first"), "app", 0)
+    assert not table.commit(attempt(table, "late"), "app", 0)
+    rival, mine = lake.open_table(request, str(target)), attempt(table, "mine")
+    theirs: list[list[lake.File]] = []
+    package, _, name = COMMITS[format].rpartition(".")
+    commit = pytest.importorskip(package.rpartition(".")[0]).__dict__[package.rpartition(".")[2]]
+    usual = getattr(commit, name)
+
+    def overtaken(self: Any, *given: Any, **more: Any) -> Any:
+        if not theirs:
+            theirs.append(attempt(rival, "theirs"))
+            assert rival.commit(theirs[0], "app", 1)
+        return usual(self, *given, **more)
+
+    monkeypatch.setattr(commit, name, overtaken)
+    with pytest.raises(Exception, match=r"(?i)conflict|concurrent|requirement|changed"):
+        table.commit(mine, "app", 1)
+    assert table.last_batch("app") == 1
+    assert READERS[format](target).column("n").to_pylist() == [1, 2, 3, 1, 2, 3]
+
+
+def test_what_other_attempts_at_a_batch_have_left_is_removed(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    for name in ("mine", "theirs"):
+        (tmp_path / "data/app/0" / name).mkdir(parents=True)
+    lake._sweep(str(tmp_path), "data/app/0", kept="data/app/0/mine")
+    assert [path.name for path in (tmp_path / "data/app/0").iterdir()] == ["mine"]
+
+
 JOB = """
 import os, signal, sys
 
@@ -137,6 +190,7 @@ def run_driver(folder: Path, format: str, when: str) -> int:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.crash
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("format", READERS)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.filterwarnings("default")

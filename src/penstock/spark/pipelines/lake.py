@@ -1,14 +1,19 @@
-"""Delta and Iceberg tables as targets where Spark has no jar for them: through Python packages.
+"""Iceberg tables, and Delta tables where Spark has no jar for them: through Python packages.
 
 Executors write a micro-batch as Parquet files inside the table's folder, and the driver commits
 their names: by `deltalake` as one Delta transaction, by `pyiceberg` as one Iceberg snapshot. The
 commit also holds the batch's number under the query's id, so a batch that comes again changes
-nothing; files that were never committed are written over.
+nothing.
+
+A driver that has lost its JVM may still be about to commit when the next one writes the same batch.
+So each attempt has a folder of its own, and nobody removes files that another may commit: the table
+takes one of the two, and the one whose commit was taken removes what is left of the others.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,20 +28,18 @@ if TYPE_CHECKING:
 
     from penstock.spark.pipelines.request import Request
 
-JARS = {
-    "delta": "io.delta.sql.DeltaSparkSessionExtension",
-    "iceberg": "org.apache.iceberg.spark.source.IcebergSource",
-}
-"""Format → a class that Spark has where it can write the format by itself."""
+DELTA_JAR = "io/delta/sql/DeltaSparkSessionExtension.class"
+"""In it, Spark writes Delta tables by itself, with transactions of its own."""
 
 
 def is_ours(spark: SparkSession, format: str) -> bool:
-    """Whether a Python package has to write the format, because this Spark has no jar for it."""
+    """Whether a Python package writes the format: Iceberg's always, Delta's where this Spark has no
+    jar for it. With Iceberg's jar a stream needs a table that is there, and knows no batches."""
     java = getattr(spark, "_jvm", None)
-    if format not in JARS or java is None:
-        return False
+    if format != "delta" or java is None:
+        return format == "iceberg"
     loader = java.java.lang.Thread.currentThread().getContextClassLoader()
-    return loader.getResource(JARS[format].replace(".", "/") + ".class") is None
+    return loader.getResource(DELTA_JAR) is None
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,9 @@ class Table(Protocol):
     def last_batch(self, app: str) -> int:
         """The number of the last batch of this query that was committed; -1 if none was."""
 
-    def commit(self, files: list[File], app: str, number: int) -> None:
-        """Adds the files as one commit that also says which batch it is."""
+    def commit(self, files: list[File], app: str, number: int) -> bool:
+        """Adds the files as one commit that also says which batch it is; false if another attempt
+        has done so. An error if one does at the same time."""
 
 
 def open_table(request: Request, target: str) -> Table:
@@ -72,13 +76,24 @@ def append(table: Table, frame: DataFrame, app: str, number: int) -> None:
     """Appends a micro-batch, unless it was appended before."""
     if table.last_batch(app) >= number:
         return
-    below = f"data/{app}/{number:012d}"
+    batch = f"data/{app}/{number:012d}"
+    below = f"{batch}/{secrets.token_hex(6)}"
     # This session is the micro-batch's own. Readers of both formats want times in microseconds.
     frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    frame.write.mode("overwrite").parquet(f"{table.root}/{below}")
+    frame.write.parquet(f"{table.root}/{below}")
     files = [file for file in _files(table.root, below) if file.rows]
-    if files:
-        table.commit(files, app, number)
+    if files and table.commit(files, app, number):
+        _sweep(table.root, batch, kept=below)
+
+
+def _sweep(root: str, batch: str, kept: str) -> None:
+    """Removes what earlier attempts at a batch have left, whose commits no table takes any more."""
+    import fsspec
+
+    system, folder = fsspec.core.url_to_fs(f"{root}/{batch}")
+    for found in system.ls(folder, detail=False):
+        if found.rstrip("/").rsplit("/", 1)[-1] != kept.rsplit("/", 1)[-1]:
+            system.rm(found, recursive=True)
 
 
 def _files(root: str, below: str) -> list[File]:
@@ -112,7 +127,7 @@ class DeltaTable:
         found = self._package.DeltaTable(self.root).transaction_version(app)
         return -1 if found is None else int(found)
 
-    def commit(self, files: list[File], app: str, number: int) -> None:
+    def commit(self, files: list[File], app: str, number: int) -> bool:
         """Adds the files as one transaction that also says which batch it is."""
         from deltalake import CommitProperties, Schema, Transaction
         from deltalake.transaction import AddAction, create_table_with_add_actions
@@ -126,11 +141,15 @@ class DeltaTable:
         ]  # fmt: skip
         schema = Schema.from_arrow(files[0].schema.remove_metadata())
         once = CommitProperties(app_transactions=[Transaction(app, number)])
-        if self._package.DeltaTable.is_deltatable(self.root):
-            table = self._package.DeltaTable(self.root)
-            table.create_write_transaction(actions, "append", schema, commit_properties=once)
-        else:
+        if not self._package.DeltaTable.is_deltatable(self.root):
             create_table_with_add_actions(self.root, schema, actions, commit_properties=once)
+            return True
+        table = self._package.DeltaTable(self.root)
+        # Of this very version: whoever commits the batch after it makes our commit fail.
+        if _is_done(table.transaction_version(app), number):
+            return False
+        table.create_write_transaction(actions, "append", schema, commit_properties=once)
+        return True
 
 
 class IcebergTable:
@@ -164,16 +183,27 @@ class IcebergTable:
         table = self._table()
         return -1 if table is None else int(table.properties.get(f"penstock.batch.{app}", -1))
 
-    def commit(self, files: list[File], app: str, number: int) -> None:
+    def commit(self, files: list[File], app: str, number: int) -> bool:
         """Adds the files as one snapshot that also says which batch it is."""
         table = self._table()
         if table is None:
             self._catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
             schema = files[0].schema.remove_metadata()
             table = self._catalog.create_table(self.name, schema, location=self._location)
+        name = f"penstock.batch.{app}"
+        if _is_done(table.properties.get(name), number):
+            return False
+        # In memory alone: pyiceberg would try again behind whoever was first, with the same batch.
+        table.metadata.properties["commit.retry.num-retries"] = "0"
         with table.transaction() as change:
-            change.set_properties({f"penstock.batch.{app}": str(number)})
+            change.set_properties({name: str(number)})
             change.add_files([f"{self._location}/{file.path}" for file in files])
+        return True
+
+
+def _is_done(last: object, number: int) -> bool:
+    """Whether a table that remembers `last` has the batch."""
+    return last is not None and int(str(last)) >= number
 
 
 def _catalog(options: dict[str, str], folder: str) -> Any:

@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 from penstock.engine import when_full
+from tests.opening import open_queue
 from tests.waiting import LONG_S, until_it_waits
 
 BODY = bytes(1000)
@@ -163,3 +164,30 @@ def test_closing_ends_a_put_that_waits_for_room(tmp_path: Path) -> None:
     queue.close()
     thread.join(LONG_S)
     assert isinstance(seen[0], penstock.ClosedError)
+
+
+@pytest.mark.parametrize("is_opened_here", [True, False])
+@pytest.mark.parametrize("format", ["penstock", "zbus", "mfq"])
+def test_what_came_back_to_a_group_goes_with_the_oldest(
+    tmp_path: Path, format: str, is_opened_here: bool
+) -> None:
+    with (
+        open_queue(
+            tmp_path / "q", format=format, max_bytes=60_000, when_full="drop-oldest"
+        ) as queue,
+        open_queue(tmp_path / "q", format=format) as other,
+    ):
+        group = (queue if is_opened_here else other).group("one")
+        for number in range(5):
+            queue.put(b"%d" % number)
+        out, back, later = group.get_many(3)
+        back.nack()
+        later.nack(delay=60)
+        while queue.offsets().head <= (later.offset or 0):
+            queue.put(BODY)
+        head = queue.offsets().head
+        assert group.cursor == head
+        assert group.stats()["skipped"] == 2
+        assert group.get(0).offset == head
+        with pytest.raises(penstock.ReceiptError):
+            out.ack()

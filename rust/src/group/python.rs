@@ -400,10 +400,13 @@ impl PyGroup {
                 else {
                     continue;
                 };
-                if entry.state == EntryState::Leased {
-                    self.0.write(Kind::Done, &entry, now)?;
-                    self.0.table.finish(index, now);
-                }
+                // What came back or waits is gone too: a segment that somebody still reads would
+                // give it once more, and the cursor would stay with it.
+                self.0.write(Kind::Done, &entry, now)?;
+                self.0.table.withdraw(index);
+                self.0.table.finish(index, now);
+                let is_out = entry.state == EntryState::Leased;
+                self.0.table.count(at::SKIPPED, u64::from(!is_out));
             }
             let word = self.0.table.map().word64(at::NEXT);
             word.fetch_max(offset, Ordering::AcqRel);

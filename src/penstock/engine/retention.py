@@ -146,12 +146,23 @@ def apply(queue: OpenQueue, planned: Plan) -> list[SegmentInfo]:
     """Deletes what was planned; groups behind the new head move to it."""
     gone = queue.store.trim(planned.before)
     if gone:
-        head = queue.store.end().head
-        for group in queue.open_groups():
-            if group.core.overtake(head):
-                text = "%s: group %r was overtaken by retention"
-                logger("retention").warning(text, queue.path, group.name)
+        _overtake(queue, queue.store.end().head)
     return gone
+
+
+def _overtake(queue: OpenQueue, head: int) -> None:
+    """Also the groups that other processes alone have open: those may go on reading a segment that
+    was deleted, and would hand out what is gone."""
+    for name in queue.groups():
+        try:
+            group = queue.look(name)
+        except (ClosedError, PoisonedError):
+            raise
+        except (PenstockError, OSError):
+            continue  # `holding_cursors` says so; whoever opens it checks its cursor.
+        if group is not None and group.core.overtake(head):
+            text = "%s: group %r was overtaken by retention"
+            logger("retention").warning(text, queue.path, name)
 
 
 def purge(queue: OpenQueue) -> int:

@@ -130,7 +130,8 @@ def broker(jars: Path, folder: Path) -> Iterator[str]:
     settings.write_text(BROKER.format(first=first, second=second, folder=folder / "kafka"))
     of_spark = Path(pyspark.__path__[0]) / "jars"
     java = ["java", "-Xmx1g", "-cp", f"{jars}/*:{of_spark}/*"]
-    name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # Never with a dash in front, which would make an option of it.
+    name = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     making = [*java, "kafka.tools.StorageTool", "format", "-t", name, "-c", str(settings)]
     subprocess.run(making, check=True, **quiet)
@@ -148,7 +149,7 @@ def free_port() -> int:
 
 
 def until_heard(port: int) -> None:
-    for _ in range(600):
+    for _ in range(1800):
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
         except OSError:

@@ -122,6 +122,27 @@ def test_nothing_is_prepared_of_what_the_next_put_may_need(disk: SmallDisk) -> N
         queue.put(bytes(100_000))
 
 
+def names(path: Path) -> set[str]:
+    return {str(one.relative_to(path)) for one in path.rglob("*")}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_is_tried_in_vain_on_a_full_disk_leaves_no_file(disk: SmallDisk, kind: str) -> None:
+    """Each try once left an empty one until the queue was opened again."""
+    options: dict[str, Any] = {"segment_bytes": 64 << 10, "durability": "process"} | FORMATS[kind]
+    with contextlib.suppress(StorageError), Queue(disk.path / "q", **options) as queue:
+        fill(queue)
+        left = os.statvfs(disk.path).f_bavail
+        (disk.path / "ballast").write_bytes(bytes(left * 4096))
+        before: set[str] = set()
+        for turn in range(4):
+            for work in (lambda: queue.put(bytes(40_000)), queue.store.prepare_ahead):
+                with contextlib.suppress(StorageError):
+                    work()
+            before = names(disk.path) if turn == 0 else before
+        assert names(disk.path) - before == set()
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_full_disk_is_said_and_nothing_is_gone(disk: SmallDisk, kind: str) -> None:
     options = {"segment_bytes": 64 << 10} | FORMATS[kind]

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.formats import registry
 from tests.ladder import covered, means, outcomes, powercut
 from tests.ladder.cut_products import Case
 from tests.ladder.means import ROOT as ROOT
@@ -74,7 +75,8 @@ class Figure:
         sums = sum((Counter(row.get("counted", {})) for row in self.rows), Counter[str]())
         of_subject: dict[str, list[str]] = {}
         for name, count in sums.items():
-            subject, _, unit = name.rpartition(" ")
+            first, _, rest = name.partition(" ")
+            subject, unit = (first, rest) if first in registry.MODULES else ("", name)
             of_subject.setdefault(subject, []).append(f"{count:,} {unit}")
         told = (f"{subject} {', '.join(of_it)}".strip() for subject, of_it in of_subject.items())
         return f" ({'; '.join(told)})" if of_subject else ""

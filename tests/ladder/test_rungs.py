@@ -41,8 +41,8 @@ def test_a_figure_says_what_its_tests_have_counted() -> None:
     figure = Figure("tests", tried=2, rows=rows, not_run=["no root"])
     wanted = "passed: 0 of 2 tests fail (vqs 2,500 steps, 40 histories); not run: no root"
     assert figure.text() == wanted
-    figure.rows.append({"counted": {"kills": 3000}})
-    assert figure.counts() == " (vqs 2,500 steps, 40 histories; 3,000 kills)"
+    figure.rows.append({"counted": {"full disks": 3000}})
+    assert figure.counts() == " (vqs 2,500 steps, 40 histories; 3,000 full disks)"
 
 
 def test_missing_means_are_said_with_what_to_install() -> None:

@@ -29,7 +29,8 @@ pub fn replace_file(py: Python<'_>, path: PathBuf, data: &[u8], synced: bool) ->
 }
 
 /// Creates a file of `size` bytes that really exist; the first `zeroed` of them are written, so that
-/// the first store to a page later costs no allocation. With `synced` it is synced.
+/// the first store to a page later costs no allocation. With `synced` it is synced. If that fails,
+/// there is no file.
 #[pyfunction]
 #[pyo3(signature = (path, size, *, head=None, zeroed=0, synced=false))]
 pub fn create_file(
@@ -40,20 +41,23 @@ pub fn create_file(
     zeroed: u64,
     synced: bool,
 ) -> PyResult<()> {
-    py.detach(|| -> std::io::Result<()> {
-        let file = region::create(&path)?;
-        region::allocate(&file, size)?;
+    let fill = |file: &File| -> std::io::Result<()> {
+        region::allocate(file, size)?;
         match zeroed < size {
-            true => fill_zeros(&file, zeroed, BLOCK_BYTES, None)?,
-            false => fill_zeros(&file, size, ZEROS_BYTES, Some(REST))?,
+            true => fill_zeros(file, zeroed, BLOCK_BYTES, None)?,
+            false => fill_zeros(file, size, ZEROS_BYTES, Some(REST))?,
         }
         if let Some(head) = head {
-            region::write_at(&file, 0, head)?;
+            region::write_at(file, 0, head)?;
         }
-        if synced {
-            region::sync(&file)?;
-        }
-        Ok(())
+        if synced { region::sync(file) } else { Ok(()) }
+    };
+    py.detach(|| {
+        let file = region::create(&path)?;
+        fill(&file).inspect_err(|_| {
+            // Or each try on a full disk leaves a file; an error here would hide that of the try.
+            let _ = region::unlink(&path);
+        })
     })
     .map_err(|error| errors::os(error, &path))
 }

@@ -63,7 +63,6 @@ def make_fitting(
         except StorageError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT) or size == least:
                 raise
-            _core.unlink_file(path)
             size = max(least, size // 2 // page * page)
         else:
             return size

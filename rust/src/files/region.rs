@@ -39,6 +39,13 @@ fn sync_failed(path: &Path) {
     told.iter().filter_map(Weak::upgrade).for_each(|one| one.sync_failed(path));
 }
 
+/// Whether `path` leads to this open file, and not to another one that has its name by now.
+pub fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let (ours, there) = (file.metadata()?, std::fs::symlink_metadata(path));
+    let there = there.map_err(|error| located(error, path))?;
+    Ok((ours.dev(), ours.ino()) == (there.dev(), there.ino()))
+}
+
 /// The file's number on its device.
 pub fn inode(file: &File) -> io::Result<u64> {
     recorder::inode(file).map_err(|error| located_file(error, file))

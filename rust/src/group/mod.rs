@@ -30,6 +30,7 @@ pub use python::PyGroup;
 
 use crate::clock::Clock;
 use crate::errors;
+use crate::files::region;
 use crate::formats::mirror::{Change, Mirror};
 use crate::read::reader::Reader;
 use crate::segment::publish::Publish;
@@ -395,6 +396,11 @@ impl Group {
     }
 
     fn begin_journal(&self) -> std::io::Result<()> {
+        // A group of another queue may have the folder's name by now, and would take over ours.
+        if !region::is_at(self.table.map().file(), &self.folder.join("table"))? {
+            let error = std::io::Error::other("the folder was replaced while it was open");
+            return Err(errors::located(error, &self.folder));
+        }
         let next = self.table.wide(at::NEXT);
         let nothing = Entry { token: self.table.wide(at::TOKEN), ..Entry::NONE };
         let (wall, boot) = (self.clock().wall(), self.clock().boot());

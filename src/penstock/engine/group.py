@@ -310,6 +310,7 @@ class Group:
         def inside() -> None:
             if self.core.is_gone:
                 raise GroupError(f"group {self.name!r} was deleted or renamed; open it again")
+            self.queue.store.ensure_in_place()
             work()
 
         self.queue.store.need_shared().alone(inside)
@@ -597,6 +598,7 @@ class Group:
 
     def delete(self) -> None:
         """Removes the group and its progress. Consumers in other processes get `GroupError`."""
+        self.queue.store.ensure_in_place()
         self.core.close()
         self.queue.forget_group(self.name)
         with suppress(GroupError):

@@ -98,6 +98,7 @@ def tell_own(store: Store, said: Mapping[str, Any]) -> None:
 def change(queue: OpenQueue, values: Mapping[str, Any]) -> None:
     """Changes what the queue keeps; `None` takes an option back to its default."""
     store = queue.store
+    store.ensure_in_place()
     for name, value in values.items():
         if name not in NAMES:
             raise OptionError.unknown(name, f"one of {', '.join(NAMES)}")

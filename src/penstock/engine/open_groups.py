@@ -51,6 +51,7 @@ class OpenGroups:
                 self._queue.forget_group(name)
             from penstock.engine.group import Group
 
+            self._queue.store.ensure_in_place()
             found = self._groups[name] = Group(self._queue, name, **options)
             return found, True
 
@@ -62,6 +63,7 @@ class OpenGroups:
             self._ensure_open()
             found = self._groups.get(name) or self._looked.get(name)
             if found is None or (found.core.is_gone and name not in self._groups):
+                self._queue.store.ensure_in_place()
                 try:
                     found = self._looked[name] = Group(self._queue, name, create=False, look=True)
                 except (GroupError, FileNotFoundError):

@@ -83,6 +83,7 @@ def free_consumed(queue: OpenQueue) -> bool:
     store = queue.store
     if not store.capabilities.deletes_consumed or store.shared is None:
         return False
+    store.ensure_in_place()
     # A ring waits no longer for a group than retention does; elsewhere every group counts.
     is_ring = store.capabilities.ring
     cursors = list(holding_cursors(queue).values()) if is_ring else _cursors(queue)
@@ -171,6 +172,7 @@ def purge(queue: OpenQueue) -> int:
     Where there is no default group, nothing was read for it; none is made.
     """
     store = queue.store
+    store.ensure_in_place()
     default = queue.look(DEFAULT_GROUP)
     unread = facts.messages_from(store, store.end().head) if default is None else default.lag
     if store.end().tail > store.segments()[-1].first:

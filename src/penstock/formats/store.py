@@ -15,6 +15,7 @@ comes too late finds no file, and lists again.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -95,6 +96,7 @@ class Store:
         # By a weak reference: a queue that the program drops is freed at once, with its files.
         self.format: Format = format(weakref.proxy(self))
         self.capabilities: Capabilities = format.capabilities
+        self._lock_path = self.sidecar / "lock"
         self._look_around()
         self.format.load()
         self.layout, self.options = self.format.layout, self.format.options
@@ -127,7 +129,7 @@ class Store:
         another, it runs on this kernel, whatever its boot id says: then all words are of now."""
         self.shared, self.was_first = shared, shared.is_first
         self._run = self._own_run() if self.was_first else shared.boot
-        self._lock = (self.sidecar / "lock").stat().st_ino
+        self._lock = self._lock_path.stat()
         if self.was_first:
             self._open_first(shared)
         segment = self._open_last(shared.segment_base)
@@ -154,6 +156,15 @@ class Store:
         if words is not None and _core.Shared.is_open(self.sidecar):
             return words.boot  # A process has it open, so its words are of this run.
         return self._own_run()
+
+    def ensure_in_place(self) -> None:
+        """Raises if the queue's folder was moved away while it was open: what is made, written or
+        deleted by name then would be that of another queue that has the path by now."""
+        if self.shared is not None and not self._lock_path.exists():
+            raise NoQueueError(self.path)
+        if self.shared is not None and not os.path.samestat(self._lock_path.stat(), self._lock):
+            text = "the folder was replaced while it was open; close the queue and open it again"
+            raise StorageError(self.path, text)
 
     def _is_of_now(self, words: control.Words) -> bool:
         """Whether `words` are of this run, as `run` tells, for which they would be read again."""
@@ -254,8 +265,7 @@ class Store:
         """Under the opening lock."""
         if shared.is_poisoned:
             return
-        if not self.sidecar.exists():
-            raise NoQueueError(self.path)  # Another process has deleted it meanwhile.
+        self.ensure_in_place()
         writer.sync()
         if shared.is_alone():
             self.format.leave(shared)
@@ -266,6 +276,7 @@ class Store:
     def tend(self) -> None:
         """Does the format's own background work."""
         if self.shared is not None:
+            self.ensure_in_place()
             self.format.tend()
 
     def drop(self) -> None:
@@ -429,6 +440,8 @@ class Store:
             frames = _core.penstock_frames(bytes(16), info.base)
             segment = _core.Segment.over(info.path, info.base, 0, frames, b"", end=info.end)
         else:
+            if not writable:  # The last one was named by a process that was in its place.
+                self.ensure_in_place()
             segment = self.format.open_segment(info, writable=writable)
         known_damage.mark(segment, self.set_aside)
         return segment
@@ -597,6 +610,8 @@ class Store:
     ) -> int | None:
         while shared.segment_base == base:
             tail, number = shared.tail, shared.next_number
+            if not os.path.samestat(self._lock_path.stat(), self._lock):
+                self.ensure_in_place()  # It raises; a roll does without the call.
             try:
                 new_file, new = self.format.prepare_segment(tail, number, needed)
             except FileNotFoundError:
@@ -630,11 +645,13 @@ class Store:
         size = last.size  # 0 once others have filled and trimmed it.
         is_due = is_quick or (shared.tail - last.base) * 8 >= size
         if is_due and 0 < size <= files.free_bytes(self.path) // 2:
+            self.ensure_in_place()
             make = partial(self.format.make_next, last_bytes=size, is_quick=is_quick)
             prepared.keep_ready(self.sidecar, make)
 
     def resize(self, size: int) -> None:
         """Changes the size of a queue whose format has a fixed one."""
+        self.ensure_in_place()
         self.format.resize(size)
 
     def make_room(self, needed: int) -> None:
@@ -649,9 +666,7 @@ class Store:
 
     def trim(self, before: int) -> list[SegmentInfo]:
         """Deletes segments that end at or before `before`; never the last one."""
-        if (self.sidecar / "lock").stat().st_ino != self._lock:
-            text = "the folder was replaced while it was open; close the queue and open it again"
-            raise StorageError(self.path, text)  # By these names we would delete another's.
+        self.ensure_in_place()
         # Only a listing tells what others have unlinked, or died before unlinking: one per opening.
         fresh, self._has_trimmed = not self._has_trimmed, True
         is_first, shared = fresh, self.need_shared()

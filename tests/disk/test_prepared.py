@@ -19,9 +19,9 @@ def give_at_most(monkeypatch: pytest.MonkeyPatch, quota: int, error: int) -> Non
     create = _core.create_file
 
     def within(path: Path, size: int, **more: Any) -> None:
-        create(path, size, **more)
-        if size > quota:
+        if size > quota:  # The native call leaves no file that it could not fill.
             raise StorageError(path, "no room", error)
+        create(path, size, **more)
 
     monkeypatch.setattr(_core, "create_file", within)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import Queue, _core
+from penstock.engine.intents import Ledger
 from penstock.formats.store import Store
 from tests.spark.helpers import bodies
 
@@ -20,8 +21,8 @@ Step = Callable[[str], None]
 
 def hook_effects(step: Step) -> None:
     """In a child: the file effects of source and sink are steps too."""
-    replace, unlink, writer_of = _core.replace_file, _core.unlink_file, Store.need_writer
-    rename = _core.rename_file
+    replace, unlink, rename = _core.replace_file, _core.unlink_file, _core.rename_file
+    begin = Ledger.__init__
 
     def rename_file(source: Path, target: Path) -> None:
         if target.suffix == ".arrow":
@@ -62,10 +63,23 @@ def hook_effects(step: Step) -> None:
             step("rows are appended")
             return landed
 
+    class WatchedStore:
+        def __init__(self, store: Store) -> None:
+            self.store = store
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.store, name)
+
+        def need_writer(self) -> Appender:
+            return Appender(self.store.need_writer())
+
+    def begin_ledger(ledger: Ledger, store: Store, app: str) -> None:
+        begin(ledger, WatchedStore(store), app)  # type: ignore[arg-type]
+
     _core.rename_file = rename_file
     _core.replace_file = replace_file
     _core.unlink_file = unlink_file  # type: ignore[assignment]
-    Store.need_writer = lambda store: Appender(writer_of(store))  # type: ignore[assignment, return-value, method-assign]
+    Ledger.__init__ = begin_ledger  # type: ignore[method-assign]
 
 
 class Producer:

@@ -79,7 +79,7 @@ def hook_effects(step: Step) -> None:
     _core.rename_file = rename_file
     _core.replace_file = replace_file
     _core.unlink_file = unlink_file  # type: ignore[assignment]
-    Ledger.__init__ = begin_ledger  # type: ignore[method-assign]
+    Ledger.__init__ = begin_ledger  # type: ignore[assignment, method-assign]
 
 
 class Producer:

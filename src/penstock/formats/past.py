@@ -69,6 +69,16 @@ class Past:
         """Everything below was synced, and is expected to be there."""
         return self.words.durable if self.words is not None else 0
 
+    def unfinished_end(self, tail: int) -> int:
+        """Up to where an append of ours was under way behind `tail` when the last process that
+        could have ended it was killed; `tail` if none was. Its put has not returned: what it left
+        there is no damage, and no message either."""
+        words = self.words
+        if words is None or self.cause not in (Cause.KILLED, Cause.POISONED):
+            return tail
+        is_append = words.is_tail_whole and words.reserved_end != control.ROLLING
+        return max(tail, words.reserved_end) if is_append and words.tail == tail else tail
+
     @property
     def last_number(self) -> int:
         """The number of the next message by our own words."""

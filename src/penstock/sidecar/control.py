@@ -80,6 +80,8 @@ class Words:
     """Bytes between the tail and this may have been touched."""
     next_head: int
     """Where the head was being moved to, in a format that does so in several stores."""
+    is_tail_whole: bool
+    """Whether `tail_check` bears the tail out."""
     is_clean: bool
     is_poisoned: bool
     published: frozenset[int] = frozenset()
@@ -134,6 +136,7 @@ def _parse(raw: bytes) -> Words | None:
         last_number=word["reserved_number"] if is_reserved else word["next_number"],
         reserved_end=word["reserved_end"],
         next_head=(user[1] if user[0] == 1 else 0) or word["head"],
+        is_tail_whole=word["tail_check"] == word["tail"] ^ 2**64 - 1,
         is_clean=is_clean,
         is_poisoned=word["poison"] != 0,
         published=frozenset((word["publishing"], word["published"])),

@@ -11,6 +11,7 @@ from penstock.formats.beats import segments
 from penstock.formats.beats.queue_files import BeatsFiles
 from penstock.formats.beats.segments import Header
 from penstock.formats.beats.structs import MACS, POSITION_BITS, Kind
+from penstock.formats.past import Past
 from penstock.formats.values import Damage
 from penstock.sidecar import plain_copies, quarantine
 
@@ -126,6 +127,26 @@ def _frames_in(plain: bytes) -> int:
             break
         at, count = at + size, count + 1
     return count
+
+
+def drop_unfinished(beats: BeatsFiles, past: Past) -> None:
+    """Cuts off what an append of ours left that was killed. Its put has not returned, and of a list
+    some frames may be whole: it counts only where all that it announced is there."""
+    words = past.words
+    tail = words.tail if words is not None else 0
+    announced, header = past.unfinished_end(tail), beats.header_of(tail >> POSITION_BITS)
+    if announced == tail or header is None or tail < header.base:
+        return
+    is_stream, copy = header.kind.is_stream, plain_copies.path_of(beats.sidecar, header.number)
+    path = copy if is_stream else header.path
+    data_at = header.kind.header_bytes if is_stream else header.kind.data_at
+    end = header.base + files.size_of(path) - data_at
+    if not tail < end <= announced:
+        return
+    segment = beats.open_segment(header.info(end), writable=False)
+    if _core.walk(segment, tail, end).end == announced:
+        return
+    _core.resize_file(path, data_at + tail - header.base)
 
 
 def close_after_crash(beats: BeatsFiles, number: int) -> list[Damage]:

@@ -231,6 +231,7 @@ class BeatsFormat(BeatsFiles):
             there = [number for number, _ in segments.listed(self.path)]
             inside = range(there[0], there[-1]) if there else range(0)
             noted.note_gaps(self, sorted({*inside} - {*there}))
+        closing.drop_unfinished(self, past)
         was = past.words.segment_base >> POSITION_BITS if past.words is not None else -1
         self.store.dropped = (*self.store.dropped, *closing.close_after_crash(self, was))
         closing.mend_streams(self)

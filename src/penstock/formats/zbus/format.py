@@ -140,9 +140,10 @@ class ZbusFormat(ZbusFiles):
             at = self.table.index.offset_of("message_count")
             text = f"{count}, by the last frame"
             dropped.append(Damage(found.path, at, 8, f"message count {found.message_count}", text))
-        stray = _stray(path, last.end, size)
+        known_end = max(last.end, _unfinished_end(past, tail) - last.base)
+        stray = _stray(path, known_end, size)
         if stray:
-            dropped.append(Damage(path, last.end, stray, "stray bytes after the end", "nothing"))
+            dropped.append(Damage(path, known_end, stray, "stray bytes after the end", "nothing"))
         end = _end_of(self, blocks, tail, number)
         return replace(end, durable=min(past.durable, tail), dropped=tuple(dropped))
 
@@ -192,6 +193,7 @@ class ZbusFormat(ZbusFiles):
                 self.store.open_whole(block.info(following.base), writable=False).sync()
         _core.sync_folder(path.parent)
         segment = self.open_segment(last.info(None), writable=True)
+        segment.zero(end.tail, _unfinished_end(past, end.tail))  # Or the next kill shows it again.
         segment.recover_sides(end.tail, end.durable)
         segment.sync()
         _core.sync_file(self.index_path)
@@ -247,6 +249,11 @@ def _is_shown(past: Past, last: Block) -> bool:
     if words is None or not past.is_killed or past.is_foreign:
         return False
     return words.segment_base == last.base and words.tail > last.tail
+
+
+def _unfinished_end(past: Past, tail: int) -> int:
+    """Up to where an append of ours was killed behind `tail`: bytes of another program's stay."""
+    return tail if past.is_foreign else past.unfinished_end(tail)
 
 
 def _whole_blocks(format: ZbusFiles, blocks: tuple[Block, ...], durable: int) -> tuple[Block, ...]:

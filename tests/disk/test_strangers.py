@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from penstock import Empty, GroupError, PenstockError, Queue, StorageError
+from penstock import Empty, GroupError, PenstockError, Queue, StorageError, _core
 from penstock.disk import files
+from penstock.engine import orphans
 from penstock.formats import registry
 
 FORMATS = list(registry.MODULES)
@@ -188,6 +190,43 @@ def test_a_pipe_in_place_of_any_file_makes_nobody_wait(tmp_path: Path, format: s
         target.unlink()
         os.mkfifo(target)
         use(run / path.name)
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a folder", "a link"])
+def test_what_is_no_table_keeps_no_group_of_a_dead_process_from_its_sync(
+    tmp_path: Path, kind: str
+) -> None:
+    """The maintenance thread looks at groups that nobody here has open."""
+    with Queue(tmp_path / "q", durability="process") as queue:
+        queue.put_many([b"a", b"b"])
+        pid = os.fork()
+        if pid == 0:
+            other = Queue(tmp_path / "q", durability="process")
+            other.group("strange")
+            other.group("theirs").get_many(2)[0].ack()
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+        table = tmp_path / "q" / ".penstock" / "groups" / "strange" / "table"
+        table.unlink()
+        pipe = None
+        if kind == "a folder":
+            table.mkdir()
+        elif kind == "a link":
+            table.symlink_to(__file__)
+        else:
+            os.mkfifo(table)
+            pipe = os.open(table, os.O_RDWR)  # Else who opens it waits for ever.
+            os.write(pipe, bytes(4096))
+        upkeep = _core.Upkeep(queue.store.need_writer(), True)
+        assert upkeep.stuck_groups() == ["strange"]
+        stuck = upkeep.stuck_groups()
+        assert sorted(stuck) == ["strange", "theirs"]
+        with suppress(PenstockError):
+            orphans.sync(queue, ["strange", "theirs"])
+        looks = [upkeep.stuck_groups() for _ in range(2)]
+        assert looks == [["strange"], ["strange"]], "the other one is synced"
+        if pipe is not None:
+            os.close(pipe)
 
 
 def test_a_file_is_read_only_if_it_is_one(tmp_path: Path) -> None:

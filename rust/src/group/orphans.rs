@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::MAGIC;
 use super::table::at;
 use crate::bytes::words::{u32_le, u64_le};
+use crate::files::region;
 use crate::shared::lock::holder_of;
 
 /// So much of a table is read.
@@ -36,8 +38,9 @@ impl Unsynced {
         !self.marks.is_empty()
     }
 
-    /// The names of those that were the same at the last look. `is_ours` are those that whoever
-    /// looks syncs anyway; nor does a group count that someone who lives syncs just now.
+    /// The names of those that were the same at the last look, or can't be looked at. `is_ours` are
+    /// those that whoever looks syncs anyway; nor does a group count that someone who lives syncs
+    /// just now.
     pub fn look(
         &mut self,
         is_ours: impl Fn(&OsStr) -> bool,
@@ -54,8 +57,14 @@ impl Unsynced {
             if is_ours(&name) {
                 continue;
             }
-            let Some((mark, syncer)) = mark_of(&self.folder.join(&name), self.boot)? else {
-                continue;
+            let (mark, syncer) = match mark_of(&self.folder.join(&name), self.boot) {
+                Ok(Some(found)) => found,
+                Ok(None) => continue,
+                Err(_) => {
+                    // Who opens it says what is wrong; the others must not wait for that.
+                    stuck.push(name);
+                    continue;
+                }
             };
             if syncer != 0 && is_alive(syncer) {
                 continue;
@@ -72,7 +81,8 @@ impl Unsynced {
 /// With who syncs it just now, or 0. None: all that was acked is synced, or that is unknown.
 fn mark_of(folder: &Path, boot: u64) -> std::io::Result<Option<(Mark, u32)>> {
     let mut raw = [0; HEADER_BYTES];
-    match File::open(folder.join("table")).and_then(|mut file| file.read_exact(&mut raw)) {
+    let read = |file: File| file.read_exact_at(&mut raw, 0);
+    match region::open(&folder.join("table"), false).and_then(read) {
         Ok(()) => {}
         Err(error) => {
             let kinds = [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::UnexpectedEof];

@@ -650,6 +650,15 @@ def test_unsafe_is_noticed_in_code_alone() -> None:
     assert rust_unsafe(text) == ["line 3: let word = unsafe { load(base) };"]
 
 
+def test_files_are_opened_and_made_in_one_place() -> None:
+    """There no link is followed, no pipe waited for, and nothing made that its owner can't open."""
+    doors = [RUST / "files", RUST / "sys", RUST / "fuzzing.rs", SOURCE / "spark" / "demo.py"]
+    paths = [*files("*.rs", under=RUST), *files("*.py", under=SOURCE)]
+    others = [path for path in paths if not any(path.is_relative_to(one) for one in doors)]
+    by_hand = re.compile(r"\bFile::(?:open|create)\b|\bO_CREAT\b")
+    assert wrong_in(others, lambda text: lines_matching(rust_without_tests(text), by_hand)) == []
+
+
 def test_nothing_is_ever_pickled() -> None:
     assert wrong_in(files("*.py", under=SOURCE), pickles) == []
 

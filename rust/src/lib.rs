@@ -35,8 +35,8 @@ mod _core {
     use super::clock::Clock;
     #[pymodule_export]
     use super::files::effects::{
-        create_file, file_system, make_folder, rename_file, replace_file, resize_file, sync_file,
-        sync_folder, unlink_file, write_file,
+        create_file, file_system, make_folder, open_or_create, rename_file, replace_file,
+        resize_file, sync_file, sync_folder, unlink_file, write_file,
     };
     #[cfg(feature = "recorder")]
     #[pymodule_export]

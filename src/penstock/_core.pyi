@@ -64,6 +64,7 @@ __all__ = [
     "make_folder",
     "mark_effect",
     "mfq_frames",
+    "open_or_create",
     "opens_frames",
     "penstock_frames",
     "penstock_key_check",
@@ -1129,6 +1130,11 @@ def rename_file(source: Path, target: Path) -> None:
 
 def unlink_file(path: Path) -> bool:
     """Removes a name; a missing one is no error."""
+
+def open_or_create(path: Path) -> int:
+    """Opens a small file that is locked or changed in place, and makes it where it is missing.
+    Answers its descriptor, which the caller closes.
+    """
 
 def sync_file(path: Path) -> None:
     """Syncs a file."""

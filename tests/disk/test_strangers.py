@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,7 +20,10 @@ import pytest
 from penstock import Empty, GroupError, PenstockError, Queue, StorageError, _core
 from penstock.disk import files
 from penstock.engine import orphans
+from penstock.engine.value_folder import ValueFolder
 from penstock.formats import registry
+from penstock.kombu.state import State
+from penstock.sidecar import groups, sinks
 
 FORMATS = list(registry.MODULES)
 NOBODY = 65534
@@ -101,6 +105,43 @@ def test_what_root_makes_in_a_queue_belongs_to_its_owner(tmp_path: Path, format:
     found = [path, files_beside(path), *files_beside(path).rglob("*"), *path.rglob("*")]
     assert {(one.stat().st_uid, one.stat().st_gid) for one in found} == {(NOBODY, NOBODY)}
     assert {one.stat().st_mode & 0o777 for one in found} <= {0o600, 0o700}
+
+
+@needs_root
+def test_what_root_locks_its_owner_can_lock_too(tmp_path: Path) -> None:
+    path = made(tmp_path, "penstock", 1)
+    sidecar = path / ".penstock"
+    os.chown(path, NOBODY, NOBODY)
+    for folder in [one for one in [sidecar, *sidecar.rglob("*")] if one.is_dir()]:
+        os.chown(folder, NOBODY, NOBODY)
+    before = {one for one in path.rglob("*") if one.is_file()}
+    umask = os.umask(0o777)
+    try:
+        with sinks.SinkFiles(sidecar, "app").held():
+            os.close(groups.open_query_lock(sidecar / "groups" / "side"))
+        assert ValueFolder(path / "counters").incr("done") == 1
+        with State(path).changing():
+            pass
+    finally:
+        os.umask(umask)
+    new = {one for one in path.rglob("*") if one.is_file()} - before
+    assert {one.name for one in new} == {"app.lock", "spark.lock", "done", "exchanges.lock"}
+    assert {(one.stat().st_uid, one.stat().st_gid) for one in new} == {(NOBODY, NOBODY)}
+    assert {one.stat().st_mode & 0o777 for one in new} == {0o600}
+
+
+@pytest.mark.parametrize("kind", ["a link", "a pipe", "a folder"])
+def test_nothing_is_locked_that_is_no_file(tmp_path: Path, kind: str) -> None:
+    outside, path = tmp_path / "outside", tmp_path / "app.lock"
+    if kind == "a link":
+        path.symlink_to(outside)
+    elif kind == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(StorageError, match=re.escape(str(path))):
+        _core.open_or_create(path)
+    assert not outside.exists()
 
 
 def files_beside(path: Path) -> Path:

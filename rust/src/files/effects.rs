@@ -1,6 +1,7 @@
 //! File effects for Python, so that its own file operations are in the effect log too.
 
 use std::fs::File;
+use std::os::fd::IntoRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::thread;
@@ -125,6 +126,13 @@ pub fn unlink_file(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(errors::os(error, &path)),
     }
+}
+
+/// Opens a small file that is locked or changed in place, and makes it where it is missing. Answers
+/// its descriptor, which the caller closes.
+#[pyfunction]
+pub fn open_or_create(path: PathBuf) -> PyResult<i32> {
+    region::open_or_create(&path).map(IntoRawFd::into_raw_fd).map_err(|e| errors::os(e, &path))
 }
 
 /// Syncs a file.

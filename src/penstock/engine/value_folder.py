@@ -98,7 +98,7 @@ class ValueFolder:
         """Counts, with everyone else: returns the new number."""
         path = self._file_of(key)
         files.make_folder(path.parent)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        file = _core.open_or_create(path)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             number = int(os.pread(file, 32, 0) or b"0") + by

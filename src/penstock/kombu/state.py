@@ -17,6 +17,7 @@ from typing import Any
 from kombu.transport.virtual.base import BrokerState, binding_key_t
 from kombu.transport.virtual.exchange import STANDARD_EXCHANGE_TYPES
 
+from penstock import _core
 from penstock.disk import files
 from penstock.engine.threads import lock_file
 from penstock.errors import FormatError
@@ -71,7 +72,7 @@ class State(BrokerState):  # type: ignore[misc]  # kombu has no types
             if self._depth:
                 yield
                 return
-            file = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = _core.open_or_create(self._lock_path)
             try:
                 lock_file(file)
                 self._load()

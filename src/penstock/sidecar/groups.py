@@ -284,4 +284,4 @@ def write_query(folder: Path, value: dict[str, Any]) -> None:
 
 def open_query_lock(folder: Path) -> int:
     """The file that the query locks for as long as it runs."""
-    return os.open(folder / "spark.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return _core.open_or_create(folder / "spark.lock")

@@ -104,7 +104,7 @@ class SinkFiles:
     def held(self, *, wait: bool = True) -> Iterator[bool]:
         """The application's lock; with `wait=False` the answer may be that another has it."""
         files.make_folder(self._lock.parent)
-        handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = _core.open_or_create(self._lock)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from penstock import Empty, GroupError, PenstockError, Queue, StorageError, _core
+from penstock import Empty, FormatError, GroupError, PenstockError, Queue, StorageError, _core
 from penstock.disk import files
-from penstock.engine import orphans
+from penstock.engine import intents, orphans
 from penstock.engine.value_folder import ValueFolder
 from penstock.formats import registry
 from penstock.kombu.state import State
@@ -268,6 +268,49 @@ def test_what_is_no_table_keeps_no_group_of_a_dead_process_from_its_sync(
         assert looks == [["strange"], ["strange"]], "the other one is synced"
         if pipe is not None:
             os.close(pipe)
+
+
+@pytest.mark.parametrize("text", ["{}\n{}\n", "[1]\n3\n", "[" * 100_000, "", "\xff"])
+def test_a_note_of_a_sink_that_is_none_keeps_nobody_from_the_queue(
+    tmp_path: Path, text: str
+) -> None:
+    path = made(tmp_path, "penstock", 4)
+    note = path / ".penstock" / "sinks" / "app.intent"
+    note.parent.mkdir(exist_ok=True)
+    note.write_text(text)
+    with Queue(path, create=False) as queue:
+        queue.put(b"x")
+        assert queue.purge() == 1
+        assert intents.open_notes(queue.store.sidecar) == []
+
+
+@pytest.mark.parametrize("first", ["-9", "1e300", "null", '"x"', "[]", str(1 << 70)])
+def test_who_commits_over_a_strange_note_is_told(tmp_path: Path, first: str) -> None:
+    with Queue(tmp_path / "q") as queue:
+        note = queue.store.sidecar / "sinks" / "app.intent"
+        note.parent.mkdir()
+        note.write_text(
+            f'{{"app": "app", "batch": 1}}\n{{"first": {first}, "end": 9, "check": 5}}\n'
+        )
+        with pytest.raises(FormatError, match=r"app\.intent"):
+            intents.Ledger(queue.store, "app").commit(1, None)
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a folder", "a link"])
+def test_what_is_no_file_in_place_of_a_note_is_told(tmp_path: Path, kind: str) -> None:
+    note = tmp_path / "app.intent"
+    if kind == "a folder":
+        note.mkdir()
+    elif kind == "a link":
+        note.symlink_to(__file__)
+    else:
+        os.mkfifo(note)
+        pipe = os.open(note, os.O_RDWR)
+        os.write(pipe, b"{}\n")
+    with pytest.raises(OSError, match=r"app\.intent"):
+        intents.Note.load(note)
+    if kind == "a pipe":
+        os.close(pipe)
 
 
 def test_a_file_is_read_only_if_it_is_one(tmp_path: Path) -> None:

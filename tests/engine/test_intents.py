@@ -11,9 +11,8 @@ import pytest
 
 from penstock import Queue, _core
 from penstock.engine import intents
-from penstock.engine.intents import Ledger
+from penstock.engine.intents import Ledger, Note
 from penstock.options import Compression
-from penstock.sidecar.sinks import Note
 from tests.reading import bodies
 
 

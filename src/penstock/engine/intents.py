@@ -16,10 +16,50 @@ committed again. Nothing that was published is ever withdrawn.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from penstock import _core
+from penstock.disk import files
+from penstock.errors import FormatError
 from penstock.formats.store import Store
+from penstock.places import Path
+from penstock.records import dataclass
 from penstock.sidecar import sinks
-from penstock.sidecar.sinks import Note, SinkFiles
+from penstock.sidecar.sinks import SinkFiles
+
+ADVICE = "look whether the application's last batch is in the queue, then delete this file"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A batch on its way."""
+
+    app: str
+    batch: int
+    first: int
+    end: int
+    check: int
+
+    @classmethod
+    def load(cls, path: Path) -> Note | None:
+        """The note in a file; none when there is none."""
+        raw = files.read_if_there(path)
+        if raw is None:
+            return None
+        import json
+
+        try:
+            text, words = (json.loads(line) for line in raw.splitlines())
+            numbers = [text["batch"], *(words[name] for name in ("first", "end", "check"))]
+            if isinstance(text["app"], str) and all(_is_number(one) for one in numbers):
+                return cls(text["app"], *numbers)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            pass
+        raise FormatError(path, "no note of a batch", ADVICE)  # It gets its name when it is whole.
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 class Ledger:
@@ -78,18 +118,28 @@ def is_published(store: Store, note: Note) -> bool:
     return _core.check_range(segment, note.first, note.end) == note.check
 
 
+def open_notes(sidecar: Path) -> list[Note]:
+    """Notes of batches that are not yet known to have landed. What is no note is told to the
+    application whose it is, when it commits."""
+    found = []
+    for path in sinks.notes(sidecar):
+        with suppress(FormatError):
+            found.append(Note.load(path))
+    return [note for note in found if note is not None]
+
+
 def unresolved(store: Store) -> list[int]:
     """Where batches of live sinks begin whose note is open; those of dead ones are resolved first.
 
     Their frames must stay meanwhile: they alone tell whether the batch landed.
     """
     resolve_all(store)
-    return [note.first for note in sinks.open_notes(store.sidecar)]
+    return [note.first for note in open_notes(store.sidecar)]
 
 
 def resolve_all(store: Store) -> None:
     """Resolves what dead sinks left; those that are alive resolve their own."""
-    for note in sinks.open_notes(store.sidecar):
+    for note in open_notes(store.sidecar):
         ledger = Ledger(store, note.app)
         with ledger.files.held(wait=False) as is_ours:
             if is_ours:

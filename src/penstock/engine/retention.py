@@ -17,7 +17,7 @@ from penstock.formats.values import Consumed, SegmentInfo
 from penstock.logs import logger
 from penstock.options import DEFAULT_GROUP
 from penstock.records import dataclass
-from penstock.sidecar import notes, sinks
+from penstock.sidecar import notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def plan(queue: OpenQueue, before: int | None = None) -> Plan:
         for name, cursor in cursors.items():
             if cursor < wanted:
                 wanted, kept = cursor, f"group {name!r} has read only up to offset {cursor}"
-    for note in sinks.open_notes(store.sidecar):
+    for note in intents.open_notes(store.sidecar):
         if note.first < wanted:
             wanted, kept = note.first, f"batch {note.batch} of {note.app!r} is on its way"
     gone = tuple(info for info in infos.below(wanted) if (info.end or 0) > head)

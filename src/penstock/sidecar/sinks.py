@@ -16,31 +16,8 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.records import dataclass
 
 FOLDER = "sinks"
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A batch on its way."""
-
-    app: str
-    batch: int
-    first: int
-    end: int
-    check: int
-
-    @classmethod
-    def load(cls, path: Path) -> Note | None:
-        """The note in a file; none when there is none."""
-        try:
-            import json
-
-            text, words = (json.loads(line) for line in path.read_text().splitlines())
-        except (FileNotFoundError, ValueError):
-            return None
-        return cls(text["app"], text["batch"], words["first"], words["end"], words["check"])
 
 
 def folder_of(sidecar: Path) -> Path:
@@ -57,12 +34,10 @@ def file_name(app: str) -> str:
     return "app-" + hashlib.sha256(app.encode()).hexdigest()[:32]
 
 
-def open_notes(sidecar: Path) -> list[Note]:
-    """Notes of batches that are not yet known to have landed."""
+def notes(sidecar: Path) -> list[Path]:
+    """The notes of batches that are not yet known to have landed."""
     folder = folder_of(sidecar)
-    names = (name for name in files.names_in(folder) if name.endswith(".intent"))
-    found = (Note.load(folder / name) for name in names)
-    return [note for note in found if note is not None]
+    return [folder / name for name in files.names_in(folder) if name.endswith(".intent")]
 
 
 class SinkFiles:

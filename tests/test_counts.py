@@ -55,6 +55,25 @@ def test_messages_are_claimed_in_two_ways() -> None:
     }
 
 
+WAIT = re.compile(r"Duration::(?:new|from_\w+)\(\d")
+
+
+def waits(texts: dict[str, str]) -> set[str]:
+    """The files of the crate that decide how long one waits."""
+    return {name for name, text in texts.items() if WAIT.search(text)}
+
+
+def test_how_long_one_waits_is_decided_in_python() -> None:
+    """In `penstock.pacing`; the crate is handed the values."""
+    assert waits(crate_code()) == set()
+
+
+def test_a_wait_that_the_crate_decides_is_noticed() -> None:
+    nap = "const NAP: Duration = Duration::from_millis(20);"
+    handed = "let nap = Duration::from_nanos(times.closing_nap_ns);"
+    assert waits({"shared::lock": nap, "shared::control": handed}) == {"shared::lock"}
+
+
 def touched(words: re.Pattern[str], own: str = "") -> set[str]:
     """The product's files, but for those of a package, whose code has one of these words."""
     paths = [*files("*.py", under=SOURCE), *files("*.rs", under=RUST)]

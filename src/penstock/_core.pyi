@@ -241,11 +241,13 @@ class Shared:
     """Opening and the shared words, for Python."""
 
     @staticmethod
-    def open(folder: Path, work: Callable[[Shared], object]) -> Shared:
-        """Opens the block in `folder` and calls `work` with it, while nobody else opens or closes."""
+    def open(folder: Path, times: object, work: Callable[[Shared], object]) -> Shared:
+        """Opens the block in `folder` and calls `work` with it, while nobody else opens or closes.
+        `times` says how long to wait for others.
+        """
 
     @staticmethod
-    def visit(folder: Path, work: Callable[[Shared], _T]) -> _T:
+    def visit(folder: Path, times: object, work: Callable[[Shared], _T]) -> _T:
         """The same for someone who leaves at once; returns what `work` does."""
 
     def alone(self, work: Callable[[], _T]) -> _T:
@@ -416,6 +418,7 @@ class Writer:
         max_message_bytes: int,
         max_bytes: int,
         delay_ns: int,
+        quick_step_ns: int,
     ) -> Self: ...
     def put(
         self,
@@ -1108,10 +1111,17 @@ def replace_file(path: Path, data: bytes, *, synced: bool = True) -> None:
     """Replaces a file: temporary file, sync, rename, sync of the folder."""
 
 def create_file(
-    path: Path, size: int, *, head: bytes | None = None, zeroed: int = 0, synced: bool = False
+    path: Path,
+    size: int,
+    *,
+    head: bytes | None = None,
+    zeroed: int = 0,
+    rest_ns: int = 0,
+    synced: bool = False,
 ) -> None:
     """Creates a file of `size` bytes that really exist; the first `zeroed` of them are written, so
-    that the first store to a page later costs no allocation. With `synced` it is synced.
+    that the first store to a page later costs no allocation. Of a whole file each piece is followed
+    by a rest of `rest_ns`. With `synced` it is synced. If that fails, there is no file.
     """
 
 def make_folder(path: Path, like: Path | None = None) -> None:

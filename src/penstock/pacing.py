@@ -1,7 +1,8 @@
-"""How long a consumer waits before it looks again.
+"""How long one waits, and when one looks again.
 
 The native core waits, and these numbers tell it how long. A put of ours wakes the consumers that
-wait for it, so none of this delays a message that another process of ours puts.
+wait for it, and who gives a lock back wakes the next one: none of this delays what another process
+of ours has done. They are for what wakes nobody: a death, a program that is not ours, a signal.
 """
 
 from __future__ import annotations
@@ -23,7 +24,18 @@ class WaitTimes:
 
     first_poll_ns: int = 64_000
     """Programs that are not ours wake nobody. Where one may append, a waiting consumer looks after
-    this long, then after twice as long, and so on up to a thousand times as long."""
+    this long, then after twice as long, and so on."""
+
+    longest_poll_ns: int = 65_536_000
+    """The longest that it waits between two such looks."""
+
+    polls_in_doubt: int = 4
+    """One of ours that is in the middle of a put looks like a program that is not ours. A consumer
+    that has seen the lock held at so many looks in a row takes the lock to find out."""
+
+    manual_nap_ns: int = 2_000_000
+    """A clock that only a test moves says nothing of how long to sleep: a consumer looks this often
+    whether it was moved."""
 
     longest_sleep_ns: int = 1_000_000_000
     """A consumer that sleeps looks this often whether Python has a signal to handle: one that comes
@@ -38,4 +50,36 @@ class WaitTimes:
     whether Python has a signal to handle, and then spins on."""
 
 
+@dataclass(frozen=True, slots=True)
+class LockTimes:
+    """The times of one opening of a queue, in nanoseconds."""
+
+    look_for_dead_ns: int = 20_000_000
+    """Who waits for a lock, or for the sync of another, looks this often whether that one lives."""
+
+    looks_before_signals: int = 5
+    """Who waits without Python's interpreter lock looks after so many of these times whether Python
+    has a signal to handle."""
+
+    first_opening_nap_ns: int = 100_000
+    """Who waits for another to open or close the queue looks again after this long, then after
+    twice as long, and so on: the kernel wakes nobody when a file lock is given back."""
+
+    longest_opening_nap_ns: int = 10_000_000
+    """The longest that one waits between two such looks."""
+
+    closing_nap_ns: int = 1_000_000
+    """Who closes a queue looks this often whether the last of its threads has given back what it
+    holds."""
+
+
 WAIT_TIMES = WaitTimes()
+LOCK_TIMES = LockTimes()
+
+QUICK_STEP_NS = 50_000_000
+"""A writer is quick when a megabyte takes it less than this, half the usual time between syncs. The
+pages that it stores to are then made ahead of it, and those behind it are sent to the disk."""
+
+REST_NS = 50_000
+"""Who fills a file with zeros that nobody waits for yet rests this long after each piece: else the
+thread would keep its processor for milliseconds while a consumer on it is to run."""

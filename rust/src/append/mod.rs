@@ -19,6 +19,7 @@ mod write;
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -589,7 +590,7 @@ impl Writer {
     /// `host` has `writable_segment(base)`, `roll(base, needed)`, `make_room(needed)`,
     /// `unsynced_segments(durable)`.
     #[new]
-    #[pyo3(signature = (shared, segment, publish, clock, host, *, always, wants_sync, encrypting, max_message_bytes, max_bytes, delay_ns))]
+    #[pyo3(signature = (shared, segment, publish, clock, host, *, always, wants_sync, encrypting, max_message_bytes, max_bytes, delay_ns, quick_step_ns))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         shared: &Shared,
@@ -603,6 +604,7 @@ impl Writer {
         max_message_bytes: usize,
         max_bytes: u64,
         delay_ns: i64,
+        quick_step_ns: u64,
     ) -> Self {
         Self {
             control: Arc::clone(&shared.control),
@@ -617,7 +619,7 @@ impl Writer {
             max_bytes: max_bytes.into(),
             delay_ns: delay_ns.into(),
             pace: Pace::default(),
-            ahead: Prefault::default(),
+            ahead: Prefault::new(Duration::from_nanos(quick_step_ns)),
             work: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
         }

@@ -20,8 +20,6 @@ const LEAST_BYTES: usize = 4 << 20;
 const BLOCK_BYTES: usize = 2 << 20;
 /// The writer says where it is after every so many bytes.
 const STEP_BYTES: u64 = 1 << 20;
-/// A writer is quick when a step takes it no longer than this: half the usual time between syncs.
-const QUICK: Duration = Duration::from_millis(50);
 /// How much a quick writer makes at a time: pages made together cost less each, but take longer.
 /// They are also synced together, however few of them were stored to: a slow writer makes fewer.
 const PIECE_BYTES: usize = 128 << 10;
@@ -93,14 +91,25 @@ impl Helper {
 }
 
 /// What is known of one writer, and its helper.
-#[derive(Default)]
 pub struct Prefault {
     write_back: Helper,
+    /// A writer is quick when a step takes it less than this.
+    quick_step: Duration,
     is_quick: AtomicBool,
     told: Mutex<Option<Instant>>,
 }
 
 impl Prefault {
+    /// Of a writer that is quick when a step takes it less than `quick_step`.
+    pub fn new(quick_step: Duration) -> Self {
+        Self {
+            write_back: Helper::default(),
+            quick_step,
+            is_quick: AtomicBool::new(false),
+            told: Mutex::new(None),
+        }
+    }
+
     /// Whether anything can be done in `segment`: it is stored to through memory, has all its
     /// bytes, and is large enough.
     fn fits(segment: &Segment) -> bool {
@@ -119,7 +128,7 @@ impl Prefault {
         if !is_first || self.is_quick() {
             let now = Instant::now();
             let told = self.told.lock().ok().and_then(|mut told| told.replace(now));
-            let is_quick = told.is_some_and(|told| now.duration_since(told) < QUICK);
+            let is_quick = told.is_some_and(|told| now.duration_since(told) < self.quick_step);
             self.is_quick.store(is_quick, Ordering::Relaxed);
         }
         if is_synced && self.is_quick() {

@@ -21,8 +21,6 @@ use crate::sys::futex::{self, Woken};
 
 /// How many segments a sync holds open.
 const OPEN_AT_ONCE: usize = 8;
-/// How long a thread waits for another's sync before it looks whether that one is still alive.
-const NAP: Duration = Duration::from_millis(20);
 
 impl Writer {
     /// Syncs `segments`, which hold everything from `durable` to the tail as it is now. With the
@@ -229,7 +227,8 @@ impl Writer {
         if life.try_take(word).is_none() {
             // The thread that syncs wakes everyone when `durable` has moved. The nap is for the case
             // that it died.
-            let woken = futex::wait(control.map().word32(at::DURABLE), seen, Some(NAP));
+            let nap = life.door().times().look_for_dead();
+            let woken = futex::wait(control.map().word32(at::DURABLE), seen, Some(nap));
             if woken == Woken::Changed {
                 return Ok(Synced::Further);
             }

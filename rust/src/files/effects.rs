@@ -15,10 +15,8 @@ use crate::files::region;
 use crate::sys::files;
 
 /// How many zeros are written by one call. For a whole file they are few, so that a later sync has
-/// little to do; and nobody waits for it yet, so each call is followed by a rest. Without it this
-/// thread would keep its processor for milliseconds while a consumer on it is to run.
+/// little to do.
 const ZEROS_BYTES: usize = 64 << 10;
-const REST: Duration = Duration::from_micros(50);
 /// For the beginning of a file alone, for a writer that fills the rest soon.
 const BLOCK_BYTES: usize = 256 << 10;
 
@@ -30,23 +28,24 @@ pub fn replace_file(py: Python<'_>, path: PathBuf, data: &[u8], synced: bool) ->
 }
 
 /// Creates a file of `size` bytes that really exist; the first `zeroed` of them are written, so that
-/// the first store to a page later costs no allocation. With `synced` it is synced. If that fails,
-/// there is no file.
+/// the first store to a page later costs no allocation. Of a whole file each piece is followed by a
+/// rest of `rest_ns`. With `synced` it is synced. If that fails, there is no file.
 #[pyfunction]
-#[pyo3(signature = (path, size, *, head=None, zeroed=0, synced=false))]
+#[pyo3(signature = (path, size, *, head=None, zeroed=0, rest_ns=0, synced=false))]
 pub fn create_file(
     py: Python<'_>,
     path: PathBuf,
     size: u64,
     head: Option<&[u8]>,
     zeroed: u64,
+    rest_ns: u64,
     synced: bool,
 ) -> PyResult<()> {
     let fill = |file: &File| -> std::io::Result<()> {
         region::allocate(file, size)?;
         match zeroed < size {
-            true => fill_zeros(file, zeroed, BLOCK_BYTES, None)?,
-            false => fill_zeros(file, size, ZEROS_BYTES, Some(REST))?,
+            true => fill_zeros(file, zeroed, BLOCK_BYTES, Duration::ZERO)?,
+            false => fill_zeros(file, size, ZEROS_BYTES, Duration::from_nanos(rest_ns))?,
         }
         if let Some(head) = head {
             region::write_at(file, 0, head)?;
@@ -63,14 +62,16 @@ pub fn create_file(
     .map_err(|error| errors::os(error, &path))
 }
 
-fn fill_zeros(file: &File, end: u64, piece: usize, rest: Option<Duration>) -> std::io::Result<()> {
+fn fill_zeros(file: &File, end: u64, piece: usize, rest: Duration) -> std::io::Result<()> {
     let zeros = vec![0u8; piece.min(words::size(end))];
     let mut at = 0;
     while at < end {
         let part = zeros.get(..words::size(end - at).min(piece)).unwrap_or_default();
         file.write_all_at(part, at)?;
         at += part.len() as u64;
-        rest.into_iter().for_each(thread::sleep);
+        if !rest.is_zero() {
+            thread::sleep(rest);
+        }
     }
     Ok(())
 }

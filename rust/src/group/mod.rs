@@ -532,13 +532,15 @@ impl Group {
         let mut wake_at = self.wake_at(now).min(until);
         if self.foreign_end().is_some() {
             // Programs that are not ours wake nobody: look soon, then ever more rarely.
-            wake_at = wake_at.min(now + (self.wait_times.first_poll_ns << polls.min(10)));
+            wake_at = wake_at.min(now + self.wait_times.poll_ns(polls));
         }
-        let nap = if self.clock().is_manual() { 2_000_000 } else { wake_at.saturating_sub(now) };
+        let is_manual = self.clock().is_manual();
+        let nap =
+            if is_manual { self.wait_times.manual_nap_ns } else { wake_at.saturating_sub(now) };
         if nap <= 0 {
             return futex::Woken::TimedOut;
         }
-        let timeout = (wake_at != NEVER || self.clock().is_manual())
+        let timeout = (wake_at != NEVER || is_manual)
             .then(|| std::time::Duration::from_nanos(nap.unsigned_abs()));
         let ready = || {
             self.control.tail() != limit_seen
@@ -581,6 +583,6 @@ impl Group {
     fn is_behind(&self, polls: u32) -> bool {
         let Some(end) = self.foreign_end() else { return false };
         let is_quiet = self.control.lock_word().load(Ordering::Acquire) == 0;
-        (is_quiet || polls > 4) && end > self.control.tail()
+        (is_quiet || polls > self.wait_times.polls_in_doubt) && end > self.control.tail()
     }
 }

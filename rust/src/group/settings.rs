@@ -15,9 +15,19 @@ pub struct WaitTimes {
     pub look_for_dead_ns: u64,
     pub sleep_for_dead_ns: i64,
     pub first_poll_ns: i64,
+    pub longest_poll_ns: i64,
+    pub polls_in_doubt: u32,
+    pub manual_nap_ns: i64,
     pub longest_sleep_ns: i64,
     pub spin_ns: i64,
     pub longest_spin_ns: u64,
+}
+
+impl WaitTimes {
+    /// How long to wait before the next look, after so many in vain.
+    pub fn poll_ns(&self, polls: u32) -> i64 {
+        self.first_poll_ns.saturating_mul(1 << polls.min(62)).min(self.longest_poll_ns)
+    }
 }
 
 /// The options of a group as `GroupOptions.native` names them.
@@ -66,5 +76,28 @@ impl Settings {
         self.max_receives.store(options.max_receives, Relaxed);
         self.together.store(options.together, Relaxed);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WaitTimes;
+
+    #[test]
+    fn who_looks_in_vain_waits_twice_as_long_up_to_the_longest() {
+        let times = WaitTimes {
+            look_for_dead_ns: 0,
+            sleep_for_dead_ns: 0,
+            first_poll_ns: 3,
+            longest_poll_ns: 50,
+            polls_in_doubt: 0,
+            manual_nap_ns: 0,
+            longest_sleep_ns: 0,
+            spin_ns: 0,
+            longest_spin_ns: 0,
+        };
+        let waits: Vec<i64> =
+            [0, 1, 2, 4, 5, 63, u32::MAX].map(|polls| times.poll_ns(polls)).into();
+        assert_eq!(waits, [3, 6, 12, 48, 50, 50, 50]);
     }
 }

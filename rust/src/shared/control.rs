@@ -9,7 +9,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 use pyo3::prelude::*;
 
@@ -17,7 +16,7 @@ use crate::bytes::word_offsets::word_offsets;
 use crate::errors;
 use crate::files::region;
 use crate::shared::lock::{self, Held, Hindrance, Life, OWNERS_AT};
-use crate::shared::opening_lock::OpeningLock;
+use crate::shared::opening_lock::{LockTimes, OpeningLock};
 use crate::shared::protocol::{self, Heard, TailWord, TailWords};
 use crate::sys::mapping::Mapping;
 use crate::sys::{files, futex};
@@ -25,8 +24,6 @@ use crate::sys::{files, futex};
 /// Size of the file.
 pub const CONTROL_BYTES: usize = 5 * 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"PENSTCTL");
-/// How often an opener that ends looks whether its other threads are done.
-const END_NAP: Duration = Duration::from_millis(1);
 
 /// Reserved while a new segment is named: until that is done nothing may be appended to the old.
 pub const ROLLING: u64 = u64::MAX;
@@ -254,7 +251,7 @@ impl Control {
         self.life.end();
         self.forget_waiters();
         while self.is_busy() {
-            py.detach(|| std::thread::sleep(END_NAP));
+            py.detach(|| std::thread::sleep(self.life.door().times().closing_nap()));
             py.check_signals()?;
         }
         Ok(self.life.give_slot()?)
@@ -554,9 +551,15 @@ impl Shared {
 #[pymethods]
 impl Shared {
     /// Opens the block in `folder` and calls `work` with it, while nobody else opens or closes.
+    /// `times` says how long to wait for others.
     #[staticmethod]
-    fn open(py: Python<'_>, folder: PathBuf, work: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
-        let door = OpeningLock::open(&folder.join("lock"))?;
+    fn open(
+        py: Python<'_>,
+        folder: PathBuf,
+        times: LockTimes,
+        work: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<Self>> {
+        let door = OpeningLock::open(&folder.join("lock"), times)?;
         let _inside = door.enter(py)?;
         let shared = Py::new(py, Self::found(&folder, &door)?)?;
         if let Err(error) = work.call1((&shared,)) {
@@ -568,8 +571,13 @@ impl Shared {
 
     /// The same for someone who leaves at once; answers what `work` does.
     #[staticmethod]
-    fn visit(py: Python<'_>, folder: PathBuf, work: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let door = OpeningLock::open(&folder.join("lock"))?;
+    fn visit(
+        py: Python<'_>,
+        folder: PathBuf,
+        times: LockTimes,
+        work: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        let door = OpeningLock::open(&folder.join("lock"), times)?;
         let _inside = door.enter(py)?;
         let shared = Py::new(py, Self::found(&folder, &door)?)?;
         let answer = work.call1((&shared,));

@@ -26,11 +26,8 @@ use crate::sys::fork::Owned;
 use crate::sys::mapping::Mapping;
 use crate::sys::{futex, lockfile};
 
+/// Looks at a word, one right after the other, before a sleep is worth its cost.
 const SPINS: u32 = 128;
-/// A thread that waits without the interpreter lock looks at signals after so many `PATIENCE`.
-const ROUNDS: u32 = 5;
-/// How long a sleeper waits before it looks whether the holder is still alive.
-const PATIENCE: Duration = Duration::from_millis(20);
 /// Slot `i` is byte `i + 1` of the lock file; byte 0 guards opening.
 const FIRST_SLOT_BYTE: u64 = 1;
 const SLOTS: u32 = 4096;
@@ -170,7 +167,7 @@ impl Life {
     }
 
     fn wait_for(&self, word: &AtomicU32) -> Seen {
-        protocol::wait_for(self, word, PATIENCE)
+        protocol::wait_for(self, word, self.door.times().look_for_dead())
     }
 
     fn take_seen(&self, word: &AtomicU32, seen: &Seen) -> Option<Got> {
@@ -189,7 +186,7 @@ impl Life {
         word: &'a AtomicU32,
         inherited: impl Fn(),
     ) -> io::Result<Held<'a>> {
-        for _ in 0..ROUNDS {
+        for _ in 0..self.door.times().looks_before_signals {
             let Some(got) = self.take(word) else { continue };
             let held = Held::new(self, word);
             if got == Got::Inherited {

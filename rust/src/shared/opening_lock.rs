@@ -18,24 +18,45 @@ use crate::sys::fork::Owned;
 use crate::sys::lockfile;
 
 const OPEN_BYTE: u64 = 0;
-/// A waiter looks again after this long, then after twice as long, up to the longest.
-const FIRST_NAP: Duration = Duration::from_micros(100);
-const LONGEST_NAP: Duration = Duration::from_millis(10);
+
+/// How long an opener waits for a lock before it looks again: `penstock.pacing` says how long, and
+/// why.
+#[derive(FromPyObject, Clone, Copy)]
+pub struct LockTimes {
+    look_for_dead_ns: u64,
+    pub looks_before_signals: u32,
+    first_opening_nap_ns: u64,
+    longest_opening_nap_ns: u64,
+    closing_nap_ns: u64,
+}
+
+impl LockTimes {
+    /// After so long a sleeper looks whether the one that it waits for lives.
+    pub fn look_for_dead(&self) -> Duration {
+        Duration::from_nanos(self.look_for_dead_ns)
+    }
+
+    /// After so long an opener that ends looks again whether its other threads are done.
+    pub fn closing_nap(&self) -> Duration {
+        Duration::from_nanos(self.closing_nap_ns)
+    }
+}
 
 /// The lock file, open.
 pub struct OpeningLock {
     owned: Arc<Owned>,
     path: PathBuf,
+    times: LockTimes,
     /// Which thread of this opening is inside, and how often.
     inside: Mutex<Option<(ThreadId, u32)>>,
 }
 
 impl OpeningLock {
     /// Opens the lock file, or makes it.
-    pub fn open(path: &Path) -> PyResult<Arc<Self>> {
+    pub fn open(path: &Path, times: LockTimes) -> PyResult<Arc<Self>> {
         let owned = Owned::open(|| region::open_or_create(path));
         let owned = owned.map_err(|error| errors::os(error, path))?;
-        Ok(Arc::new(Self { owned, path: path.to_path_buf(), inside: Mutex::new(None) }))
+        Ok(Arc::new(Self { owned, path: path.to_path_buf(), times, inside: Mutex::new(None) }))
     }
 
     /// The file and whether it is still ours.
@@ -43,9 +64,14 @@ impl OpeningLock {
         &self.owned
     }
 
+    /// How long its opener waits.
+    pub fn times(&self) -> &LockTimes {
+        &self.times
+    }
+
     /// Takes the opening lock. Waits without the interpreter lock, and looks at signals.
     pub fn enter(self: &Arc<Self>, py: Python<'_>) -> PyResult<Inside> {
-        let mut nap = FIRST_NAP;
+        let mut nap_ns = self.times.first_opening_nap_ns;
         loop {
             if self.owned.is_forked() {
                 return Err(errors::closed(py, true));
@@ -53,9 +79,9 @@ impl OpeningLock {
             if self.try_enter().map_err(|error| errors::os(error, &self.path))? {
                 return Ok(Inside(Arc::clone(self)));
             }
-            py.detach(|| std::thread::sleep(nap));
+            py.detach(|| std::thread::sleep(Duration::from_nanos(nap_ns)));
             py.check_signals()?;
-            nap = (nap * 2).min(LONGEST_NAP);
+            nap_ns = nap_ns.saturating_mul(2).min(self.times.longest_opening_nap_ns);
         }
     }
 

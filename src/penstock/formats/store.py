@@ -42,6 +42,7 @@ from penstock.formats.values import Capabilities, Damage, End, SegmentInfo
 from penstock.hints import final
 from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
+from penstock.pacing import QUICK_STEP_NS
 from penstock.places import Path
 from penstock.sidecar import control, damage, groups, opening, prepared, side_files
 
@@ -142,7 +143,7 @@ class Store:
             encrypting=self.format.is_encrypted,
             max_message_bytes=options.max_message_bytes,
             max_bytes=0 if self.capabilities.gaps else options.max_bytes,
-            delay_ns=int(options.delay_s * 1e9),
+            delay_ns=int(options.delay_s * 1e9), quick_step_ns=QUICK_STEP_NS,
         )  # fmt: skip
 
     @property

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from penstock import _core
 from penstock.disk import files
 from penstock.hints import TypeVar
+from penstock.pacing import LOCK_TIMES
 from penstock.places import Path
 
 T = TypeVar("T")
@@ -30,21 +31,21 @@ def make(path: Path, sidecar: Path, work: Callable[[_core.Shared], None]) -> Non
         there = there.parent
     files.refuse_network_file_system(there)  # Before anything is made.
     files.make_folder(sidecar)
-    _core.Shared.visit(sidecar, work)
+    _core.Shared.visit(sidecar, LOCK_TIMES, work)
 
 
 def visit(path: Path, sidecar: Path, work: Callable[[_core.Shared], T]) -> T:
     """Calls `work` under the opening lock of a queue that is there."""
     files.refuse_network_file_system(path)
     files.make_folder(sidecar, like=path)
-    return _core.Shared.visit(sidecar, work)
+    return _core.Shared.visit(sidecar, LOCK_TIMES, work)
 
 
 def open(path: Path, sidecar: Path, work: Callable[[_core.Shared], None]) -> None:
     """Opens the queue for writing; `work` is called under the opening lock."""
     files.refuse_network_file_system(path)
     files.make_folder(sidecar, like=path)
-    _core.Shared.open(sidecar, work)
+    _core.Shared.open(sidecar, LOCK_TIMES, work)
 
 
 def drop_temporaries(path: Path, sidecar: Path) -> None:

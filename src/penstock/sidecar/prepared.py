@@ -17,6 +17,7 @@ from collections.abc import Callable
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import StorageError
+from penstock.pacing import REST_NS
 from penstock.places import Path
 
 READY = "next.seg"
@@ -59,7 +60,7 @@ def make_fitting(
         left = files.free_bytes(path.parent) // 2 // page * page
         size = max(least, min(size, left))
         try:
-            _core.create_file(path, size, zeroed=zeroed, synced=synced)
+            _core.create_file(path, size, zeroed=zeroed, rest_ns=REST_NS, synced=synced)
         except StorageError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT) or size == least:
                 raise

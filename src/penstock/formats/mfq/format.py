@@ -377,8 +377,9 @@ class MfqFormat(Format):
             _core.sync_file(segments.offset_path(self.path, CONSUMER))
 
     def make_next(self, path: Path, last_bytes: int, *, is_quick: bool) -> None:
-        zeroed = prepared.BEGINNING_BYTES if is_quick else self.segment_bytes
-        _core.create_file(path, self.segment_bytes, zeroed=zeroed, synced=True)
+        size = self.segment_bytes
+        zeroed = prepared.BEGINNING_BYTES if is_quick else size
+        prepared.make_fitting(path, size, size, size, zeroed=zeroed, synced=True)
 
     _synced_progress: int = -1
 

@@ -15,17 +15,12 @@ from penstock.formats.contract import Format
 from penstock.formats.penstock import segments, structs
 from penstock.formats.penstock.index import Index
 from penstock.formats.penstock.segments import Header
-from penstock.formats.values import (
-    Damage,
-    NewSegment,
-    SegmentInfo,
-)
+from penstock.formats.penstock.structs import HEADER_BYTES
+from penstock.formats.values import Damage, NewSegment, SegmentInfo
 from penstock.options import Durability
 from penstock.places import Path
 from penstock.records import replace
 from penstock.sidecar import prepared
-
-HEADER_BYTES = structs.HEADER_BYTES
 
 
 class PenstockFiles(Format):

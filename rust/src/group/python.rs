@@ -295,12 +295,12 @@ impl PyGroup {
         let visibility_ns = visibility.map(|s| seconds_to_ns("visibility", s)).transpose()?;
         check_timeout(timeout)?;
         let (mut done, mut new) = (self.1.lock(py).take(py), None);
-        let place = match &mut done {
+        let parts = match &mut done {
             Some(done) => done.value(py),
             None => new.insert(Message::empty()),
         };
-        let left = place.leave();
-        let mut one = One::new(place, left.segment);
+        let left = parts.leave();
+        let mut one = One::new(parts, left.segment);
         self.claim_now(py, visibility_ns, &mut one)?;
         if one.is_empty() {
             self.claim_until(py, timeout, visibility_ns, &mut one)?;

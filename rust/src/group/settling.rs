@@ -23,19 +23,19 @@ impl From<std::io::Error> for Refusal {
 
 impl Group {
     /// Where the lease is that a receipt names, if it still runs. A table made anew from the
-    /// journal has its entries elsewhere: the place in the receipt is only a guess.
+    /// journal has its entries elsewhere: the number in the receipt is only a guess.
     #[inline(always)]
     fn leased(&self, lease: Lease) -> Result<u32, Refusal> {
         let Lease { entry, token, offset, .. } = lease;
-        let is_it = |place: &u32| self.table.is_lease(*place, token, offset);
+        let is_it = |entry: &u32| self.table.is_lease(*entry, token, offset);
         let found = Some(entry).filter(is_it).or_else(|| self.table.find(offset).filter(is_it));
         found.filter(|_| !self.is_gone()).ok_or(Refusal::Stale)
     }
 
     /// The same, and everything about it.
     fn lease(&self, lease: Lease) -> Result<(u32, Entry), Refusal> {
-        let place = self.leased(lease)?;
-        Ok((place, self.table.entry(place).ok_or(Refusal::Stale)?))
+        let entry = self.leased(lease)?;
+        Ok((entry, self.table.entry(entry).ok_or(Refusal::Stale)?))
     }
 
     #[cold]
@@ -78,12 +78,11 @@ impl Group {
     ) -> PyResult<Option<(&'static str, String)>> {
         let _held = self.take(py)?;
         self.expire(self.clock().boot())?;
-        let Some(place) = self.table.find(offset) else { return Ok(None) };
-        Ok(self.table.entry(place).map(|entry| {
-            let lease =
-                Lease { entry: place, offset, token: entry.token, receives: entry.receives };
-            let is_out = entry.state == EntryState::Leased;
-            (entry.state.name(), if is_out { lease.text() } else { String::new() })
+        let Some(entry) = self.table.find(offset) else { return Ok(None) };
+        Ok(self.table.entry(entry).map(|known| {
+            let lease = Lease { entry, offset, token: known.token, receives: known.receives };
+            let is_out = known.state == EntryState::Leased;
+            (known.state.name(), if is_out { lease.text() } else { String::new() })
         }))
     }
 

@@ -133,7 +133,7 @@ def convert(
             work.target.sync()
             if verify:
                 work.verify()
-            work.groups.make(work.places)
+            work.groups.make(work.put_batches)
         return work.report
 
 
@@ -224,17 +224,17 @@ class Losses:
     """What a queue has no place for, counted per field; refused unless it was named."""
 
     def __init__(self, target: Queue, drop: frozenset[str], word: str, where: Path) -> None:
-        """Errors call the queue `where`, and name a message by `word` and place: "offset 12"."""
+        """Errors call the queue `where`, and name a message by `word` and number: "offset 12"."""
         self.counts: Counter[str] = Counter()
         self._target, self._drop, self._word, self._where = target, drop, word, where
         self._examples: dict[str, int] = {}
 
-    def of(self, message: _core.Message, place: int) -> tuple[str, ...]:
+    def of(self, message: _core.Message, at: int) -> tuple[str, ...]:
         """The fields that `message` loses."""
         names = lost_fields(message, self._target)
         self.counts.update(names)
         for name in names:
-            self._examples.setdefault(name, place)
+            self._examples.setdefault(name, at)
         return names
 
     def refuse(self) -> None:
@@ -268,7 +268,7 @@ class _Work:
         self.on_progress = on_progress
         self.report = ConversionReport()
         self._lossy: dict[int, tuple[str, ...]] = {}
-        self.places: list[tuple[int, int]] = []
+        self.put_batches: list[tuple[int, int]] = []
 
     def batches(self, phase: Literal["check", "copy", "verify"]) -> Iterator[list[_core.Message]]:
         """The source in pieces; `on_progress` is told how far it is."""
@@ -328,7 +328,7 @@ class _Work:
             offset = self.target.put_many(going)
             if offset is None:
                 continue
-            self.places.append((offset, len(going)))
+            self.put_batches.append((offset, len(going)))
             report.first = offset if report.first is None else report.first
             report.messages += len(going)
             report.bytes += sum(map(len, going))
@@ -350,7 +350,7 @@ class _Work:
                 self.report.verified += 1
 
     def _copies(self) -> Iterator[_core.Message]:
-        for offset, count in self.places:
+        for offset, count in self.put_batches:
             scan = self.target.scan(start=offset)
             for _, message in zip(range(count), scan, strict=False):
                 yield message

@@ -86,17 +86,17 @@ class Groups:
                 self.carried.again[one.name] = self.carried.again.get(one.name, 0) + 1
         self._seen += 1
 
-    def make(self, places: list[tuple[int, int]]) -> None:
-        """Makes the groups; `places` are offset and count of each batch in the target."""
+    def make(self, batches: list[tuple[int, int]]) -> None:
+        """Makes the groups; `batches` are offset and count of each batch in the target."""
         for one in self._standings:
-            start = self._offset_of(self._marks.get(one.name, self._seen), places)
+            start = self._offset_of(self._marks.get(one.name, self._seen), batches)
             made = self.target.group(one.name, start=start, **_options(one.options))
             self.carried.cursors[one.name] = made.cursor
         if self._standings:
             self.target.sync_groups()
 
-    def _offset_of(self, index: int, places: list[tuple[int, int]]) -> int:
-        for offset, count in places:
+    def _offset_of(self, index: int, batches: list[tuple[int, int]]) -> int:
+        for offset, count in batches:
             if index < count:
                 scan = self.target.scan(start=offset)
                 found = next(m.offset for at, m in enumerate(scan) if at == index)

@@ -32,14 +32,14 @@ TOLD: set[Path] = set()
 def path_of(queue: Path, folder: Path, options: GroupOptions) -> Path:
     """Where the dead letters of the group in `folder` go, a group of the queue at `queue`."""
     named = options.dead_letter or f"{queue.name}.dead"
-    place = queue.parent / named
-    if not is_beside(named) and place not in TOLD and not _is_ours(place, queue):
+    path = queue.parent / named
+    if not is_beside(named) and path not in TOLD and not _is_ours(path, queue):
         raise GroupError(
             f"{folder / 'group.json'}: names {named!r} for dead letters, which is not beside "
             f"the queue, and no queue of its owner is there; if it is meant, say so here: "
             f"group({folder.name!r}, dead_letter={named!r})"
         )
-    return place
+    return path
 
 
 def is_beside(named: str) -> bool:
@@ -47,11 +47,11 @@ def is_beside(named: str) -> bool:
     return Path(named).name == named and named != ".."
 
 
-def _is_ours(place: Path, queue: Path) -> bool:
-    """Whether the queue at `place` belongs to the owner of `queue`. A path that stands in a file
+def _is_ours(path: Path, queue: Path) -> bool:
+    """Whether the queue at `path` belongs to the owner of `queue`. A path that stands in a file
     must not make us write just anywhere: we make nothing there, and use no other user's queue."""
     try:
-        return place.stat().st_uid == queue.stat().st_uid
+        return path.stat().st_uid == queue.stat().st_uid
     except OSError:
         return False
 

@@ -285,9 +285,7 @@ def _fitting(
     """The messages as they fit into the queue; none for one that is left out."""
     number = 0
     for batch in batches:
-        yield [
-            kept(message, losses.of(message, place)) for place, message in enumerate(batch, number)
-        ]
+        yield [kept(message, losses.of(message, at)) for at, message in enumerate(batch, number)]
         number += len(batch)
 
 
@@ -378,26 +376,26 @@ def _writable(target: str | os.PathLike[str] | IO[bytes]) -> Iterator[IO[bytes]]
     if not isinstance(target, str | os.PathLike):
         yield target
         return
-    place = Path(target).resolve()  # A link is not replaced, but the file that it leads to.
-    if place.exists() and not place.is_file():  # It is a pipe or a device.
-        with place.open("wb") as stream:
+    path = Path(target).resolve()  # A link is not replaced, but the file that it leads to.
+    if path.exists() and not path.is_file():  # It is a pipe or a device.
+        with path.open("wb") as stream:
             yield stream
         return
-    if not place.parent.is_dir():
-        raise NotAFolderError(place.parent, "no such folder; make it first")
-    beside = place.with_name(f".{os.getpid():x}-{os.urandom(4).hex()}.tmp")
+    if not path.parent.is_dir():
+        raise NotAFolderError(path.parent, "no such folder; make it first")
+    beside = path.with_name(f".{os.getpid():x}-{os.urandom(4).hex()}.tmp")
     try:
         try:
             stream = beside.open("xb")
         except OSError as error:  # About the file that was asked for, not the one beside it.
-            raise OSError(error.errno, error.strerror, str(place)) from None
+            raise OSError(error.errno, error.strerror, str(path)) from None
         with stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        if place.exists():
-            beside.chmod(place.stat().st_mode & 0o777)
-        beside.replace(place)
+        if path.exists():
+            beside.chmod(path.stat().st_mode & 0o777)
+        beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
 

@@ -554,9 +554,9 @@ class Group:
         """Remembers where this process said dead letters go, and creates the queue there now, so
         that processes that only read the group's file find it."""
         if named is not None and not deadletter.is_beside(named):
-            place = self.queue.path.parent / named
-            deadletter.TOLD.add(place)
-            self.queue.dead_letters(place)
+            path = self.queue.path.parent / named
+            deadletter.TOLD.add(path)
+            self.queue.dead_letters(path)
 
     def refresh(self) -> None:
         """Adopts options that another process or thread has changed."""

@@ -252,9 +252,9 @@ class Queue:
         """
         self.ensure_open()
         self._need_live()
-        place = {"create": create} | ({} if start is None else {"start": start})
+        how = {"create": create} | ({} if start is None else {"start": start})
         said = GroupOptions.said(options)
-        found, is_fresh = self._open_groups.group(name, {**place, **said})
+        found, is_fresh = self._open_groups.group(name, {**how, **said})
         found.name_dead_letters(said.get("dead_letter"))
         if said and not is_fresh:
             found.refresh()

@@ -67,11 +67,11 @@ class StandardQueue:
         if maxsize < 0:
             maxsize = 0
         self.maxsize = maxsize
-        place: dict[str, Any] = {
+        how: dict[str, Any] = {
             "codec": codec, "format": format, "layout": layout, "create": create, "clock": clock,
         }  # fmt: skip
-        self._given = {"group": group, "ack": ack, **place, **options}
-        self.queue = Queue(path, **place, **options)
+        self._given = {"group": group, "ack": ack, **how, **options}
+        self.queue = Queue(path, **how, **options)
         """The queue behind it, with everything that `queue.Queue` does not have."""
         self._name, self._ack = group, ack
         self._mutex = threading.Lock()

@@ -46,7 +46,7 @@ def follow(format: Format, past: Past, tail: int) -> None:
         try:
             _follow(format, past, folder, own, tail)
         except (PenstockError, OSError) as error:
-            logger("recovery").warning("%s: its place could not be checked: %s", folder, error)
+            logger("recovery").warning("%s: its bookmark could not be checked: %s", folder, error)
 
 
 def _follow(format: Format, past: Past, folder: Path, own: int, tail: int) -> None:

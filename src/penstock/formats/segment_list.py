@@ -86,17 +86,17 @@ class SegmentList(Sequence[SegmentInfo]):
     @overload
     def __getitem__(self, at: slice) -> list[SegmentInfo]: ...
     def __getitem__(self, at: int | slice) -> SegmentInfo | list[SegmentInfo]:
-        """By place, as in any list."""
+        """By index, as in any list."""
         if isinstance(at, slice):
             return list(self)[at]
-        place = range(len(self))[at] + self._start
-        if place < self._stop:
-            return self._full.infos[place]
+        index = range(len(self))[at] + self._start
+        if index < self._stop:
+            return self._full.infos[index]
         assert self._last is not None
         return self._last
 
-    def _from(self, place: int) -> Iterator[SegmentInfo]:
-        for at in range(place, self._stop):
+    def _from(self, index: int) -> Iterator[SegmentInfo]:
+        for at in range(index, self._stop):
             yield self._full.infos[at]
         if self._last is not None:
             yield self._last
@@ -109,19 +109,19 @@ class SegmentList(Sequence[SegmentInfo]):
         return None if self._last is None else self._last.base
 
     def _ended(self, offset: int) -> int:
-        """The place behind the full ones that end at or before `offset`."""
+        """The index behind the full ones that end at or before `offset`."""
         return bisect_right(
             self._full.infos, offset, self._start, self._stop, key=lambda info: info.end or 0
         )
 
     def _begun(self, base: int) -> int:
-        """The place of the first full one that begins at or after `base`."""
+        """The index of the first full one that begins at or after `base`."""
         return bisect_left(self._full.infos, base, self._start, self._stop, key=BASE)
 
     def at(self, base: int) -> SegmentInfo | None:
         """The one that begins at `base`."""
-        place = self._begun(base)
-        found = self._full.infos[place] if place < self._stop else self._last
+        index = self._begun(base)
+        found = self._full.infos[index] if index < self._stop else self._last
         return found if found is not None and found.base == base else None
 
     def beginning(self, offset: int) -> SegmentInfo | None:
@@ -131,8 +131,8 @@ class SegmentList(Sequence[SegmentInfo]):
 
     def holding(self, offset: int) -> SegmentInfo | None:
         """The full segment that `offset` lies in: where it begins and ends never changes."""
-        place = self._ended(offset)
-        found = self._full.infos[place] if place < self._stop else self._last
+        index = self._ended(offset)
+        found = self._full.infos[index] if index < self._stop else self._last
         is_there = found is not None and found.base <= offset < (found.end or 0)
         return found if is_there else None
 
@@ -172,7 +172,7 @@ class SegmentList(Sequence[SegmentInfo]):
         """With one more at its end, which the thread that began it asks for; the last one is full
         now, up to `end`. Of those below the head only a few stay: others may trim the queue."""
         assert self._last is not None
-        found = self._from_place(max(self._start, self._ended(head) - FORGOTTEN))
+        found = self._from_index(max(self._start, self._ended(head) - FORGOTTEN))
         if len(found._full.infos) != found._stop:
             found = SegmentList(found)  # Another list went on from here.
         found.as_of = new.base
@@ -183,9 +183,9 @@ class SegmentList(Sequence[SegmentInfo]):
 
     def without(self, gone: Sequence[SegmentInfo]) -> SegmentList:
         """Without its oldest, which were trimmed."""
-        return self._from_place(self._begun(gone[-1].base + 1))
+        return self._from_index(self._begun(gone[-1].base + 1))
 
-    def _from_place(self, start: int) -> SegmentList:
+    def _from_index(self, start: int) -> SegmentList:
         if start > FORGOTTEN and start * 2 > self._stop:
             return SegmentList(self._from(start), self.as_of)
         found = SegmentList.__new__(SegmentList)

@@ -20,7 +20,7 @@ const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 /// Version 0 counts from the end of its segments' headers.
 const OLD_HEADER_BYTES: u64 = 4;
 
-/// A place whose frame index is known.
+/// An offset whose frame index is known.
 struct Known {
     segment: Arc<Segment>,
     offset: u64,
@@ -91,9 +91,9 @@ impl StateFile {
 
 impl Mirror for StateFile {
     fn store(&self, cursor: u64, _next: u64) -> std::io::Result<()> {
-        let place = pack(self.version, cursor, 0);
-        // The frame index follows from the place: without a new place there is nothing to say.
-        if self.map.get(0, 20) == place.get(..20) {
+        let bookmark = pack(self.version, cursor, 0);
+        // The frame index follows from the offset: without a new one there is nothing to say.
+        if self.map.get(0, 20) == bookmark.get(..20) {
             return Ok(());
         }
         let index = if self.version == 0 { 0 } else { self.index(cursor)? };

@@ -131,7 +131,7 @@ impl Index {
         Ok(())
     }
 
-    /// The block that `offset` is in and its place there. A place at the end of everything that
+    /// The block that `offset` is in and its position there. The end of everything that
     /// is written is named in the block that was written, as the original does.
     fn locate(&self, offset: u64) -> (u64, u64) {
         let (start, count) = self.blocks();
@@ -263,12 +263,12 @@ impl Mirror for ReaderFile {
     fn store(&self, cursor: u64, next: u64) -> std::io::Result<()> {
         let offset = if self.nak.is_some() { next } else { cursor };
         let (block, position) = self.index.locate(offset);
-        let mut place = [0u8; 12];
-        words::put_u64_be(&mut place, 0, block);
-        words::put_i32_be(&mut place, 8, i32::try_from(position).unwrap_or(i32::MAX));
+        let mut bookmark = [0u8; 12];
+        words::put_u64_be(&mut bookmark, 0, block);
+        words::put_i32_be(&mut bookmark, 8, i32::try_from(position).unwrap_or(i32::MAX));
         // The file is read each time: another process may have stored there since.
-        if self.rdx.get(0, place.len()) != Some(&place[..]) {
-            self.rdx.store(0, &place);
+        if self.rdx.get(0, bookmark.len()) != Some(&bookmark[..]) {
+            self.rdx.store(0, &bookmark);
         }
         Ok(())
     }
@@ -399,7 +399,7 @@ impl ZbusIndex {
         Some(self.0.end(block))
     }
 
-    /// The block that `offset` is in, and its place there.
+    /// The block that `offset` is in, and its position there.
     fn locate(&self, offset: u64) -> (u64, u64) {
         self.0.locate(offset)
     }

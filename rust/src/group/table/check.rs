@@ -67,7 +67,7 @@ impl Table {
             && self.small(at::READY_LEN) <= used
     }
 
-    /// Entries in the ring know their place, and their offsets rise.
+    /// Entries in the ring know where in it they are, and their offsets rise.
     fn has_sound_order(&self) -> bool {
         let (first, len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
         let (mut gaps, mut before) = (0, None);

@@ -33,7 +33,7 @@ pub const MAX_ENTRIES: u32 = 1 << 20;
 const FIRST_ENTRIES: u32 = 256;
 /// No entry.
 pub const NONE: u32 = u32::MAX;
-/// The place of an entry whose deadline is in the lane.
+/// Where in the heap an entry is whose deadline is in the lane.
 pub const IN_LANE: u32 = u32::MAX - 1;
 /// No deadline.
 pub const NEVER: i64 = i64::MAX;

@@ -4,8 +4,8 @@
 ours is told by comparing it with what we wrote last: after an orderly close that is noted in
 `.penstock/beats.json`, after a kill it follows from the group's own files. Anything else is a
 Beat's, and the group goes on there, if a Beat can have written it: the file has no checksum, but
-the place must be the beginning of an event, and the number of events before it must be right. One
-wrong bit would else cost all events up to where it points.
+the bookmark must be the beginning of an event, and the number of events before it must be right.
+One wrong bit would else cost all events up to where it points.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class BeatsGroups(OwnGroups):
 
     def offset_of(self, found: StateFile) -> int:
         """The state as an offset where a message begins, or the end of its segment."""
-        place = self._named_by(found)
+        offset = self._named_by(found)
         # Where no event begins: rather again than not at all.
-        return place if place is not None else self._beats.start_of(found)
+        return offset if offset is not None else self._beats.start_of(found)
 
     def mirror(self, group: str) -> _core.Mirror | None:
         """`state.dat` for the default group."""
@@ -69,21 +69,21 @@ class BeatsGroups(OwnGroups):
         return self.raw().hex() != self._beats.noted().get("state")
 
     def fault(self, group: str) -> Damage | None:
-        """What is wrong with the place in `state.dat`, if no Beat can have written it."""
+        """What is wrong with the bookmark in `state.dat`, if no Beat can have written it."""
         found, past = state.read(self._path), self._beats.past
         # After a power cut it may name what was lost.
         if found is None or past is None or past.is_stopped:
             return None
         if past.is_closed and not self.is_moved(group):
             return None
-        place, ours = self._named_by(found), self._beats.progress()
-        if place is not None and not past.is_closed and ours is not None and place <= ours.cursor:
+        offset, ours = self._named_by(found), self._beats.progress()
+        if offset is not None and not past.is_closed and ours is not None and offset <= ours.cursor:
             return None  # Where we were before our last acks, or are.
-        if place is not None and not self._is_one_bit_off():
+        if offset is not None and not self._is_one_bit_off():
             return None
         text = f"segment {found.segment}, position {found.position}, event {found.frame}"
         size = self._path.stat().st_size
-        return Damage(self._path, 0, size, text, "a place where an event begins")
+        return Damage(self._path, 0, size, text, "where an event begins")
 
     def _is_one_bit_off(self) -> bool:
         """Whether the file is ours but for one bit. A Beat that goes on changes more than that."""
@@ -166,7 +166,7 @@ class BeatsGroups(OwnGroups):
     def _named_by(self, found: StateFile) -> int | None:
         """The offset that a state means; none when no Beat can have written it."""
         while True:
-            # Before the files are listed: what is put meanwhile lies behind the place.
+            # Before the files are listed: what is put meanwhile lies behind the offset.
             tail = self._beats.store.end().tail
             there = self._beats.segment_numbers()
             try:
@@ -192,9 +192,9 @@ class BeatsGroups(OwnGroups):
         # counted on in that segment instead of the next one.
         following = beats.frame_offsets(found.segment + 1)
         frame = None if found.frame is None else found.frame - (len(begins) - 1)
-        place = _boundary(following, following[0] + found.offset - begins[-1], frame)
+        offset = _boundary(following, following[0] + found.offset - begins[-1], frame)
         # A session that sent those again has counted them twice: then it goes on from the end.
-        return begins[-1] if place is None and frame is not None and frame > 0 else place
+        return begins[-1] if offset is None and frame is not None and frame > 0 else offset
 
 
 def _boundary(begins: list[int], offset: int, frame: int | None) -> int | None:

@@ -203,15 +203,15 @@ class BeatsFiles(Format):
             del listed[bisect_left(listed, ((live >> POSITION_BITS) + 1, 0)) :]
         # The process that began the last one may still be closing the one before it.
         closed_below = 0 if self.is_recovering else len(listed) - OPEN_AT_MOST
-        places = range(bisect_left(listed, (first, 0)), len(listed))
-        for place in reversed(places) if newest_first else places:
-            number, inode = listed[place]
+        indices = range(bisect_left(listed, (first, 0)), len(listed))
+        for index in reversed(indices) if newest_first else indices:
+            number, inode = listed[index]
             was, info = self._ended.get(number, (None, None))
-            if was != inode or place >= closed_below:
+            if was != inode or index >= closed_below:
                 path = segments.path_of(self.path, number)
                 info = self._unless_gone(path, partial(self._info, number, inode, live))
                 # Others may have begun two more since `live` was asked for.
-                if info is not None and info.end is not None and place < closed_below:
+                if info is not None and info.end is not None and index < closed_below:
                     self._ended[number] = inode, info
             info = self._certain(info)
             if info is not None:

@@ -210,9 +210,9 @@ def bare_layout(path: Path) -> str | None:
     name, least = (kind.name, kind.data_at) if kind is not None else ("2-released", 0)
     if found := find(path).values():
         return name if all(files.size_of(one) < least for one in found) else None
-    place = path / "state.dat"
+    state = path / "state.dat"
     sizes = (0, structs.STATE_0.size, structs.STATE_1.size)
-    is_state = place.is_file() and files.size_of(place) in sizes
+    is_state = state.is_file() and files.size_of(state) in sizes
     return name if is_state else None
 
 

@@ -36,7 +36,7 @@ class StateFile:
 
     @property
     def offset(self) -> int:
-        """The place as an offset of ours."""
+        """The position as an offset of ours."""
         return self.segment << structs.POSITION_BITS | self.position
 
     def pack(self) -> bytes:

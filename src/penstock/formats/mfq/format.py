@@ -372,7 +372,7 @@ class MfqFormat(Format):
             self._synced_progress = progress
 
     def leave(self, shared: _core.Shared) -> None:
-        """Syncs the group's place: a clean control block must find the one that it left."""
+        """Syncs the group's bookmark: a clean control block must find the one that it left."""
         if segments.is_made(self.path, CONSUMER):
             _core.sync_file(segments.offset_path(self.path, CONSUMER))
 

@@ -251,10 +251,10 @@ class VqsFormat(Format):
 
     def _is_sound(self, words: dict[str, int]) -> bool:
         """Whether the header's words fit together: any program that is done leaves them so."""
-        places = [words[name] - self.stage.start for name in ("read_offset", "write_offset")]
+        positions = [words[name] - self.stage.start for name in ("read_offset", "write_offset")]
         used = self.ring_bytes - words["capacity_left"]
-        is_inside = all(0 <= place <= self.ring_bytes for place in places)
-        return is_inside and (places[1] - places[0] - used) % self.ring_bytes == 0
+        is_inside = all(0 <= position <= self.ring_bytes for position in positions)
+        return is_inside and (positions[1] - positions[0] - used) % self.ring_bytes == 0
 
     def find_end(self, past: Past) -> End:
         """From the control block while it can be trusted, after a power loss from the extent.

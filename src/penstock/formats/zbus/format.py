@@ -174,8 +174,8 @@ class ZbusFormat(ZbusFiles):
         if found.message_count != count:
             found.write("message_count", count)
         if past.is_stopped:
-            place = last.number, end.tail - last.base
-            readers.set_back(self.path, self.table, place, end.tail)
+            end_mark = last.number, end.tail - last.base
+            readers.set_back(self.path, self.table, end_mark, end.tail)
         if past.is_closed and end.durable == end.tail:
             return end
         if past.is_poisoned:

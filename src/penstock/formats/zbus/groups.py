@@ -135,7 +135,7 @@ class ZbusGroups(OwnGroups):
         offset = block.base + mark.offset
         if offset == limit or self._offset_of(mark) == offset:
             return None
-        return Damage(path, 0, 12, f"{where}, where no message begins", "the place of a message")
+        return Damage(path, 0, 12, f"{where}, where no message begins", "where a message begins")
 
     def set_bookmark(self, group: str, offset: int) -> None:
         """Writes the first two words of the group's reader file."""

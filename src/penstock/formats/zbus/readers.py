@@ -1,8 +1,8 @@
 """A group's own files in a zbus queue: `.rdx`, where it reads next, and `.nak`, what it owes.
 
-The originals move the place before the consumer sees the message, and only the NAK file knows
+The originals move the bookmark before the consumer sees the message, and only the NAK file knows
 what was not acked. So a group whose leases fit into a NAK file (layouts crc and corr-abs, a
-window of at most 999) keeps the next unread place in its `.rdx`, every other group the lowest
+window of at most 999) keeps the next unread message in its `.rdx`, every other group the lowest
 unacked one: an original program that opens the folder then repeats messages and loses none.
 """
 
@@ -59,7 +59,7 @@ def names(queue: Path) -> list[str]:
     return sorted(one.name[:-4] for one in found if one.is_file(follow_symlinks=False))
 
 
-def places(queue: Path) -> dict[str, str]:
+def bookmarks(queue: Path) -> dict[str, str]:
     """Block and offset of every reader file, as they stand there."""
     return {name: files.read_start(rdx_path(queue, name), 12).hex() for name in names(queue)}
 
@@ -70,7 +70,7 @@ def moved(queue: Path, sidecar: Path) -> set[str]:
     known = notes.read(sidecar, notes.ZBUS_PLACES)
     if known is None:
         return set()
-    return {name for name, raw in places(queue).items() if known.get(name, raw) != raw}
+    return {name for name, raw in bookmarks(queue).items() if known.get(name, raw) != raw}
 
 
 def read_reader(path: Path) -> ReaderFile | None:
@@ -101,14 +101,14 @@ def _out(table: Struct, raw: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def set_back(queue: Path, layout: ZbusLayout, end: tuple[int, int], tail: int) -> None:
-    """Places beyond the end of the queue, its last block and the byte in it, are set back to it;
+    """Bookmarks beyond the end of the queue, its last block and the byte in it, are set back to it;
     nothing is out there. Alone, under the opening lock."""
     for name in names(queue):
         path, nak = rdx_path(queue, name), nak_path(queue, name)
-        place, owed = read_reader(path), read_naks(nak, layout)
-        if place is not None and (place.block, place.offset) > end:
+        mark, owed = read_reader(path), read_naks(nak, layout)
+        if mark is not None and (mark.block, mark.offset) > end:
             logger("zbus").warning("%s: block %d, byte %d lies beyond the end; set back to %d, %d",
-                        path, place.block, place.offset, *end)  # fmt: skip
+                        path, mark.block, mark.offset, *end)  # fmt: skip
             write_reader(path, *end)
         if owed is not None and any(offset >= tail for offset, _ in owed.out):
             _drop_naks(nak, layout, tail)
@@ -168,7 +168,7 @@ def write_filter(path: Path, layout: ZbusLayout, tags: str) -> None:
             f"the filter has {len(raw)} bytes, format zbus holds {FILTER_BYTES}; "
             f"format penstock holds 4096, or open the group with native_cursor=False"
         )
-    place = read_reader(path)
-    if place is None or place.filter != tags:
+    mark = read_reader(path)
+    if mark is None or mark.filter != tags:
         table = layout.reader
         _core.write_file(path, table.offset_of("filter"), table.pack_field("filter", raw))

@@ -38,7 +38,7 @@ def test_a_group_that_read_what_a_power_cut_took_is_set_back(layout: str, tmp_pa
         stream.truncate(tail)
     with Queue(path) as queue:
         assert bodies(queue) == [b"one"]
-        assert readers.places(path)["done"] == f"{0:016x}{tail:08x}"
+        assert readers.bookmarks(path)["done"] == f"{0:016x}{tail:08x}"
         queue.put(b"new")
         assert queue.group("done").get(0).body == b"new"
         assert queue.group("out").get(0).body == b"one"

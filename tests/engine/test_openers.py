@@ -10,6 +10,7 @@ import signal
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -393,6 +394,45 @@ def test_who_waits_for_the_interpreter_does_not_hold_the_append_lock(tmp_path: P
         assert bodies(queue) == [b"waits"]
         del word
         block.close()
+
+
+@pytest.mark.parametrize("format", ["zbus", "beats", "vqs", "mfq"])
+def test_who_syncs_under_the_append_lock_needs_no_interpreter(tmp_path: Path, format: str) -> None:
+    """A key that the format has no place for is synced before anyone sees the message: meanwhile
+    the threads of its process go on."""
+    with queue_of(tmp_path, format, durability="always") as queue:
+        queue.put(b"{}", key="k")
+        with queue_of(tmp_path, format) as holder:
+            # Who waits long for the lock asks for signals, with the interpreter: then once more.
+            assert any(_puts_without_the_interpreter(queue, holder) for _ in range(20))
+
+
+def _puts_without_the_interpreter(queue: Queue, holder: Queue) -> bool:
+    """Whether a put gets on while another thread has the interpreter and does not let it go."""
+    lockwords.hold_append_lock(holder)
+    thread = threading.Thread(target=queue.put, args=(b"{}",), kwargs={"key": "k"})
+    thread.start()
+    with (queue.store.sidecar / "control").open("r+b") as file:
+        block = mmap.mmap(file.fileno(), 4096)
+    lock = ctypes.c_uint32.from_buffer(block, CONTROL.offset_of("lock"))
+    tail = ctypes.c_uint64.from_buffer(block, CONTROL.offset_of("tail"))
+    while not lock.value & SLEEPERS:
+        thread.join(0.001)
+    before, python = tail.value, ctypes.PyDLL(None)
+    interval, end = sys.getswitchinterval(), time.monotonic() + 0.2
+    sys.setswitchinterval(1000.0)
+    try:
+        lock.value = 0
+        python.syscall(202, ctypes.byref(lock), 1, 1)  # A futex, woken without letting go.
+        while tail.value == before and time.monotonic() < end:
+            pass
+        is_put = tail.value > before
+    finally:
+        sys.setswitchinterval(interval)
+    thread.join(LONG_S)
+    del lock, tail
+    block.close()
+    return is_put
 
 
 def test_a_signal_that_raises_at_any_moment_leaves_no_lock_behind(tmp_path: Path) -> None:

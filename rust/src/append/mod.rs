@@ -184,7 +184,7 @@ impl Writer {
     /// Appends all of `drafts` or nothing; answers the first offset and the new tail.
     #[inline]
     pub fn append_unsynced(&self, py: Python<'_>, drafts: &[Draft<'_>]) -> PyResult<(u64, u64)> {
-        if self.is_held_back(drafts.len()) {
+        if self.is_synced_first(drafts) {
             return self.append_detached(py, drafts, None);
         }
         let mut in_vain = RetryLimit::default();
@@ -486,6 +486,14 @@ impl Writer {
     #[inline(always)]
     fn is_held_back(&self, count: usize) -> bool {
         self.is_always && count > 1 && self.publish.is_first_word()
+    }
+
+    /// Whether something may be synced with the append lock held: the frames of a list, or keys and
+    /// due times that the format has no place for.
+    #[inline(always)]
+    fn is_synced_first(&self, drafts: &[Draft<'_>]) -> bool {
+        let has_extras = |draft: &Draft<'_>| !draft.key.is_empty() || draft.due_ns != 0;
+        self.is_held_back(drafts.len()) || (self.is_always && drafts.iter().any(has_extras))
     }
 
     /// After an append: asks for what later appends will need: a sync, the next segment, pages.

@@ -596,7 +596,7 @@ def test_python_under_the_append_lock_is_noticed() -> None:
 def other_formats_named(text: str, own: str) -> list[str]:
     """Texts of a codec that name another format: which one holds a message is Python's to say."""
     others = "|".join(sorted(FORMATS - {own}))
-    code = re.sub(r"//[^\n]*", "", rust_without_tests(text))
+    code = re.sub(r"//[^\n]*|\\\n *", "", rust_without_tests(text))
     return lines_matching(code, re.compile(rf'"[^"]*\bformats? (?:{others})\b'))
 
 
@@ -610,7 +610,8 @@ def test_no_codec_speaks_of_another_format() -> None:
 
 def test_another_format_in_a_codec_is_noticed() -> None:
     text = 'return Err("no tags; format penstock has".into());\nErr("format mfq: no".into())\n'
-    assert len(other_formats_named(text, "mfq")) == 1
+    text += 'format!(\n    "a text of two lines; \\\n     format zbus has it"\n)'
+    assert len(other_formats_named(text, "mfq")) == 2
 
 
 def test_most_of_the_product_is_python() -> None:

@@ -57,8 +57,7 @@ fn corr_offset(wire: &[u8]) -> Result<i64, String> {
         let name_text = String::from_utf8_lossy(name);
         if name != CORR_NAME {
             return Err(format!(
-                "format zbus has no place for header {name_text:?}, only for zbus.corr_offset; \
-                 format penstock holds any"
+                "format zbus has no place for header {name_text:?}, only for zbus.corr_offset"
             ));
         }
         let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());

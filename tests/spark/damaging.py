@@ -9,6 +9,7 @@ from penstock import Queue
 from penstock.formats.penstock import structs
 from penstock.formats.penstock.segments import Header
 from penstock.formats.zbus.format import ZbusFormat
+from penstock.formats.zbus.index import slot_at
 from penstock.records import replace
 
 LAYOUTS = {
@@ -108,7 +109,7 @@ def change_end(path: Path, by: int) -> None:
         assert isinstance(store, ZbusFormat)
         block = store.index().blocks[1]
     word, file = block.end.to_bytes(4, "big"), path / f"{path.name}.idx"
-    at = file.read_bytes().index(word, block.slot_at + 16)  # Behind its time and its base.
+    at = file.read_bytes().index(word, slot_at(block.number) + 16)  # Behind its time and its base.
     with file.open("r+b") as opened:
         opened.seek(at)
         opened.write((block.end + by).to_bytes(4, "big"))

@@ -22,7 +22,7 @@ from penstock.formats.past import Past, frames_end
 from penstock.formats.values import Capabilities, Damage, End
 from penstock.formats.zbus import index, readers, sniffing
 from penstock.formats.zbus.groups import ZbusGroups
-from penstock.formats.zbus.index import NS_PER_MS, Block, Index
+from penstock.formats.zbus.index import NS_PER_MS, Block, Index, slot_at
 from penstock.formats.zbus.queue_files import ZbusFiles
 from penstock.formats.zbus.sniffing import Found
 from penstock.formats.zbus.structs import CREATED, TABLE
@@ -105,29 +105,25 @@ class ZbusFormat(ZbusFiles):
         if is_shown and known is not None:
             blocks = (*blocks[:-1], replace(blocks[-1], end=known.tail - blocks[-1].base))
         dropped = [
-            Damage(found.path, block.slot_at, 28, "an entry of zeros", "a block")
+            Damage(found.path, slot_at(block.number), 28, "an entry of zeros", "a block")
             for block in found.blocks[len(blocks) :]
         ]
         if past.is_stopped:
             whole = _whole_blocks(self, blocks, past.durable)
-            if len(whole) < len(blocks):
-                text = "a block behind one that is not whole"
-                lost = blocks[len(whole) :]
-                dropped += [Damage(block.path, 0, block.end, text, "nothing") for block in lost]
-                blocks = whole
-        last, head = blocks[-1], blocks[0].base
+            lost, blocks = blocks[len(whole) :], whole
+            text = "a block behind one that is not whole"
+            dropped += [Damage(block.path, 0, block.end, text, "nothing") for block in lost]
+        last = blocks[-1]
         path, said = last.path, last.tail
         size = files.size_of(path)
         is_left = past.is_closed and not past.is_foreign and not dropped
         if known is not None and is_left and size >= last.end:
             return replace(_end_of(self, blocks, said, known.next_number), durable=known.durable)
+        tail, number = said, found.message_count + self.found.first_number
         if last.end and not path.exists():
             dropped.append(Damage(path, 0, last.end, "no file", f"a block of {last.end} bytes"))
-            number = found.message_count + self.found.first_number
-            head_number = _head_number(self, blocks, number)
-            durable = min(past.durable, said)
-            return End(said, number, said, head, head_number, durable, tuple(dropped))
-        tail, number = said, found.message_count + self.found.first_number
+            end = replace(_end_of(self, blocks, tail, number), segment_base=tail)
+            return replace(end, durable=min(past.durable, tail), dropped=tuple(dropped))
         if last.end:
             tail, counted, fault = _walk(self, last, size, past)
             number = number if counted is None else counted
@@ -178,7 +174,18 @@ class ZbusFormat(ZbusFiles):
             readers.set_back(self.path, self.table, end_mark, end.tail)
         if past.is_closed and end.durable == end.tail:
             return end
-        if past.is_poisoned:
+        self._make_durable(blocks, end, poisoned=past.is_poisoned)
+        segment = self.open_segment(last.info(None), writable=True)
+        segment.zero(end.tail, _unfinished_end(past, end.tail))  # Or the next kill shows it again.
+        segment.recover_sides(end.tail, end.durable)
+        segment.sync()
+        _core.sync_file(self.index_path)
+        return replace(end, durable=end.tail)
+
+    def _make_durable(self, blocks: tuple[Block, ...], end: End, *, poisoned: bool) -> None:
+        """Cuts full blocks to what the index says, and syncs those above `durable` and all names;
+        after a failed sync what is in doubt is written anew before."""
+        if poisoned:
             for block in blocks:
                 if block is blocks[-1] or block.tail > end.durable:
                     prepared.copy_anew(self.sidecar, block.path)
@@ -191,13 +198,7 @@ class ZbusFormat(ZbusFiles):
                 _core.resize_file(block.path, length)
             if following.base > end.durable:
                 self.store.open_whole(block.info(following.base), writable=False).sync()
-        _core.sync_folder(path.parent)
-        segment = self.open_segment(last.info(None), writable=True)
-        segment.zero(end.tail, _unfinished_end(past, end.tail))  # Or the next kill shows it again.
-        segment.recover_sides(end.tail, end.durable)
-        segment.sync()
-        _core.sync_file(self.index_path)
-        return replace(end, durable=end.tail)
+        _core.sync_folder(self.path / "data")
 
 
 def _record(sidecar: Path, found: Found, identity: str) -> None:
@@ -286,13 +287,9 @@ def _number_before(format: ZbusFiles, blocks: tuple[Block, ...], fallback: int) 
     return fallback if seen.next_number is None else seen.next_number
 
 
-def _head_number(format: ZbusFiles, blocks: tuple[Block, ...], fallback: int) -> int:
-    numbers = map(format.number_of, blocks)
-    return next((number for number in numbers if number is not None), fallback)
-
-
 def _end_of(format: ZbusFiles, blocks: tuple[Block, ...], tail: int, number: int) -> End:
-    head_number = _head_number(format, blocks, number)
+    numbers = (found for found in map(format.number_of, blocks) if found is not None)
+    head_number = next(numbers, number)
     return End(tail, number, blocks[-1].base, blocks[0].base, head_number, tail)
 
 

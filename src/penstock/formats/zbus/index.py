@@ -37,11 +37,6 @@ class Block:
         return self.created_ms == 0 and self.base == 0 and self.end == 0
 
     @property
-    def slot_at(self) -> int:
-        """Where its entry is in the file."""
-        return slot_at(self.number)
-
-    @property
     def path(self) -> Path:
         """The file of the block."""
         return block_path(self.queue, self.base)
@@ -117,11 +112,11 @@ class IndexHead:
         raw = self.layout.entry.pack(
             created_ms=block.created_ms, base=block.base, end=block.end, updated_ms=block.updated_ms
         )
-        _core.write_file(self.path, block.slot_at, raw)
+        _core.write_file(self.path, slot_at(block.number), raw)
 
     def write_end(self, block: Block, end: int) -> None:
         """Stores where a block ends."""
-        at = block.slot_at + self.layout.entry.offset_of("end")
+        at = slot_at(block.number) + self.layout.entry.offset_of("end")
         _core.write_file(self.path, at, self.layout.entry.pack_field("end", end))
 
 
@@ -201,7 +196,7 @@ def read(path: Path, layout: ZbusLayout) -> Index:
         block = _block(path, layout, number, raw, slot_at(number))
         if blocks and not block.is_unborn and block.base <= blocks[-1].base:
             found = f"block {number} begins at {block.base}"
-            raise CorruptError(path, block.slot_at, found, f"more than {blocks[-1].base}")
+            raise CorruptError(path, slot_at(number), found, f"more than {blocks[-1].base}")
         blocks.append(block)
     return Index(path, layout, head.header, tuple(blocks))
 

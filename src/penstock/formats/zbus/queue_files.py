@@ -165,7 +165,7 @@ class ZbusFiles(Format):
             if block.tail != following.base and following.base > start:
                 text = f"block {block.number} ends at {block.tail}"
                 expected = f"{following.base}, where the next one begins"
-                odd.append(Damage(found.path, block.slot_at, 28, text, expected))
+                odd.append(Damage(found.path, index.slot_at(block.number), 28, text, expected))
         return odd
 
     # ── about the queue ────────────────────────────────────────────────────────────────────

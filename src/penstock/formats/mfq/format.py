@@ -217,31 +217,35 @@ class MfqFormat(Format):
         # What we never synced may be missing anywhere; of others' queues we walk the last segment.
         later = [i for i in held if past.is_stopped and (i.end or producer) > durable]
         for last in later or held[-1:]:
-            is_newest = last is held[-1]
-            start = durable if last.base <= durable <= last.base + last.size else last.base
-            # Where another program has gone on from our last word, it has written over frames that
-            # we never published: what we noted of those says nothing about its own.
-            whole, sided = replace(last, end=None), not past.is_foreign
-            segment = self.open_segment(whole, writable=False, sided=sided)
-            known_damage.mark(segment, self.store.set_aside)
-            end = producer if is_newest or last.end is None else last.end
-            limit = min(end, last.base + last.size)
-            covered = past.is_stopped and self._has_checksums(last)
-            seen = _core.walk(segment, start, limit, covered=covered)
+            end = producer if last is held[-1] or last.end is None else last.end
+            segment, seen = self._walk(last, end, durable, past)
             if seen.end < end:
                 break
+        limit, tail = min(end, last.base + last.size), seen.end
         if past.is_killed and frames_end(segment, last.base, producer, limit).is_as_said:
-            rest = (last.base, held[0].base, 0, durable, tuple(dropped))
-            return End(producer, past.last_number, *rest)
-        if seen.end < producer:
-            found, expected = f"{producer - seen.end} bytes that are no frames", "whole frames"
+            tail = producer
+        if tail < producer:
+            found, expected = f"{producer - tail} bytes that are no frames", "whole frames"
             if seen.faults:
                 found, expected = seen.faults[-1][1], seen.faults[-1][2]
-            at = segment.position(seen.end)
-            damage = Damage(last.path, at, producer - seen.end, found, expected, seen.end)
-            dropped.append(damage)
-        rest = (last.base, held[0].base, 0, min(durable, seen.end), tuple(dropped))
-        return End(seen.end, past.last_number, *rest)
+            at = segment.position(tail)
+            dropped.append(Damage(last.path, at, producer - tail, found, expected, tail))
+        rest = (last.base, held[0].base, 0, min(durable, tail), tuple(dropped))
+        return End(tail, past.last_number, *rest)
+
+    def _walk(
+        self, info: SegmentInfo, end: int, durable: int, past: Past
+    ) -> tuple[_core.Segment, _core.Walked]:
+        """The frames of a segment up to `end`, from what was synced on."""
+        last = info.base + info.size
+        start = durable if info.base <= durable <= last else info.base
+        # Where another program has gone on from our last word, it has written over frames that we
+        # never published: what we noted of those says nothing about its own.
+        whole, sided = replace(info, end=None), not past.is_foreign
+        segment = self.open_segment(whole, writable=False, sided=sided)
+        known_damage.mark(segment, self.store.set_aside)
+        covered = past.is_stopped and self._has_checksums(info)
+        return segment, _core.walk(segment, start, min(end, last), covered=covered)
 
     def _has_checksums(self, info: SegmentInfo) -> bool:
         """Whether a frame without one was never synced."""
@@ -290,7 +294,7 @@ class MfqFormat(Format):
         for folder in (segments.LOG, segments.OFFSETS):
             files.make_folder(self.path / folder)
         segments.keep_identity(self.sidecar, self.identity)
-        words, is_empty = past.words, True
+        is_empty = True
         for entry in sorted(os.scandir(self.path / segments.LOG), key=lambda entry: entry.name):
             base = int(entry.name)
             # What begins below the durable offset was there, whole, when it was listed.
@@ -311,8 +315,14 @@ class MfqFormat(Format):
         if past.is_closed:
             # Not after a crash: before `durable` is synced, a power cut brings the old one back.
             notes.drop(self.sidecar, notes.UNCHECKED)
-        if past.is_closed and words is not None and words.tail == end.tail:
+        if past.is_closed and past.words is not None and past.words.tail == end.tail:
             return end
+        self._make_durable(end, past)
+        return replace(end, durable=end.tail)
+
+    def _make_durable(self, end: End, past: Past) -> None:
+        """Syncs what may not be on the disk; after a failed sync it is written anew before."""
+        words = past.words
         is_ours_alone = words is not None and words.tail >= end.tail and not past.is_foreign
         for info in self.list_segments():
             if info.end is not None and info.end <= end.durable:
@@ -329,7 +339,6 @@ class MfqFormat(Format):
             segment.sync()
         _core.sync_file(segments.offset_path(self.path, PRODUCER))
         _core.sync_folder(self.path / segments.LOG)
-        return replace(end, durable=end.tail)
 
     def _set_back(self, name: str, end: End) -> None:
         found, tail = read_offset(self.path, name), end.tail

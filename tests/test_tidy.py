@@ -26,7 +26,7 @@ RUST = ROOT / "rust" / "src"
 
 # Data flows one way (the numbers): a module imports from smaller numbers, its own layer and
 # the leaves. `penstock` itself is the front door; what it opens on is below the interfaces.
-LEAVES = {"records", "hints", "logs", "errors", "message", "options", "pacing", "clock", "places"}
+LEAVES = {"records", "hints", "logs", "errors", "options", "pacing", "clock", "places"}
 LAYERS = {"_core": 0, "disk": 0, "sidecar": 1, "formats": 2, "engine": 3}
 INTERFACES = {"cli", "sqs", "web", "spark", "kombu", "celery", "dramatiq", "taskiq", "huey"}
 FORMATS = {"penstock", "zbus", "beats", "vqs", "mfq"}

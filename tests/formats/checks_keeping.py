@@ -11,6 +11,7 @@ import pytest
 
 from penstock import ClosedError, Full, ManualClock, Message, Queue, UnsupportedError
 from penstock.engine import retention
+from penstock.sidecar import side_files
 from tests.formats.checks import SMALL, Checks, filler, tree_hash
 from tests.reading import bodies_of
 
@@ -260,3 +261,18 @@ class Keeping(Checks):
         assert verdict.is_ok
         assert verdict.messages == 80
         assert verdict.corrupt == verdict.torn == []
+
+    def test_verify_reports_a_broken_record_beside_a_segment(self, path: Path) -> None:
+        with self.make(path) as queue:
+            for number in range(5):
+                queue.put(b"%d" % number, key="k")
+            beside = queue.store.sidecar / "extras"
+        begin = side_files.EXTRAS.size
+        for file in beside.glob("*.ext"):
+            raw = bytearray(file.read_bytes())
+            if not any(raw[begin:]):
+                continue  # The frames themselves have the keys.
+            raw[begin + 40] ^= 0xFF
+            file.write_bytes(raw)
+            with self.reopen(path, read_only=True) as reader:
+                assert [damage.path for damage in reader.verify().corrupt] == [file]

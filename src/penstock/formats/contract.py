@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from penstock import _core
 from penstock.errors import KeyNeededError, UnsupportedError
-from penstock.formats import past
+from penstock.formats import known_damage, past
 from penstock.formats.past import Past
 from penstock.formats.segment_list import SegmentList
 from penstock.formats.values import (
@@ -435,9 +435,12 @@ class Format(ABC):
 
     # ── checking and mending ───────────────────────────────────────────────────────────────
 
-    def verify(self, verdict: Verdict) -> bool:
-        """Adds what is wrong, where a format judges its files itself; returns whether it does."""
-        return False
+    def judge(
+        self, info: SegmentInfo, segment: _core.Segment, last: int, seen: _core.Walked,
+        verdict: Verdict,
+    ) -> None:  # fmt: skip
+        """Adds what a walk through a segment up to `last` met, and what else is wrong with it."""
+        verdict.corrupt += known_damage.met(info, seen)
 
     def rebuild_header(self, info: SegmentInfo) -> bool:
         """Writes a damaged header again from what else is known; returns whether it could."""

@@ -44,25 +44,6 @@ def _opens_any(beats: BeatsFiles, header: Header) -> bool:
     return bool(_core.beats_whole_frames(segment, header.base, end))
 
 
-def verify(beats: BeatsFiles, verdict: Verdict) -> None:
-    """Every frame of every file, checksums and events; headers, streams, tags."""
-    end = beats.store.end()
-    infos = beats.store.segments(fresh=True)
-    done, total = 0, sum(info.size for info in infos)
-    for info in infos:
-        beats.store.on_verified(done, total)
-        done += info.size
-        if info.first > end.tail:
-            break  # It began after we did.
-        last = end.tail if info.end is None else info.end
-        with contextlib.suppress(FileNotFoundError):  # Read and freed meanwhile.
-            _verify_segment(beats, info, last, verdict)
-            header = beats.header(info.path)
-            if isinstance(header, Header) and not header.kind.is_stream:
-                _verify_macs(beats, info, header, last, verdict)
-    verdict.corrupt += beats.noticed(0)
-
-
 def unreadable(beats: BeatsFiles, start: int, *, briefly: bool) -> list[tuple[Damage, bool]]:
     """Files from `start` on whose header says nothing, and whether a crash explains it.
 
@@ -104,14 +85,14 @@ def _faults(
     return found[:whole], found[whole:]
 
 
-def _verify_segment(beats: BeatsFiles, info: SegmentInfo, last: int, verdict: Verdict) -> None:
+def judge(
+    beats: BeatsFiles, info: SegmentInfo, segment: _core.Segment, last: int, seen: _core.Walked,
+    verdict: Verdict,
+) -> None:  # fmt: skip
+    """Adds what is wrong with a segment: its frames, its header, its stream, its tags."""
     header = beats.header(info.path)
     assert isinstance(header, Header)
     is_open = info.end is None
-    segment = beats.store.open_listed(info)
-    seen = _core.walk(segment, info.first, last, past_damage=True, open_frames=True)
-    verdict.frames += seen.frames
-    verdict.messages += seen.messages
     count = beats.count_of(header)
     corrupt, torn = _faults(info, seen, count)
     verdict.corrupt += corrupt
@@ -120,25 +101,26 @@ def _verify_segment(beats: BeatsFiles, info: SegmentInfo, last: int, verdict: Ve
     if count and count != seen.frames and not (is_open or is_known or seen.faults):
         found = f"{count} frames in the header"
         verdict.corrupt.append(Damage(info.path, 4, 4, found, str(seen.frames)))
-    if header.kind.is_stream and not is_open and not segment.is_mapped:
+    if not header.kind.is_stream:
+        verdict.corrupt += _wrong_macs(beats, info, header, segment, last)
+    elif not is_open and not segment.is_mapped:
         beats.unpack(header, info.end)  # It may have been opened long ago.
 
 
-def _verify_macs(
-    beats: BeatsFiles, info: SegmentInfo, header: Header, last: int, verdict: Verdict
-) -> None:
-    """Whether the frames are those that the tags were made for, all of them and no others."""
+def _wrong_macs(
+    beats: BeatsFiles, info: SegmentInfo, header: Header, segment: _core.Segment, last: int
+) -> list[Damage]:
+    """Where the frames are not those that the tags were made for, all of them and no others."""
     path, key = segments.mac_path(info.path), beats.options.key
     if not header.kind.is_encrypted or key is None:
-        return
+        return []
     tags = files.read_bytes(path) if path.exists() else None
     if tags is None and (last == info.first or not beats.options.tamper_evident):
-        return
-    segment = beats.store.open_listed(info)
+        return []
     if info.end is None and tags is not None:
         # Others append to it, and may be closing it: what is behind `last` is not looked at.
         count = len(_core.beats_whole_frames(segment, info.first, last))
         tags = closing.open_macs(tags, count)
-    for offset, found in _core.beats_check_macs(segment, tags or b"", key, header.iv, last):
-        at = segment.position(offset)
-        verdict.corrupt.append(Damage(info.path, at, 0, found, "what its tag was made for"))
+    wrong = _core.beats_check_macs(segment, tags or b"", key, header.iv, last)
+    text = "what its tag was made for"
+    return [Damage(info.path, segment.position(at), 0, found, text) for at, found in wrong]

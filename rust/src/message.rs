@@ -187,7 +187,7 @@ impl Message {
 /// A message that was handed out once: the next time it has another token.
 #[derive(Clone, Copy)]
 pub struct Lease {
-    /// Its place in the group's table.
+    /// The number of its entry in the group's table.
     pub entry: u32,
     /// How often the message was handed out, this time included.
     pub receives: u32,
@@ -349,7 +349,7 @@ impl Message {
         Some(self.lease.offset).filter(|offset| *offset != NOWHERE)
     }
 
-    /// Its count as its format stores it.
+    /// How many messages were put before it, as its format counts them.
     #[getter]
     fn number(&self, py: Python<'_>) -> PyResult<Option<i64>> {
         Ok(Some(self.view(py)?.number).filter(|number| *number != NO_NUMBER))

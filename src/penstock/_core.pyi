@@ -546,7 +546,7 @@ class Message:
 
     @property
     def number(self) -> int | None:
-        """Its count as its format stores it."""
+        """How many messages were put before it, as its format counts them."""
 
     @property
     def timestamp_ns(self) -> int | None:

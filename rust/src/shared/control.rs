@@ -492,7 +492,7 @@ fn is_of_queue(sidecar: &Path, path: &Path) -> bool {
 /// Opening and the shared words, for Python.
 #[pyclass(frozen, module = "penstock._core")]
 pub struct Shared {
-    /// The block.
+    /// The control block.
     pub control: std::sync::Arc<Control>,
     is_first: bool,
     is_new: bool,

@@ -62,7 +62,7 @@ impl std::fmt::Display for Hindrance {
 impl std::error::Error for Hindrance {}
 
 impl Hindrance {
-    /// The one that `error` stands for.
+    /// The hindrance that `error` stands for, if it stands for one.
     pub fn of(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref().copied()
     }

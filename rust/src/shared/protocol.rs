@@ -159,7 +159,7 @@ fn give_to_sleeper<W: Word>(world: &impl World<W>, word: &W, name: u32) {
 pub enum TailWord {
     /// Where the next append begins: readers see everything below it.
     Tail,
-    /// Its check.
+    /// The tail's complement: a damaged tail is noticed by it.
     TailCheck,
     /// How many messages lie below it.
     NextNumber,

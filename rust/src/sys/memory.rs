@@ -149,12 +149,12 @@ pub fn prefetch_behind(bytes: &[u8]) {
     }
 }
 
-/// Other processors fetch what they are asked for.
+/// Other processors are told nothing ahead: they fetch what they are asked for.
 #[inline(always)]
 #[cfg(not(target_arch = "x86_64"))]
 pub fn prefetch(_bytes: &[u8]) {}
 
-/// As above.
+/// Other processors are told nothing ahead.
 #[inline(always)]
 #[cfg(not(target_arch = "x86_64"))]
 pub fn prefetch_behind(_bytes: &[u8]) {}

@@ -17,7 +17,7 @@ pub struct Changing<T>(UnsafeCell<T>);
 unsafe impl<T: Sync> Sync for Changing<T> {}
 
 impl<T> Changing<T> {
-    /// These values.
+    /// Holds `value`.
     pub const fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }

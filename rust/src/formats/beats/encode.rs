@@ -98,7 +98,7 @@ impl EventOut<'_> {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    /// As the original reads it right.
+    /// A text with all escaped that the original's reader would garble.
     fn json_text(&mut self, text: &str) {
         let mut writer = serde_json::Serializer::with_formatter(&mut *self.out, Escaped);
         let _ = serde::Serialize::serialize(text, &mut writer);

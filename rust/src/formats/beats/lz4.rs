@@ -107,7 +107,7 @@ pub struct Unpacked {
     pub plain: Vec<u8>,
     /// Where reading had to stop.
     pub broken: Option<Wrong>,
-    /// Damage that stopped nothing.
+    /// Damage that did not stop the reading.
     pub notes: Vec<Wrong>,
     /// Where in `plain` the frames begin that the broken block still gave.
     pub saved_at: usize,

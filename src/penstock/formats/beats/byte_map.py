@@ -14,7 +14,7 @@ from penstock.formats.beats import segments, structs
 
 
 def byte_map(path: Path, data: Buffer) -> Iterator[tuple[int, Struct]]:
-    """By the file's name."""
+    """The state, or the header and then frame after frame."""
     if path.name == "state.dat":
         yield 0, structs.STATE_0 if bytes(data[:4]) == bytes(4) else structs.STATE_1
         return

@@ -117,7 +117,8 @@ def plan(queue: OpenQueue, before: int | None = None) -> Plan:
             wanted, reason = info.end or 0, f"more than {options.retention_bytes} bytes"
     if before is None and options.retention_age_s:
         for info in infos.above(head):
-            last = store.format.describe(info).last_ns
+            known = store.format.describe(info)
+            last = known.last_ns if known.written_ns is None else known.written_ns
             if info is infos[-1] or last is None or not _is_old(store, last):
                 break
             if (info.end or 0) > wanted:

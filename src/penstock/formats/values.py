@@ -68,8 +68,9 @@ class SegmentInfo:
     first_number: int | None = None
     next_number: int | None = None
     messages: int | None = None
-    first_ns: int | None = None
+    first_ns: int | None = None  # The smallest time of its messages, and the largest one.
     last_ns: int | None = None
+    written_ns: int | None = None  # By the writer's clock: copied messages are older, or newer.
 
     @classmethod
     def in_a_row(cls, found: Iterable[tuple[int, Path, int | None]]) -> list[SegmentInfo]:

@@ -179,7 +179,7 @@ def _describe(store: Store, info: SegmentInfo, *, is_full: bool) -> tuple[Shippe
     known = store.format.describe(info) if is_full else info
     assert info.end is not None
     raw = info.path.read_bytes()
-    if known.messages is None:
+    if known.messages is None or known.first_ns is None:
         segment, _ = store.open_tolerantly(info)
         if segment is not None:
             seen = _core.walk(segment, info.first, info.end, past_damage=True, open_frames=False)

@@ -62,7 +62,7 @@ class ZbusFiles(Format):
         return index.block_path(self.path, base)
 
     def describe(self, info: SegmentInfo) -> SegmentInfo:
-        """With numbers from the first frames, and the times of the block's entry."""
+        """With numbers from the first frames, and when the block, not a message, was written."""
         head = self._head()
         block = head.find(info.base)
         if block is None:
@@ -71,9 +71,8 @@ class ZbusFiles(Format):
         first = self.number_of(block)
         after = self.number_of(following) if following is not None else None
         return replace(
-            info, first_number=first, next_number=after,
+            info, first_number=first, next_number=after, written_ns=block.updated_ms * NS_PER_MS,
             messages=after - first if first is not None and after is not None else None,
-            first_ns=block.created_ms * NS_PER_MS, last_ns=(block.updated_ms + 1) * NS_PER_MS - 1,
         )  # fmt: skip
 
     def number_of(self, block: Block) -> int | None:

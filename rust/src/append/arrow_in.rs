@@ -103,11 +103,19 @@ fn times(py: Python<'_>, batch: &RecordBatch, name: &str, none: i64) -> PyResult
     let data = array.to_data();
     let values =
         data.buffers().first().map(|buffer| buffer.typed_data::<i64>()).unwrap_or_default();
-    let value =
-        |row: usize| values.get(data.offset() + row).copied().unwrap_or(0).saturating_mul(scale);
-    Ok((0..batch.num_rows())
-        .map(|row| if array.is_valid(row) { value(row) } else { none })
-        .collect())
+    let far = |value: i64| {
+        let text =
+            format!("column {name} has a time out of range ({value} x {scale} ns since 1970)");
+        errors::refused(py, &format!("{text}: messages have times of the years 1678 to 2261"))
+    };
+    let time = |row: usize| {
+        let value = values.get(data.offset() + row).copied().unwrap_or(0);
+        // A time that means "none" would become the time of the put.
+        value.checked_mul(scale).filter(|time| *time != NO_TIME).ok_or_else(|| far(value))
+    };
+    (0..batch.num_rows())
+        .map(|row| if array.is_valid(row) { time(row) } else { Ok(none) })
+        .collect()
 }
 
 /// Each row's headers in wire form.
@@ -124,12 +132,16 @@ fn header_column(py: Python<'_>, batch: &RecordBatch) -> PyResult<Vec<Vec<u8>>> 
         let mut out = Vec::new();
         if array.is_valid(row) {
             for index in bounds(row)..bounds(row + 1) {
+                if !(pairs.column(0).is_valid(index) && pairs.column(1).is_valid(index)) {
+                    let key = String::from_utf8_lossy(keys.get(index));
+                    return Err(errors::refused(py, &format!("header {key:?} is null, not text")));
+                }
                 headers::push(&mut out, keys.get(index), values.get(index));
             }
         }
-        out
+        Ok(out)
     };
-    Ok((0..array.len()).map(row).collect())
+    (0..array.len()).map(row).collect()
 }
 
 /// Where each row's entries begin.

@@ -496,3 +496,23 @@ def test_a_beats_queue_whose_group_was_away_may_have_lost_something(tmp_path: Pa
         with pytest.raises(DataLoss, match=r"queue q: group 'g' was deleted"):
             reader.latestOffset(at, ReadAllAvailable())
     reader.stop()
+
+
+def test_a_stream_begins_where_a_queue_begins_whose_first_messages_are_just_being_freed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "q"
+    with Queue(path, format="beats", segment_bytes=65536) as queue:
+        queue.put_many([b"%02d" % number * 5000 for number in range(20)])
+        queue.sync()
+        reader = stream(path, group="g")
+        (seen,) = reader._queues()
+        group = queue.group("other")
+        for message in group.get_many(15):
+            message.ack()
+        queue.sync()
+        assert queue.offsets().head > seen.head
+        assert reader._begin(seen).next == queue.offsets().head
+        found = [bytes(row["body"])[:2] for rows in drain(reader)[0] for row in rows]
+        assert found == [b"15", b"16", b"17", b"18", b"19"]
+        reader.stop()

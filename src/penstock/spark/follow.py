@@ -80,14 +80,22 @@ class Follower:
             retain_unread=self._options.retain_unread,
         )
 
-    def begin(self, start: int) -> None:
-        """The stream begins here: remembered before Spark hears of it."""
+    def begin(self, start: int, head: int) -> int:
+        """The stream begins here: remembered before Spark hears of it. Returns where that is.
+
+        `head` is where the queue begins as its files have it. Where what all groups have read is
+        deleted, the queue that is open may already begin later.
+        """
+        if start == head < self.queue.offsets().head:
+            start = self.queue.offsets().head
+            self.queue.sync()  # What others have read may be ahead of what is durable.
         groups.write_query(self._folder, {"start": start, "advanced": False})
         self.start, self.has_advanced, self.is_new = start, False, False
         group = self._group(start)
         if group.cursor != start:
             group.core.seek(start)
         group.core.sync()
+        return start
 
     def advance(self, offset: int) -> None:
         """Spark is done with everything below; never moves back."""

@@ -55,7 +55,8 @@ def ship(
     follower = Follower(str(queue), parsed)  # First: from now on retention waits.
     try:
         if follower.start is None:
-            follower.begin(follower.queue.offsets().head)
+            head = follower.queue.offsets().head
+            follower.begin(head, head)
         facts = _ship(queue, url, parsed, whole=whole, dry_run=False, on_progress=on_progress)
         follower.advance(facts["shipped"])
         return facts

@@ -79,9 +79,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         nobody could tell what retention has removed since.
         """
         follower = self._follower(queue)
-        if follower is not None:
-            follower.begin(queue.head)
-        return Position(queue.identity, queue.head)
+        start = queue.head if follower is None else follower.begin(queue.head, queue.head)
+        return Position(queue.identity, start)
 
     def _begin(self, queue: Source) -> Position:
         follower = self._follower(queue)
@@ -93,8 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = follower.cursor if follower.cursor is not None else queue.head
         else:
             start = batch.starting(queue, self.options)
-        follower.begin(start)
-        return Position(queue.identity, start)
+        return Position(queue.identity, follower.begin(start, queue.head))
 
     def _queues(self) -> list[Source]:
         found: list[Source] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock import OptionError, Queue, UnsupportedError, _core
+from penstock import FormatError, OptionError, PenstockError, Queue, UnsupportedError, _core
 from penstock.spark import sink, staging
 from tests.spark.helpers import batch_writer, bodies, options_of, schema_of, stream_writer, table
 
@@ -240,3 +240,40 @@ def test_a_queue_is_never_overwritten(tmp_path: Path) -> None:
 def test_a_url_is_no_place_for_a_queue(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="local disk"):
         sink.writer(options_of("s3://bucket/q"), schema_of("body binary"), overwrite=False)
+
+
+@pytest.mark.parametrize(("given", "what"), [
+    ({"create": "false"}, "no queue is here"),
+    ({"queueFormat": "nothing"}, "format='nothing'"),
+    ({"queueLayout": "9"}, "queueLayout='9'"),
+    ({"route": "true", "create": "false"}, "no queue is here"),
+])  # fmt: skip
+def test_what_is_refused_leaves_nothing_behind(
+    tmp_path: Path, given: dict[str, str], what: str
+) -> None:
+    schema = schema_of("body binary, queue string")
+    with pytest.raises(PenstockError, match=what):
+        sink.writer(options_of(tmp_path / "q", **given), schema, overwrite=False)
+    assert not (tmp_path / "q").exists()
+
+
+def test_no_row_is_staged_in_a_folder_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "one.txt").write_text("Dear Sir")
+    with pytest.raises(FormatError, match=r"one\.txt"):
+        batch_writer(tmp_path / "letters")
+    Queue(tmp_path / "q").close()
+    given = options_of(tmp_path / "q", route="true")
+    with pytest.raises(OptionError, match="a queue is there"):
+        sink.writer(given, schema_of("body binary, queue string"), overwrite=False)
+
+
+def test_a_job_that_failed_leaves_no_folder(tmp_path: Path) -> None:
+    Queue(tmp_path / "q", format="beats").close()
+    writer = batch_writer(tmp_path / "q")
+    staged = writer.write(iter([table(b"a", tag="beats has no place for it")]))
+    with pytest.raises(UnsupportedError, match="no place for a tag"):
+        writer.commit([staged])
+    writer.abort([staged])
+    assert list((tmp_path / "q" / ".penstock" / "staging").iterdir()) == []
+    assert bodies(tmp_path / "q") == []

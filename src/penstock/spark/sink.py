@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from penstock.disk import files
 from penstock.engine.intents import Ledger
 from penstock.engine.queue import Queue
-from penstock.errors import OptionError, UnsupportedError, either
+from penstock.errors import NoQueueError, OptionError, PenstockError, UnsupportedError, either
+from penstock.formats import registry
 from penstock.options import key_from
 from penstock.sidecar import sinks
 from penstock.spark import shipped, staging
@@ -184,6 +185,30 @@ def check_schema(schema: StructType, *, is_routed: bool) -> None:
             raise UnsupportedError(f"column {field.name} is {kind}; it must be {wanted}")
 
 
+def check_place(options: SinkOptions) -> None:
+    """Refuses a path at which the commit could not put anything, before rows are staged there."""
+    path = Path(options.path)
+    found = registry.format_class(options.queue_format or "penstock")
+    if options.is_routed:
+        if _is_queue(path):
+            raise OptionError("path", path, "a folder of queues (option route): a queue is there")
+        if not options.create and not path.exists():
+            raise NoQueueError(path)
+    elif not options.create or not registry.is_empty(path):
+        found, _ = registry.sniff(path, options.queue_format)
+    if options.queue_layout and options.queue_layout not in found.layouts:
+        known = f"{either(found.layouts)} (format {found.name})"
+        raise OptionError("queueLayout", options.queue_layout, known)
+
+
+def _is_queue(path: Path) -> bool:
+    try:
+        registry.sniff(path)
+    except PenstockError:
+        return False
+    return True
+
+
 class _Sink:
     """What both kinds of writer do."""
 
@@ -288,6 +313,8 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """A task failed: nothing was put."""
         staging.forget(messages)
+        if not self.options.app:
+            staging.drop(self.options.staging)
 
 
 class StreamWriter(_Sink, DataSourceStreamArrowWriter):
@@ -309,6 +336,7 @@ def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> 
         raise UnsupportedError('a queue is only ever appended to: use .mode("append")')
     options = options_of(given, streaming=False)
     check_schema(schema, is_routed=options.is_routed)
+    check_place(options)
     return BatchWriter(options)
 
 
@@ -318,4 +346,5 @@ def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bo
         raise UnsupportedError('a queue is only ever appended to: use .outputMode("append")')
     options = options_of(given, streaming=True)
     check_schema(schema, is_routed=options.is_routed)
+    check_place(options)
     return StreamWriter(options)

@@ -137,7 +137,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     """In memory where there is such a place: killing loses no page, so nothing is lost by it."""
     memory = Path("/dev/shm")
     has_room = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > ROOM
-    found = Path(tempfile.mkdtemp(dir=memory)) if has_room else tmp_path
+    found = Path(tempfile.mkdtemp(prefix="penstock-kills-", dir=memory)) if has_room else tmp_path
     yield found
     shutil.rmtree(found)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock import (
     KeyNeededError,
@@ -21,7 +22,7 @@ from penstock.spark import opening, source
 from penstock.spark.loss import DataLoss
 from penstock.spark.options import SourceOptions
 from penstock.spark.ship import ship
-from tests.spark.helpers import MESSAGE, batch, collect, fill, options_of, scanned
+from tests.spark.helpers import MESSAGE, batch, collect, drain, fill, options_of, scanned, stream
 
 COLUMNS = ",".join(MESSAGE)
 KAFKA = (
@@ -348,3 +349,53 @@ def test_filters_on_offsets_leave_tasks_out_and_go_back_to_spark(tmp_path: Path)
     assert (rows, left) == ([], wanted)
     rows, _ = filtered(path, GreaterThanOrEqual(("offset",), offsets[-1] + 1))
     assert len(rows) in (0, 30)
+
+
+def test_a_path_that_is_there_as_it_is_written_is_no_glob(tmp_path: Path) -> None:
+    for name in ("a[1]", "a*", "a?", "a1", "ab"):
+        fill(tmp_path / name / "q", 1, first=len(name))
+    for name in ("a[1]", "a*", "a?"):
+        path = tmp_path / name / "q"
+        assert [(row["queue"], row["body"]) for row in batch(path)] == [
+            ("q", b"body-%d" % len(name))
+        ]
+        assert [row["queue"] for rows in drain(stream(path))[0] for row in rows] == ["q"]
+    assert {row["queue"] for row in batch(tmp_path / "a[1b]" / "q")} == {"a1/q", "ab/q"}
+
+
+@pytest.mark.parametrize(("given", "what"), [
+    ({"startingOffsets": '{"ordres": 0}'}, "startingOffsets='ordres': expected queues of this .*q"),
+    ({"endingOffsets": '{"ordres": 0}'}, "endingOffsets='ordres'"),
+    ({"startingOffsets": '{"q": {"0": 23}}'}, "a word, or JSON"),
+    ({"startingOffsets": '{"q": '}, "a word, or JSON"),
+    ({"endingOffsets": "sometimes"}, "endingOffsets='sometimes'"),
+])  # fmt: skip
+def test_an_offset_of_nothing_is_refused_by_its_option(
+    tmp_path: Path, given: dict[str, str], what: str
+) -> None:
+    path = fill(tmp_path / "q", 3)
+    with pytest.raises(OptionError, match=what):
+        batch(path, **given)
+
+
+def test_places_may_be_written_as_kafka_s_numbers(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 3)
+    for text in ("-2", "earliest", '{"q": -2}', '{"q": "earliest"}', "{}"):
+        assert len(batch(path, startingOffsets=text)) == 3
+    for text in ("-1", "latest", '{"q": -1}'):
+        assert len(batch(path, startingOffsets=text)) == 0
+        assert len(batch(path, endingOffsets=text)) == 3
+
+
+@pytest.mark.parametrize(("fields", "what"), [
+    ([("tag", False)], "tag NOT NULL"), ([], "at least one column"),
+    ([("tag", True), ("id", True), ("tag", True)], "each column once"),
+])  # fmt: skip
+def test_a_schema_that_would_give_other_rows_in_silence_is_refused(
+    tmp_path: Path, fields: list[tuple[str, bool]], what: str
+) -> None:
+    given = options_of(fill(tmp_path / "q", 3))
+    wanted = StructType([StructField(name, StringType(), null) for name, null in fields])
+    for make in (source.reader, source.stream_reader):
+        with pytest.raises(OptionError, match=what):
+            make(given, wanted)

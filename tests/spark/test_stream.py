@@ -18,7 +18,7 @@ from penstock.spark import follow, source
 from penstock.spark.loss import DataLoss
 from penstock.spark.offsets import Offsets, Position
 from penstock.spark.options import SourceOptions
-from penstock.spark.stream import UnlimitedReader
+from penstock.spark.stream import StreamReader, UnlimitedReader
 from tests.spark.helpers import batch, drain, fill, scanned, stream
 
 TWO = ReadMaxRows(2)
@@ -320,6 +320,28 @@ def test_latest_needs_a_group_that_remembers_it(tmp_path: Path) -> None:
     batches, _ = drain(again, start)
     assert flat(batches) == [b"body-10", b"body-11", b"body-12"]
     again.stop()
+
+
+@pytest.mark.parametrize("text", ['{"q": "latest"}', '{"q": -1}', '{"q": "group"}', "-1", "3d"])
+def test_a_place_that_moves_needs_a_group_also_in_json(tmp_path: Path, text: str) -> None:
+    path = fill(tmp_path / "q", 10)
+    with pytest.raises(OptionError, match="a group with it"):
+        stream(path, startingOffsets=text)
+    reader = stream(path, group="g", startingOffsets=text)
+    start = reader.initialOffset()
+    fill(path, 5, first=10)
+    assert stream_again(reader, path, text).initialOffset() == start
+
+
+def stream_again(reader: StreamReader, path: Path, text: str) -> StreamReader:
+    reader.stop()
+    return stream(path, group="g", startingOffsets=text)
+
+
+def test_a_stream_refuses_the_place_of_a_queue_that_is_not_there(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 10)
+    with pytest.raises(OptionError, match="ordres"):
+        stream(path, startingOffsets='{"ordres": 0}').initialOffset()
 
 
 def test_a_new_checkpoint_obeys_its_start_or_goes_on_where_the_group_is(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +21,12 @@ from penstock.spark.versions import DataSourceReader, InputPartition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+
+EVERY = ""
+"""Stands for the queues that an offsets option does not name."""
+KAFKAS = {"-2": "earliest", "-1": "latest"}
+"""What Kafka's numbers for places mean."""
 
 
 class BatchReader(DataSourceReader):
@@ -40,7 +47,9 @@ class BatchReader(DataSourceReader):
         if self.options.table in tables.TOLD:
             return []
         found = []
-        for name, where in queues.find_some(self.options).items():
+        names = queues.find_some(self.options)
+        check_names(self.options, names)
+        for name, where in names.items():
             queue = queues.open_queue(name, where, self.options)
             start, end = limits(queue, self.options)
             whole = queue.spans(start, end)
@@ -62,12 +71,10 @@ class BatchReader(DataSourceReader):
 def limits(queue: Source, options: SourceOptions) -> tuple[int, int]:
     """The range of a batch."""
     start = starting(queue, options)
-    end = queue.end
     if options.ending_timestamp:
         end = queue.by_time("endingTimestamp", options.ending_timestamp)
     else:
-        text = per_queue("endingOffsets", options.ending_offsets, queue.name)
-        end = queue.end if text in ("", "latest", "-1") else queue.resolve(text)
+        end = _place("endingOffsets", options.ending_offsets, queue, default="latest")
     if options.view == "pending":
         start = max(start, queue.pending(options.group))
     return start, max(start, end)
@@ -77,16 +84,41 @@ def starting(queue: Source, options: SourceOptions) -> int:
     """The offset at which a batch begins to read."""
     if options.starting_timestamp:
         return queue.by_time("startingTimestamp", options.starting_timestamp)
-    text = per_queue("startingOffsets", options.starting_offsets, queue.name)
-    return queue.head if text in ("", "earliest", "-2") else queue.resolve(text)
+    return _place("startingOffsets", options.starting_offsets, queue, default="earliest")
 
 
-def per_queue(option: str, text: str, name: str) -> str:
-    """One queue's part of an offsets option: a word for all, or JSON by name."""
+def _place(option: str, text: str, queue: Source, *, default: str) -> int:
+    where = place_of(option, text, queue.name) or default
+    if where in ("earliest", "latest"):
+        return queue.head if where == "earliest" else queue.end
+    return queue.resolve(where, option)
+
+
+def place_of(option: str, text: str, name: str) -> str:
+    """What an offsets option says of one queue; empty: nothing."""
+    said = places(option, text)
+    return said.get(name, said[EVERY])
+
+
+@lru_cache(maxsize=8)
+def places(option: str, text: str) -> dict[str, str]:
+    """An offsets option by queue: one place for all, or JSON by name."""
     if not text.startswith("{"):
-        return text
+        return {EVERY: KAFKAS.get(text, text)}
     try:
         found: dict[str, Any] = json.loads(text)
     except ValueError:
-        raise OptionError(option, text, 'a word, or JSON like {"orders": 4096}') from None
-    return str(found.get(name, ""))
+        found = {EVERY: None}
+    if not all(type(place) in (int, str) for place in found.values()):
+        raise OptionError(option, text, 'a word, or JSON like {"orders": 4096}')
+    return {EVERY: ""} | {name: KAFKAS.get(str(at), str(at)) for name, at in found.items()}
+
+
+def check_names(options: SourceOptions, names: Collection[str]) -> None:
+    """Refuses places of queues that are not there: a name that is misspelt would mean nothing."""
+    known = {EVERY, *names}
+    for option, text in (
+        ("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets),
+    ):  # fmt: skip
+        for name in places(option, text).keys() - known:
+            raise OptionError(option, name, f"queues of this query: {', '.join(sorted(names))}")

@@ -142,9 +142,9 @@ class LocalQueue:
             waited_s = max(0, self.store.clock.wall_now_ns() - first.timestamp_ns) / 1e9
         return {"messages": count, "bytes": size, "seconds": waited_s}
 
-    def resolve(self, where: str) -> int:
+    def resolve(self, where: str, option: str) -> int:
         """The offset that a user's text names, not behind what is durable."""
-        return min(positions.resolve(self.store, where), self.end)
+        return min(positions.resolve(self.store, where, name=option), self.end)
 
     def by_time(self, name: str, text: str) -> int:
         """The offset of the first message at or after a time."""
@@ -207,7 +207,7 @@ def _matches(path: str) -> Iterator[tuple[str, str]]:
         yield from shipped.matches(path)
     elif shipped.is_url(path):
         yield path.rstrip("/").rsplit("/", 1)[-1], path
-    elif glob.has_magic(path):
+    elif glob.has_magic(path) and not os.path.lexists(path):  # `/data/a[1]/orders` may be there.
         fixed = Path(path).absolute()
         while glob.has_magic(str(fixed)):
             fixed = fixed.parent

@@ -137,9 +137,18 @@ def check(options: SourceOptions, schema: StructType) -> None:
         types = FIXED[options.table]
     else:
         types = {name: column.type for name, column in known_columns(options).items()}
-    for field in schema.fields:
+    names = schema.fieldNames()
+    if not names:
+        raise OptionError("schema", "", f"at least one column, some of {', '.join(types)}")
+    for index, field in enumerate(schema.fields):
         if field.name not in types:
             raise OptionError("schema", field.name, f"some of {', '.join(types)}")
+        if field.name in names[:index]:
+            raise OptionError("schema", field.name, "each column once")
+        if not field.nullable:  # Spark would believe it, and fail on the first null, or worse.
+            raise OptionError(
+                "schema", f"{field.name} NOT NULL", f"{field.name}, which may be null"
+            )
         expected = types[field.name]
         if field.dataType.simpleString() != expected.simpleString():
             found = f"{field.name} {field.dataType.simpleString()}"

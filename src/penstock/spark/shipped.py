@@ -216,19 +216,15 @@ class ShippedQueue:
         size = sum(span.bytes for span in self.spans(offset, self.end)) if offset < self.end else 0
         return {"messages": None if size else 0, "bytes": size, "seconds": None if size else 0.0}
 
-    def resolve(self, where: str) -> int:
-        """`earliest`, `latest`, `number:N` or the offset of a message."""
-        if where == "earliest":
-            return self.head
-        if where == "latest":
-            return self.end
+    def resolve(self, where: str, option: str) -> int:
+        """`number:N` or the offset of a message."""
         kind, colon, number = where.partition(":")
         if colon and kind == "number" and number.isdigit():
             return self._find(number=int(number))
         if where.isdigit() and self.head <= int(where) <= self.end:
             return int(where)
         raise OptionError(
-            "startingOffsets", where, f"earliest, latest, number:N, or {self.head} to {self.end}"
+            option, where, f"earliest, latest, number:N, or {self.head} to {self.end}"
         )
 
     def by_time(self, name: str, text: str) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from penstock.engine import retention
+from penstock.engine import positions, retention
 from penstock.errors import OptionError, UnsupportedError
 from penstock.spark import batch, queues, reading
 from penstock.spark.bounds import TagFilter
@@ -46,12 +46,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     schema: StructType
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        if options.starting_offsets in ("latest", "-1", "group") and not options.group:
-            raise OptionError(
-                "startingOffsets", options.starting_offsets,
-                "a group with it: Spark asks again where the stream began when its first batch is "
-                "repeated, and the group remembers",
-            )  # fmt: skip
+        refuse_what_moves(options)
         refuse_what_ends(options)
         self.options, self.schema = options, schema
         self._target: Offsets | None = None
@@ -70,7 +65,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Where the stream begins. Asked twice at first, and again if batch 0 is repeated."""
-        return Offsets({queue.name: self._begin(queue) for queue in self._queues()}).json()
+        found = self._queues()
+        batch.check_names(self.options, [queue.name for queue in found])
+        return Offsets({queue.name: self._begin(queue) for queue in found}).json()
 
     def _join(self, queue: Source) -> Position:
         """Where a queue begins that was not there before: at its first message.
@@ -88,7 +85,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Position(queue.identity, batch.starting(queue, self.options))
         if follower.start is not None and not follower.has_advanced:
             return Position(queue.identity, follower.start)
-        if self.options.starting_offsets == "group":
+        said = batch.place_of("startingOffsets", self.options.starting_offsets, queue.name)
+        if said == "group":
             start = follower.cursor if follower.cursor is not None else queue.head
         else:
             start = batch.starting(queue, self.options)
@@ -354,6 +352,18 @@ def removed(queue: Source, next_offset: int) -> str:
         f"{queue.where}, or a purge did, before the stream had read them; a group (option group) "
         f"makes retention wait"
     )
+
+
+def refuse_what_moves(options: SourceOptions) -> None:
+    """Where a stream begins has to be the same place when Spark asks for it again."""
+    for place in batch.places("startingOffsets", options.starting_offsets).values():
+        is_moving = place in ("latest", "group") or positions.seconds_of(place) is not None
+        if is_moving and not options.group:
+            raise OptionError(
+                "startingOffsets", place,
+                "a group with it: Spark asks again where the stream began when its first batch is "
+                "repeated, and the group remembers",
+            )  # fmt: skip
 
 
 def refuse_what_ends(options: SourceOptions) -> None:

@@ -17,7 +17,7 @@ from penstock.disk import files
 from penstock.errors import OptionError, PenstockError
 from penstock.formats import registry
 from penstock.spark import queues, shipped
-from penstock.spark.batch import limits
+from penstock.spark.batch import limits, place_of
 from penstock.spark.cursors import committed
 from penstock.spark.offsets import Offsets
 from penstock.spark.options import SourceOptions, plain
@@ -152,7 +152,7 @@ class Request(_Defaults):
             queue = queues.open_queue(name, where, options)
             if name in done and done[name].identity == queue.identity:
                 start, end = max(done[name].next, queue.head), queue.end
-            elif options.starting_offsets == "group":
+            elif place_of("startingOffsets", options.starting_offsets, name) == "group":
                 start, end = queue.head, queue.end
             else:
                 start, end = limits(queue, options)

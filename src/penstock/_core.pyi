@@ -823,7 +823,6 @@ class Scan:
         host: object,
         start: int,
         end: int,
-        *,
         shared: Shared | None = None,
         tags: str = "",
         dialect: str = "modern",

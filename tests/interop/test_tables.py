@@ -72,6 +72,14 @@ def test_bodies_alone_are_those_of_the_messages(queue: Queue) -> None:
     assert pa.table(queue.scan(columns=["body"], tags="eu.#")).num_rows < len(bodies)
 
 
+def test_bodies_of_every_length_come_as_they_were_put(tmp_path: Path) -> None:
+    bodies = [bytes([length % 251]) * length for length in range(400)]
+    with Queue(tmp_path / "q") as queue:
+        queue.put_many([*bodies, *reversed(bodies)])
+        found = pa.table(queue.scan(columns=["body"]))["body"].to_pylist()
+    assert found == [*bodies, *reversed(bodies)]
+
+
 def test_bodies_alone_come_in_the_same_batches_as_with_their_offsets(tmp_path: Path) -> None:
     with Queue(tmp_path / "q") as queue:
         queue.put_many([b"%d" % number for number in range(70_000)])

@@ -236,7 +236,7 @@ impl Writer {
         in_vain: &mut RetryLimit,
     ) -> PyResult<()> {
         if let Obstacle::Moved(base) | Obstacle::SegmentFull(base, _) = obstacle {
-            in_vain.again(py, &self.control.file_path(), base)?;
+            in_vain.again(py, || self.control.file_path(), base)?;
         }
         self.overcome(py, obstacle)
     }

@@ -149,7 +149,7 @@ impl Writer {
             match synced.as_ref().map_err(Hindrance::of) {
                 Ok(Synced::Done) => {}
                 Ok(Synced::Moved) => {
-                    in_vain.again(py, &control.file_path(), control.segment_base())?;
+                    in_vain.again(py, || control.file_path(), control.segment_base())?;
                     py.check_signals()?;
                 }
                 Ok(Synced::Waited | Synced::Further) | Err(Some(Hindrance::Busy)) => {

@@ -179,8 +179,8 @@ impl Basket for Several {
     }
 
     fn take_bare(&mut self, reader: &Reader, next: u64) -> u64 {
-        reader.each_bare(next, u64::MAX, |segment, offset, frame| {
-            let content = MessageBytes::bare(Arc::clone(segment), offset, frame.len());
+        reader.each_bare(next, u64::MAX, |segment, offset, bare| {
+            let content = MessageBytes::bare(Arc::clone(segment), offset, bare.frame.len());
             self.push(Lease::none(offset), content, false);
             if self.is_full() { Taken::Last } else { Taken::One }
         })
@@ -277,7 +277,7 @@ impl Group {
                 Stop::Enough | Stop::NeedTable => return Ok(()),
                 Stop::NeedSegment(offset) => match self.fetch_segment(py, offset) {
                     Ok(()) => {
-                        in_vain.again(py, &self.control.file_path(), offset)?;
+                        in_vain.again(py, || self.control.file_path(), offset)?;
                         self.ensure_open(py)?;
                         stop = self.claim_once(py, visibility_ns, out)?;
                         continue;

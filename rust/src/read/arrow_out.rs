@@ -16,13 +16,17 @@ use pyo3::types::PyCapsule;
 use crate::bytes::headers;
 use crate::errors;
 use crate::read::reader::Reader;
-use crate::read::scan::{Halt, Scan, Scanner};
+use crate::read::scan::{Bodies, Halt, Scan, Scanner};
 use crate::segment::frame::{FrameView, NO_NUMBER, NO_TIME};
-use crate::segment::{Segment, Taken};
+use crate::segment::{Bare, Segment, Taken};
 use crate::sys::{memory, sigbus};
 
 const BATCH_BYTES: usize = 2 << 20;
 const BATCH_ROWS: usize = 64 << 10;
+/// What a row counts for beside its body.
+const ROW_BYTES: usize = 32;
+/// The body of a short message.
+const SHORT_BYTES: usize = 128;
 /// A short message with its frame.
 const LIKELY_ROW_BYTES: usize = 100;
 
@@ -140,16 +144,56 @@ impl BytesBuilder {
         Self { values: Vec::with_capacity(bytes), ends }
     }
 
+    /// Adds `value`, which `piece` begins with: that is copied.
     #[inline(always)]
-    fn append(&mut self, value: &[u8]) -> Result<(), TooLong> {
-        self.values.extend_from_slice(value);
-        self.ends.push(i32::try_from(self.values.len()).map_err(|_| TooLong(self.values.len()))?);
+    fn append(&mut self, value: &[u8], piece: &[u8]) -> Result<(), TooLong> {
+        let end = self.values.len() + value.len();
+        self.ends.push(i32::try_from(end).map_err(|_| TooLong(end))?);
+        self.values.extend_from_slice(piece);
+        self.values.truncate(end);
         Ok(())
+    }
+
+    /// The same, and whether more may come.
+    #[inline(always)]
+    fn take_piece(&mut self, value: &[u8], piece: &[u8]) -> Taken {
+        match self.append(value, piece) {
+            Ok(()) if BatchBuilder::is_enough(self.batch_bytes()) => Taken::Last,
+            Ok(()) => Taken::One,
+            Err(_) => Taken::Not, // Whoever looks closer meets it, and says so.
+        }
+    }
+
+    #[inline(always)]
+    fn rows(&self) -> usize {
+        self.ends.len() - 1
+    }
+
+    /// What a batch that has only this column counts as its bytes.
+    #[inline(always)]
+    fn batch_bytes(&self) -> usize {
+        self.values.len() + self.rows() * ROW_BYTES
     }
 
     fn finish(&mut self) -> Result<BinaryArray, ArrowError> {
         let ends = OffsetBuffer::new(ScalarBuffer::from(std::mem::take(&mut self.ends)));
         BinaryArray::try_new(ends, Buffer::from_vec(std::mem::take(&mut self.values)), None)
+    }
+}
+
+impl Bodies for BytesBuilder {
+    #[inline(always)]
+    fn take(&mut self, body: &[u8]) -> Taken {
+        self.take_piece(body, body)
+    }
+
+    #[inline(always)]
+    fn take_bare(&mut self, bare: &Bare<'_>) -> Taken {
+        let body = bare.body();
+        match bare.body_and_more::<SHORT_BYTES>().filter(|_| body.len() <= SHORT_BYTES) {
+            Some(piece) => self.take_piece(body, piece),
+            None => self.take_piece(body, body),
+        }
     }
 }
 
@@ -183,7 +227,8 @@ impl Builder {
     fn push(&mut self, kind: Column, segment: &Segment, row: &Row<'_>) -> Result<(), ArrowError> {
         match self {
             Self::Bytes(values) if kind == Column::Body => {
-                Ok(values.append(row.view.body.of(row.bytes))?)
+                let body = row.view.body.of(row.bytes);
+                Ok(values.append(body, body)?)
             }
             _ => self.push_other(kind, segment, row),
         }
@@ -226,7 +271,10 @@ impl Builder {
                     _ => texts.append_value(String::from_utf8_lossy(span.of(bytes))),
                 }
             }
-            Self::Bytes(values) => values.append(&segment.payload(row.frame, view))?,
+            Self::Bytes(values) => {
+                let payload = segment.payload(row.frame, view);
+                values.append(&payload, &payload)?;
+            }
             Self::Map(map) => {
                 for (key, value) in headers::iterate(view.headers.of(bytes)) {
                     map.keys().append_value(String::from_utf8_lossy(key));
@@ -266,18 +314,19 @@ struct BatchBuilder {
 impl BatchBuilder {
     #[inline(always)]
     fn is_full(&self) -> bool {
-        Self::is_enough(self.rows, self.bytes)
+        Self::is_enough(self.bytes)
     }
 
     #[inline(always)]
-    fn is_enough(rows: usize, bytes: usize) -> bool {
-        rows >= BATCH_ROWS || bytes >= BATCH_BYTES
+    fn is_enough(bytes: usize) -> bool {
+        const { assert!(ROW_BYTES * BATCH_ROWS >= BATCH_BYTES) }; // So many rows are too many bytes.
+        bytes >= BATCH_BYTES
     }
 
     /// About how many bytes a row adds to the batch.
     #[inline(always)]
     fn row_bytes(body_len: usize) -> usize {
-        body_len + 32
+        body_len + ROW_BYTES
     }
 
     #[inline(always)]
@@ -313,28 +362,18 @@ impl BatchBuilder {
     /// Takes the messages that need no closer look, until the batch is full.
     fn fill_known(&mut self, place: &mut Scanner) -> Result<(), ArrowError> {
         if let [(Column::Body, Builder::Bytes(bodies))] = self.builders.as_mut_slice() {
-            // Only bodies are wanted: nothing has to be decided for each message.
-            let (mut rows, mut bytes, mut pushed) = (self.rows, self.bytes, Ok(()));
-            place.each_body(|body| {
-                pushed = bodies.append(body);
-                rows += 1;
-                bytes += Self::row_bytes(body.len());
-                Self::taken(pushed.is_err() || Self::is_enough(rows, bytes))
-            });
-            (self.rows, self.bytes) = (rows, bytes);
-            return Ok(pushed?);
+            // Only bodies are wanted: nothing has to be decided for each message, and the column
+            // itself says how many there are.
+            place.each_body(bodies);
+            (self.rows, self.bytes) = (bodies.rows(), bodies.batch_bytes());
+            return Ok(());
         }
         let mut pushed = Ok(());
         place.each_known(|segment, offset, view, bytes| {
             pushed = self.push(segment, &Row { offset, frame: offset, view, bytes });
-            Self::taken(pushed.is_err() || self.is_full())
+            if pushed.is_err() || self.is_full() { Taken::Last } else { Taken::One }
         });
         pushed
-    }
-
-    #[inline(always)]
-    fn taken(is_last: bool) -> Taken {
-        if is_last { Taken::Last } else { Taken::One }
     }
 
     fn finish(mut self, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
@@ -354,6 +393,9 @@ struct Batches {
 
 impl Batches {
     fn next_batch(&mut self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+        if self.is_over {
+            return Ok(None);
+        }
         let room = self.scan.get().lock(py).left().min(BATCH_BYTES);
         let likely = (room / LIKELY_ROW_BYTES).clamp(1, BATCH_ROWS);
         let needed = room.saturating_mul(2).saturating_add(likely * LIKELY_ROW_BYTES);
@@ -366,10 +408,14 @@ impl Batches {
         let hits = sigbus::hits();
         while !self.is_over && !table.is_full() {
             let scan = self.scan.get();
-            let filled = py.detach(|| {
-                let mut place = scan.place.lock().unwrap_or_else(|e| e.into_inner());
-                table.fill(&mut place)
-            });
+            let unopened = scan.lock(py).unopened();
+            let filled = match unopened {
+                Some(halt) => Ok(Some(halt)), // Nothing to let go of the interpreter lock for.
+                None => py.detach(|| {
+                    let mut place = scan.place.lock().unwrap_or_else(|e| e.into_inner());
+                    table.fill(&mut place)
+                }),
+            };
             match filled
                 .map_err(|error| pyo3::exceptions::PyRuntimeError::new_err(error.to_string()))?
             {

@@ -9,7 +9,7 @@ use crate::bytes::tags::Filter;
 use crate::bytes::words;
 use crate::segment::frame::{Fault, FrameView, Span};
 use crate::segment::walk::{self, Met};
-use crate::segment::{LIVE, Segment, Taken};
+use crate::segment::{Bare, LIVE, Segment, Taken};
 use crate::shared::control::Control;
 
 /// What stands at an offset.
@@ -142,18 +142,18 @@ impl Reader {
     }
 
     /// The messages from `offset` on that begin before `end`, are known to be there and have nothing
-    /// but a body, with the bytes of their frames to `take`, as `each_known` does; none for whoever
-    /// wants only some.
+    /// but a body, to `take`, as `each_known` does; none for whoever wants only some.
     #[inline]
     pub fn each_bare(
         &self,
         offset: u64,
         end: u64,
-        mut take: impl FnMut(&Arc<Segment>, u64, &[u8]) -> Taken,
+        mut take: impl FnMut(&Arc<Segment>, u64, Bare<'_>) -> Taken,
     ) -> u64 {
         let Some(segment) = self.bare_segment(offset) else { return offset };
         let ends = (end.min(self.known), self.known);
-        segment.each_bare(offset, ends, |offset, frame| take(segment, offset, frame))
+        // By value, so that the loop finds in one place what `take` holds.
+        segment.each_bare(offset, ends, move |offset, bare| take(segment, offset, bare))
     }
 
     /// The first of them.

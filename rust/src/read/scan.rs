@@ -11,8 +11,7 @@ use crate::message::Message;
 use crate::read::reader::{Found, Reader};
 use crate::segment::frame::{Fault, FrameView};
 use crate::segment::message_bytes::MessageBytes;
-use crate::segment::penstock_frame::PenstockFrames;
-use crate::segment::{LIVE, PySegment, Segment, Taken};
+use crate::segment::{Bare, LIVE, PySegment, Segment, Taken};
 use crate::shared::control::{Control, Shared};
 use crate::shared::mutex;
 use crate::shared::retry_limit::RetryLimit;
@@ -26,6 +25,16 @@ pub struct Scanner {
     is_tolerant: bool,
     in_vain: RetryLimit,
     faults: Vec<(PathBuf, usize, String, String, u64)>,
+}
+
+/// Where bodies go, one by one. No closure: each that hands bodies on to another would have the
+/// innermost loop look up where the other's things are, at every message.
+pub trait Bodies {
+    /// Takes a body, or says that it needs a closer look.
+    fn take(&mut self, body: &[u8]) -> Taken;
+
+    /// The same for the body of a frame that has nothing else.
+    fn take_bare(&mut self, bare: &Bare<'_>) -> Taken;
 }
 
 /// Why `next` has no row.
@@ -68,6 +77,12 @@ impl Scanner {
         Err(Halt::End)
     }
 
+    /// What `next` would say while no segment is open yet.
+    pub fn unopened(&self) -> Option<Halt> {
+        let is_unopened = self.reader.segment.is_none() && self.at < self.end;
+        is_unopened.then_some(Halt::NeedSegment(self.at))
+    }
+
     /// Hands the messages that follow to `take`, until it has enough or one needs a closer look.
     #[inline]
     pub fn each_known(
@@ -79,15 +94,17 @@ impl Scanner {
 
     /// The bodies of those.
     #[inline]
-    pub fn each_body(&mut self, mut take: impl FnMut(&[u8]) -> Taken) {
+    pub fn each_body(&mut self, bodies: &mut impl Bodies) {
         let mut is_last = false;
-        self.at = self.reader.each_bare(self.at, self.end, |_, _, frame| {
-            let taken = take(PenstockFrames::bare_body(frame.len()).of(frame));
-            is_last = matches!(taken, Taken::Last);
+        self.at = self.reader.each_bare(self.at, self.end, |_, _, bare| {
+            let taken = bodies.take_bare(&bare);
+            if let Taken::Last = taken {
+                is_last = true;
+            }
             taken
         });
         if !is_last {
-            self.each_known(|_, _, view, frame| take(view.body.of(frame)));
+            self.each_known(|_, _, view, frame| bodies.take(view.body.of(frame)));
         }
     }
 
@@ -132,9 +149,11 @@ impl Scan {
                 let segment = segment.bind(py).cast::<PySegment>()?.get();
                 let mut place = self.lock(py);
                 drop(place.reader.turn_to(&segment.0, offset));
-                let block = self._control.as_ref().map(|control| control.file_path());
-                let block = block.unwrap_or_else(|| segment.0.path().to_path_buf());
-                place.in_vain.again(py, &block, offset).map(|()| true)
+                let block = || match &self._control {
+                    Some(control) => control.file_path(),
+                    None => segment.0.path().to_path_buf(),
+                };
+                place.in_vain.again(py, block, offset).map(|()| true)
             }
         }
     }
@@ -154,7 +173,7 @@ impl Scan {
     /// Reads `[start, end)`; `host` has `segment_at(offset)`. With `tolerant`, damage is noted in
     /// `faults` and passed over instead of raised.
     #[new]
-    #[pyo3(signature = (host, start, end, *, shared=None, tags="", dialect="modern", tolerant=false))]
+    #[pyo3(signature = (host, start, end, shared=None, tags="", dialect="modern", tolerant=false))]
     fn new(
         host: Py<PyAny>,
         start: u64,

@@ -89,35 +89,56 @@ pub enum Taken {
     Not,
 }
 
-/// Frames that have nothing but a body, from `offset` on, which is at `at` of `bytes`.
+/// A frame that has nothing but a body, as it was found.
+pub struct Bare<'a> {
+    /// Its bytes.
+    pub frame: &'a [u8],
+    /// The same, and what is known to be there behind it.
+    rest: &'a [u8],
+}
+
+impl<'a> Bare<'a> {
+    /// The body.
+    #[inline(always)]
+    pub fn body(&self) -> &'a [u8] {
+        PenstockFrames::body_of_bare(self.frame)
+    }
+
+    /// As many bytes from the body's first on, if they are there: as one piece whose size the
+    /// compiler knows, a few bytes too many are copied faster than the right number.
+    #[inline(always)]
+    pub fn body_and_more<const N: usize>(&self) -> Option<&'a [u8; N]> {
+        PenstockFrames::body_of_bare(self.rest).first_chunk()
+    }
+}
+
+/// Frames that have nothing but a body, from `offset` on, which is where `rest` begins.
 struct BareFrames<'a, F> {
-    bytes: &'a [u8],
-    at: usize,
+    rest: &'a [u8],
     offset: u64,
     end: u64,
     take: F,
 }
 
-impl<F: FnMut(u64, &[u8]) -> Taken> crc::Work for BareFrames<'_, F> {
+impl<F: FnMut(u64, Bare<'_>) -> Taken> crc::Work for BareFrames<'_, F> {
     type Answer = u64;
 
     #[inline(always)]
-    fn run(mut self, sum: impl Fn(u32, &[u8]) -> u32) -> u64 {
-        while self.offset < self.end {
-            let Some(frame) = PenstockFrames::bare_at(self.bytes, self.at, &sum) else { break };
+    fn run(self, sum: impl Fn(u32, &[u8]) -> u32) -> u64 {
+        // Apart: what is one value in memory is loaded and stored at every frame.
+        let Self { mut rest, mut offset, end, mut take } = self;
+        while offset < end {
+            let Some(frame) = PenstockFrames::bare_in(rest, &sum) else { break };
             let size = align8(frame.len());
-            let next = self.at + size;
-            if next > self.bytes.len() {
-                break;
-            }
-            let after = self.offset + size as u64;
-            match (self.take)(self.offset, frame) {
+            let Some(behind) = rest.get(size..) else { break };
+            let after = offset + size as u64;
+            match take(offset, Bare { frame, rest }) {
                 Taken::Not => break,
                 Taken::Last => return after,
-                Taken::One => (self.offset, self.at) = (after, next),
+                Taken::One => (offset, rest) = (after, behind),
             }
         }
-        self.offset
+        offset
     }
 }
 
@@ -324,7 +345,7 @@ impl Segment {
             return None;
         }
         let (bytes, at) = self.window(offset, limit);
-        PenstockFrames::bare_at(bytes, at, crc32c_seeded)
+        PenstockFrames::bare_in(bytes.get(at..)?, crc32c_seeded)
     }
 
     /// As `each_plain`, of those frames that `bare_at` finds.
@@ -333,13 +354,14 @@ impl Segment {
         &self,
         offset: u64,
         (end, limit): (u64, u64),
-        take: impl FnMut(u64, &[u8]) -> Taken,
+        take: impl FnMut(u64, Bare<'_>) -> Taken,
     ) -> u64 {
         if !self.is_simple() {
             return offset;
         }
         let (bytes, at) = self.window(offset, limit);
-        crc::compiled_in(BareFrames { bytes, at, offset, end, take }, crc32c_seeded)
+        let rest = bytes.get(at..).unwrap_or_default();
+        crc::compiled_in(BareFrames { rest, offset, end, take }, crc32c_seeded)
     }
 
     /// Whether frames are where their offsets say, and need nothing from beside the segment.

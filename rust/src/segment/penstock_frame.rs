@@ -365,11 +365,10 @@ impl PenstockFrames {
         fits.then_some(frame)
     }
 
-    /// The bytes of the frame at `at`, if it is a whole one that has nothing but a body and whose
-    /// checksum, by `sum`, fits. None says nothing.
+    /// The bytes of the frame that `rest` begins with, if it is a whole one that has nothing but a
+    /// body and whose checksum, by `sum`, fits. None says nothing.
     #[inline(always)]
-    pub fn bare_at(bytes: &[u8], at: usize, sum: impl Fn(u32, &[u8]) -> u32) -> Option<&[u8]> {
-        let rest = bytes.get(at..)?;
+    pub fn bare_in(rest: &[u8], sum: impl Fn(u32, &[u8]) -> u32) -> Option<&[u8]> {
         let fixed = rest.first_chunk::<FIXED_BYTES>()?;
         let size = words::u32_le(fixed, field::SIZE)?;
         if !SIZES.contains(&(size as usize)) || !is_bare(fixed)? {
@@ -383,6 +382,12 @@ impl PenstockFrames {
     #[inline(always)]
     pub fn bare_body(size: usize) -> Span {
         Span::new(FIXED_BYTES, size.saturating_sub(FIXED_BYTES))
+    }
+
+    /// The body of such a frame, and what else follows in `frame`.
+    #[inline(always)]
+    pub fn body_of_bare(frame: &[u8]) -> &[u8] {
+        frame.get(FIXED_BYTES..).unwrap_or_default()
     }
 
     /// The view of a plain frame that was found before.

@@ -1,7 +1,7 @@
 //! Asking in vain: a control block that names a segment which is not there would have everyone ask
 //! for it for ever. Others begin and trim segments while one looks, but never as often as this.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
@@ -18,9 +18,15 @@ pub struct RetryLimit {
 }
 
 impl RetryLimit {
-    /// Counts one more request for the segment of `offset`; an error when there were too many.
+    /// Counts one more request for the segment of `offset`; an error, which names `block`, when
+    /// there were too many.
     #[cold]
-    pub fn again(&mut self, py: Python<'_>, block: &Path, offset: u64) -> PyResult<()> {
+    pub fn again(
+        &mut self,
+        py: Python<'_>,
+        block: impl FnOnce() -> PathBuf,
+        offset: u64,
+    ) -> PyResult<()> {
         self.times = if self.offset == offset { self.times + 1 } else { 0 };
         self.offset = offset;
         if self.times < MOST {
@@ -28,6 +34,6 @@ impl RetryLimit {
         }
         let found = format!("a last segment that does not lead to offset {offset}");
         let expected = "the one that is appended to, which the files show";
-        Err(errors::corrupt(py, block, at::SEGMENT_BASE, &found, expected))
+        Err(errors::corrupt(py, &block(), at::SEGMENT_BASE, &found, expected))
     }
 }

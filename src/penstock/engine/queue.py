@@ -336,10 +336,10 @@ class Queue:
         self.ensure_open()
         table = _table()
         first, last = table.bounds(self.store, start, end)
+        # By place: a class that is called by names makes a dict of them.
         scan: Scan = table.Scan(
-            self.store, first, last, tags=tags, dialect=dialect, columns=columns,
-            tolerant=tolerant, codec=self.codec,
-        )  # fmt: skip
+            self.store, first, last, tags, dialect, columns, tolerant, self.codec
+        )
         return scan
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:

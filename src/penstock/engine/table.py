@@ -23,6 +23,10 @@ class Scan:
     begins at the start again; where the range ends was decided when the scan was made.
     """
 
+    __slots__ = (
+        "_codec", "_columns", "_core", "_dialect", "_fresh", "_guide", "_store", "_tags",
+        "_tolerant", "end", "start",
+    )  # fmt: skip
     start: int
     end: int
 
@@ -31,7 +35,6 @@ class Scan:
         store: Store,
         start: int,
         end: int,
-        *,
         tags: str = "",
         dialect: str = "modern",
         columns: Sequence[str] | None = None,
@@ -64,11 +67,12 @@ class Scan:
         # Not `self`: the native scan keeps its host, and a circle through it is never collected.
         store = self._store
         self._guide = _Guide(store) if self._tolerant else None
-        self._core = _core.Scan(
-            self._guide or store, self.start, self.end, shared=store.shared, tags=self._tags,
-            dialect=self._dialect, tolerant=self._tolerant,
+        # By place: a call by names makes a dict, which takes as long as the native scan itself.
+        self._core = core = _core.Scan(
+            self._guide or store, self.start, self.end, store.shared, self._tags, self._dialect,
+            self._tolerant,
         )  # fmt: skip
-        return self._core
+        return core
 
     def __iter__(self) -> Iterator[_core.Message]:
         """Message by message, from the start."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import signal
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,25 @@ def test_a_goal_is_met_by_its_floor_its_ratio_or_else_by_its_figure(
 def test_every_benchmark_can_be_loaded() -> None:
     for name in harness.names():
         assert callable(harness.load(name))
+
+
+def test_memory_is_brought_before_rows_that_put_and_never_more_than_a_quarter_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert harness.bring_memory(1 << 20) > 0
+    sizes: list[int] = []
+    taken = mmap.mmap
+
+    def noted(file: int, size: int, **options: int) -> mmap.mmap:
+        sizes.append(size)
+        return taken(file, size, **options)
+
+    monkeypatch.setattr(mmap, "mmap", noted)
+    monkeypatch.setattr(harness, "_available_bytes", lambda: 1 << 20)
+    harness.bring_memory(1 << 40)
+    monkeypatch.setattr(harness, "_available_bytes", lambda: 0)
+    assert harness.bring_memory(1 << 40) == 0
+    assert sizes == [1 << 18]
 
 
 def test_results_name_the_machine_they_were_measured_on(tmp_path: Path) -> None:

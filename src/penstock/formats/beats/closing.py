@@ -27,11 +27,6 @@ def open_macs(tags: bytes, count: int) -> bytes:
     return tags[:at] + bytes(MACS.size - at) + tags[MACS.size : kept]
 
 
-def begin_plain(beats: BeatsFiles, number: int, kind: Kind) -> None:
-    """An empty plain copy of a new segment. Alone; in a roll the core makes it."""
-    plain_copies.write(beats.sidecar, number, bytes(kind.header_bytes), synced=False)
-
-
 def name_plain(beats: BeatsFiles, number: int) -> None:
     """Syncs the names of a plain copy and of its segment: later syncs are of the copy alone."""
     with suppress(FileNotFoundError):  # Others may have filled and deleted it.
@@ -74,16 +69,15 @@ def _close(beats: BeatsFiles, path: Path, base: int, tail: int, next_number: int
         key = segments.need_key(beats.options.key, path)
         _core.beats_close_macs(segment, segments.mac_path(path), key, header.iv, tail)
     if kind.is_counted:
-        count = next_number - first if first is not None else _count(beats, header, tail)
+        if first is None:
+            segment = beats.open_segment(header.info(tail, header.size), writable=False)
+            count = len(_core.beats_whole_frames(segment, base, tail))
+        else:
+            count = next_number - first
         _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
     else:
         # The next segment may reach the disk sooner, and nothing would tell that this one did not.
         _core.sync_file(path)
-
-
-def _count(beats: BeatsFiles, header: Header, end: int) -> int:
-    segment = beats.open_segment(header.info(end, header.size), writable=False)
-    return len(_core.beats_whole_frames(segment, header.base, end))
 
 
 def _close_stream(beats: BeatsFiles, header: Header, length: int, count: int | None) -> None:

@@ -245,7 +245,8 @@ class BeatsFormat(BeatsFiles):
         number = self._next_number(before)
         fresh = begin_file(self.sidecar, self.kind, synced=True)
         if self.kind.is_stream:
-            closing.begin_plain(self, number, self.kind)
+            # Its plain copy, without a frame; in a roll the core makes it.
+            plain_copies.write(self.sidecar, number, bytes(self.kind.header_bytes), synced=False)
         # A segment without frames is replaced, not gone on with: its IV may have been used.
         prepared.place(fresh, self.path / f"{number}.seg")
         if self.kind.is_stream:

@@ -476,7 +476,7 @@ class VqsFormat(Format):
             "labels": self.header.texts(),
             "ring_bytes": self.ring_bytes,
             "file_bytes": self.ring_bytes + self.stage.start,
-            "disk_bytes": self.data_path.stat().st_blocks * 512,
+            "disk_bytes": files.disk_bytes(self.data_path),
             "page_bytes": os.sysconf("SC_PAGE_SIZE"),
             "page_faults": {"minor": usage.ru_minflt, "major": usage.ru_majflt},
         }

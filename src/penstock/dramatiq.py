@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any, Unpack
 
 from penstock import _core
-from penstock.engine import optional_packages
+from penstock.engine import facts, optional_packages
 from penstock.engine.folder import FOR_EVER_S, SharedFolder, safe_name
 from penstock.engine.wait_many import Inbox, QueuePoll
 from penstock.errors import ReceiptError
@@ -98,8 +98,7 @@ class PenstockBroker(dramatiq.Broker):  # type: ignore[misc]  # Dramatiq's types
 
     def _unfinished(self, name: str) -> int:
         group = self.folder().jobs(name).group
-        counts = group.core.counts()
-        return group.lag + counts["leased"] + counts["delayed"] + counts["ready"]
+        return facts.waiting(group, "leased", "delayed", "ready", "blocked")
 
     def close(self) -> None:
         """Closes the queues."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import penstock
-from penstock.engine import overview
+from penstock.engine import facts, overview
 from penstock.formats import registry
 
 
@@ -52,3 +54,44 @@ def test_stats_of_a_queue_tell_of_every_group_whoever_has_it_open(tmp_path: Path
             with other:
                 (group,) = other.stats()["groups"]
                 assert (group["name"], group["lag"], group["acked"]) == ("billing", 1, 1)
+
+
+class Taken:
+    """A group with one message, which a consumer takes as soon as one fact was asked for."""
+
+    def __init__(self) -> None:
+        self.lag_now, self.leased = 1, 0
+        self.core: Any = self
+
+    def _take(self) -> None:
+        self.lag_now, self.leased = 0, 1
+
+    @property
+    def lag(self) -> int:
+        unread = self.lag_now
+        self._take()
+        return unread
+
+    def counts(self) -> dict[str, int]:
+        counts = {"leased": self.leased, "delayed": 0, "ready": 0, "blocked": 0}
+        self._take()
+        return counts
+
+
+def test_a_message_that_is_taken_while_one_counts_is_not_left_out() -> None:
+    assert facts.waiting(Taken(), "leased", "ready") >= 1
+
+
+def test_a_queue_of_the_standard_library_counts_it_as_unfinished(tmp_path: Path) -> None:
+    with penstock.StandardQueue(tmp_path / "q") as queue:
+        queue._group = Taken  # type: ignore[assignment, method-assign]
+        assert queue.unfinished >= 1
+
+
+def test_who_waits_for_all_tasks_of_dramatiq_waits_for_it(tmp_path: Path) -> None:
+    pytest.importorskip("dramatiq")
+    from penstock.dramatiq import PenstockBroker
+
+    broker, jobs = PenstockBroker(tmp_path), SimpleNamespace(group=Taken())
+    broker.folder = lambda: SimpleNamespace(jobs=lambda _: jobs)  # type: ignore[assignment]
+    assert broker._unfinished("default") >= 1

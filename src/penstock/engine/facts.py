@@ -13,7 +13,7 @@ from penstock.disk import files
 from penstock.errors import PenstockError
 from penstock.formats.store import Store
 from penstock.formats.values import End, SegmentInfo
-from penstock.hints import Any
+from penstock.hints import Any, Protocol
 from penstock.options import GroupOptions
 
 AT_ONCE = 4096
@@ -88,6 +88,25 @@ def describe(store: Store, info: SegmentInfo) -> SegmentInfo:
 def lag(store: Store, options: GroupOptions, next_unread: int) -> int:
     """Messages that a group has not read yet and wants."""
     return messages_from(store, next_unread, tags=options.tags, dialect=options.dialect)
+
+
+class Counted(Protocol):
+    """A group that is open."""
+
+    @property
+    def core(self) -> _core.Group:
+        """Its native part."""
+
+    @property
+    def lag(self) -> int:
+        """Messages that it has not read yet."""
+
+
+def waiting(group: Counted, *states: str) -> int:
+    """Messages that a group has not read yet, and those that are out in these states."""
+    # In this order a message that is taken in between counts twice; else it would count never.
+    unread, counts = group.lag, group.core.counts()
+    return unread + sum(counts[state] for state in states)
 
 
 def lag_bytes(store: Store, cursor: int) -> int:

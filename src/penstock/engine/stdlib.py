@@ -28,6 +28,7 @@ from typing import Any, Self, Unpack
 
 from penstock import _core
 from penstock.clock import ManualClock
+from penstock.engine import facts
 from penstock.engine.codecs import Codec
 from penstock.engine.group import Group
 from penstock.engine.queue import Queue
@@ -213,11 +214,7 @@ class StandardQueue:
         return self._waiting("leased", "delayed", "blocked", "ready")
 
     def _waiting(self, *states: str) -> int:
-        """Items that are unread, and those that are out in these states."""
-        group = self._group()
-        # In this order, an item that is taken in between counts twice; else it would count never.
-        lag, counts = group.lag, group.core.counts()
-        return lag + sum(counts[state] for state in states)
+        return facts.waiting(self._group(), *states)
 
     def _until(self, seconds: float | None) -> int | None:
         clock = self.queue.store.clock

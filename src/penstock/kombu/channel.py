@@ -18,6 +18,7 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.json import JSONEncoder, loads
 
 from penstock import _core
+from penstock.engine import facts
 from penstock.engine.folder import FOR_EVER_S
 from penstock.errors import ClosedError, ReceiptError
 from penstock.logs import logger
@@ -207,7 +208,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         for part in self._parts(queue):
             if self.connection.folder.exists(queue, part):
                 group = self.connection.folder.jobs(queue, part).group
-                sizes += group.lag + group.core.counts()["ready"]
+                sizes += facts.waiting(group, "ready")
         return sizes
 
     def _purge(self, queue: str) -> int:

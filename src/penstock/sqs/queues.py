@@ -25,7 +25,7 @@ from typing import Any
 
 from penstock import _core
 from penstock.clock import moment
-from penstock.engine import deadletter
+from penstock.engine import deadletter, facts
 from penstock.engine.group import Group
 from penstock.engine.queue import Queue
 from penstock.errors import ReceiptError
@@ -334,8 +334,7 @@ class SqsQueue:
         The engine hands out by age, so the message stays leased until the others had their turn;
         should this process die, the lease runs out.
         """
-        counts = self.group.core.counts()
-        waiting = counts["ready"] + counts["blocked"] + self.group.lag
+        waiting = facts.waiting(self.group, "ready", "blocked")
         if not waiting:
             self.group.nack(receipt)
             return
@@ -536,11 +535,10 @@ class SqsQueue:
         now_ns = self.clock.wall_now_ns()
         while self._due_ns and self._due_ns[0] <= now_ns:
             heappop(self._due_ns)
-        counts, unread = self.group.core.counts(), self.group.lag
-        waiting = unread + counts["delayed"] + counts["ready"] + counts["blocked"]
+        waiting = facts.waiting(self.group, "delayed", "ready", "blocked")
         delayed = min(len(self._due_ns), waiting)
-        back = len(self._back)
-        found = waiting - delayed + back, max(counts["leased"] - back, 0), delayed
+        back, leased = len(self._back), self.group.core.counts()["leased"]
+        found = waiting - delayed + back, max(leased - back, 0), delayed
         return dict(zip(attributes.COUNTS, found, strict=True))
 
     def purge(self) -> None:

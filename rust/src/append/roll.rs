@@ -1,11 +1,57 @@
 //! Rolling: the next segment gets its name while nobody appends.
 
+use std::path::{Path, PathBuf};
+
 use pyo3::prelude::*;
 
-use crate::append::{Obstacle, ROLLING, Writer};
+use crate::append::{Obstacle, ROLLING, Writer, WriterState};
 use crate::errors;
 use crate::files::region;
 use crate::segment::publish::Batch;
+use crate::shared::control::at;
+
+/// The segment that is to follow: the file that was prepared for it, the name that it gets, where
+/// it begins, where its first message does, and what ends the segment before it.
+struct Next<'a> {
+    prepared: &'a Path,
+    path: &'a Path,
+    base: u64,
+    first: u64,
+    closing: &'a [u8],
+}
+
+impl Writer {
+    /// Begins `next` behind the last segment, which ends at `tail`. With the append lock held.
+    fn begin(&self, state: &WriterState, tail: u64, next: &Next<'_>) -> PyResult<()> {
+        let (control, segment) = (&*self.control, &*state.segment);
+        // The name comes first: a tail in a segment that nobody finds would be lost. The old base
+        // is noted: if we die, the next holder of the lock compares it with the last segment's
+        // base, and so knows how far we got.
+        control.reserve(ROLLING, segment.base());
+        let next_number = control.next_number();
+        if let Err(error) = region::rename(next.prepared, next.path) {
+            control.reserve_nothing(tail, next_number);
+            return Err(errors::os(error, next.path));
+        }
+        if let Some(map) = segment.map().filter(|_| !next.closing.is_empty()) {
+            if next.closing.len() <= segment.room(tail) {
+                map.store(segment.position(tail), next.closing);
+            }
+        }
+        let batch =
+            Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: self.now() };
+        let begin = || self.publish.begin(segment, &batch, next.base);
+        let begun = control.publish_end(tail, begin);
+        begun.map_err(|error| errors::os(error, segment.path()))?;
+        // Before the tail: a reader must never look in the old segment for what is in the new one.
+        control.map().publish64(at::SEGMENT_BASE, next.base);
+        if next.first != tail {
+            control.advance(next.first, next_number);
+        }
+        control.reserve_nothing(next.first, next_number);
+        Ok(())
+    }
+}
 
 #[pymethods]
 impl Writer {
@@ -23,8 +69,8 @@ impl Writer {
         old_base: u64,
         tail: u64,
         number: u64,
-        path: std::path::PathBuf,
-        prepared: std::path::PathBuf,
+        path: PathBuf,
+        prepared: PathBuf,
         base: u64,
         first: u64,
         closing: &[u8],
@@ -52,31 +98,8 @@ impl Writer {
         if control.tail() != tail || control.next_number() != number {
             return Ok(false);
         }
-        // The name comes first: a tail in a segment that nobody finds would be lost. The old base
-        // is noted: if we die, the next holder of the lock compares it with the last segment's
-        // base, and so knows how far we got.
-        control.reserve(ROLLING, old_base);
-        if let Err(error) = region::rename(&prepared, &path) {
-            control.reserve_nothing(tail, control.next_number());
-            return Err(errors::os(error, &path));
-        }
-        if let Some(map) = state.segment.map().filter(|_| !closing.is_empty()) {
-            if closing.len() <= state.segment.room(tail) {
-                map.store(state.segment.position(tail), closing);
-            }
-        }
-        let next_number = control.next_number();
-        let batch =
-            Batch { first: tail, end: tail, first_word: 0, next_number, now_ns: self.now() };
-        let begin = || self.publish.begin(&state.segment, &batch, base);
-        let begun = control.publish_end(tail, begin);
-        begun.map_err(|error| errors::os(error, state.segment.path()))?;
-        // Before the tail: a reader must never look in the old segment for what is in the new one.
-        control.map().publish64(crate::shared::control::at::SEGMENT_BASE, base);
-        if first != tail {
-            control.advance(first, next_number);
-        }
-        control.reserve_nothing(first, control.next_number());
+        let next = Next { prepared: &prepared, path: &path, base, first, closing };
+        self.begin(&state, tail, &next)?;
         drop(held);
         self.control.wake();
         Ok(true)

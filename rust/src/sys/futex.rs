@@ -159,7 +159,9 @@ mod tests {
             assert_eq!(wake_idle(&WORD), 0);
             std::thread::yield_now();
         }
-        let idle = sleep_on(|| drop(wait(&WORD, 0, Some(LONG))));
+        let idle = sleep_on(|| {
+            let _ = wait(&WORD, 0, Some(LONG));
+        });
         while wake_idle(&WORD) == 0 {
             std::thread::yield_now();
         }

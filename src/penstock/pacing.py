@@ -80,6 +80,13 @@ QUICK_STEP_NS = 50_000_000
 """A writer is quick when a megabyte takes it less than this, half the usual time between syncs. The
 pages that it stores to are then made ahead of it, and those behind it are sent to the disk."""
 
+LONGEST_SLEEP_S = WAIT_TIMES.longest_sleep_ns / 1e9
+MANUAL_NAP_S = WAIT_TIMES.manual_nap_ns / 1e9
+"""These two in seconds, for what waits in Python."""
+
+FOREIGN_NAP_S = 0.02
+"""A task that waits for a queue where a program that is not ours may append looks this often."""
+
 REST_NS = 50_000
 """Who fills a file with zeros that nobody waits for yet rests this long after each piece: else the
 thread would keep its processor for milliseconds while a consumer on it is to run."""

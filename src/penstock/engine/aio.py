@@ -43,6 +43,7 @@ from penstock.options import (
     GroupKeywords,
     QueueKeywords,
 )
+from penstock.pacing import LONGEST_SLEEP_S, MANUAL_NAP_S
 
 if TYPE_CHECKING:
     from penstock.engine.table import Scan
@@ -218,7 +219,7 @@ class AsyncQueue:
                 left = None if until is None else (until - clock.boot_now_ns()) / 1e9
                 if left is not None and left <= 0:
                     raise
-                nap = when_full.MANUAL_NAP_S if clock.manual else when_full.LONGEST_NAP_S
+                nap = MANUAL_NAP_S if clock.manual else LONGEST_SLEEP_S
                 await asyncio.wait([waiter], timeout=nap if left is None else min(left, nap))
             finally:
                 if waiter in self._putters:

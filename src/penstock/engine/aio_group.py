@@ -7,15 +7,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from penstock import _core
-from penstock.engine import when_full
 from penstock.errors import ClosedError, Empty
 from penstock.options import Durability, check_timeout
+from penstock.pacing import FOREIGN_NAP_S, MANUAL_NAP_S
 
 if TYPE_CHECKING:
     from penstock.engine.group import Group, OpenQueue
     from penstock.engine.positions import Where
-
-FOREIGN_NAP_S = 0.02
 
 
 class Loop(Protocol):
@@ -184,7 +182,7 @@ class AsyncGroup:
         if not self._waiters:
             return
         store = self.inner.queue.store
-        seconds = when_full.MANUAL_NAP_S if store.clock.manual else self.inner.core.wake_in()
+        seconds = MANUAL_NAP_S if store.clock.manual else self.inner.core.wake_in()
         if store.publish is not None and store.publish.foreign_end is not None:
             # Programs that are not ours may append, and they wake no consumer.
             seconds = FOREIGN_NAP_S if seconds is None else min(seconds, FOREIGN_NAP_S)

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary, proxy
 
 from penstock import _core
 from penstock.hints import TYPE_CHECKING, Any, TypeVar
+from penstock.pacing import MANUAL_NAP_S
 
 if TYPE_CHECKING:
     from penstock.engine.group import OpenQueue
@@ -92,7 +93,7 @@ class RetryingWriter:
             left = (until - clock.boot_now_ns()) / 1e9
             if left <= 0:
                 return
-            if self._shared.wait_room(seen, when_full.MANUAL_NAP_S if clock.manual else left):
+            if self._shared.wait_room(seen, MANUAL_NAP_S if clock.manual else left):
                 return
 
     def _done(self, offset: T) -> T:

@@ -32,14 +32,12 @@ from penstock.engine import facts
 from penstock.engine.codecs import Codec
 from penstock.engine.group import Group
 from penstock.engine.queue import Queue
-from penstock.engine.when_full import MANUAL_NAP_S
 from penstock.errors import Empty, Full, GroupError, PenstockError, ShutDown
 from penstock.options import DEFAULT_GROUP, MAX_IN_FLIGHT, AckMode, CodecName, QueueKeywords
+from penstock.pacing import LONGEST_SLEEP_S, MANUAL_NAP_S
 
 FOR_EVER_S = 4e9
 """A task ends by `task_done` or with its process, not by the clock."""
-LOOK_S = 1.0
-"""How often a wait looks again where no signal may come."""
 
 
 class StandardQueue:
@@ -160,7 +158,8 @@ class StandardQueue:
         clock = self.queue.store.clock
         while not self._is_shut_now:
             left = None if until is None else max(0.0, (until - clock.boot_now_ns()) / 1e9)
-            piece = 0.0 if self._is_shut else LOOK_S if left is None else min(left, LOOK_S)
+            piece = LONGEST_SLEEP_S if left is None else min(left, LONGEST_SLEEP_S)
+            piece = 0.0 if self._is_shut else piece
             try:
                 return self._group().get(None if clock.manual and left is None else piece)
             except Empty:
@@ -229,7 +228,7 @@ class StandardQueue:
             seen = shared.want_room(self.queue.offsets().tail)
             if is_over():
                 return True
-            nap = MANUAL_NAP_S if clock.manual else LOOK_S
+            nap = MANUAL_NAP_S if clock.manual else LONGEST_SLEEP_S
             if until is not None:
                 left = (until - clock.boot_now_ns()) / 1e9
                 if left <= 0:

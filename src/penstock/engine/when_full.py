@@ -9,11 +9,7 @@ from __future__ import annotations
 from penstock.engine import retention
 from penstock.engine.group import OpenQueue
 from penstock.errors import Full, UnsupportedError
-
-MANUAL_NAP_S = 0.002
-"""A put must not sleep until a deadline of a clock that only a test moves."""
-LONGEST_NAP_S = 1.0
-"""A signal that comes just before a sleep does not end it."""
+from penstock.pacing import LONGEST_SLEEP_S, MANUAL_NAP_S
 
 
 def has_room(queue: OpenQueue, needed: int) -> bool:
@@ -91,5 +87,5 @@ def wait(queue: OpenQueue, needed: int) -> None:
         left = None if until is None else (until - clock.boot_now_ns()) / 1e9
         if left is not None and left <= 0:
             raise Full(f"{queue.path}: still full after {patience} s")
-        longest = MANUAL_NAP_S if clock.manual else LONGEST_NAP_S
+        longest = MANUAL_NAP_S if clock.manual else LONGEST_SLEEP_S
         shared.wait_room(seen, longest if left is None else min(left, longest))

@@ -151,12 +151,13 @@ class Store:
         """The number that shared words of now carry. It stands for this run of the machine, this
         mounting of the file system and these very files. Words with another number may be lost in
         part."""
-        if self._run:
-            return self._run
-        words = control.peek(self.sidecar)
-        if words is not None and _core.Shared.is_open(self.sidecar):
+        return self._run or self._run_by(control.peek(self.sidecar))
+
+    def _run_by(self, words: control.Words | None) -> int:
+        """The same for who has just looked at the words."""
+        if words is not None and not self._run and _core.Shared.is_open(self.sidecar):
             return words.boot  # A process has it open, so its words are of this run.
-        return self._own_run()
+        return self._run or self._own_run()
 
     def ensure_in_place(self) -> None:
         """Raises if the queue's folder was moved away while it was open: what is made, written or
@@ -166,12 +167,6 @@ class Store:
         if self.shared is not None and not os.path.samestat(self._lock_path.stat(), self._lock):
             text = "the folder was replaced while it was open; close the queue and open it again"
             raise StorageError(self.path, text)
-
-    def _is_of_now(self, words: control.Words) -> bool:
-        """Whether `words` are of this run, as `run` tells, for which they would be read again."""
-        if self._run:
-            return words.boot == self._run
-        return _core.Shared.is_open(self.sidecar) or words.boot == self._own_run()
 
     def _own_run(self) -> int:
         return _core.Shared.run_id(self.sidecar, self.clock.boot_id())
@@ -341,7 +336,7 @@ class Store:
         """
         found = self._look() if self.shared is None else self.end()
         words = control.peek(self.sidecar) if isinstance(found, End) else found
-        if words is None or words.is_clean or not self._is_of_now(words):
+        if words is None or words.is_clean or words.boot != self._run_by(words):
             return found.head, found.tail
         return found.head, min(found.durable, found.tail)
 

@@ -95,7 +95,7 @@ class Counted(Protocol):
 
     @property
     def core(self) -> _core.Group:
-        """Its native part."""
+        """Its part in the native core, which counts."""
 
     @property
     def lag(self) -> int:

@@ -71,7 +71,7 @@ def _close(beats: BeatsFiles, path: Path, base: int, tail: int, next_number: int
     if kind.is_counted:
         if first is None:
             segment = beats.open_segment(header.info(tail, header.size), writable=False)
-            count = len(_core.beats_whole_frames(segment, base, tail))
+            count = len(_core.beats_whole_frames(segment, header.base, tail))
         else:
             count = next_number - first
         _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)

@@ -84,7 +84,7 @@ mod _core {
     #[pymodule_export]
     use super::read::arrow_out::arrow_stream;
     #[pymodule_export]
-    use super::read::scan::Scan;
+    use super::read::scan::{Recent, Scan};
     #[pymodule_export]
     use super::read::walk::{
         Walked, find_frame, frame_cuts, frame_start, is_boundary, opens_frames, skip_frames, walk,

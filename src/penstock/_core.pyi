@@ -22,6 +22,7 @@ __all__ = [
     "MfqProducer",
     "Mirror",
     "Publish",
+    "Recent",
     "Scan",
     "Segment",
     "Shared",
@@ -815,6 +816,12 @@ class Watch:
         """Takes no further part."""
 
 @final
+class Recent:
+    """The segment in which the last scan of an opening began."""
+
+    def __new__(cls) -> Self: ...
+
+@final
 class Scan:
     """A range of a queue, read in order."""
 
@@ -827,6 +834,7 @@ class Scan:
         tags: str = "",
         dialect: str = "modern",
         tolerant: bool = False,
+        recent: Recent | None = None,
     ) -> Self: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> Message: ...

@@ -1,7 +1,7 @@
 //! Reading a range of a queue without taking anything: as messages, or as Arrow batches.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use pyo3::prelude::*;
 
@@ -23,6 +23,9 @@ pub struct Scanner {
     /// Holds the last message and its segment.
     pub reader: Reader,
     is_tolerant: bool,
+    /// The segment is the one of an earlier scan: whatever is not in order there is looked at in
+    /// the one that Python names.
+    is_recent: bool,
     in_vain: RetryLimit,
     faults: Vec<(PathBuf, usize, String, String, u64)>,
 }
@@ -62,6 +65,9 @@ impl Scanner {
                     if self.reader.wants(frame) {
                         return Ok((at, frame));
                     }
+                }
+                Found::Hole { .. } | Found::Damaged { .. } if self.is_recent => {
+                    return Err(Halt::NeedSegment(at));
                 }
                 Found::Hole { next } => self.at = next,
                 Found::Damaged { fault, next } => {
@@ -124,6 +130,39 @@ impl Scanner {
     }
 }
 
+/// The segment in which the last scan of an opening began, as long as somebody else has it open:
+/// where it holds what the next scan begins with, Python need not find it again.
+#[pyclass(frozen, module = "penstock._core")]
+#[derive(Default)]
+pub struct Recent(Mutex<Weak<Segment>>);
+
+impl Recent {
+    /// It, if `offset` is in it for certain: below its end, or in the one that is appended to now.
+    /// Rings move on, and what lies beside a segment may be set right: they are found anew.
+    fn holding(&self, offset: u64, control: &Control) -> Option<Arc<Segment>> {
+        let segment = self.0.lock().ok()?.upgrade()?;
+        let is_in = match segment.end() {
+            LIVE => segment.base() == control.segment_base(),
+            end => offset < end,
+        };
+        (is_in && offset >= segment.first() && segment.is_simple()).then_some(segment)
+    }
+
+    fn note(&self, segment: &Arc<Segment>) {
+        if let Ok(mut recent) = self.0.lock() {
+            *recent = Arc::downgrade(segment);
+        }
+    }
+}
+
+#[pymethods]
+impl Recent {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+}
+
 /// A range of a queue, read in order.
 #[pyclass(frozen, module = "penstock._core")]
 pub struct Scan {
@@ -131,6 +170,7 @@ pub struct Scan {
     pub place: Mutex<Scanner>,
     host: Py<PyAny>,
     _control: Option<Arc<Control>>,
+    recent: Option<Py<Recent>>,
 }
 
 impl Scan {
@@ -149,6 +189,10 @@ impl Scan {
                 let segment = segment.bind(py).cast::<PySegment>()?.get();
                 let mut place = self.lock(py);
                 drop(place.reader.turn_to(&segment.0, offset));
+                place.is_recent = false;
+                if let Some(recent) = &self.recent {
+                    recent.get().note(&segment.0);
+                }
                 let block = || match &self._control {
                     Some(control) => control.file_path(),
                     None => segment.0.path().to_path_buf(),
@@ -171,9 +215,11 @@ impl Scan {
 #[pymethods]
 impl Scan {
     /// Reads `[start, end)`; `host` has `segment_at(offset)`. With `tolerant`, damage is noted in
-    /// `faults` and passed over instead of raised.
+    /// `faults` and passed over instead of raised. With `recent` it begins where the last scan did
+    /// that had the same, if that is right.
     #[new]
-    #[pyo3(signature = (host, start, end, shared=None, tags="", dialect="modern", tolerant=false))]
+    #[pyo3(signature = (host, start, end, shared=None, tags="", dialect="modern", tolerant=false, recent=None))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         host: Py<PyAny>,
         start: u64,
@@ -182,22 +228,32 @@ impl Scan {
         tags: &str,
         dialect: &str,
         tolerant: bool,
+        recent: Option<Py<Recent>>,
     ) -> PyResult<Self> {
         let unknown = || {
             pyo3::exceptions::PyValueError::new_err(format!("no tag dialect is called {dialect}"))
         };
         let filter = Filter::new(tags, tags::dialect(dialect).ok_or_else(unknown)?);
-        let place = Scanner {
+        let mut place = Scanner {
             at: start,
             end,
             reader: Reader::new(filter),
             is_tolerant: tolerant,
+            is_recent: false,
             in_vain: RetryLimit::default(),
             faults: Vec::new(),
         };
+        let recent = recent.filter(|_| !tolerant);
+        if let (Some(recent), Some(shared)) = (&recent, shared)
+            && let Some(segment) = recent.get().holding(start, &shared.control)
+        {
+            place.is_recent = true;
+            drop(place.reader.turn_to(&segment, start));
+        }
         Ok(Self {
             place: Mutex::new(place),
             host,
+            recent,
             _control: shared.map(|shared| Arc::clone(&shared.control)),
         })
     }

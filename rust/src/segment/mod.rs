@@ -366,7 +366,7 @@ impl Segment {
 
     /// Whether frames are where their offsets say, and need nothing from beside the segment.
     #[inline(always)]
-    fn is_simple(&self) -> bool {
+    pub fn is_simple(&self) -> bool {
         self.plain == Plain::Own && self.ring.is_none() && self.holes.get().is_none()
     }
 

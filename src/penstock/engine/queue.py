@@ -120,6 +120,7 @@ class Queue:
             clock=self._clock, create=self._create, live=not self._read_only,
         )  # fmt: skip
         kept_options.tell_own(self.store, self._said)
+        self._recent = _core.Recent()
         if self._read_only:
             return
         try:
@@ -338,7 +339,7 @@ class Queue:
         first, last = table.bounds(self.store, start, end)
         # By place: a class that is called by names makes a dict of them.
         scan: Scan = table.Scan(
-            self.store, first, last, tags, dialect, columns, tolerant, self.codec
+            self.store, first, last, tags, dialect, columns, tolerant, self.codec, self._recent
         )
         return scan
 

@@ -24,8 +24,8 @@ class Scan:
     """
 
     __slots__ = (
-        "_codec", "_columns", "_core", "_dialect", "_fresh", "_guide", "_store", "_tags",
-        "_tolerant", "end", "start",
+        "_codec", "_columns", "_core", "_dialect", "_fresh", "_guide", "_recent", "_store",
+        "_tags", "_tolerant", "end", "start",
     )  # fmt: skip
     start: int
     end: int
@@ -40,15 +40,17 @@ class Scan:
         columns: Sequence[str] | None = None,
         tolerant: bool = False,
         codec: Codec | None = None,
+        recent: _core.Recent | None = None,
     ) -> None:
-        """Reads `[start, end)`; with `tolerant`, damage is noted and passed over."""
+        """Reads `[start, end)`; with `tolerant`, damage is noted and passed over. `recent` belongs
+        to one opening of the queue."""
         store.format.need_key()
         if isinstance(columns, str):
             raise OptionError("columns", columns, "a list of names, such as ['body']")
         self._store, self.start, self.end = store, start, end
         self._tags, self._dialect, self._tolerant = tags, dialect, tolerant
         self._columns = list(columns) if columns is not None else None
-        self._codec = codec
+        self._codec, self._recent = codec, recent
         # Made now, so that a filter that makes no sense, or a name of no column, is refused now.
         core = self._begun()
         stream = None if columns is None else _core.arrow_stream(core, self._columns)
@@ -70,7 +72,7 @@ class Scan:
         # By place: a call by names makes a dict, which takes as long as the native scan itself.
         self._core = core = _core.Scan(
             self._guide or store, self.start, self.end, store.shared, self._tags, self._dialect,
-            self._tolerant,
+            self._tolerant, self._recent,
         )  # fmt: skip
         return core
 

@@ -45,12 +45,16 @@ CASES = {
         "many = queue.group(ack='auto').get_many\n"
         "for _ in range(count // 100): [one.body for one in many(1000)]"
     ),
+    "Arrow read 1000 x 100 B": (
+        "import pyarrow\nqueue.put_many([body] * 1000)\n"
+        "for _ in range(count // 10): pyarrow.table(queue.scan(columns=['body']))"
+    ),
     "leased get and ack 100 B": (
         "queue.put_many([body] * 1200)\nget = queue.group().get\n"
         "for _ in range(count): get(0).ack()"
     ),
 }  # fmt: skip
-PER = {"put_many 1000 x 100 B": 10, "get_many 1000 x 100 B": 10}
+PER = {"put_many 1000 x 100 B": 10, "get_many 1000 x 100 B": 10, "Arrow read 1000 x 100 B": 100}
 """Messages that one of `count` stands for, where they go by the thousand."""
 OTHERS = ("zbus", "beats", "vqs", "mfq")
 """Formats of which one put and get together is counted."""

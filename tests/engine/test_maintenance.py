@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Queue, _core
+from penstock.engine import maintenance
 from tests.waiting import LONG_S
 
 
@@ -32,6 +34,48 @@ def test_the_maintenance_thread_outlives_what_a_duty_raises(
             pause.wait(0.05)
             tries += 1
         assert queue.offsets().durable == queue.offsets().tail
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "no file for `logging`"), MemoryError()])
+def test_the_maintenance_thread_outlives_an_error_that_can_not_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    tries, told = [error, error], []
+
+    class Logger:
+        def error(self, *args: object, **_: object) -> None:
+            if tries:
+                raise tries.pop()
+            told.append(args)
+
+    def tend() -> None:
+        raise RuntimeError("odd")
+
+    monkeypatch.setattr(maintenance, "logger", lambda _: Logger())
+    with Queue(tmp_path / "q", sync_interval_s=0.005) as queue:
+        upkeep = queue._maintenance
+        assert upkeep is not None
+        for _ in range(5):
+            upkeep._do("tend the files", tend)
+    assert len(told) == 1, "not before it can be told, and then once"
+
+
+def test_a_thread_that_can_not_be_begun_does_not_end_the_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Queue(tmp_path / "q", sync_interval_s=0.005) as queue:
+        refused = threading.Event()
+
+        def refuse(*_: object) -> None:
+            refused.set()
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(maintenance, "Background", refuse)
+        queue.store.need_writer().poke()
+        assert refused.wait(LONG_S)
+        refused.clear()
+        queue.store.need_writer().poke()
+        assert refused.wait(LONG_S), "it tries again"
 
 
 def own_upkeep(queue: Queue) -> _core.Upkeep:

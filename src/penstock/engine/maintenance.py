@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from penstock import _core
 from penstock.engine import exclusive, orphans
@@ -75,10 +76,13 @@ class Maintenance:
             except ClosedError:  # Ctrl-C ended the close before it could stop this thread.
                 return
             if not (is_due or self._preparing or self._stop.is_set()):
-                self._preparing = Background(self._prepare, "penstock-preparing")
+                self._do("begin to prepare segments", self._begin_preparing)
             for what, duty in self._duties(stuck) if is_due else ():
                 if not self._stop.is_set():
                     self._do(what, duty)
+
+    def _begin_preparing(self) -> None:
+        self._preparing = Background(self._prepare, "penstock-preparing")
 
     def _prepare(self) -> None:
         seen, what = 0, "prepare a segment"
@@ -97,15 +101,21 @@ class Maintenance:
         except ClosedError:
             self._stop.set()
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            if self._failing.get(what) != text:
-                self._failing[what] = text
-                known = isinstance(error, PenstockError | OSError)
-                logger("maintenance").error(
-                    "%s: could not %s: %s", self._queue.path, what, text, exc_info=not known
-                )
+            # What can't be told now is told when the duty fails again: no file can be opened, from
+            # which `logging` would be loaded, or a handler of the program's raises.
+            with suppress(Exception):
+                self._tell(what, error)
             if self._queue.is_poisoned:
                 self._stop.set()  # Nothing may be synced any more; every put raises the error.
+
+    def _tell(self, what: str, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if self._failing.get(what) != text:
+            known = isinstance(error, PenstockError | OSError)
+            logger("maintenance").error(
+                "%s: could not %s: %s", self._queue.path, what, text, exc_info=not known
+            )
+            self._failing[what] = text
 
     def _has_timed_duties(self) -> bool:
         options = self._queue.options

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from penstock import AsyncQueue, GroupError, ManualClock, Queue, _core
-from penstock.engine import group
+from penstock.engine import group, retention
 from penstock.engine.open_groups import OpenGroups
+from penstock.formats import registry
 from penstock.formats.penstock import segments
 from penstock.options import AckMode, GroupOptions
 from penstock.sidecar import groups
@@ -321,3 +322,30 @@ def test_what_comes_while_a_slow_get_finds_nothing_wakes_it(
             assert (await asyncio.wait_for(readers.get(), LONG_S)).body == b"1"
 
     asyncio.run(case())
+
+
+# ── where peeking begins ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("format", registry.MODULES)
+def test_peeking_goes_on_where_others_have_taken_and_freed_what_was_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    path = tmp_path / ("q.bin" if format == "vqs" else "q")
+    size: Any = {"max_bytes": 65536} if format == "vqs" else {"segment_bytes": 16384}
+    with Queue(path, format=format, durability="process", **size) as queue:
+        ours, scan = queue.group("g"), Queue.scan
+        queue.put_many([bytes(900)] * 20)
+
+        def scan_late(self: Queue, **asked: Any) -> Any:
+            monkeypatch.setattr(Queue, "scan", scan)
+            for message in ours.get_many(20):
+                message.ack()
+            queue.put_many([b"n" * 900] * 20)
+            retention.free_consumed(queue)
+            queue.trim(ours.cursor)
+            assert queue.offsets().head > asked["start"]
+            return scan(self, **asked)
+
+        monkeypatch.setattr(Queue, "scan", scan_late)
+        assert [message.body for message in ours.peek(2)] == [b"n" * 900] * 2

@@ -19,6 +19,7 @@ from penstock.errors import (
     ClosedError,
     Empty,
     GroupError,
+    OffsetError,
     OptionError,
     PenstockError,
     no_group,
@@ -458,9 +459,16 @@ class Group:
         """The next unread messages, without taking them."""
         if count < 0:
             raise OptionError("count", count, "0 or more")
-        dialect = self.options.dialect
-        scan = self.queue.scan(start=self.core.next, tags=self.options.tags, dialect=dialect)
-        return list(islice(scan, count))
+        tags, dialect, start = self.options.tags, self.options.dialect, self.core.next
+        while True:
+            try:
+                return list(islice(self.queue.scan(start=start, tags=tags, dialect=dialect), count))
+            except OffsetError:
+                # Others have taken what lay there, and it was deleted meanwhile.
+                again = max(self.core.next, self.queue.store.end().head)
+                if again == start:
+                    raise
+                start = again
 
     def ack(self, receipt: str) -> None:
         """Acks the message that the receipt names."""

@@ -43,3 +43,17 @@ def test_times_that_writers_set_leave_no_message_out(
         first = next(at for at, time in enumerate(TIMES_MS) if time >= ms)
         assert times(batch(copied, startingTimestamp=ms)) == list(TIMES_MS[first:])
         assert index >= first
+
+
+@pytest.mark.parametrize("is_shipped", [False, True])
+def test_a_place_that_no_message_can_have_is_the_beginning_or_the_end(
+    tmp_path: Path, copied: Path, is_shipped: bool
+) -> None:
+    has_numbers = Queue(copied, read_only=True).store.capabilities.numbers
+    if is_shipped:
+        ship(copied, f"{tmp_path}/to", whole=True)
+        copied = tmp_path / "to"
+    assert len(batch(copied, startingTimestamp="0001-01-01", endingTimestamp="9999-12-31")) == 5
+    assert batch(copied, startingTimestamp=10**20) == []
+    if has_numbers:
+        assert batch(copied, startingOffsets=f"number:{10**20}") == []

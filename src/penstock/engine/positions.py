@@ -19,6 +19,7 @@ else:
     Where = object
 AGO = r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d|w)\Z"
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+FAR = 2**63 - 1
 EXPECTED = (
     "an offset, earliest, latest, number:N, offset:N, offset:N:ID, a time like 2026-11-01T12:00 "
     "or 3d (ago)"
@@ -137,7 +138,7 @@ def by_number(store: Store, number: int) -> int:
         raise OffsetError(
             f"{store.path}: format {store.format.name} keeps no numbers; seek by offset"
         )
-    return _search(store, number=number, timestamp_ns=None)
+    return _search(store, number=within(number), timestamp_ns=None)
 
 
 def by_time(store: Store, timestamp_ns: int) -> int:
@@ -146,7 +147,12 @@ def by_time(store: Store, timestamp_ns: int) -> int:
         raise OffsetError(
             f"{store.path}: format {store.format.name} keeps no times; seek by offset"
         )
-    return _search(store, number=None, timestamp_ns=timestamp_ns)
+    return _search(store, number=None, timestamp_ns=within(timestamp_ns))
+
+
+def within(value: int) -> int:
+    """The number or time nearest to `value` that a message can have: the year 9999 is the end."""
+    return max(-FAR, min(value, FAR))
 
 
 def _search(store: Store, *, number: int | None, timestamp_ns: int | None) -> int:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.engine.positions import within
 from penstock.errors import FormatError, NoQueueError, OptionError, PenstockError
 from penstock.formats import registry
 from penstock.spark.loss import DataLoss, lost
@@ -220,7 +221,7 @@ class ShippedQueue:
         """`number:N` or the offset of a message."""
         kind, colon, number = where.partition(":")
         if colon and kind == "number" and number.isdigit():
-            return self._find(number=int(number))
+            return self._find(number=within(int(number)))
         if where.isdigit() and self.head <= int(where) <= self.end:
             return int(where)
         raise OptionError(
@@ -231,7 +232,7 @@ class ShippedQueue:
         """The offset of the first message at or after a time."""
         from penstock.spark.options import timestamp_ns
 
-        return self._find(timestamp_ns=timestamp_ns(name, text))
+        return self._find(timestamp_ns=within(timestamp_ns(name, text)))
 
     def _find(self, *, number: int | None = None, timestamp_ns: int | None = None) -> int:
         """The first message with this number or time, or a later one.

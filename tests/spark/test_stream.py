@@ -150,6 +150,22 @@ def test_a_micro_batch_waits_for_enough_rows(
     assert reader.latestOffset(start, ReadAllAvailable()) != start
 
 
+@pytest.mark.parametrize("most", [{"maxOffsetsPerTrigger": 4}, {"maxBytesPerTrigger": 300}])
+def test_a_micro_batch_that_is_as_large_as_it_may_be_does_not_wait(
+    tmp_path: Path, most: dict[str, int]
+) -> None:
+    path = fill(tmp_path / "q", 20)
+    batches, _ = drain(stream(path, minOffsetsPerTrigger=10, **most))
+    assert len(batches) > 3
+    assert len(flat(batches)) > 10
+
+
+def test_a_limit_may_be_larger_than_any_queue(tmp_path: Path) -> None:
+    path = fill(tmp_path / "q", 3)
+    for option in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
+        assert len(flat(drain(stream(path, **{option: 10**20}))[0])) == 3
+
+
 def test_partitions_of_a_repeated_batch_are_the_same(tmp_path: Path) -> None:
     path = fill(tmp_path / "q", 40)
     reader = stream(path, targetPartitionBytes=300)

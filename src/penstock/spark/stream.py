@@ -157,6 +157,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._advance(before, found)
         ends = {name: self._end_of(found[name]) for name in found}
         rows = self._limit(after, found, ends, limit)
+        if self.options.min_rows and any(after[name].next < ends[name] for name in found):
+            rows = ALL  # There is more than the limits let through.
         if self._is_too_little(rows):
             after = Offsets()
         reached = {**before, **after}
@@ -180,6 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows = limit.max_rows
         if isinstance(limit, ReadMaxBytes):
             size = limit.max_bytes
+        rows, size = min(rows, ALL), min(size, ALL)
         open_ended = rows == ALL and size == ALL
         taken = 0
         waiting = [name for name in sorted(found) if after[name].next < ends[name]]

@@ -8,6 +8,7 @@ import gc
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -73,6 +74,10 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     # Before xdist starts its workers, so that they inherit the one folder.
     golden_data.cache_path()
+    # A shell lets what it runs in the background ignore Ctrl-C. Tests end processes by it, which
+    # would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Hunting races: threads that change places a thousand times as often as usual.
     if interval := os.environ.get("PENSTOCK_SWITCH_INTERVAL"):
         sys.setswitchinterval(float(interval))

@@ -155,6 +155,7 @@ fn open_side(target: &str, data: &[u8]) {
             }
         }
     }
+    let _ = std::fs::remove_file(&path); // In memory, where a table left behind is 118 MB.
 }
 
 fn write(path: &PathBuf, data: &[u8]) {

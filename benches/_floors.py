@@ -16,11 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from benches._peers import call_each
-from benches.harness import best_cpu_ns
+from benches.harness import FRAME_OVERHEAD, best_cpu_ns, bring_memory
 
 BLOCK = 16 << 20
-FRAME_OVERHEAD = 40
-"""Bytes that a frame has beside the body, at most."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,7 @@ def _copies(path: Path, size: int) -> tuple[float, float]:
     block, messages = np.ones(BLOCK, np.uint8), BLOCK / size
     best_fresh = best_warm = float("inf")
     for _ in range(5):
+        bring_memory(BLOCK)
         with path.open("w+b") as file:
             os.posix_fallocate(file.fileno(), 0, BLOCK)
             pages = mmap.mmap(file.fileno(), BLOCK)

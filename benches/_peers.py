@@ -61,7 +61,7 @@ def lmdb_batch_ns(folder: Path, body: bytes, count: int) -> tuple[float, float]:
                 bytes(cursor.value())
                 cursor.delete()
 
-    puts = best_cpu_ns(put, count, 20)
+    puts = best_cpu_ns(put, count, 20, fills=2 * count * len(body))
     gets = best_cpu_ns(pop, count, 15)
     env.close()
     return puts, gets

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import penstock
-from benches.harness import percentile
+from benches.harness import FRAME_OVERHEAD, bring_memory, percentile
 
 CONTEXT = multiprocessing.get_context("spawn")
 NOW = time.perf_counter_ns  # The monotonic clock: the same in every process.
@@ -42,6 +42,7 @@ def passed_us(path: Path, size: int, count: int, batch: int) -> float:
         producer = CONTEXT.Process(target=_produce, args=args)
         producer.start()
         ours.recv()
+        bring_memory(count * (size + FRAME_OVERHEAD))
         got, start = 0, NOW()
         ours.send(True)
         if batch == 1:
@@ -108,6 +109,7 @@ def hand_overs_us(path: Path, count: int, *, spinning: bool = False) -> list[flo
         producer = CONTEXT.Process(target=_tick, args=(str(path), count, theirs))
         producer.start()
         ours.recv()
+        bring_memory(count * (100 + FRAME_OVERHEAD))
         ours.send(True)
         while len(found) < count:
             got = group.get_many(1, 0 if spinning else 10)

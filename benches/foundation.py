@@ -18,9 +18,10 @@ import pyarrow as pa
 
 import penstock
 from benches import _peers, _processes
-from benches._floors import FRAME_OVERHEAD, floors
+from benches._floors import floors
 from benches._peers import call_each
 from benches.harness import (
+    FRAME_OVERHEAD,
     Row,
     best_cpu_ns,
     best_wall_ns,
@@ -31,9 +32,6 @@ from benches.harness import (
     settle,
 )
 from penstock import _core
-
-SEGMENT_BYTES = 64 << 20
-"""What a queue makes ahead."""
 
 
 def run(quick: bool) -> Iterator[Row]:
@@ -52,8 +50,8 @@ def put_ns(
     call: Callable[[Any], object], what: object, count: int, each: int = 1, rounds: int = 7
 ) -> float:
     """CPU ns per message of `count` calls that put `each` messages."""
-    bring_memory(count * rounds * filled_bytes(what) + 2 * SEGMENT_BYTES)
-    return best_cpu_ns(lambda: call_each(call, what, count), count * each, rounds)
+    fills = count * filled_bytes(what)
+    return best_cpu_ns(lambda: call_each(call, what, count), count * each, rounds, fills=fills)
 
 
 def filled_bytes(what: Any) -> int:
@@ -83,7 +81,6 @@ def get_many_ns(group: penstock.Group, rounds: int) -> float:
 
 def filled(path: Path, body: bytes, count: int) -> penstock.Queue:
     """A queue with `count` messages."""
-    bring_memory(count * filled_bytes(body) + 2 * SEGMENT_BYTES)
     queue = penstock.Queue(path)
     bodies = [body] * 1000
     for _ in range(-(-count // 1000)):
@@ -120,7 +117,6 @@ def by_the_thousand(folder: Path, batches: int) -> Iterator[Row]:
         bodies = [bytes(size)] * 1000
         their_put, their_get = _peers.lmdb_batch_ns(folder / f"lmdb{size}", bytes(size), 1000)
         with penstock.Queue(folder / f"many{size}") as queue:
-            bring_memory(batches * filled_bytes(bodies) + 2 * SEGMENT_BYTES)
             call_each(queue.put_many, bodies, batches)
             put = put_ns(queue.put_many, bodies, 10, 1000, batches // 10)
             read = get_many_ns(queue.group(ack="auto"), batches)
@@ -180,7 +176,7 @@ def rolling(folder: Path, count: int) -> Iterator[Row]:
     with filled(folder / "roll", body, 10_000) as queue:
         warm = put_ns(queue.put, body, 5000)
         put, taken = queue.put, []
-        bring_memory(count * filled_bytes(body) + 2 * SEGMENT_BYTES)
+        bring_memory(count * filled_bytes(body))
         for _ in range(count):
             start = now()
             put(body)
@@ -192,14 +188,12 @@ def rolling(folder: Path, count: int) -> Iterator[Row]:
 
 
 def two_processes(folder: Path, count: int, ticks: int) -> Iterator[Row]:
-    bring_memory(5 * count * filled_bytes(bytes(100)) + 2 * SEGMENT_BYTES)
     pipe = min(_processes.pipe_passed_us(100, count // 10) for _ in range(3))
     runs = [_processes.passed_us(folder / f"two{n}", 100, count, 1) for n in range(5)]
     yield Row(case="10 two processes 100 B, best", ours=min(runs), unit="us", peer="mp.Pipe",
               peer_value=pipe, goal=0.25)  # fmt: skip
     yield Row(case="10 two processes 100 B, median", ours=median(runs), unit="us", goal=0.5)
     for size, goal in ((100, 0.10), (1024, 0.40)):
-        bring_memory(3 * count * filled_bytes(bytes(size)) + 2 * SEGMENT_BYTES)
         runs = [_processes.passed_us(folder / f"b{size}-{n}", size, count, 1000) for n in range(3)]
         yield Row(case=f"11 two processes x1000 {size} B", ours=min(runs), unit="us", goal=goal)
     p50, p99 = _processes.latencies_us(folder / "spin", ticks, spinning=True)
@@ -241,7 +235,6 @@ def durable(folder: Path, rounds: int) -> Iterator[Row]:
 def begin_next_segment(queue: penstock.Queue) -> None:
     """Puts until a segment begins that was made ahead, as all are but a queue's first: its blocks
     of the disk are in use already. In the first, each sync notes that a few more are."""
-    bring_memory(4 * SEGMENT_BYTES)
     first, many = queue.offsets().segment_base, [bytes(10_000)] * 100
     while queue.offsets().segment_base == first:
         queue.put_many(many)

@@ -18,12 +18,14 @@ import penstock
 from benches._processes import CONTEXT
 from benches.delivery import lease_ns
 from benches.foundation import costs, filled, get_ns, put_ns
-from benches.harness import Row, scratch, settle
+from benches.harness import Row, bring_memory, scratch, settle
 
 BODY = bytes(100)
 SMALL_SEGMENT = 64 << 10
 SECONDS = 0.5
 """How long processes put or get against each other."""
+PUT_AT_ONCE_BYTES = 256 << 20
+"""More than they put meanwhile."""
 
 
 def run(quick: bool) -> Iterator[Row]:
@@ -185,6 +187,7 @@ def processes(folder: Path, what: str, most: int) -> Iterator[Row]:
                 worker.start()
             for here, _ in pipes:
                 here.recv()
+            bring_memory(PUT_AT_ONCE_BYTES)
             for here, _ in pipes:
                 here.send(True)
             counts = [here.recv() for here, _ in pipes]

@@ -23,7 +23,7 @@ import numpy as np
 import penstock
 from benches import _processes
 from benches.against import servers
-from benches.harness import MOST_MEMORY, Row, bring_memory, scratch
+from benches.harness import FRAME_OVERHEAD, Row, bring_memory, scratch
 
 Quantiles = dict[float, float]
 PERCENTILES = (50.0, 99.0, 99.9, 99.99, 99.999, 100.0)
@@ -55,7 +55,7 @@ def times_ns(work: Any, count: int) -> array[int]:
 def puts(folder: Path, count: int) -> Iterator[Row]:
     """One process puts as fast as it can, at default durability; what is old is trimmed."""
     body = bytes(SIZE)
-    bring_memory(MOST_MEMORY)
+    bring_memory(count * (SIZE + FRAME_OVERHEAD))
     with penstock.Queue(
         folder / "puts", segment_bytes=SEGMENT_BYTES, retention_bytes=KEPT_BYTES
     ) as queue:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
-import mmap
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -50,23 +51,41 @@ def test_every_benchmark_can_be_loaded() -> None:
         assert callable(harness.load(name))
 
 
-def test_memory_is_brought_before_rows_that_put_and_never_more_than_a_quarter_of_it(
+def test_memory_is_brought_before_rounds_that_put_and_never_more_than_a_quarter_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    written: list[int] = []
+
+    class Noted(io.BytesIO):
+        def write(self, data: Any) -> int:
+            written.append(len(data))
+            return len(data)
+
     assert harness.bring_memory(1 << 20) > 0
-    sizes: list[int] = []
-    taken = mmap.mmap
-
-    def noted(file: int, size: int, **options: int) -> mmap.mmap:
-        sizes.append(size)
-        return taken(file, size, **options)
-
-    monkeypatch.setattr(mmap, "mmap", noted)
-    monkeypatch.setattr(harness, "_available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Noted())
+    monkeypatch.setattr(harness, "_available_bytes", lambda: 8 << 20)
     harness.bring_memory(1 << 40)
+    assert sum(written) == 2 << 20
+    assert set(written) == set(harness.PIECES)
     monkeypatch.setattr(harness, "_available_bytes", lambda: 0)
     assert harness.bring_memory(1 << 40) == 0
-    assert sizes == [1 << 18]
+    assert sum(written) == 2 << 20
+
+
+def test_before_rounds_that_fill_much_memory_is_brought_each_time_and_once_before_short_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brought: list[int] = []
+    monkeypatch.setattr(harness, "bring_memory", brought.append)
+    large = harness.SPARE_BYTES
+    harness.best_cpu_ns(lambda: brought.append(0), 1, 3, fills=large)
+    assert brought == [large, 0] * 3
+    brought.clear()
+    harness.best_cpu_ns(lambda: brought.append(0), 1, 3, fills=1000)
+    assert brought == [3000, 0, 0, 0]
+    brought.clear()
+    harness.best_cpu_ns(lambda: brought.append(0), 1, 3)
+    assert brought == [0] * 3
 
 
 def test_results_name_the_machine_they_were_measured_on(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from benches.harness import (
     settle,
 )
 from penstock import _core
+from penstock.sidecar import prepared
 
 
 def run(quick: bool) -> Iterator[Row]:
@@ -220,7 +221,7 @@ def durable(folder: Path, rounds: int) -> Iterator[Row]:
             ours.append(percentile(timed(lambda: queue.put(bytes(100)), rounds // 5), 50))
         yield Row(case="14 durable put 100 B, p50", ours=median(ours), unit="us",
                   peer="pwrite+fdatasync", peer_value=median(floor), ratio_goal=1.15)  # fmt: skip
-        begin_next_segment(queue)
+        begin_large_segment(queue)
         for size, goal in ((100, 300), (1024, 600)):
             bodies, ours, floor = [bytes(size)] * 1000, [], []
             for _ in range(5):
@@ -232,12 +233,18 @@ def durable(folder: Path, rounds: int) -> Iterator[Row]:
         yield from group_commit(queue, 32, rounds // 5)
 
 
-def begin_next_segment(queue: penstock.Queue) -> None:
-    """Puts until a segment begins that was made ahead, as all are but a queue's first: its blocks
-    of the disk are in use already. In the first, each sync notes that a few more are."""
-    first, many = queue.offsets().segment_base, [bytes(10_000)] * 100
-    while queue.offsets().segment_base == first:
-        queue.put_many(many)
+def begin_large_segment(queue: penstock.Queue) -> None:
+    """Puts until a segment of 64 MiB begins that was made ahead, as it is for whoever does not put
+    quicker than the disk takes zeros: its blocks of the disk are in use already. In others each
+    sync notes that a few more are."""
+    many = [bytes(10_000)] * 10
+    for _ in range(2):  # The second is of 8 MiB.
+        while not prepared.has_ready(queue.store.sidecar):
+            queue.put_many(many)
+            time.sleep(0.05)
+        base = queue.offsets().segment_base
+        while queue.offsets().segment_base == base:
+            queue.put_many(many)
     settle()
 
 

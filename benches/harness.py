@@ -160,10 +160,12 @@ def bring_memory(wanted: int) -> float:
     that are made together from other blocks than a single one. So they are made here as queues and
     floors make them: 91 to 100 % of what a round then fills is of this memory.
     """
-    size = min(2 * (wanted + SPARE_BYTES), MOST_MEMORY, _available_bytes() // 4)
+    folder = os.environ.get("PENSTOCK_BENCH_DIR") or tempfile.gettempdir()
+    spared = min(_available_bytes(), shutil.disk_usage(folder).free) // 4
+    size = min(2 * (wanted + SPARE_BYTES), MOST_MEMORY, spared)
     block = max(PIECES)
     start = time.process_time_ns()
-    with tempfile.TemporaryFile(dir=os.environ.get("PENSTOCK_BENCH_DIR"), buffering=0) as file:
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         for number in range(size // block):
             piece = bytes(PIECES[number % len(PIECES)])
             for _ in range(block // len(piece)):

@@ -100,14 +100,16 @@ pub fn vanished(py: Python<'_>, path: &Path) -> PyErr {
     error(py, "StorageError", (path.to_path_buf(), text))
 }
 
-/// A sync of the queue with this sidecar has failed, because someone deleted it or for another
-/// reason.
+/// A sync of the queue with this sidecar has failed; `named` is what came of a look whether its
+/// control block still has a name.
 #[cold]
-pub fn poisoned(py: Python<'_>, sidecar: &Path, is_deleted: bool) -> PyErr {
-    let why = if is_deleted {
-        "the queue was deleted while it was open, and what was put since then is lost"
-    } else {
-        "a sync failed"
+pub fn poisoned(py: Python<'_>, sidecar: &Path, named: std::io::Result<()>) -> PyErr {
+    let why = match named {
+        Ok(()) => "a sync failed",
+        Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {
+            "the queue was deleted while it was open, and what was put since then is lost"
+        }
+        Err(_) => "a sync failed, since another part of this program closed the queue's files",
     };
     error(py, "PoisonedError", (sidecar.to_path_buf(), why))
 }

@@ -30,7 +30,7 @@ impl Note {
         segment: &Segment,
         batch: &Batch,
     ) -> std::io::Result<()> {
-        control.sync(|| segment.map().map_or(Ok(()), |map| region::sync(map.file())))?;
+        control.sync(|| segment.map().map_or(Ok(()), |map| region::sync(map.file()?)))?;
         let (first, end) = (batch.first, batch.end);
         let check = check(segment, first, end);
         let text =

@@ -151,7 +151,7 @@ impl Prefault {
             let next = (at + 1).next_multiple_of(piece).min(until);
             let zeros = ZEROS.get(..next - at).unwrap_or_default();
             if !map.is_resident(at, zeros.len()) {
-                region::fill_zeros(map.file(), at as u64, zeros);
+                let _ = map.file().map(|file| region::fill_zeros(file, at as u64, zeros));
             }
             at = next;
         }
@@ -211,6 +211,6 @@ fn begin_writing(segment: &Segment, from: usize, to: usize) {
         // Before a mapped page goes to the disk the kernel makes it read-only, and for each one it
         // interrupts every processor that this process runs on, the writer's too.
         map.forget(from, len);
-        region::begin_writing(map.file(), from as u64, len as u64);
+        let _ = map.file().map(|file| region::begin_writing(file, from as u64, len as u64));
     }
 }

@@ -45,7 +45,7 @@ impl Writer {
         let begun = Instant::now();
         control.check_named()?;
         if let Some(map) = segments.last().and_then(|last| last.map()) {
-            region::check_named(map.file())?;
+            region::check_named(map.file()?)?;
         }
         for segment in segments {
             if segment.map().is_none() {

@@ -158,7 +158,8 @@ impl Way {
 
     /// One write call.
     fn write(&self, segment: &Segment, map: &Mapping, at: usize, bytes: &[u8]) -> Outcome<()> {
-        region::write_at(map.file(), at as u64, bytes).map_err(|error| {
+        let written = map.file().and_then(|file| region::write_at(file, at as u64, bytes));
+        written.map_err(|error| {
             if self.is_encrypting {
                 segment.spoil();
             }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Weak};
 
 use crate::errors::{located, located_file, path_of};
+use crate::sys::descriptor::above_standard;
 use crate::sys::recorder::{self, Effect, record, sync_fault};
 use crate::sys::{files, fork};
 
@@ -103,7 +104,8 @@ pub fn create(path: &Path) -> io::Result<File> {
             .create_new(true)
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW)
-            .open(path)?;
+            .open(path)
+            .and_then(above_standard)?;
         if let Some(folder) = path.parent() {
             Owner::of(folder)?.take(&file, 0o600)?;
         }
@@ -156,7 +158,9 @@ fn open_new_folder(path: &Path) -> io::Result<File> {
 pub fn open(path: &Path, writable: bool) -> io::Result<File> {
     let open = || -> io::Result<File> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(writable).custom_flags(flags);
+        let file = options.open(path).and_then(above_standard)?;
         let found = file.metadata()?;
         if !found.is_file() {
             return Err(io::Error::other("this is no ordinary file"));

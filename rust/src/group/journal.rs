@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use crate::bytes::checksum::{crc32c_seeded, crc32c_words};
 use crate::bytes::word_offsets::word_offsets;
 use crate::bytes::words;
-use crate::errors::located_file;
+use crate::errors::located;
 use crate::files::region;
 use crate::group::table::{Entry, EntryState, NONE};
 use crate::sys::mapping::Mapping;
@@ -315,7 +315,7 @@ impl Journal {
 
     /// Reads everything up to the first record that does not check.
     pub fn replay(&self) -> std::io::Result<Replay> {
-        let len = words::size(region::len(self.map.file())?).min(self.map.len());
+        let len = words::size(region::len(self.map.file()?)?).min(self.map.len());
         Ok(replay(self.name, self.map.get(0, len).unwrap_or_default()))
     }
 
@@ -339,7 +339,7 @@ impl Journal {
     /// The file was cut short under the mapping: what is stored behind its end is lost.
     #[cold]
     fn vanished(&self) -> std::io::Error {
-        located_file(std::io::Error::from_raw_os_error(libc::ENODATA), self.map.file())
+        located(std::io::Error::from_raw_os_error(libc::ENODATA), &self.map.path())
     }
 
     /// Stores the first `N` of the words of a record. How many is known to the compiler: words
@@ -357,9 +357,9 @@ impl Journal {
     fn grow(&mut self, needed: u64) -> std::io::Result<()> {
         let target = needed.div_ceil(GROW_BYTES) * GROW_BYTES;
         if target > self.map.len() as u64 {
-            self.map = Mapping::new(self.map.file().try_clone()?, mapped_for(target)?, true)?;
+            self.map = Mapping::new(self.map.file()?.try_clone()?, mapped_for(target)?, true)?;
         }
-        region::extend(self.map.file(), target)?;
+        region::extend(self.map.file()?, target)?;
         self.allocated.store(target, Ordering::Relaxed);
         Ok(())
     }
@@ -367,7 +367,7 @@ impl Journal {
     /// Clears what a dead writer left behind the last whole record. True: more stands there than
     /// one writer leaves in the middle of a record, so something in between was damaged.
     pub fn clear_after(&self, end: u64) -> std::io::Result<bool> {
-        let len = words::size(region::len(self.map.file())?).min(self.map.len());
+        let len = words::size(region::len(self.map.file()?)?).min(self.map.len());
         let at = words::size(end).min(len);
         let rest = self.map.get(at, len - at).unwrap_or_default();
         let is_torn = has_record(self.name, rest);
@@ -377,7 +377,7 @@ impl Journal {
 
     /// Another handle of its file, to sync it without holding anything up.
     pub fn file(&self) -> std::io::Result<File> {
-        self.map.file().try_clone()
+        self.map.file()?.try_clone()
     }
 
     /// Writes `records`, each with its wall time, as the start of journal `name`, synced and
@@ -411,7 +411,7 @@ impl Journal {
         region::sync_folder(folder)?;
         // Our own mapping of the same file saves a page fault per page.
         let inode = region::inode(&file)?;
-        let kept = before.filter(|old| region::inode(old.map.file()).is_ok_and(|i| i == inode));
+        let kept = before.filter(|old| old.map.inode() == inode);
         let journal = match kept {
             Some(old) => {
                 // It was synced just now: what the next store to it would cost stands there.

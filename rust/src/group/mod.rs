@@ -397,7 +397,7 @@ impl Group {
 
     fn begin_journal(&self) -> std::io::Result<()> {
         // A group of another queue may have the folder's name by now, and would take over ours.
-        if !region::is_at(self.table.map().file(), &self.folder.join("table"))? {
+        if !region::is_at(self.table.map().file()?, &self.folder.join("table"))? {
             let error = std::io::Error::other("the folder was replaced while it was open");
             return Err(errors::located(error, &self.folder));
         }

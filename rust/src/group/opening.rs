@@ -12,7 +12,6 @@ use super::table::{Entry, NONE, Table, at};
 use super::{Group, MAGIC, OLD_MAGIC};
 use crate::bytes::checksum::key_hash;
 use crate::errors;
-use crate::files::region;
 use crate::shared::control::Shared;
 use crate::sys::sigbus;
 
@@ -21,7 +20,7 @@ static OPEN: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
 
 /// Counts a handle on this table that came (1) or went (-1).
 fn count(table: &Table, by: isize) {
-    let Ok(number) = region::inode(table.map().file()) else { return };
+    let number = table.map().inode();
     let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
     let handles = open.entry(number).or_default();
     *handles = handles.saturating_add_signed(by);
@@ -32,7 +31,7 @@ fn count(table: &Table, by: isize) {
 
 /// Whether nobody else has the group open, in any process. With the queue's opening lock held.
 pub fn is_alone(shared: &Shared, table: &Table) -> std::io::Result<bool> {
-    let number = region::inode(table.map().file())?;
+    let number = table.map().inode();
     let is_ours = OPEN.lock().unwrap_or_else(|e| e.into_inner()).contains_key(&number);
     Ok(!is_ours && shared.control.life().is_alone()?)
 }

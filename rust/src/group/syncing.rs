@@ -92,7 +92,7 @@ impl Group {
         }
         if !self.is_lease {
             if !is_journaled {
-                crate::files::region::sync(self.table.map().file())?;
+                crate::files::region::sync(self.table.map().file()?)?;
             }
             self.table.set_wide(at::SYNCED_NEXT, next);
         }

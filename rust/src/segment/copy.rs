@@ -30,7 +30,7 @@ impl Segment {
         };
         let straight = self.ring.as_ref().map_or(len, |ring| ring.straight(at, len));
         // Asked first: an end that a damaged word makes up may be further than memory goes.
-        if straight > 0 && at.saturating_add(straight) as u64 > region::len(map.file())? {
+        if straight > 0 && at.saturating_add(straight) as u64 > region::len(map.file()?)? {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
         let needed = at.saturating_sub(skipped).saturating_add(len);
@@ -40,8 +40,9 @@ impl Segment {
         };
         let wanted = bytes.behind(skip);
         let (first, wrapped) = wanted.split_at_mut(straight);
-        map.file().read_exact_at(first, at as u64)?;
-        map.file().read_exact_at(wrapped, self.shift as u64)?;
+        let file = map.file()?;
+        file.read_exact_at(first, at as u64)?;
+        file.read_exact_at(wrapped, self.shift as u64)?;
         let first = start.max(self.first()); // A ring's head may have gone past it meanwhile.
         let (place, frames) = ((self.path.clone(), base, shift), Arc::clone(&self.frames));
         let copy = Self::owned(place, bytes, skipped, first..end, frames, self.sides.clone());

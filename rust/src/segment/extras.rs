@@ -95,7 +95,7 @@ impl Extras {
     /// The mapped bytes that the file really has, up to `end`.
     fn bytes(&self, end: usize) -> &[u8] {
         if end as u64 > self.allocated.load(Ordering::Relaxed) {
-            let len = region::len(self.map.file()).unwrap_or(0);
+            let len = self.map.file().and_then(region::len).unwrap_or(0);
             self.allocated.store(len, Ordering::Relaxed);
         }
         let len = end.min(words::size(self.allocated.load(Ordering::Relaxed)));
@@ -218,7 +218,7 @@ impl Extras {
         }
         let target = needed.div_ceil(GROW_BYTES).saturating_mul(GROW_BYTES);
         let target = target.min(Growing::MOST_BYTES as u64);
-        region::extend(self.map.file(), target)?;
+        region::extend(self.map.file()?, target)?;
         self.allocated.store(target, Ordering::Relaxed);
         Ok(())
     }
@@ -226,7 +226,7 @@ impl Extras {
     /// Takes back every record at or above `tail`, and what does not check. Under the append
     /// lock, or alone.
     pub fn rewind(&self, tail: u64) {
-        let len = region::len(self.map.file()).map_or(0, words::size);
+        let len = self.map.file().and_then(region::len).map_or(0, words::size);
         let bytes = self.bytes(len);
         let (mut at, mut next) = (HEADER_BYTES, 0);
         while let Some((offset, view)) = record(bytes, at).filter(|(offset, _)| *offset < tail) {
@@ -258,7 +258,7 @@ impl Extras {
 
     /// Syncs the file.
     pub fn sync(&self) -> std::io::Result<()> {
-        region::sync(self.map.file())
+        region::sync(self.map.file()?)
     }
 }
 

@@ -126,7 +126,7 @@ impl Integrity {
 
     #[cold]
     fn look_again(&self) -> usize {
-        let len = region::len(self.map.file()).unwrap_or(0);
+        let len = self.map.file().and_then(region::len).unwrap_or(0);
         self.allocated.store(len, Ordering::Relaxed);
         let fits = words::size(len).saturating_sub(HEADER_BYTES) / ENTRY_BYTES;
         words::size(self.map.first().word64(header::COUNT).load(Ordering::Acquire)).min(fits)
@@ -283,7 +283,7 @@ impl Integrity {
             return Ok(());
         }
         let target = needed.div_ceil(GROW_BYTES).saturating_mul(GROW_BYTES);
-        region::extend(self.map.file(), target)?;
+        region::extend(self.map.file()?, target)?;
         self.allocated.store(target, Ordering::Relaxed);
         Ok(())
     }
@@ -317,7 +317,7 @@ impl Integrity {
         if fresh == 0 || (lazily && fresh < LAZY_ENTRIES) {
             return Ok(());
         }
-        region::sync(self.map.file())?;
+        region::sync(self.map.file()?)?;
         self.synced.store(count, Ordering::Relaxed);
         Ok(())
     }

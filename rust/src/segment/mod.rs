@@ -443,7 +443,7 @@ impl Segment {
     fn inside_file(&self, limit: u64) -> u64 {
         let (Some(map), None) = (self.map(), &self.ring) else { return limit };
         let frames = |len: u64| len.saturating_sub(self.shift as u64);
-        let end = region::len(map.file()).map(|len| self.base.saturating_add(frames(len)));
+        let end = map.file().and_then(region::len).map(|len| self.base.saturating_add(frames(len)));
         end.map_or(limit, |end| limit.min(end))
     }
 
@@ -555,7 +555,7 @@ impl Segment {
         let Backing::Mapped(map) = &self.backing else { return Ok(()) };
         let step = self.grow_step.max(1);
         let target = needed.div_ceil(step).saturating_mul(step).min(map.len() as u64).max(needed);
-        region::extend(map.file(), target)?;
+        region::extend(map.file()?, target)?;
         self.allocated.store(target, Ordering::Relaxed);
         Ok(())
     }
@@ -584,7 +584,7 @@ impl Segment {
                 let needed = ring.as_ref().map_or(self.position(end) as u64, |ring| {
                     ring.len().saturating_add(ring.start() as u64)
                 });
-                Ok(region::len(map.file())? < needed)
+                Ok(region::len(map.file()?)? < needed)
             }
         }
     }
@@ -644,7 +644,7 @@ impl Segment {
     /// Writes a frame's first word by a call.
     pub fn write_word(&self, offset: u64, word: u32) -> std::io::Result<()> {
         let (at, word) = (self.position(offset) as u64, word.to_le_bytes());
-        self.map().map_or(Ok(()), |map| region::write_at(map.file(), at, &word))
+        self.map().map_or(Ok(()), |map| region::write_at(map.file()?, at, &word))
     }
 
     /// Stores a frame's first word with release order.
@@ -659,7 +659,7 @@ impl Segment {
         if let Some(sides) = &self.sides {
             sides.sync(lazily)?;
         }
-        self.map().map_or(Ok(()), |map| region::sync(map.file()))
+        self.map().map_or(Ok(()), |map| region::sync(map.file()?))
     }
 
     /// Zeroes what is not zero from `offset` to the end of the file.

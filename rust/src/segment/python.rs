@@ -155,7 +155,7 @@ impl PySegment {
     /// Whether its file was replaced while it was written to, or as a ring: open it again.
     #[getter]
     fn is_stale(&self) -> bool {
-        let is_named = |map: &Mapping| region::check_named(map.file()).is_ok();
+        let is_named = |map: &Mapping| map.file().and_then(region::check_named).is_ok();
         self.0.is_stale() || (self.0.end() == LIVE && !self.0.map().is_none_or(is_named))
     }
 

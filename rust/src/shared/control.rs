@@ -162,12 +162,12 @@ impl Control {
 
     /// An error if someone has deleted the block, and most likely the queue.
     pub fn check_named(&self) -> std::io::Result<()> {
-        region::check_named(self.map.file())
+        region::check_named(self.map.file()?)
     }
 
     /// Nothing more is accepted: why, and what to do.
     pub fn poisoned(&self, py: Python<'_>) -> PyErr {
-        errors::poisoned(py, &self.path, self.check_named().is_err())
+        errors::poisoned(py, &self.path, self.check_named())
     }
 
     /// An error if the block was cut short under its mapping: then no word of it is true.
@@ -470,7 +470,7 @@ const fn position(word: TailWord) -> usize {
 
 impl region::Poisoned for Control {
     fn sync_failed(&self, path: &Path) {
-        let block = errors::path_of(self.map.file());
+        let block = self.map.path();
         if block.parent().is_some_and(|sidecar| is_of_queue(sidecar, path)) {
             self.poison();
         }
@@ -529,7 +529,7 @@ impl Shared {
     /// are of now, and stay as they are. Only an opener that is alone may set them anew.
     fn found(folder: &Path, door: &Arc<OpeningLock>) -> PyResult<Self> {
         let os = |error| errors::os(error, folder);
-        let is_alone = !lock::anyone_else(door.owned().file()).map_err(os)?;
+        let is_alone = !door.owned().file().and_then(lock::anyone_else).map_err(os)?;
         let path = folder.join("control");
         let (map, fresh) = open_control(&path, is_alone)?;
         if is_alone {

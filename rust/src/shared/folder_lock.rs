@@ -25,11 +25,12 @@ impl FolderLock {
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let open = || OpenOptions::new().read(true).custom_flags(flags).open(&folder);
         let owned = Owned::open(open).map_err(os)?;
-        if !lockfile::try_lock_whole(owned.file()).map_err(os)? {
+        let file = owned.file().map_err(os)?;
+        if !lockfile::try_lock_whole(file).map_err(os)? {
             return Ok(None);
         }
         // Between opening and locking, the folder may have been removed and made again.
-        let ours = owned.file().metadata().map_err(os)?.ino();
+        let ours = file.metadata().map_err(os)?.ino();
         let is_same = std::fs::metadata(&folder).is_ok_and(|found| found.ino() == ours);
         Ok(is_same.then(|| Self(Mutex::new(Some(owned)))))
     }

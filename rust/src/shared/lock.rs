@@ -98,7 +98,7 @@ impl Life {
     /// Takes the first free slot and writes the opener's name there; `opening` counts openers.
     pub fn new(door: &Arc<OpeningLock>, owners: Arc<Mapping>, opening: u32) -> io::Result<Self> {
         for slot in 0..SLOTS {
-            if lockfile::try_lock(door.owned().file(), u64::from(slot) + FIRST_SLOT_BYTE)? {
+            if lockfile::try_lock(door.owned().file()?, u64::from(slot) + FIRST_SLOT_BYTE)? {
                 let round = opening % (SLEEPERS >> SLOT_BITS).saturating_sub(1) + 1;
                 let name = round << SLOT_BITS | slot;
                 owners.word32(OWNERS_AT + slot as usize * 4).store(name, Ordering::Release);
@@ -121,13 +121,14 @@ impl Life {
 
     /// Whether nobody else has the queue open.
     pub fn is_alone(&self) -> io::Result<bool> {
-        anyone_else(self.owned.file()).map(|others| !others)
+        anyone_else(self.owned.file()?).map(|others| !others)
     }
 
     /// Whether the opener of this name is alive. An unreadable lock file counts as alive.
     pub fn is_alive(&self, name: u32) -> bool {
-        let (slot, file) = (name & (SLOTS - 1), self.owned.file());
-        let held = || lockfile::is_held_elsewhere(file, u64::from(slot) + FIRST_SLOT_BYTE);
+        let slot = name & (SLOTS - 1);
+        let byte = u64::from(slot) + FIRST_SLOT_BYTE;
+        let held = || lockfile::is_held_elsewhere(self.owned.file()?, byte);
         name == self.name
             || (self.owners.word32(OWNERS_AT + slot as usize * 4).load(Ordering::Acquire) == name
                 && held().unwrap_or(true))
@@ -224,7 +225,10 @@ impl Life {
 
     /// Gives the slot back, once nothing is held in its name any more.
     pub fn give_slot(&self) -> io::Result<()> {
-        lockfile::unlock(self.owned.file(), u64::from(self.slot) + FIRST_SLOT_BYTE)
+        match self.owned.file() {
+            Ok(file) => lockfile::unlock(file, u64::from(self.slot) + FIRST_SLOT_BYTE),
+            Err(_) => Ok(()), // It went with the file that someone else closed.
+        }
     }
 
     /// Whether it has ended here, or this process is a fork of its own: whatever is left of this

@@ -94,7 +94,7 @@ impl OpeningLock {
         let times = match *inside {
             Some((thread, _)) if thread != me => return Ok(false),
             Some((_, times)) => times,
-            None if lockfile::try_lock(self.owned.file(), OPEN_BYTE)? => 0,
+            None if lockfile::try_lock(self.owned.file()?, OPEN_BYTE)? => 0,
             None => return Ok(false),
         };
         *inside = Some((me, times + 1));
@@ -105,8 +105,8 @@ impl OpeningLock {
         let mut inside = self.inside();
         *inside = inside.and_then(|(thread, times)| (times > 1).then(|| (thread, times - 1)));
         if inside.is_none() {
-            // It can't fail: a byte that is ours. A forked child's file is another one by now.
-            let _ = lockfile::unlock(self.owned.file(), OPEN_BYTE);
+            // It can't fail: a byte that is ours. A forked child has no such file any more.
+            let _ = self.owned.file().and_then(|file| lockfile::unlock(file, OPEN_BYTE));
         }
     }
 }

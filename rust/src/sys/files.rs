@@ -72,12 +72,27 @@ pub fn file_system(file: &File) -> io::Result<i64> {
 /// What tells a file from any other one, and this mounting of its file system from an earlier one:
 /// device, inode, birth in seconds and nanoseconds, and the mounting's own number (0 where the
 /// kernel is older than 6.8: then two mountings look alike).
-pub fn identity(path: &Path) -> io::Result<[u64; 5]> {
-    let name = CString::new(path.as_os_str().as_bytes())?;
+pub type Identity = [u64; 5];
+
+/// That of the file at `path`.
+pub fn identity(path: &Path) -> io::Result<Identity> {
+    identity_at(libc::AT_FDCWD, &CString::new(path.as_os_str().as_bytes())?, 0)
+}
+
+/// That of an open file. Its times are not asked for, as in `names_and_len`.
+pub fn identity_of(file: &File) -> io::Result<Identity> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    identity_at(file.as_raw_fd(), c"", flags).or_else(|_| {
+        let about = file.metadata()?; // Where the call is not allowed.
+        Ok([about.dev(), about.ino(), 0, 0, 0])
+    })
+}
+
+fn identity_at(folder: i32, name: &CStr, flags: i32) -> io::Result<Identity> {
     let wanted = libc::STATX_INO | libc::STATX_BTIME | libc::STATX_MNT_ID_UNIQUE;
     // SAFETY: `found` is plain data that the call fills.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
-    if !statx(libc::AT_FDCWD, &name, 0, wanted, &mut found) {
+    if !statx(folder, name, flags, wanted, &mut found) {
         return Err(io::Error::last_os_error());
     }
     let is_unique = found.stx_mask & libc::STATX_MNT_ID_UNIQUE != 0;

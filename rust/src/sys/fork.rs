@@ -2,18 +2,19 @@
 //!
 //! A lock by open file description lives as long as any copy of its descriptor does, and a fork
 //! copies them all. So every such file is listed here, from before it is locked; in a forked child
-//! its descriptor is pointed elsewhere before any other code runs, whoever called `fork` and
+//! its descriptor is closed before any other code runs, whoever called `fork` and
 //! whatever other threads were doing. A new program closes its copies by itself.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, Weak};
+
+use super::descriptor::Descriptor;
 
 /// A file whose locks end with this process, and are not its children's.
 pub struct Owned {
-    file: File,
+    descriptor: Descriptor,
     is_over: AtomicBool,
     is_forked: AtomicBool,
 }
@@ -24,7 +25,8 @@ impl Owned {
         watch_forks()?;
         let _gate = Gate::enter();
         let (is_over, is_forked) = (AtomicBool::new(false), AtomicBool::new(false));
-        let owned = Arc::new(Self { file: open()?, is_over, is_forked });
+        let descriptor = Descriptor::new(open()?)?;
+        let owned = Arc::new(Self { descriptor, is_over, is_forked });
         if let Ok(mut listed) = LISTED.lock() {
             listed.retain(|one| one.strong_count() > 0);
             listed.push(Arc::downgrade(&owned));
@@ -32,9 +34,9 @@ impl Owned {
         Ok(owned)
     }
 
-    /// The file.
-    pub fn file(&self) -> &File {
-        &self.file
+    /// The file; an error if it was closed by someone else, or in a forked child.
+    pub fn file(&self) -> io::Result<&File> {
+        self.descriptor.file()
     }
 
     /// From now on no lock may be taken or given back by this file.
@@ -46,9 +48,7 @@ impl Owned {
     /// keep them. Allocates nothing.
     pub fn detach(&self) {
         self.end();
-        let (nowhere, number) = (NOWHERE.load(Ordering::Relaxed), self.file.as_raw_fd());
-        // SAFETY: both descriptors are open; the second is replaced in this process alone.
-        unsafe { libc::dup3(nowhere, number, libc::O_CLOEXEC) };
+        self.descriptor.close();
     }
 
     /// Whether that was said, or this process is a fork of the one that opened it.
@@ -64,8 +64,6 @@ impl Owned {
 }
 
 static LISTED: Mutex<Vec<Weak<Owned>>> = Mutex::new(Vec::new());
-/// A descriptor of `/dev/null`: a forked child may have none left to open it with.
-static NOWHERE: AtomicI32 = AtomicI32::new(-1);
 /// Held while the list changes and while a fork goes on. No `Mutex`: the child opens it again.
 static GATE: AtomicBool = AtomicBool::new(false);
 
@@ -96,13 +94,6 @@ pub fn between_forks<T>(work: impl FnOnce() -> T) -> T {
 /// Asks to be told of every fork, once per process.
 fn watch_forks() -> io::Result<()> {
     static ONCE: Once = Once::new();
-    if NOWHERE.load(Ordering::Acquire) < 0 {
-        let nowhere = File::open("/dev/null")?;
-        let number = nowhere.as_raw_fd();
-        if NOWHERE.compare_exchange(-1, number, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            std::mem::forget(nowhere); // It stays open.
-        }
-    }
     let mut refused = 0;
     ONCE.call_once(|| {
         // SAFETY: the three functions live as long as the process: an extension is never unloaded.

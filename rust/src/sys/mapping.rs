@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::descriptor::Descriptor;
 use super::sigbus;
-use crate::errors::located_file;
+use crate::errors::{located_file, path_of};
 use crate::sys::recorder;
 
 /// A multiple of every page size there is.
@@ -23,8 +25,7 @@ const LEAST_PAGE_BYTES: usize = 4 << 10;
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    file: File,
-    inode: u64,
+    descriptor: Descriptor,
     /// Dropped before the memory is.
     guard: Option<sigbus::TruncationGuard>,
     writable: bool,
@@ -42,7 +43,8 @@ impl Mapping {
     pub fn new(file: File, len: usize, writable: bool) -> io::Result<Self> {
         let protection =
             if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        let inode = recorder::inode(&file).map_err(|error| located_file(error, &file))?;
+        let descriptor = Descriptor::new(file)?;
+        let file = descriptor.file()?;
         // SAFETY: a fresh mapping at an address of the kernel's choice; the descriptor is open.
         let base = unsafe {
             libc::mmap(
@@ -55,11 +57,11 @@ impl Mapping {
             )
         };
         if base == libc::MAP_FAILED {
-            return Err(located_file(io::Error::last_os_error(), &file));
+            return Err(located_file(io::Error::last_os_error(), file));
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let guard = Some(sigbus::guard(base.as_ptr() as usize, len));
-        Ok(Self { base, len, file, inode, guard, writable })
+        Ok(Self { base, len, descriptor, guard, writable })
     }
 
     /// Maps the whole of `file` once, then the bytes from `again_from` a second time right behind
@@ -73,7 +75,8 @@ impl Mapping {
     ) -> io::Result<Self> {
         let protection =
             if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        let inode = recorder::inode(&file).map_err(|error| located_file(error, &file))?;
+        let descriptor = Descriptor::new(file)?;
+        let file = descriptor.file()?;
         let total = len.checked_add(extra).ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: reserves address space nobody else has; the two fixed mappings below replace
         // exactly that reservation, page by page, and both lengths are multiples of the page.
@@ -87,7 +90,7 @@ impl Mapping {
                 0,
             );
             if base == libc::MAP_FAILED {
-                return Err(located_file(io::Error::last_os_error(), &file));
+                return Err(located_file(io::Error::last_os_error(), file));
             }
             let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
             let first = libc::mmap(base, len, protection, fixed, file.as_raw_fd(), 0);
@@ -102,7 +105,7 @@ impl Mapping {
             if first == libc::MAP_FAILED || second == libc::MAP_FAILED {
                 let error = io::Error::last_os_error();
                 libc::munmap(base, total);
-                return Err(located_file(error, &file));
+                return Err(located_file(error, file));
             }
             if writable {
                 // Read-ahead makes large folios of pages that are stored to one by one, and each
@@ -113,7 +116,7 @@ impl Mapping {
         };
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let guard = Some(sigbus::guard(base.as_ptr() as usize, total));
-        Ok(Self { base, len: total, file, inode, guard, writable })
+        Ok(Self { base, len: total, descriptor, guard, writable })
     }
 
     /// Mapped bytes.
@@ -128,9 +131,20 @@ impl Mapping {
         sigbus::hits() != 0 && self.guard.as_ref().is_some_and(sigbus::TruncationGuard::is_cut)
     }
 
-    /// The file behind the mapping.
-    pub fn file(&self) -> &File {
-        &self.file
+    /// The file behind the mapping, to be asked for each time that it is used: an error if it was
+    /// closed by someone else.
+    pub fn file(&self) -> io::Result<&File> {
+        self.descriptor.file()
+    }
+
+    /// The file's number on its device.
+    pub fn inode(&self) -> u64 {
+        self.descriptor.inode()
+    }
+
+    /// The file's name.
+    pub fn path(&self) -> PathBuf {
+        self.file().map_or_else(|_| PathBuf::from("a file that was closed"), path_of)
     }
 
     /// All bytes. Only those below a published end mean anything.
@@ -162,7 +176,7 @@ impl Mapping {
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) };
         let answer = fill(bytes);
         if recorder::is_recording() {
-            recorder::record_store(self.inode, at, bytes);
+            recorder::record_store(self.inode(), at, bytes);
         }
         Some(answer)
     }
@@ -179,7 +193,7 @@ impl Mapping {
             to.store(word.to_le(), Ordering::Relaxed);
         }
         if recorder::is_recording() {
-            recorder::record_store(self.inode, at, words.map(u64::to_le_bytes).as_flattened());
+            recorder::record_store(self.inode(), at, words.map(u64::to_le_bytes).as_flattened());
         }
     }
 
@@ -269,7 +283,7 @@ impl Mapping {
     pub fn publish64(&self, at: usize, value: u64) {
         self.word64(at).store(value, Ordering::Release);
         if recorder::is_recording() {
-            recorder::record_store(self.inode, at, &value.to_le_bytes());
+            recorder::record_store(self.inode(), at, &value.to_le_bytes());
         }
     }
 
@@ -278,7 +292,7 @@ impl Mapping {
     pub fn publish32(&self, at: usize, value: u32) {
         self.word32(at).store(value, Ordering::Release);
         if recorder::is_recording() {
-            recorder::record_store(self.inode, at, &value.to_le_bytes());
+            recorder::record_store(self.inode(), at, &value.to_le_bytes());
         }
     }
 }
@@ -351,7 +365,7 @@ impl Growing {
         let step = (0..FURTHER).find(step).ok_or_else(full)?;
         let slot = self.further.get(step).ok_or_else(full)?;
         if slot.get().is_none() {
-            let file = self.first.file.try_clone()?;
+            let file = self.first.file()?.try_clone()?;
             let len = FIRST_BYTES << (2 * (step + 1));
             let _ = slot.set(Mapping::new(file, len, self.first.writable)?);
         }
@@ -364,8 +378,8 @@ impl Growing {
         self.to(at.checked_add(len)?).ok()?.get(at, len)
     }
 
-    /// The file behind it.
-    pub fn file(&self) -> &File {
+    /// The file behind it, as `Mapping::file` has it.
+    pub fn file(&self) -> io::Result<&File> {
         self.first.file()
     }
 }

@@ -5,6 +5,7 @@
 pub mod capsule;
 pub mod clock;
 pub mod crc;
+pub mod descriptor;
 pub mod eventfd;
 pub mod files;
 pub mod fork;

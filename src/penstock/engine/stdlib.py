@@ -74,7 +74,6 @@ class StandardQueue:
         """The queue behind it, with everything that `queue.Queue` does not have."""
         self._name, self._ack = group, ack
         self._mutex = threading.Lock()
-        self._door: int | None = None
         self._undone: deque[tuple[int, _core.Message]] = deque()
         weakref.finalize(self, _give_back, self._undone, os.getpid()).atexit = False
         self._pid = os.getpid()
@@ -118,16 +117,12 @@ class StandardQueue:
 
     @contextmanager
     def _at_the_door(self) -> Iterator[None]:
-        self._forget_parent()
-        with self._mutex:
-            if self._door is None:
-                folder = self._group().folder
-                self._door = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(self._door, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                fcntl.flock(self._door, fcntl.LOCK_UN)
+        door = os.open(self._group().folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(door, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(door)
 
     def put_nowait(self, item: Any) -> None:
         """`put(item, block=False)`."""
@@ -252,25 +247,16 @@ class StandardQueue:
 
     def close(self) -> None:
         """Lets go; what this process had not marked done goes to another one."""
-        self._forget_parent()
-        with self._mutex:
-            if self._door is not None:
-                os.close(self._door)
-                self._door = None
         self.queue.close()
 
     def _group(self) -> Group:
         return self.queue.group(self._name)
 
     def _forget_parent(self) -> None:
-        """Called first in a forked child: items that were taken, and the lock on the door, are the
-        parent's."""
+        """Called first in a forked child: items that were taken are the parent's."""
         if self._pid != os.getpid():
             self._mutex = threading.Lock()  # The thread that had it is not in this process.
             self._undone.clear()
-            if self._door is not None:
-                os.close(self._door)
-                self._door = None
             self._pid = os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:

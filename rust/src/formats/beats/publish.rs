@@ -1,7 +1,6 @@
 //! How appended frames become part of a Beats queue: they are whole when they are written, so
 //! there is nothing more to publish, except in segments that are one compressed stream.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -15,11 +14,12 @@ use crate::bytes::words;
 use crate::files::region;
 use crate::segment::Segment;
 use crate::segment::publish::{Batch, Publish};
+use crate::sys::descriptor::Descriptor;
 
 struct Chained {
     base: u64,
     chain: Chain,
-    file: File,
+    file: Descriptor,
 }
 
 /// The file's length is the end. With `key`, every frame gets a tag beside the segment.
@@ -45,20 +45,21 @@ impl FileEnd {
             let chain = Chain::new(key, macs::id(segment.base()), iv);
             let mut path = segment.path().as_os_str().to_os_string();
             path.push(".mac");
-            let file = macs::begin(Path::new(&path), &chain)?;
+            let file = Descriptor::new(macs::begin(Path::new(&path), &chain)?)?;
             *chained = Some(Chained { base: segment.base(), chain, file });
         }
         let Some(chained) = chained.as_mut() else { return Ok(()) };
         let tags = macs::tags(&mut chained.chain, segment, batch.first, batch.end);
-        region::write_at(&chained.file, region::len(&chained.file)?, &tags)
+        let file = chained.file.file()?;
+        region::write_at(file, region::len(file)?, &tags)
     }
 }
 
 fn cut(segment: &Segment, end: u64) -> std::io::Result<()> {
     let Some(map) = segment.map() else { return Ok(()) };
     let position = segment.position(end) as u64;
-    match region::len(map.file())? > position {
-        true => region::set_len(map.file(), position),
+    match region::len(map.file()?)? > position {
+        true => region::set_len(map.file()?, position),
         false => Ok(()),
     }
 }
@@ -84,7 +85,7 @@ impl Publish for FileEnd {
 
 struct Open {
     base: u64,
-    file: File,
+    file: Descriptor,
     /// Where the stream ends.
     end: u64,
     /// How long the file is.
@@ -121,7 +122,7 @@ impl StreamEnd {
         let name = format!("{}.seg", base >> POSITION_BITS);
         let file = region::open(&self.folder.join(name), true)?;
         let end = region::len(&file)?;
-        Ok(Open { base, file, end, len: end, frames: 0 })
+        Ok(Open { base, file: Descriptor::new(file)?, end, len: end, frames: 0 })
     }
 }
 
@@ -145,16 +146,17 @@ impl Publish for StreamEnd {
         let len = words::size(batch.end.saturating_sub(batch.first));
         let plain = segment.frame_bytes(batch.first, len);
         let block = lz4::carry_on(plain, open.frames > 0);
-        region::write_at(&open.file, open.end, &block)?;
+        let file = open.file.file()?;
+        region::write_at(file, open.end, &block)?;
         open.end += block.len() as u64;
         open.frames = open.frames.saturating_add(count(plain));
         open.len = open.len.max(open.end);
         let logical = batch.end & ((1 << POSITION_BITS) - 1);
         if logical > open.len {
             open.len = logical.next_multiple_of(HOLE_BYTES);
-            region::set_len(&open.file, open.len)?;
+            region::set_len(file, open.len)?;
         }
-        region::write_at(&open.file, COUNT_AT, &open.frames.to_le_bytes())
+        region::write_at(file, COUNT_AT, &open.frames.to_le_bytes())
     }
 
     fn is_first_word(&self) -> bool {

@@ -97,6 +97,6 @@ impl Mirror for StateFile {
             return Ok(());
         }
         let index = if self.version == 0 { 0 } else { self.index(cursor)? };
-        region::write_at(self.map.file(), 0, &pack(self.version, cursor, index))
+        region::write_at(self.map.file()?, 0, &pack(self.version, cursor, index))
     }
 }

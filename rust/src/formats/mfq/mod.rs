@@ -183,7 +183,7 @@ impl OffsetFile {
 
     /// Syncs it.
     pub fn sync(&self) -> std::io::Result<()> {
-        region::sync(self.0.file())
+        region::sync(self.0.file()?)
     }
 }
 

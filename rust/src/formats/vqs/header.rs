@@ -156,8 +156,8 @@ impl RingHeader {
 
     /// Under the append lock, after its holder died.
     fn put_right(&self, segment: &Segment, tail: u64, number: u64) -> io::Result<bool> {
-        let file = segment.map().ok_or_else(missing)?.file();
-        if region::inode(file)? != region::inode(&region::open(segment.path(), false)?)? {
+        let map = segment.map().ok_or_else(missing)?;
+        if map.inode() != region::inode(&region::open(segment.path(), false)?)? {
             // The holder died after it had renamed a resized file, before it told the others. What
             // comes next is durable only once that name is on the disk: the next sync sees to that.
             self.control.forget_name();
@@ -301,7 +301,7 @@ impl RingHeader {
         let crc = crc32c(raw.get(..CRC_AT).unwrap_or_default());
         words::put_u32_le(&mut raw, CRC_AT, crc);
         self.extent_file.store(slot, &raw).ok_or_else(missing)?;
-        region::sync(self.extent_file.file())
+        region::sync(self.extent_file.file()?)
     }
 
     /// What the newest extent on the disk claims from `head` on, if it claims anything before it:
@@ -465,7 +465,7 @@ impl Publish for RingHeader {
     fn synced(&self, segment: &Segment, batch: &Batch) -> io::Result<()> {
         let own = segment.map().filter(|_| self.is_always);
         if let Some(map) = self.meta.as_ref().or(own) {
-            region::sync(map.file())?;
+            region::sync(map.file()?)?;
         }
         self.note(segment, &self.extent(batch.end, batch.next_number))
     }
@@ -595,7 +595,7 @@ impl PyRingHeader {
         if answer.0 {
             let sync = || {
                 region::sync(&file)?;
-                header.meta.as_ref().map_or(Ok(()), |meta| region::sync(meta.file()))?;
+                header.meta.as_ref().map_or(Ok(()), |meta| region::sync(meta.file()?))?;
                 region::sync_folder(folder_of(segment))
             };
             py.detach(|| header.control.sync(sync)).map_err(os)?;

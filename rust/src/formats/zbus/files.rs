@@ -1,7 +1,6 @@
 //! The files of a zbus queue that are not data: its index, and a reader and a NAK file per group.
 //! Where each field is comes from Python (`penstock.formats.zbus.structs`); this stores and finds.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -17,6 +16,7 @@ use crate::segment::Segment;
 use crate::segment::publish::PyPublish;
 use crate::segment::publish::{Batch, Publish};
 use crate::shared::control::Shared;
+use crate::sys::descriptor::Descriptor;
 use crate::sys::mapping::Mapping;
 
 const BLOCK_COUNT_AT: usize = 4;
@@ -174,7 +174,7 @@ impl Publish for EndWord {
     }
 
     fn sync(&self) -> std::io::Result<()> {
-        region::sync(self.0.map.file())
+        region::sync(self.0.map.file()?)
     }
 
     fn drop_above(
@@ -220,7 +220,7 @@ impl Publish for EndWord {
 /// The blocks, for ids that NAK records repeat: the file that was looked into last stays open.
 struct Blocks {
     folder: PathBuf,
-    open: Mutex<Option<(u64, File)>>,
+    open: Mutex<Option<(u64, Descriptor)>>,
 }
 
 impl Blocks {
@@ -232,9 +232,10 @@ impl Blocks {
         let mut open = self.open.lock().unwrap_or_else(|e| e.into_inner());
         if open.as_ref().is_none_or(|(known, _)| *known != base) {
             let path = self.folder.join(format!("{base:020}.zbus"));
-            *open = region::open(&path, false).ok().map(|file| (base, file));
+            let file = region::open(&path, false).and_then(Descriptor::new);
+            *open = file.ok().map(|file| (base, file));
         }
-        if let Some((_, file)) = open.as_ref() {
+        if let Some(Ok(file)) = open.as_ref().map(|(_, file)| file.file()) {
             let _ = file.read_exact_at(&mut id, position + ID_AT);
         }
         id
@@ -415,7 +416,7 @@ impl ZbusIndex {
         words::put(&mut range, 0, &u32::try_from(count - gone).unwrap_or(0).to_be_bytes());
         let first = BLOCK_START_AT - BLOCK_COUNT_AT;
         words::put(&mut range, first, &start.saturating_add(gone).to_be_bytes());
-        region::write_at(self.0.map.file(), BLOCK_COUNT_AT as u64, &range)?;
+        region::write_at(self.0.map.file()?, BLOCK_COUNT_AT as u64, &range)?;
         Ok(true)
     }
 }

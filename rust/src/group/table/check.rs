@@ -4,6 +4,7 @@
 //! to. A table that passes may still hold wrong values, but no search in it goes on for ever or
 //! leaves it.
 
+use std::fs::File;
 use std::sync::atomic::Ordering;
 
 use super::{EntryState, FIRST_ENTRIES, IN_LANE, KEYS_AT, MAX_ENTRIES, NONE, Table, at, field};
@@ -21,7 +22,7 @@ impl Table {
         let is_size =
             capacity.is_power_of_two() && (FIRST_ENTRIES..=MAX_ENTRIES).contains(&capacity);
         let has_bytes = || {
-            let file = self.map.file().metadata();
+            let file = self.map.file().and_then(File::metadata);
             file.is_ok_and(|data| data.len() >= Self::bytes_for(capacity))
         };
         let what = match capacity {

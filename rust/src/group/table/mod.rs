@@ -407,7 +407,7 @@ impl Table {
         if new > MAX_ENTRIES {
             return Err(std::io::Error::other("the group's table is full"));
         }
-        let file = self.map.file();
+        let file = self.map.file()?;
         let n = u64::from(new);
         for (at, len) in [
             (HEADER_BYTES, n * ENTRY_BYTES as u64),

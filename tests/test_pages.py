@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
@@ -13,7 +14,8 @@ from types import ModuleType
 
 import pytest
 
-from penstock.options import GroupOptions, QueueOptions
+from penstock.formats.contract import Format
+from penstock.options import Durability, GroupOptions, QueueOptions
 from tests.cli import transcripts
 from tools import plot_peers
 
@@ -183,6 +185,54 @@ def test_contributing_and_internals_name_only_what_exists() -> None:
             and not name.startswith((".penstock", "build/"))
         ]  # fmt: skip
         assert missing == [], page.name
+
+
+CODE_FILE = re.compile(r"`((?:[\w-]+/)*[\w-]+\.(?:py|rs)|(?:[\w-]+/)+)`")
+CODE_NAME = re.compile(r"`([A-Za-z_]\w*(?:(?:\.|::)[A-Za-z_]\w*)*)(?:\([^`]*\))?`")
+
+LEVELS = {level.value for level in Durability}
+
+
+@functools.cache
+def sources() -> dict[str, str]:
+    """The source by path, with a slash before it."""
+    found = (
+        path for top in SOURCES[1:] for path in top.rglob("*") if path.suffix in (".py", ".rs")
+    )
+    return {f"/{path.relative_to(ROOT)}": path.read_text() for path in found}
+
+
+def missing_names(text: str) -> list[str]:
+    """The names of code in a paragraph that none of the files has that it names."""
+    files = CODE_FILE.findall(text)
+    code = "".join(
+        source for path, source in sources().items()
+        if any(path.endswith(f"/{file}") or (file[-1] == "/" and f"/{file}" in path)
+               for file in files)
+    )  # fmt: skip
+    words = set(re.findall(r"\w+", code))
+    names = [one for one in CODE_NAME.findall(text) if one not in {*files, *LEVELS}]
+    return [name for name in names if files and not set(re.split(r"\.|::", name)) <= words]
+
+
+def test_a_walk_through_the_source_names_what_its_files_have() -> None:
+    steps = re.split(r"\n(?=\d+\.)|\n\n", (DOCS / "internals" / "reading.md").read_text())
+    assert {step: found for step in steps if (found := missing_names(step))} == {}
+    assert sum(bool(CODE_FILE.search(step)) for step in steps) > 15
+
+
+def test_a_name_that_its_file_lacks_is_noticed() -> None:
+    assert missing_names("`formats/store.py`, `Store.roll`: rolls") == []
+    assert missing_names("`formats/store.py`, `Store.stroll`: rolls") == ["Store.stroll"]
+    assert missing_names("`append/sync.rs` at `always`, and `group/table/`") == []
+
+
+def test_a_new_format_gives_the_answers_that_its_page_names() -> None:
+    page = (DOCS / "internals" / "adding.md").read_text()
+    (listed,) = re.findall(r"answers must be given: (.*?)\.", page)
+    assert set(re.findall(r"`(\w+)`", listed)) == set(Format.__abstractmethods__)
+    (data,) = re.findall(r"Most of it is data: (.*?)\.", page)
+    assert set(re.findall(r"`(\w+)`", data)) <= set(Format.__annotations__)
 
 
 def test_contributing_names_only_targets_that_exist() -> None:

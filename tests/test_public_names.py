@@ -12,7 +12,12 @@ import penstock
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference.md"
 PUBLIC_NAMES_MAX = 34
-PAGES = [REFERENCE.parent.parent / "README.md", *REFERENCE.parent.rglob("*.md")]
+ROOT = REFERENCE.parent.parent
+PAGES = [
+    ROOT / "README.md", *REFERENCE.parent.rglob("*.md"), *REFERENCE.parent.rglob("*.ipynb"),
+    *(ROOT / "examples").rglob("*.py"),
+]  # fmt: skip
+INNER = r"(?:_core|disk|engine|formats|sidecar)\b"
 NAMES: list[str] = list(getattr(penstock, "__all__", []))
 _HEADING = re.compile(r"^#{2,4} +`?(?P<path>[A-Za-z_][\w.]*)", re.MULTILINE)
 
@@ -25,6 +30,12 @@ def headings(text: str) -> list[str]:
 def documented(text: str) -> set[str]:
     """The names of `penstock` itself among the headings."""
     return {path.removeprefix("penstock.").split(".")[0] for path in headings(text)}
+
+
+def inner_imports(text: str) -> list[str]:
+    """Imports of modules that are no front door."""
+    by_name = rf"(?:from|import) penstock\.{INNER}\S*"
+    return re.findall(rf"{by_name}|from penstock import .*\b{INNER}", text)
 
 
 def test_public_names_are_sorted_and_few() -> None:
@@ -66,7 +77,11 @@ def test_headings_are_read_in_all_their_forms() -> None:
 
 @pytest.mark.parametrize("page", sorted(PAGES), ids=lambda page: page.name)
 def test_examples_import_from_public_modules_alone(page: Path) -> None:
-    found = re.findall(
-        r"(?:from|import) (penstock\.(?:engine|formats|disk|_core)\S*)", page.read_text()
-    )
+    found = inner_imports(page.read_text())
     assert not found, f"{page.name} imports {found}"
+
+
+def test_an_import_of_an_inner_module_is_noticed() -> None:
+    assert inner_imports("from penstock.mfq import Consumer\nimport penstock.spark") == []
+    for line in ("from penstock.engine.table import Scan", "from penstock import Queue, _core"):
+        assert len(inner_imports(line)) == 1

@@ -404,10 +404,24 @@ class Format(ABC):
 
     @final
     def need_key(self) -> None:
-        """Raises `KeyNeededError` where frames can't be judged without a key that was not given.
-        Sizes and groups can be looked at without."""
-        if not self.can_decrypt:
-            raise KeyNeededError(f"{self.path}: the queue is encrypted; open it with key=")
+        """Raises where frames can't be judged without a key that was not given. Sizes and groups
+        can be looked at without."""
+        if self.is_encrypted:
+            self.key_for(self.path)
+
+    @final
+    def key_for(self, path: Path) -> bytes:
+        """The key of what is encrypted at `path`, or an error that says what it should be."""
+        assert self.encryption is not None
+        key, size = self.options.key, self.encryption.key_bytes
+        if key is None:
+            raise KeyNeededError(
+                f"{path}: this is encrypted; open the queue with key= ({size} bytes)"
+            )
+        if len(key) != size:
+            expected = f"the key of a {self.name} queue has {size} bytes"
+            raise KeyNeededError(f"{path}: {expected}, this one {len(key)}")
+        return key
 
     # ── deleting ───────────────────────────────────────────────────────────────────────────
 

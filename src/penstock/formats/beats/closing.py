@@ -66,7 +66,7 @@ def _close(beats: BeatsFiles, path: Path, base: int, tail: int, next_number: int
         return
     if beats.options.tamper_evident and kind.is_encrypted:
         segment = beats.open_segment(header.info(tail, header.size), writable=False)
-        key = segments.need_key(beats.options.key, path)
+        key = beats.key_for(path)
         _core.beats_close_macs(segment, segments.mac_path(path), key, header.iv, tail)
     if kind.is_counted:
         if first is None:

@@ -112,9 +112,8 @@ class BeatsFormat(BeatsFiles):
             raise OptionError("layout", self.layout, either(KINDS))
         self.kind = KINDS[structs.GOES_ON_AS.get(self.layout, self.layout)]
         self.is_encrypted: bool = self.kind.is_encrypted
-        if self.is_encrypted:
-            segments.need_key(self.options.key, self.path)
-        elif self.options.tamper_evident:
+        self.need_key()
+        if not self.is_encrypted and self.options.tamper_evident:
             raise OptionError("tamper_evident", True, "an encrypted queue of format beats")
         if not self.is_live:
             self.cut_end = power_cut.find(self, past.of(self))

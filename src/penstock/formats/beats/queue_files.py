@@ -107,7 +107,7 @@ class BeatsFiles(Format):
             return found
         found = segments.identify(path, self.options.key)
         if isinstance(found, Header) and found.kind.is_encrypted:
-            segments.need_key(self.options.key, path)
+            self.key_for(path)
         self._headers[number] = inode, found
         return found
 

@@ -48,7 +48,7 @@ def write_segment(beats: BeatsFiles, kind: Kind, frames: list[bytes]) -> None:
     data, head = b"".join(frames), kind.pack_header(len(frames))
     if kind.is_encrypted:
         iv = secrets.token_bytes(IV_BYTES)
-        data = _core.beats_crypt(segments.need_key(beats.options.key, beats.path), iv, data)
+        data = _core.beats_crypt(beats.key_for(beats.path), iv, data)
         head += iv
     number = max(segments.find(beats.path)) + 1
     _core.replace_file(beats.path / f"{number}.seg", head + data)

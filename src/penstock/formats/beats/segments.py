@@ -15,7 +15,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import FormatError, KeyNeededError
+from penstock.errors import FormatError
 from penstock.formats.beats import structs
 from penstock.formats.beats.structs import KINDS, Kind
 from penstock.formats.values import SegmentInfo
@@ -134,17 +134,6 @@ def _identify(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadable
 def key_check(key: bytes) -> str:
     """What tells the right key from another one, and tells nothing about it."""
     return hmac.digest(key, b"penstock: the key of a beats queue", "sha256")[:8].hex()
-
-
-def need_key(key: bytes | None, path: Path) -> bytes:
-    """The key, or an error that says what it should be."""
-    if key is None:
-        raise KeyNeededError(
-            f"{path}: the segment is encrypted; open the queue with key= (16 bytes)"
-        )
-    if len(key) != 16:
-        raise KeyNeededError(f"{path}: the key of a beats queue has 16 bytes, this one {len(key)}")
-    return key
 
 
 def _version_2(raw: _Bytes, key: bytes | None, path: Path) -> Header | Unreadable:

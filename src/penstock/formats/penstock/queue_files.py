@@ -43,9 +43,7 @@ class PenstockFiles(Format):
         self.identity = self.header.queue_id.hex()
         self.is_encrypted: bool = bool(self.header.flags & structs.ENCRYPTED)
         key = self.options.key
-        if self.is_encrypted and key is not None and len(key) != 32:
-            raise KeyNeededError(f"{self.path}: the key of a penstock queue has 32 bytes")
-        if self.is_live:
+        if self.is_live or key is not None:
             self.need_key()
         if not self.is_encrypted and key is not None:
             raise KeyNeededError(f"{self.path}: the queue is not encrypted; open it without key")

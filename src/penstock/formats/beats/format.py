@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import FormatError, NoQueueError, OptionError, UnsupportedError, either
+from penstock.errors import FormatError, NoQueueError, OptionError, UnsupportedError
 from penstock.formats import past
 from penstock.formats.beats import (
     checks,
@@ -108,8 +108,6 @@ class BeatsFormat(BeatsFiles):
         checks.check_key(self)
         if newest is not None and self.layout == segments.sniff(self.path):
             self.layout: str = self._layout_by(newest)
-        if self.layout not in KINDS:
-            raise OptionError("layout", self.layout, either(KINDS))
         self.kind = KINDS[structs.GOES_ON_AS.get(self.layout, self.layout)]
         self.is_encrypted: bool = self.kind.is_encrypted
         self.need_key()

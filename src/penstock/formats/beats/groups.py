@@ -61,7 +61,6 @@ class BeatsGroups(OwnGroups):
         return _core.beats_state(self._path, version, self._beats)
 
     def bookmark_of(self, group: str, progress: GroupProgress) -> int | None:
-        """The bookmark of the default group as `state.dat` has it."""
         return self.state_at(progress.cursor).offset if group == DEFAULT_GROUP else None
 
     def is_moved(self, group: str) -> bool:

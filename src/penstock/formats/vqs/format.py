@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import CorruptError, FormatError, OptionError, StorageError, either
+from penstock.errors import CorruptError, FormatError, StorageError
 from penstock.formats import past
 from penstock.formats.contract import Format
 from penstock.formats.past import Past
@@ -85,10 +85,7 @@ class VqsFormat(Format):
 
     def load(self) -> None:
         """Reads header, settings and labels; the words are checked when the end is looked for."""
-        stage = STAGES.get(self.layout)
-        if stage is None:
-            raise OptionError("layout", self.layout, either(STAGES))
-        self.stage = stage
+        self.stage = stage = STAGES[self.layout]
         if self.is_live and not stage.is_written:
             advice = "open it with read_only=True, or convert it to layout doc or stage4"
             raise FormatError(self.path, f"layout {stage.name} is only read", advice)

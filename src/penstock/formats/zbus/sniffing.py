@@ -93,8 +93,6 @@ def examine(folder: Path, wanted: str | None) -> Found:
 
 
 def _check_wanted(path: Path, name: str, wanted: str, seen: str) -> None:
-    if wanted not in TABLE:
-        raise FormatError(path, f"layout {wanted!r} was asked for", f"there are {', '.join(TABLE)}")
     same = ("index", "entry", "frame")
     if any(getattr(TABLE[name], part) is not getattr(TABLE[wanted], part) for part in same):
         advice = f"{wanted} has other tables; leave layout= out or say {name}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
+from penstock.formats.values import End
 from penstock.formats.vqs.structs import EXTENT
 from penstock.records import dataclass
 from penstock.sidecar import notes
@@ -23,12 +24,9 @@ class Extent:
     """What one slot says."""
 
     sequence: int
-    head: int
-    tail: int
-    head_number: int
-    next_number: int
-    exact: int
-    """1: nothing above the tail counts. It stands between two puts, so a list is whole."""
+    end: End
+    is_exact: bool
+    """Nothing above the tail counts. It stands between two puts, so a list is whole."""
 
 
 def read(sidecar: Path) -> Extent | None:
@@ -44,18 +42,19 @@ def _parse(raw: bytes) -> Extent | None:
     word = EXTENT.unpack(raw)
     if word["crc"] != _core.crc32c(raw[:CRC_AT]) or word["tail"] < word["head"]:
         return None
-    names = ("sequence", "head", "tail", "head_number", "next_number", "exact")
-    return Extent(**{name: word[name] for name in names})
+    tail, numbers = word["tail"], (word["head"], word["head_number"])
+    end = End(tail, word["next_number"], 0, *numbers, durable=tail)
+    return Extent(word["sequence"], end, word["exact"] != 0)
 
 
 def write(sidecar: Path, extent: Extent, words: dict[str, int], file_bytes: int) -> None:
     """Writes both slots anew. Only the process that opens the queue alone may."""
-    raw = b""
+    raw, end = b"", extent.end
     for at, sequence in zip(SLOTS, (extent.sequence + 1, extent.sequence), strict=True):
         slot = EXTENT.pack(
-            magic=b"VQSINTNT", sequence=sequence, head=extent.head, tail=extent.tail,
-            head_number=extent.head_number, next_number=extent.next_number, **words,
-            file_bytes=file_bytes, exact=extent.exact, crc=0,
+            magic=b"VQSINTNT", sequence=sequence, head=end.head, tail=end.tail,
+            head_number=end.head_number, next_number=end.next_number, **words,
+            file_bytes=file_bytes, exact=int(extent.is_exact), crc=0,
         )  # fmt: skip
         slot = slot[:CRC_AT] + _core.crc32c(slot[:CRC_AT]).to_bytes(4, "little")
         raw = raw.ljust(at, b"\0") + slot

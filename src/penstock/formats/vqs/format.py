@@ -194,7 +194,6 @@ class VqsFormat(Format):
         return self.vqs.publish()
 
     def let_go(self) -> None:
-        """Closes the header and the extent beside it."""
         self.vqs = None
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:
@@ -206,7 +205,7 @@ class VqsFormat(Format):
     def _position(self, offset: int) -> int:
         return self.stage.start + offset % self.ring_bytes
 
-    def _words(self, end: End | control.Words | Extent) -> dict[str, int]:
+    def _words(self, end: End | control.Words) -> dict[str, int]:
         head, number = end.head, end.head_number
         if isinstance(end, control.Words):
             head, number = self._shown_heads(end)[0]
@@ -259,14 +258,14 @@ class VqsFormat(Format):
         Without either it comes from the header, which must then agree with the records.
         """
         known, last = past.words, extent.read(self.sidecar)
-        if last is not None and last.tail - last.head > self.ring_bytes:
+        if last is not None and last.end.tail - last.end.head > self.ring_bytes:
             last = None
         if known is None:
-            is_ours = last is not None and self._words(last) == self.header.words
+            is_ours = last is not None and self._words(last.end) == self.header.words
             return self._end_of_extent(last) if last and is_ours else self._end_of_header(None)
         # What was noted later than the words were stored is newer: the control block is an older
         # one, though the machine was not restarted.
-        is_older = last is not None and known.tail < last.tail and not known.is_clean
+        is_older = last is not None and known.tail < last.end.tail and not known.is_clean
         if not past.is_stopped and not is_older:
             if past.is_foreign:
                 return self._end_of_header(known)
@@ -277,7 +276,7 @@ class VqsFormat(Format):
         if last is None:
             return self._end_of_header(known)
         end = self._end_of_extent(last)
-        lost, most = known.tail - end.tail, last.head + self.ring_bytes
+        lost, most = known.tail - end.tail, end.head + self.ring_bytes
         if not 0 < lost <= most - end.tail:
             return end
         found, at = f"{lost} bytes that were not synced", self._position(end.tail)
@@ -314,14 +313,12 @@ class VqsFormat(Format):
 
         At `always` every put that returned was synced, and more would be half a list.
         """
-        if last.exact:
-            numbers = (last.head, last.head_number)
-            return End(last.tail, last.next_number, BASE, *numbers, last.tail)
-        segment = self._ring(last.head, writable=False, watched=False)
-        most = last.head + self.ring_bytes
-        seen = _core.walk(segment, last.tail, most, covered=True)
-        number = last.next_number + seen.messages
-        return End(seen.end, number, BASE, last.head, last.head_number, last.tail)
+        end = last.end
+        if last.is_exact:
+            return end
+        segment = self._ring(end.head, writable=False, watched=False)
+        seen = _core.walk(segment, end.tail, end.head + self.ring_bytes, covered=True)
+        return replace(end, tail=seen.end, next_number=end.next_number + seen.messages)
 
     def _check_offsets(self) -> None:
         end = self.stage.start + self.ring_bytes
@@ -376,10 +373,9 @@ class VqsFormat(Format):
         segment.sync()
         noted = extent.read(self.sidecar)
         sequence = noted.sequence + 2 if noted is not None else 1
-        numbers = (end.head, end.tail, end.head_number, end.next_number)
+        is_exact = self.options.durability is Durability.ALWAYS
         size = self.ring_bytes + self.stage.start
-        exact = int(self.options.durability is Durability.ALWAYS)
-        extent.write(self.sidecar, extent.Extent(sequence, *numbers, exact), words, size)
+        extent.write(self.sidecar, Extent(sequence, end, is_exact), words, size)
         return replace(end, durable=end.tail)
 
     def leave(self, shared: _core.Shared) -> None:
@@ -446,15 +442,14 @@ class VqsFormat(Format):
         resize.check(stage, end.tail - end.head, ring)
         segment = self.store.segment_at(self.store.need_shared().head)
         head = None if stage.meta else header.read_bytes(self.path, stage)
-        fresh = resize.copy_ring(self.sidecar, segment, stage, end, ring, head)
+        fresh = prepared.make(self.sidecar, stage.start + ring, head=head, suffix=".bin")
         assert self.vqs is not None
         try:
+            resize.copy_ring(segment, fresh, stage.start, ring, end)
             is_done, used = self.vqs.replace(segment, fresh, ring, end.tail)
-        except BaseException:
-            prepared.drop(fresh)
-            raise
+        finally:
+            prepared.drop(fresh)  # It has its place by now, or no use.
         if not is_done:
-            prepared.drop(fresh)
             resize.check(stage, used, ring)
         return is_done
 

@@ -40,23 +40,13 @@ def check(stage: Stage, used: int, ring: int) -> None:
         raise OptionError("file_bytes", stage.start + ring, expected)
 
 
-def copy_ring(
-    sidecar: Path, segment: _core.Segment, stage: Stage, end: End, ring: int, head: bytes | None
-) -> Path:
-    """A file with a ring of this size and the same messages, synced; it is not in place yet."""
-    fresh = prepared.make(sidecar, stage.start + ring, head=head, suffix=".bin")
-    try:
-        _copy(segment, fresh, stage.start, ring, end.head, end.tail)
-        _core.sync_file(fresh)
-    except BaseException:
-        prepared.drop(fresh)
-        raise
-    return fresh
-
-
-def _copy(segment: _core.Segment, to: Path, start: int, ring: int, head: int, tail: int) -> None:
-    while head < tail:
+def copy_ring(segment: _core.Segment, to: Path, start: int, ring: int, end: End) -> None:
+    """Copies the messages into a ring of this size, which begins at `start` of its file, and syncs
+    that. It is not in place yet."""
+    head = end.head
+    while head < end.tail:
         at = head % ring
-        length = min(COPY_BYTES, tail - head, ring - at)
+        length = min(COPY_BYTES, end.tail - head, ring - at)
         prepared.write(to, start + at, segment.read(segment.position(head), length))
         head += length
+    _core.sync_file(to)

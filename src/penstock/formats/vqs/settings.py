@@ -76,9 +76,8 @@ def create_files(path: Path, sidecar: Path, stage: Stage, options: QueueOptions)
         notes.write_bytes(sidecar, notes.RING_MAKING, b"")
         _core.sync_folder(path)
         _core.sync_folder(path.parent)
-    parts = [(stage.data_path(path), size, head if not stage.meta else None)]
-    if stage.meta:
-        parts.insert(0, (stage.header_path(path), META_BYTES, head))
+    ring = (stage.data_path(path), size, None if stage.meta else head)
+    parts = [(stage.header_path(path), META_BYTES, head), ring] if stage.meta else [ring]
     for target, length, first in parts:
         fresh = prepared.make(sidecar, length, head=first, suffix=".bin", synced=True)
         prepared.place(fresh, target, synced=False)

@@ -149,18 +149,9 @@ def _fault_of(words: control.Words, base_limit: int, path: Path) -> Damage | Non
 # ── where frames end ───────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """Where the frames of a segment end when nothing of it was lost, and why it is believed."""
-
-    end: int
-    next_number: int | None
-    is_as_said: bool
-    """Whether that is what the words said."""
-
-
-def frames_end(segment: _core.Segment, start: int, said: int, limit: int) -> Reached:
-    """Where a segment's frames end after a kill; its words say: at `said`.
+def frames_end(segment: _core.Segment, start: int, said: int, limit: int) -> tuple[int, int | None]:
+    """Where a segment's frames end after a kill, and the number after the last one, if any tells;
+    its words say: at `said`.
 
     Damage below the tail is damage in the middle, never the end. A tail that no frame reaches is
     wrong, and so is one with whole frames behind it: the frames are the truth. A last frame that
@@ -176,4 +167,4 @@ def frames_end(segment: _core.Segment, start: int, said: int, limit: int) -> Rea
         number, end = on.next_number, on.end
     elif not is_boundary and any(segment.read(segment.position(end), tail - end)):
         end = tail
-    return Reached(end, number, end == said)
+    return end, number

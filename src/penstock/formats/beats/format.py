@@ -89,10 +89,7 @@ class BeatsFormat(BeatsFiles):
         if segments.find(path):
             return
         fresh = begin_file(sidecar, KINDS[layout], synced=True)
-        known: dict[str, Any] = {"id": secrets.token_hex(16), "layout": layout}
-        if options.key is not None:
-            known["key_check"] = segments.key_check(options.key)
-        notes.write(sidecar, notes.BEATS, known)
+        notes.write(sidecar, notes.BEATS, {"id": secrets.token_hex(16), "layout": layout})
         prepared.place(fresh, path / "0.seg")
         _core.sync_folder(path.parent)
 

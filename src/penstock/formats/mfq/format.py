@@ -222,7 +222,7 @@ class MfqFormat(Format):
             if seen.end < end:
                 break
         limit, tail = min(end, last.base + last.size), seen.end
-        if past.is_killed and frames_end(segment, last.base, producer, limit).is_as_said:
+        if past.is_killed and frames_end(segment, last.base, producer, limit)[0] == producer:
             tail = producer
         if tail < producer:
             found, expected = f"{producer - tail} bytes that are no frames", "whole frames"

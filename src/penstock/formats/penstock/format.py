@@ -163,13 +163,12 @@ def end_by_frames(
         last = next(info for info in infos if info.base == said.segment_base)
     segment, number = last_segment(format, replace(last, end=None))
     limit = segments.last_possible(last)
-    limit = limit if last.end is None else min(limit, last.end)
-    reached = frames_end(segment, last.base, said.tail if is_named else last.base, limit)
-    if is_named and reached.is_as_said:
+    tail, after = frames_end(segment, last.base, said.tail if is_named else last.base, limit)
+    if is_named and tail == said.tail:
         return said
-    number = number if reached.next_number is None else reached.next_number
-    end = replace(said, tail=reached.end, next_number=number, segment_base=last.base)
-    if is_named and reached.end == reserved:
+    number = number if after is None else after
+    end = replace(said, tail=tail, next_number=number, segment_base=last.base)
+    if is_named and tail == reserved:
         return end
     fault = Damage(
         format.sidecar / "control", control.CONTROL.offset_of("tail"), 8, f"tail {said.tail}",
@@ -213,10 +212,7 @@ def walk(
 ) -> Walk:
     """The frames of one segment that count."""
     segment, number = last_segment(format, replace(info, end=None))
-    limit = segments.last_possible(info)
-    if info.end is not None:
-        limit = min(limit, info.end)
-    start = info.base
+    limit, start = segments.last_possible(info), info.base
     if info.base < durable <= limit and _core.is_boundary(segment, durable, limit):
         start = durable
         before = _core.walk(segment, info.base, durable, past_damage=True)

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 from penstock import _core
 from penstock.disk import files
+from penstock.formats.penstock.segments import with_facts
 from penstock.formats.penstock.structs import INDEX_ENTRY
 from penstock.formats.values import SegmentInfo
 from penstock.hints import Any
 from penstock.places import Path
-from penstock.records import replace
 from penstock.sidecar import notes
 
 SLACK = 64
@@ -50,10 +50,7 @@ class Index:
         entry = self._known.get(info.base)
         if entry is None or entry["end"] != info.end:
             return None
-        return replace(
-            info, first_number=entry["base_number"], next_number=entry["next_number"],
-            messages=entry["messages"], first_ns=entry["first_ns"], last_ns=entry["last_ns"],
-        )  # fmt: skip
+        return with_facts(info, entry["base_number"], entry)
 
     def add(self, infos: Iterable[SegmentInfo]) -> None:
         """Notes full segments. Two who add at once may lose an entry, which is then added again."""

@@ -19,7 +19,6 @@ from penstock.formats.penstock.structs import HEADER_BYTES
 from penstock.formats.values import Damage, NewSegment, SegmentInfo
 from penstock.options import Durability
 from penstock.places import Path
-from penstock.records import replace
 from penstock.sidecar import prepared
 
 
@@ -120,14 +119,7 @@ class PenstockFiles(Format):
     def _read_about(self, info: SegmentInfo) -> SegmentInfo:
         page = segments.read_page(info.path)
         header = Header.unpack(page, info.path)
-        summary = segments.read_summary(page)
-        info = replace(info, first_number=header.base_number)
-        if summary is None:
-            return info
-        return replace(
-            info, messages=summary["messages"], next_number=summary["next_number"],
-            first_ns=summary["first_ns"], last_ns=summary["last_ns"],
-        )  # fmt: skip
+        return segments.with_facts(info, header.base_number, segments.read_summary(page) or {})
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
         header = self.header_of(info)
@@ -158,7 +150,7 @@ class PenstockFiles(Format):
 
     def guess_header(self, info: SegmentInfo) -> Header:
         """What the header must have said, from the name and the first whole frame."""
-        limit = info.end if info.end is not None else segments.last_possible(info)
+        limit = segments.last_possible(info)
         seen = _core.walk(self._open_plain(info), info.base, limit, past_damage=True)
         return Header(
             self.header.queue_id, info.base, seen.first_number or 0, self.header.flags,
@@ -255,7 +247,6 @@ class PenstockFiles(Format):
             self.index.add(self._read_about(info) for info in reversed(sealed))
 
     def leave(self, shared: _core.Shared) -> None:
-        """Seals what is full."""
         self.seal_quietly(self.store.segments())
         self.index.tidy(self.store.segments_above(0))
 

@@ -14,7 +14,7 @@ from penstock.formats.values import SegmentInfo
 from penstock.hints import Any
 from penstock.options import KIB, QueueOptions
 from penstock.places import Path
-from penstock.records import dataclass
+from penstock.records import dataclass, replace
 from penstock.sidecar import prepared
 
 CRC_AT, VERSION_AT, FLAGS_AT = map(structs.HEADER.offset_of, ("crc", "version", "flags"))
@@ -108,8 +108,10 @@ class Header:
 
 
 def last_possible(info: SegmentInfo) -> int:
-    """Where frames end at the latest, by the file's size; one may be cut short in its page."""
-    return info.base + max(0, info.size - structs.HEADER_BYTES)
+    """Where frames end at the latest, by the file's size, which may be cut short in its page, and
+    by the segment after it."""
+    most = info.base + max(0, info.size - structs.HEADER_BYTES)
+    return most if info.end is None else min(most, info.end)
 
 
 def read_page(path: Path) -> bytes:
@@ -150,6 +152,13 @@ def pack_summary(seen: _core.Walked, *, is_secret: bool = False) -> bytes:
     )  # fmt: skip
     crc = _core.crc32c(raw + tags).to_bytes(4, "little")
     return raw[:-4] + crc + tags
+
+
+def with_facts(info: SegmentInfo, first_number: int, word: dict[str, Any]) -> SegmentInfo:
+    """`info` with what its summary says, or its entry in the index; an empty one says nothing."""
+    names = ("next_number", "messages", "first_ns", "last_ns")
+    facts: dict[str, Any] = {name: word.get(name) for name in names}
+    return replace(info, first_number=first_number, **facts)
 
 
 def entries(folder: Path) -> Iterator[tuple[int, str]]:

@@ -224,9 +224,9 @@ def _walk(
     segment = format.open_segment(last.info(None), writable=False, sided=not past.is_foreign)
     limit = last.base + min(last.end, size)
     if past.is_killed:
-        reached = frames_end(segment, last.base, last.tail, limit)
-        if reached.is_as_said:
-            return reached.end, reached.next_number, None
+        end, number = frames_end(segment, last.base, last.tail, limit)
+        if end == last.tail:
+            return end, number, None
     durable = past.durable
     start = durable if last.base < durable <= limit else last.base
     # What was synced may be damaged, but it is not where the queue ends.

@@ -24,8 +24,7 @@ from penstock.formats.zbus import index, readers, sniffing
 from penstock.formats.zbus.groups import ZbusGroups
 from penstock.formats.zbus.index import NS_PER_MS, Block, Index, slot_at
 from penstock.formats.zbus.queue_files import ZbusFiles
-from penstock.formats.zbus.sniffing import Found
-from penstock.formats.zbus.structs import CREATED, TABLE
+from penstock.formats.zbus.structs import CREATED, TABLE, ZbusLayout
 from penstock.options import QueueOptions
 from penstock.records import replace
 from penstock.sidecar import control, notes, prepared, quarantine
@@ -60,8 +59,7 @@ class ZbusFormat(ZbusFiles):
         table = TABLE[layout]
         for folder in (path / "data", path / "reader"):
             files.make_folder(folder)
-        found = Found(layout, table.is_absolute, table.first_number, table.dialect)
-        _record(sidecar, found, secrets.token_hex(16))
+        _record(sidecar, table, secrets.token_hex(16))
         head = index.pack_new(table, clock.wall_now_ns() // NS_PER_MS)
         fresh = prepared.make(sidecar, len(head), head=head, suffix=".idx", synced=True)
         _core.sync_folder(path)
@@ -78,9 +76,9 @@ class ZbusFormat(ZbusFiles):
             raise FormatError(self.path, "no .idx file", "check the path")
         self.index_path = path
         known = sniffing.recorded(self.path)
-        if known is None or known.layout != self.layout:
+        if known is None or known.name != self.layout:
             known = sniffing.examine(self.path, self.layout)
-        self.found, self.table = known, TABLE[known.layout]
+        self.table = known
         self.groups: OwnGroups = ZbusGroups(weakref.proxy(self))
         stored = notes.read(self.sidecar, notes.ZBUS) or {}
         self.identity = str(stored.get("identity") or fingerprint(self.index()))
@@ -119,7 +117,7 @@ class ZbusFormat(ZbusFiles):
         is_left = past.is_closed and not past.is_foreign and not dropped
         if known is not None and is_left and size >= last.end:
             return replace(_end_of(self, blocks, said, known.next_number), durable=known.durable)
-        tail, number = said, found.message_count + self.found.first_number
+        tail, number = said, found.message_count + self.table.first_number
         if last.end and not path.exists():
             dropped.append(Damage(path, 0, last.end, "no file", f"a block of {last.end} bytes"))
             end = replace(_end_of(self, blocks, tail, number), segment_base=tail)
@@ -131,7 +129,7 @@ class ZbusFormat(ZbusFiles):
                 dropped.append(replace(fault, path=path, length=said - tail))
         if tail == last.base:
             number = _number_before(self, blocks[:-1], number)
-        count = number - self.found.first_number
+        count = number - self.table.first_number
         if count != found.message_count and not is_shown:
             at = self.table.index.offset_of("message_count")
             text = f"{count}, by the last frame"
@@ -145,7 +143,7 @@ class ZbusFormat(ZbusFiles):
 
     def recover(self, end: End, past: Past) -> End:
         """Makes index and files agree with `end`; writes only what differs."""
-        _record(self.sidecar, self.found, self.identity)
+        _record(self.sidecar, self.table, self.identity)
         found = self.index()
         blocks = tuple(block for block in found.born if block.base <= end.segment_base)
         last = blocks[-1]
@@ -166,7 +164,7 @@ class ZbusFormat(ZbusFiles):
             last = _begin_block(self, found, last.number + 1, end.segment_base)
         if last.tail != end.tail:
             found.write_end(last, end.tail - last.base)
-        count = end.next_number - self.found.first_number
+        count = end.next_number - self.table.first_number
         if found.message_count != count:
             found.write("message_count", count)
         if past.is_stopped:
@@ -201,11 +199,11 @@ class ZbusFormat(ZbusFiles):
         _core.sync_folder(self.path / "data")
 
 
-def _record(sidecar: Path, found: Found, identity: str) -> None:
+def _record(sidecar: Path, table: ZbusLayout, identity: str) -> None:
     """Notes what sniffing would have to find out again."""
     value = {
-        "layout": found.layout, "absolute": found.is_absolute,
-        "first_number": found.first_number, "dialect": found.dialect, "identity": identity,
+        "layout": table.name, "absolute": table.is_absolute,
+        "first_number": table.first_number, "dialect": table.dialect, "identity": identity,
     }  # fmt: skip
     if notes.read(sidecar, notes.ZBUS) != value:
         notes.write(sidecar, notes.ZBUS, value)

@@ -64,7 +64,7 @@ class ZbusGroups(OwnGroups):
         values: dict[str, Any] = {}
         mark = readers.read_reader(readers.rdx_path(self._path, group))
         if mark is not None:
-            values = {"dialect": self._queue.found.dialect, "tags": mark.filter}
+            values = {"dialect": self._table.dialect, "tags": mark.filter}
         naks = readers.read_naks(readers.nak_path(self._path, group), self._table)
         if naks is not None:
             values["max_in_flight"] = min(max(naks.window, 1), structs.NAK_WINDOW_MAX)

@@ -15,7 +15,6 @@ from penstock.formats.contract import Format
 from penstock.formats.values import Damage, NewSegment, SegmentInfo
 from penstock.formats.zbus import index, readers, sniffing, structs
 from penstock.formats.zbus.index import NS_PER_MS, Block, Index, IndexHead
-from penstock.formats.zbus.sniffing import Found
 from penstock.formats.zbus.structs import MAX_SEGMENT_BYTES, ZbusLayout
 from penstock.records import replace
 from penstock.sidecar import control, notes, prepared
@@ -27,8 +26,8 @@ SETTABLE = ("mask", "creator", "ext1", "ext2", "ext3", "ext4")
 class ZbusFiles(Format):
     """Index and blocks of one queue."""
 
-    found: Found
     table: ZbusLayout
+    """The layout, counting as the frames of this queue do."""
     index_path: Path
     _native: _core.ZbusIndex | None = None
 
@@ -47,7 +46,7 @@ class ZbusFiles(Format):
             self._native = _core.ZbusIndex(
                 self.index_path, base_at=entry.offset_of("base"), end_at=entry.offset_of("end"),
                 created_at=entry.offset_of("created_ms"), updated_at=entry.offset_of("updated_ms"),
-                count_at=head.offset_of("message_count"), first_number=self.found.first_number,
+                count_at=head.offset_of("message_count"), first_number=self.table.first_number,
             )  # fmt: skip
         return self._native
 
@@ -85,7 +84,7 @@ class ZbusFiles(Format):
     ) -> _core.Segment:
         """Maps a block. A file that is gone reads as one without a frame, and is reported so."""
         frames = _core.zbus_frames(
-            info.base, absolute=self.found.is_absolute,
+            info.base, absolute=self.table.is_absolute,
             crc=self.table.frame is structs.FRAME_CRC,
         )  # fmt: skip
         if not writable and not info.path.exists():
@@ -179,9 +178,9 @@ class ZbusFiles(Format):
             if isinstance(value, bytes):
                 values[name] = value.decode("utf-8", "replace") or None
         details = {
-            "offsets": "absolute" if self.found.is_absolute else "relative",
-            "first_number": self.found.first_number,
-            "dialect": self.found.dialect,
+            "offsets": "absolute" if self.table.is_absolute else "relative",
+            "first_number": self.table.first_number,
+            "dialect": self.table.dialect,
         }
         return values | details
 

@@ -130,34 +130,27 @@ def _drop_naks(path: Path, layout: ZbusLayout, tail: int) -> None:
     _core.sync_file(path)
 
 
-def _is_made(path: Path, size: int) -> bool:
-    """Whether the file is there, whole. One that was cut short says nothing: it is made anew, and
-    what we know of the group ourselves is stored there again."""
-    if not path.exists():
-        return False
-    found = files.size_of(path)
-    if found < size:
+def _make(path: Path, raw: bytes) -> None:
+    """Makes a file, unless it is there, whole. One that was cut short says nothing: it is made
+    anew, and what we know of the group ourselves is stored there again."""
+    files.make_folder(path.parent)
+    found, size = files.size_of(path), len(raw)
+    if found < size and path.exists():
         logger("zbus").warning("%s: %d bytes, expected %d; it is made anew", path, found, size)
-    return found >= size
+    if found < size:
+        _core.replace_file(path, raw)
 
 
 def make_reader(path: Path, layout: ZbusLayout, now_ms: int) -> None:
     """An `.rdx` at the beginning, if there is none yet."""
-    if _is_made(path, layout.reader.size):
-        return
-    files.make_folder(path.parent)
-    _core.replace_file(path, structs.pack_new(layout.reader, now_ms))
+    _make(path, structs.pack_new(layout.reader, now_ms))
 
 
 def make_naks(path: Path, layout: ZbusLayout, window: int, timeout_s: float, now_ms: int) -> None:
     """A `.nak` with nothing out, if there is none yet."""
     assert layout.nak_record is not None
-    size = NAK.size + NAK_RECORDS * layout.nak_record.size
-    if _is_made(path, size):
-        return
-    timeout_ms = int(timeout_s * 1000)
-    head = structs.pack_new(NAK, now_ms, window=window, timeout_ms=timeout_ms)
-    _core.replace_file(path, head.ljust(size, b"\0"))
+    head = structs.pack_new(NAK, now_ms, window=window, timeout_ms=int(timeout_s * 1000))
+    _make(path, head.ljust(NAK.size + NAK_RECORDS * layout.nak_record.size, b"\0"))
 
 
 def write_filter(path: Path, layout: ZbusLayout, tags: str) -> None:

@@ -10,8 +10,8 @@ from penstock import _core
 from penstock.disk import files
 from penstock.errors import CorruptError, FormatError
 from penstock.formats.zbus import index, structs
-from penstock.formats.zbus.structs import FRAME, INDEX_BYTES, TABLE
-from penstock.records import dataclass
+from penstock.formats.zbus.structs import FRAME, INDEX_BYTES, TABLE, ZbusLayout
+from penstock.records import replace
 from penstock.sidecar import notes
 
 PRE_RELEASE_BYTES = 205824
@@ -20,24 +20,14 @@ ORDERS = {"code": structs.ENTRY, "doc000": structs.ENTRY_DOC000, "doc001": struc
 """Entry orders in the order in which they are tried; the originals wrote the first one only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What the bytes (or our own record) say."""
-
-    layout: str
-    is_absolute: bool
-    first_number: int
-    dialect: str
-
-
-def recorded(folder: Path) -> Found | None:
-    """What `.penstock/` remembers of the queue's layout."""
+def recorded(folder: Path) -> ZbusLayout | None:
+    """The queue's layout, and how it counts, as `.penstock/` remembers it."""
     known = notes.read(folder / ".penstock", notes.ZBUS)
     if known is None or known.get("layout") not in TABLE:
         return None
-    return Found(
-        known["layout"], bool(known.get("absolute")), int(known.get("first_number", 0)),
-        str(known.get("dialect", "modern")),
+    return replace(
+        TABLE[known["layout"]], is_absolute=bool(known.get("absolute")),
+        first_number=int(known.get("first_number", 0)), dialect=str(known.get("dialect", "modern")),
     )  # fmt: skip
 
 
@@ -55,11 +45,12 @@ def sniff(folder: Path) -> str | None:
     if size != INDEX_BYTES:
         return None
     known = recorded(folder)
-    return known.layout if known is not None else examine(folder, None).layout
+    return (known or examine(folder, None)).name
 
 
-def examine(folder: Path, wanted: str | None) -> Found:
-    """Looks at the bytes; `wanted` decides what they leave open and must not contradict them."""
+def examine(folder: Path, wanted: str | None) -> ZbusLayout:
+    """The layout by its bytes, counting as its frames do; `wanted` decides what they leave open and
+    must not contradict them."""
     path = index.find(folder)
     assert path is not None
     raw = files.read_bytes(path)
@@ -77,18 +68,17 @@ def examine(folder: Path, wanted: str | None) -> Found:
         name = _code_layout(folder, path, era, wanted)
     else:
         raise FormatError(path, seen, "no layout of zbus has both; say which with layout=")
-    is_open = order == "" and wanted in TABLE and TABLE[wanted].index is TABLE[name].index
     if wanted is not None:
-        if not is_open:
+        if order or TABLE[wanted].index is not TABLE[name].index:
             _check_wanted(path, name, wanted, seen)
         name = wanted
     layout = TABLE[name]
     found = index.read(path, layout)
     absolute = _offset_base(found)
     number = _first_number(found) if not layout.has_mask else None
-    return Found(
-        name, layout.is_absolute if absolute is None else absolute,
-        layout.first_number if number is None else number, layout.dialect,
+    return replace(
+        layout, is_absolute=layout.is_absolute if absolute is None else absolute,
+        first_number=layout.first_number if number is None else number,
     )  # fmt: skip
 
 

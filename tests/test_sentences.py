@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import re
 
-from tests.test_tidy import SOURCE, files, lines_matching, nodes, wrong_in
+from tests.test_tidy import RUST, SOURCE, files, lines_matching, nodes, wrong_in
 
 HIDDEN_SUBJECTS = re.compile(r"\b(?:whoever|nobody|someone|somebody|anybody)\b", re.I)
 HIDDEN_SUBJECTS_MAX = 10
+# A sentence that names no subject, or a docstring that is the rest of a sentence never said.
+RIDDLES = re.compile(r"\b[Ww]hoever\b|(?:\"\"\"|//[/!] )Of ")
 SHORT_DOCSTRINGS_MAX = 47
 DOCSTRING_WORDS_MIN = 4
 
@@ -27,6 +29,17 @@ def test_sentences_name_who_does_it() -> None:
     paths = [path for room in rooms for path in files("*.py", under=SOURCE / room)]
     found = wrong_in(paths, lambda text: lines_matching(text, HIDDEN_SUBJECTS))
     assert len(found) <= HIDDEN_SUBJECTS_MAX, found
+
+
+def test_no_sentence_is_a_riddle() -> None:
+    paths = [*files("*.py", "*.pyi", under=SOURCE), *files("*.rs", under=RUST)]
+    assert wrong_in(paths, lambda text: lines_matching(text, RIDDLES)) == []
+
+
+def test_a_riddle_is_noticed() -> None:
+    for line in ('"""Of one queue."""', "/// Of this lender.", "# Whoever dies in it"):
+        assert lines_matching(line, RIDDLES)
+    assert not lines_matching('"""The path of a URL. Of two names the last counts."""', RIDDLES)
 
 
 def test_docstrings_say_something() -> None:

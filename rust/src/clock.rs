@@ -24,8 +24,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// What `boot_lately` says was less than this ago: a tick comes every 1 to 10 ms, the rest is
-    /// for a machine whose ticks were kept from coming.
+    /// The time of `boot_lately` is at most so old: a tick comes every 1 to 10 ms, and the rest
+    /// allows for a machine whose ticks come late.
     pub const LATE_NS: i64 = 100_000_000;
 
     /// Nanoseconds since 1970.
@@ -53,7 +53,7 @@ impl Clock {
         }
         let now = clock::boot_ns();
         self.boot_at_tick.store(now, Ordering::Relaxed);
-        self.tick.store(tick, Ordering::Release); // After its time: whoever sees it sees that too.
+        self.tick.store(tick, Ordering::Release); // After its time: one who sees it sees that too.
         now
     }
 

@@ -673,7 +673,7 @@ class Group:
         """
 
     def ack_at(self, offset: int) -> bool:
-        """Acks the message at `offset` whether it is out or not, and whoever has it. False: there is
+        """Acks the message at `offset` whether it is out or not, for any consumer. False: there is
         nothing to ack, it is done or was not read yet.
         """
 
@@ -699,7 +699,7 @@ class Group:
     def idle_ns(self, tail: int) -> int:
         """How long nothing was handed out or acked though the queue goes on to `tail`, as far as
         those who asked this could see. By the boot clock: time while the machine was off does not
-        count, and whoever sets the wall clock makes nobody idle.
+        count, and setting the wall clock changes nothing.
         """
 
     def wake_in(self) -> float | None:
@@ -985,7 +985,7 @@ def consumer_offset(path: Path) -> Mirror:
 
 @final
 class View:
-    """Lends spans of a mapped segment. Whoever looks at one keeps the mapping alive."""
+    """Lends spans of a mapped segment. As long as one is looked at, the mapping stays."""
 
 @final
 class MfqConsumer:
@@ -1084,7 +1084,7 @@ def frame_start(segment: Segment, offset: int, limit: int) -> int:
 def skip_frames(segment: Segment, start: int, limit: int, rows: int, bytes: int) -> tuple[int, int]:
     """As many whole frames from `start` on as hold at most `rows` messages and `bytes` bytes, but at
     least one: `(offset behind them, messages)`. Damage counts as the end of the range, so that
-    whoever reads it finds it.
+    reading it finds it.
     """
 
 def encrypt_bytes(key: bytes, data: bytes, context: bytes) -> bytes:

@@ -3,9 +3,9 @@
     app.conf.result_backend = "penstock+file:///var/lib/jobs"
 
 A result is a small file that takes its place at once, so a reader sees all of it or nothing.
-Whoever stores one also puts it into a queue of news; a process that waits sleeps on that queue and
-reads each result as it comes, however many it waits for. Results may be in the broker's folder: no
-queue's name can be one of theirs.
+The process that stores one also puts it into a queue of news; a process that waits sleeps on that
+queue and reads each result as it comes, however many it waits for. Results may be in the broker's
+folder: no queue's name can be one of theirs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # Celery ships no types.
         def __reduce__(self, args: Any = (), kwargs: Any = None) -> Any: ...
 
     class AsyncBackendMixin(Untyped):
-        """Has results pushed to whoever waits."""
+        """Has results pushed to those who wait."""
 else:
     from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
     from celery.backends.base import BaseKeyValueStoreBackend
@@ -86,7 +86,7 @@ class News(BaseResultConsumer):
         self._forget()
 
     def start(self, initial_task_id: str, **_: Any) -> None:
-        """From now on nothing is missed."""
+        """Begins to read news, so that no result is missed from now on."""
         self.consume_from(initial_task_id)
 
     def consume_from(self, task_id: str) -> None:
@@ -155,8 +155,8 @@ class News(BaseResultConsumer):
 class Chord:
     """The parts of one chord that are done: a file each, under a lock.
 
-    The lock is the kernel's: whoever has it and is killed has not sent the body, or has and did
-    not say so; then it is sent again when Celery runs that part again.
+    The kernel gives the lock back when its holder is killed. By then the holder may have sent the
+    body without saying so: then it is sent again, when Celery runs that part again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -313,7 +313,7 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
                 header.save(backend=self)
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **_: Any) -> None:
-        """A part is done; whoever finishes the last one sends the body."""
+        """Notes that a part is done; the worker that finishes the last one sends the body."""
         if not request.group or not request.id:
             return
         index = float("inf") if request.group_index is None else request.group_index

@@ -232,7 +232,7 @@ class QueueOptions(_Renamed):
 
     @classmethod
     def checked(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What a user wrote, without what he left open; an error for a name that is no option."""
+        """The options that a user gave; an error for a name that is no option."""
         said = _said(values, OLD_QUEUE)
         _check_names(cls, said)
         given = {name: value for name, value in said.items() if value is not None}

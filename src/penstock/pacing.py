@@ -55,22 +55,22 @@ class LockTimes:
     """The times of one opening of a queue, in nanoseconds."""
 
     look_for_dead_ns: int = 20_000_000
-    """Who waits for a lock, or for the sync of another, looks this often whether that one lives."""
+    """A thread that waits for a lock, or for a sync, looks this often whether its holder lives."""
 
     looks_before_signals: int = 5
-    """Who waits without Python's interpreter lock looks after so many of these times whether Python
-    has a signal to handle."""
+    """A thread that waits without Python's interpreter lock looks after so many of these times
+    whether Python has a signal to handle."""
 
     first_opening_nap_ns: int = 100_000
-    """Who waits for another to open or close the queue looks again after this long, then after
+    """A thread that waits for another to open or close the queue looks again after this, then after
     twice as long, and so on: the kernel wakes nobody when a file lock is given back."""
 
     longest_opening_nap_ns: int = 10_000_000
     """The longest that one waits between two such looks."""
 
     closing_nap_ns: int = 1_000_000
-    """Who closes a queue looks this often whether the last of its threads has given back what it
-    holds."""
+    """A thread that closes a queue looks this often whether the last of the others has given back
+    what it holds."""
 
 
 WAIT_TIMES = WaitTimes()
@@ -88,5 +88,5 @@ FOREIGN_NAP_S = 0.02
 """A task that waits for a queue where a program that is not ours may append looks this often."""
 
 REST_NS = 50_000
-"""Who fills a file with zeros that nobody waits for yet rests this long after each piece: else the
+"""A thread that fills the next segment with zeros rests this long after each piece: else that
 thread would keep its processor for milliseconds while a consumer on it is to run."""

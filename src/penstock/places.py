@@ -4,7 +4,7 @@
 quarter of the work from `import penstock` to a queue that is open. What an opening asks of a path
 is to join names, to take them apart and to look at files. A `Path` of this module answers that by
 its text. For anything else it makes the path of the standard library and asks that one. So it is
-one, to whoever looks: equal to it, hashed and pickled as it is, and an instance of its class.
+one, from outside: equal to it, hashed and pickled as it is, and an instance of its class.
 """
 
 # Checkers and readers see the standard library's: nothing here has a type, or a docstring, of its

@@ -319,8 +319,8 @@ impl Writer {
         self.check_room(state, tail, total)?;
         let batch = self.place_frames(state, drafts, tail, total)?;
         if let Some(note) = note {
-            // Frames, then the note, then the word: whoever finds the note can tell from the
-            // frames' check whether the word was stored, and a torn batch is never seen.
+            // Frames, then the note, then the word: a process that finds the note can tell from
+            // the frames' check whether the word was stored, and a torn batch is never seen.
             note.write(&self.control, &state.segment, &batch).map_err(Obstacle::Io)?;
         }
         if self.is_held_back(drafts.count()) {
@@ -680,7 +680,7 @@ impl Writer {
         delay: Option<f64>,
     ) -> PyResult<Option<u64>> {
         let tag = tag.map_or(Ok(&[][..]), |tag| tag.to_str().map(str::as_bytes))?;
-        // With references of its own: a roll calls Python, which may change the list.
+        // The items are held one by one: a roll calls Python, which may change the list.
         let items: Vec<Bound<'py, PyAny>> = match items.cast::<PyList>() {
             Ok(list) => list.iter().collect(),
             Err(_) => items.try_iter()?.collect::<PyResult<_>>()?,
@@ -753,7 +753,7 @@ impl Writer {
         self.ahead.is_quick()
     }
 
-    /// Every later put raises; whoever is in the middle of one finishes it first.
+    /// Every later put raises; one that is under way is finished first.
     fn close(&self, py: Python<'_>) {
         self.is_closed.store(true, Ordering::SeqCst);
         if !self.control.life().is_forked() {

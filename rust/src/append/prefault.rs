@@ -100,7 +100,7 @@ pub struct Prefault {
 }
 
 impl Prefault {
-    /// Of a writer that is quick when a step takes it less than `quick_step`.
+    /// For a writer that counts as quick when a step takes it less than `quick_step`.
     pub fn new(quick_step: Duration) -> Self {
         Self {
             write_back: Helper::default(),

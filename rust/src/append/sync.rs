@@ -300,7 +300,7 @@ impl Writer {
         py.detach(|| {
             let begun = Instant::now();
             loop {
-                // The word comes first: whoever asks raises it after the count.
+                // The word comes first: one who asks raises it after the count.
                 let word = self.control.dirty_word().load(Ordering::SeqCst);
                 let left = timeout.saturating_sub(begun.elapsed());
                 if self.work() != seen || left.is_zero() || self.is_over() {

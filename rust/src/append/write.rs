@@ -59,7 +59,7 @@ pub(crate) struct Way {
     pub is_always: bool,
     /// Frames are encrypted: no byte may be written twice.
     pub is_encrypting: bool,
-    /// The first word of the batch is written by whoever publishes it.
+    /// The first word of the batch is written by the one who publishes it.
     pub is_held_back: bool,
 }
 

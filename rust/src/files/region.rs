@@ -75,8 +75,9 @@ impl Owner {
         })
     }
 
-    /// Gives `file` to them. Root, by `sudo` or from a timer, must not lock the owner out; another
-    /// user can only give a file to a group of which they are a member; else it stays theirs.
+    /// Gives `file` to those users. Root, by `sudo` or from a timer, must not lock the owner out;
+    /// another user can only give a file to a group of which they are a member; else it stays
+    /// theirs.
     pub fn take(&self, file: &File, mode: u32) -> io::Result<()> {
         let found = file.metadata()?;
         let is_root = crate::sys::files::is_root();

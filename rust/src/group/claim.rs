@@ -666,7 +666,7 @@ impl Group {
     }
 
     /// Reading goes on at `next`. Others may be moving the word without the lock
-    /// (`claim_freely`): whoever moves it owns the message.
+    /// (`claim_freely`): the one that moves it owns the message.
     #[inline(always)]
     fn move_on(&self, offset: u64, next: u64) -> bool {
         let word = self.table.map().word64(at::NEXT);
@@ -743,8 +743,8 @@ impl Group {
         Ok(false)
     }
 
-    /// Leases what was just read; reading goes on at `next`. The word moves last: whoever looks at
-    /// it without the lock finds everything below it in the journal and in the table.
+    /// Leases what was just read; reading goes on at `next`. The word moves last: a
+    /// look at it without the lock finds everything below it in the journal and in the table.
     #[inline(always)]
     fn lease_new(&self, entry: &mut Entry, times: Times, next: u64) -> std::io::Result<Lease> {
         entry.state = EntryState::Leased;

@@ -104,7 +104,7 @@ impl Part for Group {
     }
 
     fn name(&self) -> Option<&OsStr> {
-        // What is closed here belongs to whoever looks at it next.
+        // What is closed here belongs to the next one who looks at it.
         self.folder.file_name().filter(|_| !self.is_closed.load(Ordering::Relaxed))
     }
 
@@ -171,8 +171,8 @@ impl Group {
         }
     }
 
-    /// Takes the lock if it can be had soon; whoever inherits it, or finds the table distrusted,
-    /// rebuilds it first.
+    /// Takes the lock if it can be had soon. If a dead process had it, or the table is distrusted,
+    /// the table is made anew first.
     #[inline(always)]
     fn take_soon<'a>(&'a self, py: Python<'_>) -> PyResult<Option<HeldGroup<'a>>> {
         let (life, word) = (self.control.life(), self.table.map().word32(at::LOCK));
@@ -283,8 +283,8 @@ impl Group {
         match self.is_lease {
             true => self.table.set_wide(at::NEXT, replay.next),
             // A group that acks by getting moves its word without the journal, and without the
-            // lock: others may be moving it right now. Whoever opens it alone looks whether a
-            // message begins there.
+            // lock: others may be moving it right now. The first opener looks whether a message
+            // begins there.
             false => {
                 self.table.map().word64(at::NEXT).fetch_max(replay.next, Ordering::AcqRel);
             }

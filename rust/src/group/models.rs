@@ -2,7 +2,7 @@
 //!
 //! Threads take the group's lock by the functions of `protocol`, write real records to a real
 //! journal, change a table, and die between any two of these steps. The table is a map: what counts
-//! is that whoever inherits the lock distrusts it and makes it anew from the journal.
+//! is that a thread which inherits the lock distrusts it and makes it anew from the journal.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

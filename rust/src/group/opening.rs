@@ -41,7 +41,7 @@ pub fn is_alone(shared: &Shared, table: &Table) -> std::io::Result<bool> {
 pub fn renew(table: &Table) {
     if table.wide(at::MAGIC) == OLD_MAGIC {
         let (first, second) = (table.wide(at::DELIVERED), table.wide(at::CURSOR));
-        table.map().publish64(at::MAGIC, 0); // Whoever dies in between leaves no table.
+        table.map().publish64(at::MAGIC, 0); // A process that dies in between leaves no table.
         table.set_wide(at::DELIVERED, second);
         table.set_wide(at::CURSOR, first);
         table.map().publish64(at::MAGIC, MAGIC);

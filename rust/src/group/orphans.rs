@@ -28,7 +28,7 @@ pub struct Unsynced {
 }
 
 impl Unsynced {
-    /// Of the groups in `folder`, whose tables are of the run `boot`.
+    /// For the groups in `folder`, whose tables are of the run `boot`.
     pub fn new(folder: PathBuf, boot: u64) -> Self {
         Self { folder, boot, marks: HashMap::new() }
     }
@@ -39,8 +39,8 @@ impl Unsynced {
     }
 
     /// The names of those that were the same at the last look, or can't be looked at. `is_ours` are
-    /// those that whoever looks syncs anyway; nor does a group count that someone who lives syncs
-    /// just now.
+    /// those that this process syncs anyway; nor does a group count that a live process syncs just
+    /// now.
     pub fn look(
         &mut self,
         is_ours: impl Fn(&OsStr) -> bool,
@@ -61,7 +61,7 @@ impl Unsynced {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
                 Err(_) => {
-                    // Who opens it says what is wrong; the others must not wait for that.
+                    // Opening it says what is wrong; the others must not wait for that.
                     stuck.push(name);
                     continue;
                 }

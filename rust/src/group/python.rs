@@ -377,7 +377,7 @@ impl PyGroup {
         self.0.standing(py, offset)
     }
 
-    /// Acks the message at `offset` whether it is out or not, and whoever has it. False: there is
+    /// Acks the message at `offset` whether it is out or not, for any consumer. False: there is
     /// nothing to ack, it is done or was not read yet.
     fn ack_at(&self, py: Python<'_>, offset: u64) -> PyResult<bool> {
         self.0.ack_at(py, offset)
@@ -423,8 +423,8 @@ impl PyGroup {
     }
 
     /// The lowest unacked offset. Under the lock, as long as there is one: what is handed out
-    /// between two looks, or left out of a table that is being made anew, is not done, and whoever
-    /// trims the queue goes by this.
+    /// between two looks, or left out of a table that is being made anew, is not done, and
+    /// trimming the queue goes by this.
     #[getter]
     fn cursor(&self, py: Python<'_>) -> PyResult<u64> {
         let is_over = self.0.control.life().is_over();

@@ -81,7 +81,7 @@ impl Sleeper {
         self.changed.fetch_add(1, Ordering::SeqCst);
         futex::wake(&self.changed, 1);
         if capacity() == 1 {
-            // It may be sleeping on the queue's word instead.
+            // With one slot the thread may be asleep on the queue's own word instead.
             for one in self.watched().iter() {
                 one.control.signal();
             }
@@ -129,7 +129,7 @@ pub struct Watch {
 
 #[pymethods]
 impl Watch {
-    /// Of the queue behind `shared`; not armed yet.
+    /// A watch of the queue behind `shared`; not armed yet.
     #[new]
     fn new(shared: &Shared) -> PyResult<Self> {
         let watched = Arc::new(Watched {

@@ -49,7 +49,7 @@ impl Opening {
     }
 
     /// Looks `times` for a tail above `limit`, with a rest after each look: a look takes the
-    /// word from the producer, who must fetch it back before he can go on. Answers how many looks
+    /// word from the producer, which must fetch it back before it can go on. Answers how many looks
     /// were in vain.
     fn watch(&self, limit: u64, times: u32) -> u32 {
         for vain in 0..times {
@@ -140,7 +140,7 @@ impl ConsumerState {
     }
 
     /// Ends a view that was handed out. Someone may still look at a part of it: its bytes never
-    /// change, so let him.
+    /// change, so that does no harm.
     #[inline]
     fn end_view(&mut self, py: Python<'_>) -> PyResult<()> {
         let Some(view) = self.lent.take() else { return Ok(()) };
@@ -163,7 +163,7 @@ enum Look {
     Again,
 }
 
-/// What the caller wants a message as.
+/// The form in which the caller wants a message.
 enum As<'a, 'py> {
     View,
     Bytes,
@@ -266,7 +266,7 @@ impl MfqConsumer {
             let mut state = self.enter(py)?;
             state.has_begun = true;
             let offset = state.opening.word.get();
-            // Before anything else, and before the producer's own file: he is most often close.
+            // Before anything else, and before the producer's own file: it is most often close.
             if !has_watched && !self.spin.is_zero() && !state.reader.knows(offset) {
                 has_watched = true;
                 state.watch(offset);
@@ -308,7 +308,7 @@ fn seconds(value: f64) -> PyResult<Duration> {
         .map_err(|_| PyValueError::new_err(format!("{value} is no time span")))
 }
 
-/// Someone else consumes: to go on from here would set him back, or take what he has not seen.
+/// Another program consumes: to go on from here would set it back, or take what it has not seen.
 #[cold]
 fn moved(py: Python<'_>, first: u64, now: u64) -> PyErr {
     let why = format!(

@@ -21,8 +21,8 @@ use crate::shared::control::Control;
 use crate::shared::protocol::Heard;
 use crate::sys::{clock, futex};
 
-/// Who syncs for all, or groups of its own, comes by this part of an interval before the others,
-/// who then find that it is done.
+/// A process that syncs for all, or groups of its own, comes by this part of an interval before
+/// the others, which then find that it is done.
 const EARLY_PART: i64 = 16;
 /// What is due in this part of an interval is done together with what is due now.
 const SOON_PART: i64 = 8;
@@ -31,7 +31,7 @@ const SOON_PART: i64 = 8;
 #[derive(Clone, Copy)]
 struct Rhythm {
     interval_ns: i64,
-    /// Between two turns of Python's while the queue is in use.
+    /// How long it is between two turns of Python's part while the queue is in use.
     pause_ns: i64,
     /// The same while it is not.
     idle: Duration,
@@ -139,7 +139,7 @@ impl Upkeep {
                 (state.is_awake, state.synced_at, state.groups_at) = (true, now, now);
             }
             let word = dirty.load(Ordering::SeqCst);
-            // After the word, which is raised after the count.
+            // Read after the word, which is raised after the count.
             let work = self.writer.get().work();
             if work != state.worked || control.life().is_over() {
                 state.worked = work;
@@ -205,7 +205,8 @@ impl Upkeep {
             if control.durable() < state.heard.target {
                 match writer.sync_last(state.heard.target)? {
                     Some(Synced::Done) => state.leads = true,
-                    // Who has synced meanwhile said since when that is, and so when we come again.
+                    // The process that has synced meanwhile has said when it began, and so when we
+                    // come again.
                     Some(_) => (state.leads, is_others) = (false, true),
                     None => return Ok(None),
                 }
@@ -223,7 +224,7 @@ impl Upkeep {
         if now < state.look_at.saturating_sub(soon_ns) {
             return Ok(Some(Vec::new()));
         }
-        // Who has just synced the queue syncs its groups next: they are not stuck.
+        // The process that has just synced the queue syncs its groups next: they are not stuck.
         let wait_ns = if is_others { rhythm.interval_ns / EARLY_PART } else { rhythm.interval_ns };
         state.look_at = now.saturating_add(wait_ns);
         if is_others { Ok(Some(Vec::new())) } else { self.look_for_stuck().map(Some) }

@@ -160,7 +160,7 @@ impl BytesBuilder {
         match self.append(value, piece) {
             Ok(()) if BatchBuilder::is_enough(self.batch_bytes()) => Taken::Last,
             Ok(()) => Taken::One,
-            Err(_) => Taken::Not, // Whoever looks closer meets it, and says so.
+            Err(_) => Taken::Not, // The closer look that follows meets it, and says so.
         }
     }
 

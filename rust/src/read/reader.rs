@@ -142,7 +142,7 @@ impl Reader {
     }
 
     /// The messages from `offset` on that begin before `end`, are known to be there and have nothing
-    /// but a body, to `take`, as `each_known` does; none for whoever wants only some.
+    /// but a body, to `take`, as `each_known` does; none where only some are wanted.
     #[inline]
     pub fn each_bare(
         &self,

@@ -251,7 +251,7 @@ pub fn frame_start(py: Python<'_>, segment: &PySegment, offset: u64, limit: u64)
 
 /// As many whole frames from `start` on as hold at most `rows` messages and `bytes` bytes, but at
 /// least one: `(offset behind them, messages)`. Damage counts as the end of the range, so that
-/// whoever reads it finds it.
+/// reading it finds it.
 #[pyfunction]
 pub fn skip_frames(
     py: Python<'_>,

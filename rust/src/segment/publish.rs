@@ -48,8 +48,8 @@ pub trait Publish: Send + Sync {
         Ok(false)
     }
 
-    /// The end as the format's own file has it, where other programs may move it too: whoever
-    /// appends or waits looks here, and the store follows (`Store.follow`).
+    /// The end as the format's own file has it, where other programs may move it too:
+    /// an append and a wait look here, and the store follows (`Store.follow`).
     fn foreign_end(&self) -> Option<u64> {
         None
     }

@@ -22,7 +22,7 @@ use crate::sys::memory;
 #[pyclass(frozen, module = "penstock._core", name = "Segment")]
 pub struct PySegment(pub Arc<Segment>);
 
-/// Of no file.
+/// A segment without a file, which stands for one that was given away.
 static NONE: LazyLock<Arc<Segment>> = LazyLock::new(|| {
     let frames = PenstockFrames { cipher: None, is_encrypted: false, compress: false };
     let place = (PathBuf::new(), 0, 0);

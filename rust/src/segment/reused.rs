@@ -1,6 +1,6 @@
 //! Memory that one copy of a segment leaves to the next.
 //!
-//! Whoever reads a table's worth of segments copies one after the other. Fresh memory comes as
+//! Reading a table's worth of segments copies one after the other. Fresh memory comes as
 //! zeros, and to write those took twice as long as to read the file into it. So the last copy's
 //! memory is kept; while it waits the system may take it back, should it be short of any.
 

@@ -1,6 +1,6 @@
 //! A segment that is a ring: how long it is, where it begins now, whether its file was replaced.
 //!
-//! Space before the head is used again. Whoever reads copies first and looks at the head
+//! Space before the head is used again. A reader copies first and looks at the head
 //! afterwards: a copy from before the head may hold bytes of a later lap and does not count.
 
 use std::path::Path;

@@ -185,7 +185,7 @@ impl Control {
         self.path.join("control")
     }
 
-    /// Which run of the machine the words are of, as whoever was alone has said. Others may see
+    /// Which run of the machine the words are of, as the first opener has said. Others may see
     /// another id, from inside a container: that they share the block proves the same kernel.
     pub fn boot(&self) -> u64 {
         self.word(at::BOOT).load(Ordering::Acquire)
@@ -305,8 +305,8 @@ impl Control {
         Ok(())
     }
 
-    /// Whether the tail is one that someone has stored. Whoever died between the tail and its check
-    /// had announced the tail, or a roll.
+    /// Whether the tail is one that a process has stored. One that died between the tail and its
+    /// check had announced the tail, or a roll.
     pub fn is_tail_whole(&self) -> bool {
         let (tail, reserved) = (self.tail(), self.unfinished().0);
         self.word(at::TAIL_CHECK).load(Ordering::Relaxed) == !tail
@@ -436,7 +436,7 @@ impl Control {
         Ok(())
     }
 
-    /// The last segment has another file since: whoever syncs next syncs its name, too.
+    /// The last segment has another file since: the next sync is of its name, too.
     pub fn forget_name(&self) {
         self.map.publish64(at::NAMED_BASE, u64::MAX);
     }
@@ -515,7 +515,7 @@ fn open_control(path: &Path, is_alone: bool) -> PyResult<(Mapping, bool)> {
     Ok((map, is_fresh))
 }
 
-/// Whoever has the queue open goes by another block, or by one that is damaged.
+/// The processes that have the queue open go by another block, or by one that is damaged.
 fn broken(path: &Path) -> PyErr {
     let text = "missing, cut short or damaged while other processes have the queue open; \
                 close it in all of them, then open it again";

@@ -218,7 +218,7 @@ impl Life {
         holder_of(word.load(Ordering::SeqCst)) == self.name
     }
 
-    /// This opener takes no further part: a thread of it that takes a word gives it back at once.
+    /// This opener ends: a thread of it that still takes a lock word gives it back at once.
     pub fn end(&self) {
         self.owned.end();
     }

@@ -406,7 +406,7 @@ impl SmallSegment {
         count
     }
 
-    /// One byte after the other: whoever dies here leaves part of a frame.
+    /// One byte after the other: a thread that dies here leaves part of a frame.
     fn write(&self, at: u64, number: u64, size: u64) {
         for byte in (at + 1)..(at + size) {
             live_on();

@@ -1,7 +1,7 @@
 //! The opening lock: one opener, closer or changer of groups at a time.
 //!
 //! It is the first byte of the lock file. The kernel tells openings of the file apart by it, not
-//! threads, so threads that share an opening take turns here. Whoever is inside may come in again.
+//! threads, so threads that share an opening take turns here. One that is inside may come in again.
 //! The lock is only ever held by a guard of native code, which runs what Python has to do inside:
 //! however that ends, by an exception of a signal handler or a panic, the lock is given back.
 

@@ -135,8 +135,8 @@ fn take_woken(word: &impl Word, name: u32) -> Option<Got> {
 }
 
 /// Frees the lock word and wakes one sleeper; a word that another has taken over meanwhile stays as
-/// it is. The exchange is a full fence: stores before it are visible to whoever registers as a
-/// waiter after it.
+/// it is. The exchange is a full fence: stores before it are visible to those who register as
+/// waiters after it.
 #[inline(always)]
 pub fn give<W: Word>(world: &impl World<W>, word: &W, name: u32) {
     if word.exchange(name, 0, Ordering::SeqCst).is_err() {
@@ -209,7 +209,7 @@ pub fn unfinished(words: &impl TailWords) -> (u64, u64) {
 }
 
 /// Whether a holder died (or failed) between `reserve` and the end of `advance`. The words tell,
-/// not the lock: whoever inherits it may have to give it back before it can clear it.
+/// not the lock: the thread that inherits it may have to give it back before it can clear it.
 #[inline(always)]
 pub fn is_unfinished(words: &impl TailWords) -> bool {
     unfinished(words) != (words.load(TailWord::Tail), words.load(TailWord::NextNumber))

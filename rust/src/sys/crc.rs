@@ -9,7 +9,7 @@ const LEAST_BYTES: usize = 72;
 /// From so many on, six parts are quicker than four.
 #[cfg(target_arch = "x86_64")]
 const MANY_BYTES: usize = 400;
-/// `of_bytes` takes no more of them.
+/// How many words of eight bytes `of_bytes` takes at most.
 const MOST_WORDS: usize = 192;
 /// The same in bytes.
 pub const MOST_BYTES: usize = MOST_WORDS * 8 + 7;

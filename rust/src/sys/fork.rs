@@ -2,8 +2,8 @@
 //!
 //! A lock by open file description lives as long as any copy of its descriptor does, and a fork
 //! copies them all. So every such file is listed here, from before it is locked; in a forked child
-//! its descriptor is closed before any other code runs, whoever called `fork` and
-//! whatever other threads were doing. A new program closes its copies by itself.
+//! its descriptor is closed before any other code runs, no matter what called `fork` and what other
+//! threads were doing. A new program closes its copies by itself.
 
 use std::fs::File;
 use std::io;

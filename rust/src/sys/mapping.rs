@@ -210,8 +210,8 @@ impl Mapping {
         let end = at.saturating_add(len).min(self.len) / PAGES_BYTES * PAGES_BYTES;
         if start < end {
             // SAFETY: whole pages inside the mapping (checked), which is shared and of a file: this
-            // drops page table entries alone, the bytes stay in the page cache, and whoever reads
-            // or stores meanwhile faults them in again.
+            // drops page table entries alone, the bytes stay in the page cache, and a thread
+            // that reads or stores meanwhile faults them in again.
             unsafe {
                 let from = self.base.as_ptr().add(start);
                 libc::madvise(from.cast(), end - start, libc::MADV_DONTNEED);
@@ -250,7 +250,7 @@ impl Mapping {
     }
 
     /// Stores `new` in the two 8-byte words from `at` on, a multiple of 16, if they are `current`, at
-    /// once for whoever uses them, together or one of them; else answers what they are. None: the
+    /// once for all who use them, together or one of them; else answers what they are. None: the
     /// processor has no such exchange.
     #[inline(always)]
     pub fn exchange_pair(

@@ -334,7 +334,7 @@ mod tests {
         SPARE.give();
         assert_eq!(SPARE.used.load(Ordering::Relaxed), 0);
         let large = Layout::from_size_align(LARGE_BYTES, 8).expect("a layout");
-        assert!(SPARE.take(large).is_null(), "whoever needs so much has to ask");
+        assert!(SPARE.take(large).is_null(), "so much has to be asked for");
     }
 
     #[test]

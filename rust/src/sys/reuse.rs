@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::pyclass::boolean_struct::True;
 use pyo3::{PyClass, ffi};
 
-/// What is inside an object that may become another one. Whoever has the object reads it; it
-/// changes only where nobody but one holder has the object.
+/// What is inside an object that may become another one. Every holder of the object reads it; it
+/// changes only while the object has a single holder.
 pub struct Changing<T>(UnsafeCell<T>);
 
 // SAFETY: behind a shared reference it is only read; `Alone` alone changes it, and then nobody else
@@ -28,7 +28,8 @@ impl<T> Deref for Changing<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: whoever has `self` has the object, and then nobody changes what is inside.
+        // SAFETY: with `self` one has the object, and while others may too nobody changes what is
+        // inside.
         unsafe { &*self.0.get() }
     }
 }

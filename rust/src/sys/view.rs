@@ -14,7 +14,7 @@ pub trait Lender: Send + Sync {
     fn lend(&self, offset: u64, len: usize) -> &[u8];
 }
 
-/// Lends spans of mapped bytes. Whoever looks at one keeps the mapping alive.
+/// Lends spans of mapped bytes. As long as one is looked at, the mapping stays.
 #[pyclass(frozen, module = "penstock._core")]
 pub struct View {
     lender: Arc<dyn Lender>,
@@ -24,7 +24,7 @@ pub struct View {
 }
 
 impl View {
-    /// Of this lender, nothing yet.
+    /// A view of what this lender has; it lends nothing yet.
     pub fn new(lender: Arc<dyn Lender>) -> Self {
         let (offset, skip, len) = (0.into(), 0.into(), 0.into());
         Self { lender, offset, skip, len }

@@ -96,7 +96,7 @@ def _find(
 
 
 def byte_map_of(file: Path, data: Buffer, format: str | None) -> ByteMap:
-    """Who knows the file: we, by its first bytes or its name, or its queue's format."""
+    """What knows the file: this module, by its first bytes or its name, or the queue's format."""
     magic = bytes(data[:8])
     if magic == b"PENSTCTL":
         return lambda *_: iter([(0, control.CONTROL)])
@@ -143,7 +143,7 @@ def struct_named(name: str) -> Struct:
 def _print(at: int, struct: Struct, rows: list[Row], json: bool | None) -> None:
     if show.wants_json(json):
         fields = {row.name: _plain(row.value) for row in rows}
-        # `layout` is what the name was called before.
+        # Before it was called `struct`, the name was called `layout`: both stay.
         facts = {"at": at, "struct": struct.name, "layout": struct.name, "bytes": struct.size}
         show.emit(facts | {"fields": fields})
         return

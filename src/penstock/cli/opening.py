@@ -173,7 +173,7 @@ class QueueAt:
 
     @property
     def key(self) -> bytes | None:
-        """What it is encrypted with."""
+        """The key that the queue is encrypted with."""
         return key_from(file=self.key_file, env=self.key_env)
 
     def reading(self, **options: Any) -> Queue:

@@ -83,7 +83,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def drop_temporaries(*folders: Path) -> None:
-    """Removes what a process left that died while it replaced a file there."""
+    """Removes what processes left there that died while they replaced a file."""
     for folder in folders:
         for name in names_in(folder):
             if is_temporary(name):

@@ -30,8 +30,8 @@ def is_written_elsewhere(path: Path) -> bool:
     """
     file = files.descriptor(path)
     try:
-        # Who opens the file in this instant makes the kernel send a signal. The usual one would end
-        # the process; this one is ignored.
+        # If a process opens the file in this instant, the kernel sends a signal. The usual one
+        # would end this process; the one that is set here is ignored.
         fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)

@@ -183,7 +183,7 @@ class Folder:
         return [end[1:] for end in ends if end == "" or PART.fullmatch(end)]
 
     def put_part(self, name: str, part: str, body: bytes) -> None:
-        """Puts into a part. If it is a new one, whoever sleeps on the queue wakes and finds it."""
+        """Puts into a part. If it is new, consumers that sleep on the queue wake and find it."""
         is_new = part != "" and not self.exists(name, part)
         self.jobs(name, part).queue.put(body)
         if is_new:

@@ -357,7 +357,7 @@ class Group:
                 if offset in (first, last):
                     return False
         except PenstockError:
-            return False  # Whoever reads there gets the error.
+            return False  # Reading there raises the error.
         return True
 
     def _check_cursor(self) -> None:

@@ -225,7 +225,7 @@ class _Repair:
     def copy(self, path: Path, at: int, length: int) -> str:
         """Bytes of a file into the quarantine; the name of the copy. A file may be gone."""
         if not path.exists():
-            return ""  # Whoever repairs accepts the loss; the note goes on saying it.
+            return ""  # A repair accepts the loss; the note goes on saying it.
         if self.report.is_dry_run:
             return quarantine.name_of(path, at, length)
         try:

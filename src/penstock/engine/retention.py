@@ -161,7 +161,7 @@ def _overtake(queue: OpenQueue, head: int) -> None:
         except (ClosedError, PoisonedError):
             raise
         except (PenstockError, OSError):
-            continue  # `holding_cursors` says so; whoever opens it checks its cursor.
+            continue  # `holding_cursors` says so; its next opener checks its cursor.
         if group is not None and group.core.overtake(head):
             text = "%s: group %r was overtaken by retention"
             logger("retention").warning(text, queue.path, name)

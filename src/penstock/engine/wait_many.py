@@ -256,7 +256,7 @@ def _first(
     until = monotonic() + seconds
     while (found := get()) is None and (left := until - monotonic()) > 0:
         watched = inboxes()
-        if not sum(inbox.arm() for inbox in watched):  # Of all; and if of one only now, look again.
+        if not sum(inbox.arm() for inbox in watched):  # All are armed; news since are looked at.
             due = [one for inbox in watched if (one := inbox.wake_in()) is not None]
             poll.wait(min([left, *due]))
     return found

@@ -551,8 +551,8 @@ class Store:
         return found if found is not None and found.end is None else self._open_last(base)
 
     def _open_last(self, base: int) -> _core.Segment:
-        """The segment that is appended to: the one at `base`, which others may fill and trim before
-        it is open; then the one that it is by now."""
+        """The segment that is appended to: the one at `base` or, where others fill and trim that
+        before it is open, the one that is appended to by then."""
         while True:
             info = self.live_segment(base)
             try:

@@ -106,7 +106,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     @property
     def is_ours(self) -> bool:
-        """Not in a forked child: there it is the parent who has leases and consumers."""
+        """Whether this process made the channel. In a forked child the parent has the consumers."""
         return self._pid == os.getpid()
 
     @property
@@ -200,7 +200,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                 queue, {"arguments": {}, "auto_delete": False, "parts": [""]}
             )
             found["parts"] = sorted({*found["parts"], part}, key=urgency)
-        # Whoever sleeps on this queue looks again, and finds the new part.
+        # A consumer that sleeps on this queue looks again, and finds the new part.
         self.connection.folder.jobs(queue).queue.store.need_shared().signal()
 
     def _size(self, queue: str) -> int:
@@ -254,7 +254,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             return super().basic_publish(message, exchange, routing_key, **keywords)
 
     def _next_delivery_tag(self) -> int:
-        """What a message is sent with; whoever gets it counts anew."""
+        """The tag that a message is sent with; the channel that receives it counts anew."""
         return next(self._tags)
 
     def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
@@ -317,7 +317,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                 try:
                     payload = self._payload(found)
                 except (ValueError, TypeError, AttributeError) as error:
-                    # Whoever put it there was not kombu: it would fail for ever, here or elsewhere.
+                    # Another program than kombu has put it: it would always fail, also elsewhere.
                     inbox.jobs().group.dead_letter(found, f"no message of kombu's: {error!r}")
                     continue
                 if payload is not None:

@@ -109,13 +109,13 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         return found
 
     def leave(self, queue: str) -> None:
-        """Nobody here consumes the queue any more."""
+        """Closes what receives from a queue, once no channel of this connection consumes it."""
         if not any(queue in channel._active_queues for channel in self.channels):
             for key in [key for key in self._inboxes if key[0] == queue]:
                 self._inboxes.pop(key).close()
 
     def seat(self, queue: str) -> int:
-        """The queue's folder as a descriptor, to be locked by whoever consumes."""
+        """The queue's folder as a descriptor, which a process that consumes locks."""
         return os.open(self.folder.path_of(queue), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def is_consumed(self, queue: str) -> bool:

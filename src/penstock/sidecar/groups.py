@@ -188,8 +188,8 @@ def _journals(folder: Path) -> list[str]:
 
 
 def _newest(folder: Path) -> GroupProgress | None:
-    """What the newest journal says. Its file becomes a later one's when it is full: what was read
-    counts if it still has its name then."""
+    """What the newest journal says. When a journal is full, its file becomes that of a later one:
+    so what was read counts only if the file has kept its name meanwhile."""
     while names := _journals(folder):
         path = folder / max(names)
         try:

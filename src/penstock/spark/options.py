@@ -31,7 +31,7 @@ class SourceOptions:
     table: Table = "messages"
     """What the rows are."""
     layout: Literal["penstock", "kafka"] = "penstock"
-    """Whose column names."""
+    """Which system's names the columns have."""
     columns: tuple[str, ...] = ()
     """Only these columns; none: all that are usual."""
     include_headers: bool = True

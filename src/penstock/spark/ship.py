@@ -101,7 +101,7 @@ def _ship(
         return facts
     place = _Place(store, url, have)
     if known is None:
-        place.publish()  # Of nothing yet: from now on this is a place of copies.
+        place.publish()  # Nothing is in it yet: it says that this is a place of copies.
     full = {info.base for info in store.segments() if info.end is not None and info.end <= end}
     for info in wanted:
         one = place.add(info, is_full=info.base in full)

@@ -125,7 +125,7 @@ def _path(lower: Mapping[str, str]) -> Path:
 
 
 def _transaction(lower: Mapping[str, str], *, streaming: bool) -> tuple[str, int]:
-    """Whose ledger, and (in a batch) which number: both empty when no one can be told."""
+    """The application whose ledger counts and, in a batch, its number; without one "" and 0."""
     given, version = lower.get("txnappid", ""), lower.get("txnversion", "")
     if version and not version.isdigit():
         raise OptionError("txnVersion", version, "a number that grows: 0, 1, 2…")

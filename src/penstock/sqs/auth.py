@@ -103,7 +103,7 @@ class Claim:
     caller: Caller
     day: str
     names: tuple[str, ...]
-    """Of the headers that are signed."""
+    """The headers that are signed."""
 
     @property
     def scope(self) -> str:

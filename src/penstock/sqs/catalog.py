@@ -9,8 +9,8 @@
 
 Queues of the home account and region stand in the folder itself, so that programs of this host
 find them by name, and queues that such programs made are served. A record is replaced as a whole
-and synced. A queue is made before its record and goes after its record says so: whoever dies in
-between leaves something that the next start completes.
+and synced. A queue is made before its record and goes after its record says so: what a server that
+dies in between leaves, the next start completes.
 """
 
 from __future__ import annotations

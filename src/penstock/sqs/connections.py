@@ -34,7 +34,7 @@ HEAD_S_MAX = 60.0
 BODY_BYTES_MAX = 8 << 20
 """A megabyte of message, each byte of it escaped, and what stands around it."""
 ALL_BODIES_BYTES_MAX = 512 << 20
-"""Of all clients together, so that many clients with large bodies can't take all memory."""
+"""The limit for all clients together: many with large bodies can't take all memory."""
 BODY_S_MAX = 30.0
 CONNECTIONS_MAX = 4096
 BACKLOG = 1024
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
         """Bytes besides the body; of bodies in this piece; whether a request ended in it."""
         self._url, self._headers, self._body = b"", {}, []  # type: ignore[var-annotated]
         self._held_bytes = 0
-        """Of bodies that have come and are not answered."""
+        """The bytes of bodies that have come and are not answered."""
         self._ahead: deque[Request] = deque()
         self._now: Request | None = None
         self._is_over = self._is_full = False
@@ -305,7 +305,7 @@ def _named(name: bytes) -> str:
 
 
 def _path(url: str) -> str:
-    """Of a URL with the host in it, as proxies ask."""
+    """The path in a URL that has the host in it, as proxies send it."""
     try:
         return (httptools.parse_url(url.encode("latin-1")).path or b"/").decode("latin-1")
     except httptools.HttpParserInvalidURLError:
@@ -321,7 +321,7 @@ class Listener:
     application: Application
     date: str
     held_bytes: int
-    """Of bodies that have come and are not answered, of all clients."""
+    """The bytes of all clients' bodies that have come and are not answered."""
     is_stopping: bool
     loop: asyncio.AbstractEventLoop
     now_s: float

@@ -27,7 +27,7 @@ from penstock.sqs.waiters import Waiters
 UPKEEP_S = 30.0
 PLACES_MAX = 1000
 TRACE_MAX = 1024
-"""Of a header that is kept with every message it comes with."""
+"""So much of a trace header is kept with every message that comes with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Endpoint:
         self.commits, self.waiters = Commits(loop), Waiters(loop)
         self.moves = Moves(catalog, self.commits)
         self._places: dict[auth.Caller, Place] = {}
-        """Of the callers that were here last."""
+        """The account and region of the callers that came last."""
         self._access_log = logger("sqs.access") if log_requests else None
         self._upkeep = loop.create_task(self._keep_up())
         self.moves.resume()

@@ -1,8 +1,8 @@
 """Message move tasks: dead letters go back to where they came from, or to a queue of choice.
 
 A task is kept in the record of the queue that it empties, so that it goes on after a restart. Each
-message is on the disk at its goal before it is acked at its source: whoever dies in between leaves
-it in both, never in none.
+message is on the disk at its goal before it is acked at its source: a server that dies in between
+leaves it in both, never in none.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Protocol:
 
     name: str
     success: Callable[[str, Parameters, str], Answer]
-    """Of the action, what it answers, the request's id."""
+    """Takes the name of the action, what it answers, and the request's id."""
     refusal: Callable[[Refusal, str], Answer]
 
 

@@ -101,7 +101,7 @@ pub struct RingHeader {
     meta: Option<Mapping>,
     extent_file: Mapping,
     is_always: bool,
-    /// The ring, for whoever acks.
+    /// The ring, for acks.
     ring: Mutex<Option<Arc<Segment>>>,
     /// Pages before this offset were made ready for the tail to come; of this process alone.
     ready: AtomicU64,

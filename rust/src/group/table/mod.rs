@@ -1,8 +1,8 @@
 //! The table of a group: what is handed out, held back or waiting, shared by all processes.
 //!
-//! A cache of this boot: the journal is the truth, and whoever inherits the lock from a dead
-//! holder rebuilds the table from it. Every operation here runs under the group's lock and costs
-//! the same whether ten messages are out or a hundred thousand:
+//! A cache of this boot: the journal is the truth, and the process that inherits the lock from a
+//! dead holder rebuilds the table from it. Every operation here runs under the group's lock and
+//! costs the same whether ten messages are out or a hundred thousand:
 //!
 //! * `order`, a ring of entries in offset order, gives the cursor (its oldest entry). A message
 //!   that is done leaves a gap in it until the ring's front gets there or half of it is gaps; its
@@ -374,7 +374,7 @@ impl Table {
         self.set_small(at::CAPACITY, 0);
     }
 
-    /// Something failed half-way: whoever takes the lock next makes the table anew.
+    /// Something failed half-way: the next holder of the lock makes the table anew.
     pub fn distrust(&self) {
         self.set_small(at::BROKEN, 1);
     }

@@ -94,7 +94,7 @@ def read_naks(path: Path, layout: ZbusLayout) -> Naks | None:
 
 
 def _out(table: Struct, raw: bytes) -> Iterator[tuple[int, int, int]]:
-    """Of each record whose message is out: its byte, the offset, how often it was handed out."""
+    """The records whose messages are out: byte, offset, and how often it was handed out."""
     for at in range(NAK.size, NAK.size + NAK_RECORDS * table.size, table.size):
         if table.unpack_field("status", raw, at) == 1:
             yield at, *(table.unpack_field(name, raw, at) for name in ("offset", "retries"))

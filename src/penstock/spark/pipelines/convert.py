@@ -27,7 +27,7 @@ CARRIED = ("body", "tag", "id", "key", "headers", "timestamp_ns")
 STEPS_NS = {"ns": 1, "ms": 1_000_000}
 """How exactly formats keep times."""
 PLACE_BITS = 33
-"""Of `monotonically_increasing_id`: the row's place in its task."""
+"""The bits of `monotonically_increasing_id` that hold the row's place in its task."""
 
 
 class UnequalError(PenstockError):

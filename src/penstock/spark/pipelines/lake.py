@@ -145,7 +145,7 @@ class DeltaTable:
             create_table_with_add_actions(self.root, schema, actions, commit_properties=once)
             return True
         table = self._package.DeltaTable(self.root)
-        # Of this very version: whoever commits the batch after it makes our commit fail.
+        # In this very version: a commit of the same batch after it makes ours fail.
         if _is_done(table.transaction_version(app), number):
             return False
         table.create_write_transaction(actions, "append", schema, commit_properties=once)
@@ -193,7 +193,7 @@ class IcebergTable:
         name = f"penstock.batch.{app}"
         if _is_done(table.properties.get(name), number):
             return False
-        # In memory alone: pyiceberg would try again behind whoever was first, with the same batch.
+        # In memory alone: else pyiceberg would commit the batch again behind the one that won.
         table.metadata.properties["commit.retry.num-retries"] = "0"
         with table.transaction() as change:
             change.set_properties({name: str(number)})

@@ -104,7 +104,7 @@ class Request(_Defaults):
         return Path(text)
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The source as a stream. Who follows may wait for queues that are not there yet."""
+        """The source as a stream; with `follow` it may wait for queues that are not there yet."""
         if not self.follow:
             queues.find_some(self.parsed())
         return spark.readStream.format("penstock").options(**self.reading()).load()

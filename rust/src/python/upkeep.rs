@@ -37,7 +37,7 @@ struct Rhythm {
     idle: Duration,
 }
 
-struct State {
+struct UpkeepState {
     heard: Heard,
     /// How often work was asked for by the last turn for it.
     worked: u32,
@@ -73,7 +73,7 @@ pub struct Upkeep {
     writer: Py<Writer>,
     /// Whether anything is synced here.
     syncs: bool,
-    state: Mutex<State>,
+    state: Mutex<UpkeepState>,
     /// Groups of others.
     unsynced: Mutex<Unsynced>,
 }
@@ -85,7 +85,7 @@ impl Upkeep {
         let control = &writer.get().control;
         let unsynced = Unsynced::new(control.folder().join("groups"), control.boot());
         let word = control.dirty_word().load(Ordering::SeqCst);
-        let state = State::new(word, writer.get().work(), clock::boot_ns());
+        let state = UpkeepState::new(word, writer.get().work(), clock::boot_ns());
         let (state, unsynced) = (Mutex::new(state), Mutex::new(unsynced));
         Self { writer, syncs, state, unsynced }
     }
@@ -126,7 +126,7 @@ impl Upkeep {
 }
 
 impl Upkeep {
-    fn run(&self, state: &mut State, rhythm: Rhythm) -> Turn {
+    fn run(&self, state: &mut UpkeepState, rhythm: Rhythm) -> Turn {
         let control = &*self.writer.get().control;
         let dirty = control.dirty_word();
         loop {
@@ -192,7 +192,7 @@ impl Upkeep {
     }
 
     /// Syncs what was asked for, and what will be soon. None: that is Python's.
-    fn sync(&self, state: &mut State, rhythm: Rhythm) -> io::Result<Option<Vec<OsString>>> {
+    fn sync(&self, state: &mut UpkeepState, rhythm: Rhythm) -> io::Result<Option<Vec<OsString>>> {
         let (writer, now) = (self.writer.get(), clock::boot_ns());
         let control = &*writer.control;
         if control.is_poisoned() {
@@ -239,7 +239,7 @@ impl Upkeep {
     }
 }
 
-impl State {
+impl UpkeepState {
     fn new(word: u32, worked: u32, now: i64) -> Self {
         Self {
             // A process may have asked for a sync, and died before anyone heard of it.
@@ -274,12 +274,12 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::State;
+    use super::UpkeepState;
 
     const INTERVAL: i64 = 1_600;
 
-    fn synced_at(now: i64, leads: bool) -> State {
-        State { leads, ..State::new(0, 0, now) }
+    fn synced_at(now: i64, leads: bool) -> UpkeepState {
+        UpkeepState { leads, ..UpkeepState::new(0, 0, now) }
     }
 
     #[test]

@@ -99,17 +99,18 @@ def _ship(
     }  # fmt: skip
     if dry_run:
         return facts
-    place = _Place(store, url, have)
+    destination = _Destination(store, url, have)
     if known is None:
-        place.publish()  # Nothing is in it yet: it says that this is a place of copies.
+        destination.publish()  # Nothing is in it yet: it says that this is a place of copies.
     full = {info.base for info in store.segments() if info.end is not None and info.end <= end}
     for info in wanted:
-        one = place.add(info, is_full=info.base in full)
+        one = destination.add(info, is_full=info.base in full)
         if on_progress is not None:
             on_progress(f"{one.file}: {one.size:,} bytes")
-    place.publish()
-    _sweep(place.system, place.root, have, place.segments)
-    return facts | {"shipped": max([facts["shipped"], *(s.end for s in place.segments.values())])}
+    destination.publish()
+    _sweep(destination.system, destination.root, have, destination.segments)
+    ends = (one.end for one in destination.segments.values())
+    return facts | {"shipped": max([facts["shipped"], *ends])}
 
 
 def _refuse_queue(url: str) -> None:
@@ -131,7 +132,7 @@ def _missing(store: Store, have: dict[int, ShippedSegment]) -> int:
     return max(0, store.end().head - max(one.end for one in have.values()))
 
 
-class _Place:
+class _Destination:
     """Where a queue is shipped to."""
 
     def __init__(self, store: Store, url: str, have: dict[int, ShippedSegment]) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from penstock.records import dataclass
 from penstock.sqs import errors
-from penstock.sqs.catalog import Catalog, Place
+from penstock.sqs.catalog import Catalog, Namespace
 from penstock.sqs.commits import Commits
 from penstock.sqs.queues import SqsQueue
 from penstock.sqs.waiters import Waiters
@@ -49,7 +49,7 @@ class Call:
     endpoint: Service
     action: str
     parameters: dict[str, Any]
-    place: Place
+    namespace: Namespace
     base_url: str
     """Queue URLs begin with it: scheme and host as the client wrote them."""
     sender: str
@@ -116,22 +116,22 @@ class Call:
 
     def queue(self) -> SqsQueue:
         """The queue that `QueueUrl` names."""
-        place, name = self.queue_name()
-        return self.endpoint.catalog.find(place, name)
+        namespace, name = self.queue_name()
+        return self.endpoint.catalog.find(namespace, name)
 
-    def queue_name(self) -> tuple[Place, str]:
+    def queue_name(self) -> tuple[Namespace, str]:
         """Account, region and name of it. A bare name is a queue of the caller's."""
         url = self.required_text("QueueUrl")
         if "/" not in url:
-            return self.place, url
+            return self.namespace, url
         account, name = (_parts if len(url) <= URL_MAX else _parts.__wrapped__)(url)
-        if account == self.place.account:
-            return self.place, name
-        return Place(account, self.place.region), name
+        if account == self.namespace.account:
+            return self.namespace, name
+        return Namespace(account, self.namespace.region), name
 
-    def url_of(self, place: Place, name: str) -> str:
+    def url_of(self, namespace: Namespace, name: str) -> str:
         """A queue's URL for this client."""
-        return f"{self.base_url}/{place.account}/{name}"
+        return f"{self.base_url}/{namespace.account}/{name}"
 
     def committed(self, queue: SqsQueue, answer: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
         """The answer, as soon as what was done to `queue` is on the disk."""

@@ -40,8 +40,8 @@ QUEUES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where queues have their names: an account and a region."""
+class Namespace:
+    """An account and a region: inside them a name is that of one queue."""
 
     account: str
     region: str
@@ -64,18 +64,18 @@ class Catalog:
     """Every queue of an endpoint."""
 
     root: Path
-    home: Place
+    home: Namespace
     clock: _core.Clock
 
     def __init__(
-        self, root: Path, home: Place, clock: _core.Clock, *,
+        self, root: Path, home: Namespace, clock: _core.Clock, *,
         cool_down_s: float = COOL_DOWN_S, format: str = "penstock",
     ) -> None:  # fmt: skip
         """Reads what is kept; queues are opened when they are first used."""
         self.root, self.home, self.clock = root, home, clock
         self.cool_down_s: float = cool_down_s
         self._format = format
-        self._known: dict[Place, dict[str, Record]] = {}
+        self._known: dict[Namespace, dict[str, Record]] = {}
         self._open: dict[str, SqsQueue] = {}
         for folder in (root, root / ".sqs"):
             files.make_folder(folder)
@@ -84,23 +84,23 @@ class Catalog:
 
     # ── finding ────────────────────────────────────────────────────────────────────────────
 
-    def names(self, place: Place) -> list[str]:
+    def names(self, namespace: Namespace) -> list[str]:
         """Every queue of an account and region, in order."""
-        known = self._known.get(place, {})
+        known = self._known.get(namespace, {})
         return sorted(name for name, record in known.items() if not record.deleted_s)
 
-    def find(self, place: Place, name: str) -> SqsQueue:
+    def find(self, namespace: Namespace, name: str) -> SqsQueue:
         """The queue of this name, or a refusal."""
-        arn = place.arn(name)
+        arn = namespace.arn(name)
         found = self._open.get(arn)
         if found is not None:
             return found
-        record = self._known.get(place, {}).get(name)
+        record = self._known.get(namespace, {}).get(name)
         if record is None or record.deleted_s:
-            record = self._found_on_disk(place, name)
+            record = self._found_on_disk(namespace, name)
         if record is None:
             raise errors.no_queue()
-        return self._opened(place, name, record)
+        return self._opened(namespace, name, record)
 
     def by_arn(self, arn: str) -> SqsQueue | None:
         """The queue of this ARN; none where there is none."""
@@ -108,20 +108,20 @@ class Catalog:
         if match is None:
             return None
         try:
-            return self.find(Place(match["account"], match["region"]), match["name"])
+            return self.find(Namespace(match["account"], match["region"]), match["name"])
         except errors.Refusal:
             return None
 
-    def record_of(self, place: Place, name: str) -> Record | None:
+    def record_of(self, namespace: Namespace, name: str) -> Record | None:
         """What is kept about a queue, whether it is open or not."""
-        record = self._known.get(place, {}).get(name)
+        record = self._known.get(namespace, {}).get(name)
         return None if record is None or record.deleted_s else record
 
     def with_tasks(self) -> list[SqsQueue]:
         """Queues whose messages are being moved, by their records."""
         return [
-            self.find(place, name)
-            for place, known in self._known.items()
+            self.find(namespace, name)
+            for namespace, known in self._known.items()
             for name, record in list(known.items())
             if record.tasks and not record.deleted_s
         ]
@@ -130,38 +130,40 @@ class Catalog:
         """The queues that this process has open."""
         return list(self._open.values())
 
-    def sources_of(self, place: Place, arn: str) -> list[str]:
+    def sources_of(self, namespace: Namespace, arn: str) -> list[str]:
         """Names of the queues whose dead letters go to `arn`."""
-        known = self._known.get(place, {})
+        known = self._known.get(namespace, {})
         return [
-            name for name in self.names(place)
+            name for name in self.names(namespace)
             if f'"{arn}"' in known[name].attributes.get("RedrivePolicy", "")
         ]  # fmt: skip
 
     # ── changing ───────────────────────────────────────────────────────────────────────────
 
     def create(
-        self, place: Place, name: str, said: dict[str, str], tags: dict[str, str]
+        self, namespace: Namespace, name: str, said: dict[str, str], tags: dict[str, str]
     ) -> SqsQueue:
         """Makes a queue, or finds the one that is there and the same."""
-        known = self._known.setdefault(place, {})
+        known = self._known.setdefault(namespace, {})
         record = known.get(name)
         now_s = self.clock.wall_now_ns() / 1e9
         if record is not None and record.deleted_s:
             self._await_cool_down(record, now_s)
             record = None
         if record is None:
-            record = self._found_on_disk(place, name)
+            record = self._found_on_disk(namespace, name)
         if record is not None:
             self._compare(name, record, said)
-            return self.find(place, name)
-        self._check_dead_letters(place, name, said)
+            return self.find(namespace, name)
+        self._check_dead_letters(namespace, name, said)
         scope = said.get("DeduplicationScope", "queue")
         record = Record(said, int(now_s), int(now_s), tags, scope=scope)
         try:
-            found = self._opened(place, name, record)
+            found = self._opened(namespace, name, record)
         except BaseException:
-            self._throw_away(self._path_of(place, name))  # Or half a queue would be found later.
+            self._throw_away(
+                self._path_of(namespace, name)
+            )  # Or half a queue would be found later.
             raise
         known[name] = record
         self.keep(found)
@@ -187,26 +189,26 @@ class Catalog:
 
     def change(self, queue: SqsQueue, changes: dict[str, str]) -> None:
         """Changes attributes of a queue and keeps them in its record."""
-        place = self.place_of(queue)
-        self._check_dead_letters(place, queue.name, changes)
+        namespace = self.namespace_of(queue)
+        self._check_dead_letters(namespace, queue.name, changes)
         queue.record.attributes = attributes.changed(queue.record.attributes, changes)
         queue.record.modified_s = self.clock.wall_now_ns() // 1_000_000_000
         self.keep(queue)
         queue.refresh()
         self._link(queue)
 
-    def _check_dead_letters(self, place: Place, name: str, said: dict[str, str]) -> None:
+    def _check_dead_letters(self, namespace: Namespace, name: str, said: dict[str, str]) -> None:
         """The queue for dead letters must be there, of the same kind, and allow it."""
         if not (policy := said.get("RedrivePolicy")):
             return
         arn = json.loads(policy)["deadLetterTargetArn"]
         match = attributes.ARN.fullmatch(arn)
         text = f"Value {policy} for parameter RedrivePolicy is invalid. Reason: "
-        if match is None or Place(match["account"], match["region"]) != place:
+        if match is None or Namespace(match["account"], match["region"]) != namespace:
             raise errors.invalid(
                 text + "Dead-letter target owner should be the same as the source."
             )
-        record = self.record_of(place, match["name"])
+        record = self.record_of(namespace, match["name"])
         if record is None:
             raise errors.Refusal(
                 "InvalidParameterValueException", text + "Dead letter target does not exist."
@@ -215,7 +217,7 @@ class Catalog:
             raise errors.invalid(
                 text + "Dead-letter queue must be same type of queue as the source."
             )
-        self._check_allowed(place.arn(name), record, text)
+        self._check_allowed(namespace.arn(name), record, text)
 
     def _check_allowed(self, source: str, record: Record, text: str) -> None:
         if not (allow := record.attributes.get("RedriveAllowPolicy")):
@@ -232,29 +234,29 @@ class Catalog:
 
     def keep(self, queue: SqsQueue) -> None:
         """Writes the record, synced."""
-        self._write(self.place_of(queue), queue.name, queue.record)
+        self._write(self.namespace_of(queue), queue.name, queue.record)
 
     def keep_received(self, queue: SqsQueue) -> None:
         """Writes when messages were received, if that has changed."""
         times = queue.received()
         if times is not None:
-            files.write_json(self._received_path(self.place_of(queue), queue.name), times)
+            files.write_json(self._received_path(self.namespace_of(queue), queue.name), times)
 
-    def _received_path(self, place: Place, name: str) -> Path:
-        return self._folder_of(place) / f"{name}.received.json"
+    def _received_path(self, namespace: Namespace, name: str) -> Path:
+        return self._folder_of(namespace) / f"{name}.received.json"
 
     def delete(self, queue: SqsQueue) -> None:
         """Removes a queue and its messages; its name is blocked for a while."""
-        place = self.place_of(queue)
+        namespace = self.namespace_of(queue)
         queue.record.deleted_s = self.clock.wall_now_ns() / 1e9
-        self._write(place, queue.name, queue.record)
+        self._write(namespace, queue.name, queue.record)
         del self._open[queue.arn]
         for other in self._open.values():
             if other.dead_letters is queue:
                 other.dead_letters = None
         queue.group.core.retire()  # Programs of this host that consume from it are told.
         queue.close()
-        self._received_path(place, queue.name).unlink(missing_ok=True)
+        self._received_path(namespace, queue.name).unlink(missing_ok=True)
         self._throw_away(queue.path)
 
     def _throw_away(self, path: Path) -> None:
@@ -265,18 +267,18 @@ class Catalog:
         _core.sync_folder(path.parent)
         shutil.rmtree(goal, ignore_errors=True)
 
-    def place_of(self, queue: SqsQueue) -> Place:
+    def namespace_of(self, queue: SqsQueue) -> Namespace:
         """The account and region of a queue."""
         _, _, _, region, account, _ = queue.arn.split(":")
-        return Place(account, region)
+        return Namespace(account, region)
 
     # ── opening ────────────────────────────────────────────────────────────────────────────
 
-    def _opened(self, place: Place, name: str, record: Record) -> SqsQueue:
-        arn, path = place.arn(name), self._path_of(place, name)
+    def _opened(self, namespace: Namespace, name: str, record: Record) -> SqsQueue:
+        arn, path = namespace.arn(name), self._path_of(namespace, name)
         queue = SqsQueue(arn, name, path, record, self._secret, self.clock, format=self._format)
         try:
-            kept = files.read_json(self._received_path(place, name)) or {}
+            kept = files.read_json(self._received_path(namespace, name)) or {}
             queue.remember_received(kept)
         except (PenstockError, ValueError, TypeError) as error:
             logger("sqs").warning("%s: first receives begin anew: %s", name, error)
@@ -289,29 +291,29 @@ class Catalog:
         arn = queue.dead_letter_arn
         queue.dead_letters = None if arn is None or arn == queue.arn else self.by_arn(arn)
 
-    def _path_of(self, place: Place, name: str) -> Path:
-        if place == self.home:
+    def _path_of(self, namespace: Namespace, name: str) -> Path:
+        if namespace == self.home:
             return self.root / name
-        return self._folder_of(place) / name
+        return self._folder_of(namespace) / name
 
-    def _folder_of(self, place: Place) -> Path:
-        return self.root / ".sqs" / place.account / place.region
+    def _folder_of(self, namespace: Namespace) -> Path:
+        return self.root / ".sqs" / namespace.account / namespace.region
 
-    def _found_on_disk(self, place: Place, name: str) -> Record | None:
+    def _found_on_disk(self, namespace: Namespace, name: str) -> Record | None:
         """A queue that a program of this host made, without us."""
-        path = self._path_of(place, name)
-        if place != self.home or not NAME.fullmatch(name) or not path.is_dir():
+        path = self._path_of(namespace, name)
+        if namespace != self.home or not NAME.fullmatch(name) or not path.is_dir():
             return None
         if registry.is_empty(path) or path.is_symlink():
             return None
         made_s = int(path.stat().st_mtime)
         record = Record({"FifoQueue": "true"} if name.endswith(".fifo") else {}, made_s, made_s)
-        self._known.setdefault(place, {})[name] = record
-        self._write(place, name, record)
+        self._known.setdefault(namespace, {})[name] = record
+        self._write(namespace, name, record)
         return record
 
-    def _write(self, place: Place, name: str, record: Record) -> None:
-        folder = self._folder_of(place)
+    def _write(self, namespace: Namespace, name: str, record: Record) -> None:
+        folder = self._folder_of(namespace)
         for one in (folder.parent, folder):
             files.make_folder(one)
         files.write_json(folder / f"{name}.json", asdict(record))
@@ -320,12 +322,12 @@ class Catalog:
         files.drop_temporaries(self.root / ".sqs")
         shutil.rmtree(self.root / ".sqs" / "trash", ignore_errors=True)
         files.make_folder(self.root / ".sqs" / "trash")
-        for place in self._places():
-            for path in self._folder_of(place).glob("*.json"):
+        for namespace in self._namespaces():
+            for path in self._folder_of(namespace).glob("*.json"):
                 if NAME.fullmatch(path.stem) and (record := _record(path)) is not None:
-                    self._known.setdefault(place, {})[path.stem] = record
+                    self._known.setdefault(namespace, {})[path.stem] = record
                     if record.deleted_s:
-                        self._throw_away(self._path_of(place, path.stem))
+                        self._throw_away(self._path_of(namespace, path.stem))
         for path in self.root.iterdir():
             if self.home not in self._known or path.name not in self._known[self.home]:
                 try:
@@ -333,12 +335,12 @@ class Catalog:
                 except PenstockError as error:
                     logger("sqs").warning("%s is not served: %s", path, error)
 
-    def _places(self) -> Iterator[Place]:
+    def _namespaces(self) -> Iterator[Namespace]:
         for account in (self.root / ".sqs").iterdir():
             if ACCOUNT.fullmatch(account.name):
                 for region in account.iterdir():
                     if REGION.fullmatch(region.name):
-                        yield Place(account.name, region.name)
+                        yield Namespace(account.name, region.name)
 
     def _load_secret(self) -> bytes:
         path = self.root / ".sqs" / "secret"

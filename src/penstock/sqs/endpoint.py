@@ -16,7 +16,7 @@ from penstock.records import dataclass
 from penstock.sqs import auth, wire
 from penstock.sqs.actions import ACTIONS, Later
 from penstock.sqs.calls import QUEUE_PATH, Call
-from penstock.sqs.catalog import ACCOUNT, REGION, Catalog, Place
+from penstock.sqs.catalog import ACCOUNT, REGION, Catalog, Namespace
 from penstock.sqs.commits import Commits
 from penstock.sqs.connections import Connection, Request
 from penstock.sqs.errors import Refusal, no_queue
@@ -25,7 +25,7 @@ from penstock.sqs.queues import SqsQueue, new_id
 from penstock.sqs.waiters import Waiters
 
 UPKEEP_S = 30.0
-PLACES_MAX = 1000
+NAMESPACES_MAX = 1000
 TRACE_MAX = 1024
 """So much of a trace header is kept with every message that comes with it."""
 
@@ -75,7 +75,7 @@ class Endpoint:
         self.catalog, self.access = catalog, access
         self.commits, self.waiters = Commits(loop), Waiters(loop)
         self.moves = Moves(catalog, self.commits)
-        self._places: dict[auth.Caller, Place] = {}
+        self._namespaces: dict[auth.Caller, Namespace] = {}
         """The account and region of the callers that came last."""
         self._access_log = logger("sqs.access") if log_requests else None
         self._upkeep = loop.create_task(self._keep_up())
@@ -99,7 +99,7 @@ class Endpoint:
                 raise _no_action(exchange.action, is_json)
             found = work(
                 Call(
-                    self, exchange.action, parameters, self._place(caller),
+                    self, exchange.action, parameters, self._namespace(caller),
                     f"http://{request.headers.get('host')}", caller.sender,
                     request.headers.get("x-amzn-trace-id", "")[:TRACE_MAX],
                 )
@@ -150,20 +150,20 @@ class Endpoint:
             return auth.claimed(request.headers, request.query)
         return self.access.verifier.verify(request, self.catalog.clock.wall_now_ns() / 1e9)
 
-    def _place(self, caller: auth.Caller) -> Place:
+    def _namespace(self, caller: auth.Caller) -> Namespace:
         """Account and region of the caller. A key of twelve digits is an account by itself."""
-        known = self._places.get(caller)
+        known = self._namespaces.get(caller)
         if known is None:
-            if len(self._places) >= PLACES_MAX:
-                self._places.clear()
-            known = self._places[caller] = self._place_of(caller)
+            if len(self._namespaces) >= NAMESPACES_MAX:
+                self._namespaces.clear()
+            known = self._namespaces[caller] = self._namespace_of(caller)
         return known
 
-    def _place_of(self, caller: auth.Caller) -> Place:
+    def _namespace_of(self, caller: auth.Caller) -> Namespace:
         home = self.catalog.home
         region = caller.region if caller.region and REGION.fullmatch(caller.region) else home.region
         is_account = self.access.verifier is None and ACCOUNT.fullmatch(caller.access_key)
-        return Place(caller.access_key if is_account else home.account, region)
+        return Namespace(caller.access_key if is_account else home.account, region)
 
     def _health(self) -> wire.Answer:
         poisoned = [queue.name for queue in self.catalog.opened() if queue.store.is_poisoned]

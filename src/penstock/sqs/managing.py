@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.sqs import attributes, errors
 from penstock.sqs.calls import Call
-from penstock.sqs.catalog import Place, check_name
+from penstock.sqs.catalog import Namespace, check_name
 from penstock.sqs.queues import SqsQueue
 
 PAGE_MAX = 1000
@@ -29,8 +29,8 @@ async def create_queue(call: Call) -> dict[str, Any]:
     tags = _checked_tags(call.parameters.get("tags") or call.parameters.get("Tags") or {})
     if len(tags) > TAGS_MAX:
         raise errors.invalid(f"Too many tags added for queue {name}.")
-    call.endpoint.catalog.create(call.place, name, attributes.changed({}, said), tags)
-    return {"QueueUrl": call.url_of(call.place, name)}
+    call.endpoint.catalog.create(call.namespace, name, attributes.changed({}, said), tags)
+    return {"QueueUrl": call.url_of(call.namespace, name)}
 
 
 def _is_fifo(name: str, given: dict[str, Any]) -> bool:
@@ -53,27 +53,31 @@ def _is_fifo(name: str, given: dict[str, Any]) -> bool:
 async def get_queue_url(call: Call) -> dict[str, Any]:
     """Answers the URL of a queue."""
     name = call.required_text("QueueName")
-    place = call.place
+    namespace = call.namespace
     owner = call.text("QueueOwnerAWSAccountId")
     if owner:
-        place = Place(owner, place.region)
-    if call.endpoint.catalog.record_of(place, name) is None:
-        call.endpoint.catalog.find(place, name)
-    return {"QueueUrl": call.url_of(place, name)}
+        namespace = Namespace(owner, namespace.region)
+    if call.endpoint.catalog.record_of(namespace, name) is None:
+        call.endpoint.catalog.find(namespace, name)
+    return {"QueueUrl": call.url_of(namespace, name)}
 
 
 async def list_queues(call: Call) -> dict[str, Any]:
     """Every queue, or those whose names begin alike, a page at a time."""
     prefix = call.text("QueueNamePrefix") or ""
-    names = [name for name in call.endpoint.catalog.names(call.place) if name.startswith(prefix)]
+    names = [
+        name for name in call.endpoint.catalog.names(call.namespace) if name.startswith(prefix)
+    ]
     return _page(call, names, "QueueUrls")
 
 
 async def list_dead_letter_source_queues(call: Call) -> dict[str, Any]:
     """The queues whose dead letters go here."""
     queue = call.queue()
-    place = call.endpoint.catalog.place_of(queue)
-    return _page(call, call.endpoint.catalog.sources_of(place, queue.arn), "queueUrls", always=True)
+    namespace = call.endpoint.catalog.namespace_of(queue)
+    return _page(
+        call, call.endpoint.catalog.sources_of(namespace, queue.arn), "queueUrls", always=True
+    )
 
 
 def _page(call: Call, names: list[str], field: str, *, always: bool = False) -> dict[str, Any]:
@@ -81,7 +85,7 @@ def _page(call: Call, names: list[str], field: str, *, always: bool = False) -> 
     after = _after(call.text("NextToken"))
     names = [name for name in names if name > after]
     shown = names[: most or PAGE_MAX]
-    urls = [call.url_of(call.place, name) for name in shown]
+    urls = [call.url_of(call.namespace, name) for name in shown]
     answer: dict[str, Any] = {field: urls} if urls or always else {}
     if most is not None and len(names) > len(shown):
         # The name itself: a queue made or deleted between two pages moves no other one.

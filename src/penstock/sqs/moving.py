@@ -35,8 +35,8 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
     """Begins to move everything that is in a queue for dead letters."""
     catalog = call.endpoint.catalog
     source = _named(call, "SourceArn")
-    place = catalog.place_of(source)
-    if not catalog.sources_of(place, source.arn):
+    namespace = catalog.namespace_of(source)
+    if not catalog.sources_of(namespace, source.arn):
         raise errors.invalid("Source queue must be configured as a Dead Letter Queue.")
     goal = call.text("DestinationArn")
     if goal is not None:

@@ -26,7 +26,7 @@ from penstock.errors import OptionError, PenstockError, StorageError
 from penstock.formats import registry
 from penstock.records import dataclass
 from penstock.sqs.auth import LOCAL, Credentials, Verifier
-from penstock.sqs.catalog import ACCOUNT, COOL_DOWN_S, REGION, Catalog, Place
+from penstock.sqs.catalog import ACCOUNT, COOL_DOWN_S, REGION, Catalog, Namespace
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 HOME_ACCOUNT, HOME_REGION = "123456789012", "us-east-1"
@@ -192,7 +192,7 @@ class Server:
         if self._lock is None:
             raise PenstockError(f"{root}: another server has it; stop that one first")
         try:
-            home = Place(options.account, options.region)
+            home = Namespace(options.account, options.region)
             cool_down_s = 0 if options.relaxed else COOL_DOWN_S
             catalog = Catalog(
                 root, home, self._clock, cool_down_s=cool_down_s, format=options.format

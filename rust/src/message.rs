@@ -287,7 +287,7 @@ fn preview(body: &[u8]) -> String {
     const SHOWN_BYTES: usize = 60;
     let shown = body.get(..SHOWN_BYTES).unwrap_or(body);
     let more = if shown.len() < body.len() { "…" } else { "" };
-    // A character that was cut in two at the end is left out; anything else is no text.
+    // A character that was cut in two at the end is left out; anything else is not text.
     let whole = match std::str::from_utf8(shown) {
         Err(error) if error.error_len().is_none() && !more.is_empty() => error.valid_up_to(),
         _ => shown.len(),
@@ -419,7 +419,7 @@ impl Message {
         match std::str::from_utf8(self.body(py)?.as_bytes()) {
             Ok(text) => Ok(PyString::new(py, text)),
             Err(error) => {
-                let why = format!("the body is no UTF-8 text: {error}; see message.body");
+                let why = format!("the body is not UTF-8 text: {error}; see message.body");
                 Err(errors::error(py, "CodecError", (why,)))
             }
         }
@@ -429,7 +429,7 @@ impl Message {
     fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let value = py.import("json")?.call_method1("loads", (self.body(py)?,));
         value.map_err(|error| {
-            let why = format!("the body is no JSON: {}; see message.body", error.value(py));
+            let why = format!("the body is not JSON: {}; see message.body", error.value(py));
             errors::error(py, "CodecError", (why,))
         })
     }

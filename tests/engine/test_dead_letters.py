@@ -68,7 +68,7 @@ def test_a_file_in_the_queue_has_nothing_made_elsewhere(tmp_path: Path, is_relat
     with Queue(path) as queue:
         group = queue.group("g")
         group.get(0).nack()
-        with pytest.raises(GroupError, match=r"group\.json: names .*if it is meant, say so"):
+        with pytest.raises(GroupError, match=r"group\.json: names .*If you mean it, name it"):
             group.get(0)
     assert not elsewhere.parent.exists()
 

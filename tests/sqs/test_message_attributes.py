@@ -34,7 +34,7 @@ def refusal(client: Json, url: str, **words: Any) -> str:
         ({"a": {"DataType": "String", "StringValue": "\x00"}}, "characters"),
         ({"a": {"DataType": "Number", "StringValue": "many"}}, "to a number"),
         ({"a": {"DataType": "Binary"}}, "non-empty value of type 'Binary'"),
-        ({"a": {"DataType": "Binary", "BinaryValue": "?"}}, "no base64"),
+        ({"a": {"DataType": "Binary", "BinaryValue": "?"}}, "not base64"),
         ({"": TEXT}, "non-empty message (user) attribute names"),
         ({"n" * 300: TEXT}, "name must be shorter"),
         ({"AWS.mine": TEXT}, "reserved"),

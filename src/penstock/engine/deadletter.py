@@ -35,8 +35,8 @@ def path_of(queue: Path, folder: Path, options: GroupOptions) -> Path:
     path = queue.parent / named
     if not is_beside(named) and path not in TOLD and not _is_ours(path, queue):
         raise GroupError(
-            f"{folder / 'group.json'}: names {named!r} for dead letters, which is not beside "
-            f"the queue, and no queue of its owner is there; if it is meant, say so here: "
+            f"{folder / 'group.json'}: names {named!r} for dead letters. That is not beside the "
+            f"queue, and the queue's owner has no queue there. If you mean it, name it yourself: "
             f"group({folder.name!r}, dead_letter={named!r})"
         )
     return path

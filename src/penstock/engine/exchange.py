@@ -344,7 +344,9 @@ def _tables(stream: IO[bytes], kind: Kind) -> Iterator[pa.RecordBatch]:
         else:
             yield from pa.ipc.open_stream(stream)
     except pa.ArrowInvalid as error:
-        raise FormatError(getattr(stream, "name", "stream"), str(error), f"is no {kind}") from error
+        raise FormatError(
+            getattr(stream, "name", "stream"), str(error), f"give a whole {kind} file"
+        ) from error
 
 
 def _from_row(row: dict[str, Any]) -> _core.Message:

@@ -38,12 +38,12 @@ def write(sidecar: Path, name: str, value: dict[str, Any], *, synced: bool = Tru
 
 
 def read_bytes(sidecar: Path, name: str) -> bytes | None:
-    """The bytes of a note that is no JSON; none when it is missing."""
+    """The bytes of a note that is not JSON; none when it is missing."""
     return files.read_if_there(sidecar / name)
 
 
 def write_bytes(sidecar: Path, name: str, raw: bytes, *, synced: bool = True) -> None:
-    """Replaces a note that is no JSON."""
+    """Replaces a note that is not JSON."""
     _core.replace_file(sidecar / name, raw, synced=synced)
 
 

@@ -50,7 +50,7 @@ def sync(source: str, checkpoint: Path, group: str, **given: str) -> dict[str, i
     if not found:
         known = ", ".join(sorted(done)) or "none"
         raise FormatError(
-            checkpoint, f"nothing of {source} in it, or of a queue made anew; it knows {known}",
+            checkpoint, f"no offset of {source}, or one of an earlier queue; it knows {known}",
             "give the checkpoint of a stream that reads this queue",
         )  # fmt: skip
     return found

@@ -179,7 +179,7 @@ def _bytes_of(given: dict[str, Any], what: str) -> str:
         # As others would write the same bytes: clients may leave the end of base64 open.
         return base64.b64encode(base64.b64decode(content, validate=True)).decode()
     except (binascii.Error, ValueError, TypeError):
-        text = f"{what}: BinaryValue is no base64"
+        text = f"{what}: BinaryValue is not base64"
         raise errors.Refusal("SerializationException", text) from None
 
 

@@ -220,7 +220,7 @@ def _parameters(request: Request, target: str | None) -> tuple[dict[str, Any], s
         try:
             flat |= wire.from_form(request.body.decode())
         except UnicodeDecodeError:
-            raise Refusal("SerializationException", "The request body is no UTF-8.") from None
+            raise Refusal("SerializationException", "The request body is not UTF-8.") from None
     action = str(flat.get("Action", ""))
     parameters = wire.from_query(flat)
     if "QueueUrl" not in parameters and QUEUE_PATH.fullmatch(request.path):

@@ -58,7 +58,7 @@ def from_json(body: bytes) -> Parameters:
     try:
         found = _decoded(body or b"{}")
     except (ValueError, RecursionError):
-        raise Refusal("SerializationException", "The request body is no JSON.") from None
+        raise Refusal("SerializationException", "The request body is not JSON.") from None
     if not isinstance(found, dict):
         raise Refusal("SerializationException", "The request body must be a JSON object.")
     return {name: value for name, value in found.items() if value is not None}
@@ -76,7 +76,7 @@ def _encoded(found: Parameters) -> bytes:
         return ENCODER.encode(found)
     except UnicodeEncodeError:
         text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
-        # What a client sent and is told again may be no text: half a character, escaped in JSON.
+        # What a client sent and is told again may not be text: half a character, escaped in JSON.
         return text.encode("utf-8", "backslashreplace")
 
 
@@ -137,8 +137,8 @@ def from_form(text: str) -> Parameters:
         pairs = parse_qsl(
             text, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict"
         )
-    except ValueError:  # Also what is no UTF-8.
-        raise Refusal("SerializationException", "The request body is no form.") from None
+    except ValueError:  # Also what is not UTF-8.
+        raise Refusal("SerializationException", "The request body is not a form.") from None
     return dict(pairs)
 
 

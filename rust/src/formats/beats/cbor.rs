@@ -25,7 +25,7 @@ impl<'a> Items<'a> {
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or_default();
             let mut decoder = Decoder::from(rest);
-            let head = decoder.pull().map_err(|_| self.wrong("no CBOR item"))?;
+            let head = decoder.pull().map_err(|_| self.wrong("bytes that are not a CBOR item"))?;
             self.at += decoder.offset();
             if !matches!(head, Header::Tag(_)) {
                 return Ok(head);
@@ -55,7 +55,7 @@ pub fn decode(bytes: &[u8], event: &mut Event) -> Read<()> {
     let Header::Map(mut left) = items.next()? else { return Err(items.wrong("no map")) };
     while has_more(&mut items, &mut left)? {
         let head = items.next()?;
-        let Header::Text(len) = head else { return Err(items.wrong("a key that is no text")) };
+        let Header::Text(len) = head else { return Err(items.wrong("a key that is not text")) };
         match items.take(len)? {
             b"timestamp" => event.timestamp_ns = integer(&mut items)?,
             b"flags" => event.flags = u64::try_from(integer(&mut items)?).unwrap_or(0),
@@ -153,7 +153,7 @@ fn note(event: &mut Event, name: &[u8], text: &[u8]) -> bool {
     false
 }
 
-/// The body that is no JSON object: the one field, as it is.
+/// The body that is not a JSON object: the one field, as it is.
 fn body(items: &mut Items<'_>, event: &mut Event) -> Read<()> {
     let start = items.at;
     let one = items.next()?;
@@ -207,7 +207,7 @@ fn key<'a>(items: &mut Items<'a>, out: &mut Vec<u8>) -> Read<&'a [u8]> {
             text((-1 - i128::from(number)).to_string().as_bytes(), out);
             Ok(&[])
         }
-        _ => Err(items.wrong("a key that is no text")),
+        _ => Err(items.wrong("a key that is not text")),
     }
 }
 
@@ -252,7 +252,7 @@ fn list(
     Ok(())
 }
 
-/// A JSON text; what is no UTF-8 becomes U+FFFD, as Beats itself shows it.
+/// A JSON text; what is not UTF-8 becomes U+FFFD, as Beats itself shows it.
 #[inline]
 fn text(raw: &[u8], out: &mut Vec<u8>) {
     match std::str::from_utf8(raw) {

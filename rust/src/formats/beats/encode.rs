@@ -340,7 +340,7 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
 
 /// Why an event can't be written.
 enum NoEvent {
-    /// The body is no JSON at all.
+    /// The body is not JSON at all.
     NoJson(String),
     Other(String),
 }
@@ -420,7 +420,7 @@ fn extra(draft: &Draft<'_>, max_flags: u64, holds_key: bool) -> Result<Extra, St
     Ok(found)
 }
 
-/// The event: four keys in the original's order. With `mark` the body is no JSON object.
+/// The event: four keys in the original's order. With `mark` the body is not a JSON object.
 fn event(
     sink: &mut EventOut<'_>,
     draft: &Draft<'_>,

@@ -1,6 +1,6 @@
 //! An event between its encoding and a message: fields are the body, meta and flags are headers.
 //!
-//! A body that is no JSON object goes as a log line does, in the field `message`; a mark in the
+//! A body that is not a JSON object goes as a log line does, in the field `message`; a mark in the
 //! meta says so, and then body and headers come back as they were put.
 
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ pub const FLAGS: &[u8] = b"beats.flags";
 /// The key of the meta that is the message's id.
 pub const ID: &[u8] = b"_id";
 
-/// The key of the meta that says how a body that is no JSON object stands in `message`.
+/// The key of the meta that says how a body that is not a JSON object stands in `message`.
 pub const MARK: &str = "penstock.body";
 /// The key of the meta that is the message's key, in encrypted segments: beside them it would stand
 /// for everyone to read.
@@ -27,7 +27,7 @@ pub const PAYLOAD: &[u8] = b"beats.payload";
 /// The field that such a body is in.
 pub const MESSAGE: &str = "message";
 
-/// How a body that is no JSON object is stored.
+/// How a body that is not a JSON object is stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Raw {
     /// As it is: a text, or in CBOR a byte string.

@@ -29,7 +29,7 @@ struct Line<'a> {
     message: Cow<'a, str>,
 }
 
-/// Reads the event in `bytes`; what is no UTF-8 becomes U+FFFD.
+/// Reads the event in `bytes`; what is not UTF-8 becomes U+FFFD.
 pub fn decode(bytes: &[u8], event: &mut Event) -> Result<(), String> {
     let text = String::from_utf8_lossy(bytes);
     let stored: Stored<'_> = serde_json::from_str(&text).map_err(|error| error.to_string())?;

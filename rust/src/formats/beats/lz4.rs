@@ -92,7 +92,7 @@ pub fn unpack_event(packed: &[u8], out: &mut Vec<u8>) -> Result<usize, String> {
             Err(block::DecompressError::OutputTooSmall { .. }) => {
                 return Err(format!("an LZ4 block of more than {most} bytes"));
             }
-            Err(error) => return Err(format!("no LZ4 block ({error})")),
+            Err(error) => return Err(format!("not an LZ4 block ({error})")),
         }
     }
 }

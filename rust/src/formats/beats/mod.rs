@@ -219,7 +219,7 @@ impl BeatsFrames {
             return Ok(None);
         };
         let wrong = |why: &str| format!("header beats.payload: {why}; leave it out");
-        let payload = STANDARD.decode(text).map_err(|_| wrong("no base64"))?;
+        let payload = STANDARD.decode(text).map_err(|_| wrong("not base64"))?;
         let view = event_of(self.encoding, &payload).map_err(|why| wrong(&why))?;
         let owned = view.owned.as_deref().unwrap_or_default();
         if view.body.of(owned) != draft.body {

@@ -87,7 +87,7 @@ fn attribute<'a>(
         let usual = if is_packed { BINARY } else { STRING };
         let value = if is_packed {
             let bytes = STANDARD.decode(value).map_err(|error| {
-                format!("header {}: no base64: {error}", String::from_utf8_lossy(key))
+                format!("header {}: not base64: {error}", String::from_utf8_lossy(key))
             })?;
             Cow::Owned(bytes)
         } else {
@@ -194,7 +194,7 @@ fn unzip(record: &[u8]) -> Result<Vec<u8>, &'static str> {
     let mut unzipped = flate2::read::GzDecoder::new(record).take(MAX_UNPACKED + 1);
     match unzipped.read_to_end(&mut out) {
         Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => Err(NO_MEMORY),
-        Err(_) => Err("a record that is no gzip"),
+        Err(_) => Err("a record that is not gzip"),
         Ok(len) if len as u64 > MAX_UNPACKED => Err("a record that unpacks to more than 64 MiB"),
         Ok(_) => Ok(out),
     }

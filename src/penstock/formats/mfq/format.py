@@ -361,7 +361,7 @@ class MfqFormat(Format):
         if needed > self.segment_bytes or self.store.need_shared().tail == base:
             raise UnsupportedError(
                 f"{needed} bytes do not fit into a segment of {self.segment_bytes}; "
-                f"a batch in one segment is as much as format mfq can hold, penstock holds more"
+                f"format mfq holds no message or batch that is larger than a segment, penstock does"
             )
 
     def prepare_segment(self, tail: int, number: int, needed: int) -> tuple[Path, NewSegment]:

@@ -73,8 +73,8 @@ def _move(
     before = digest(frame, columns)
     after = digest(spark.read.format(request.format).load(folder), columns)
     if before != after:
-        raise UnequalError(f"{folder} holds {after[0]} rows, {where} {before[0]} or others; "
-                           f"nothing was trimmed")  # fmt: skip
+        raise UnequalError(f"{folder} holds {after[0]} rows, {where} has {before[0]}, and they "
+                           f"are not the same; nothing was trimmed")  # fmt: skip
     _sync(Path(folder))
     return before[0]
 

@@ -11,7 +11,7 @@ HIDDEN_SUBJECTS = re.compile(r"\b(?:whoever|nobody|someone|somebody|anybody)\b",
 HIDDEN_SUBJECTS_MAX = 10
 # A sentence that names no subject, or a docstring that is the rest of a sentence never said.
 RIDDLES = re.compile(r"\b[Ww]hoever\b|(?:\"\"\"|//[/!] )Of ")
-SHORT_DOCSTRINGS_MAX = 47
+SHORT_DOCSTRINGS_MAX = 30
 DOCSTRING_WORDS_MIN = 4
 
 

@@ -353,7 +353,7 @@ class Backend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     # ── as a value ─────────────────────────────────────────────────────────────────────────
 
     def as_uri(self, include_password: bool = False) -> str:
-        """The URL."""
+        """The URL that names these results."""
         return f"penstock+{self.url}"
 
     def __reduce__(self, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:

@@ -105,7 +105,7 @@ class PenstockStorage(BaseStorage):
         return found[:limit]
 
     def flush_queue(self) -> None:
-        """Drops all tasks."""
+        """Drops all tasks that wait in the queue."""
         for inbox in self._inbox().inboxes():
             inbox.jobs().queue.purge()
 
@@ -144,14 +144,14 @@ class PenstockStorage(BaseStorage):
         return [path.read_bytes() for path in self._planned()[:limit]]
 
     def flush_schedule(self) -> None:
-        """Drops the schedule."""
+        """Drops all tasks that wait for their time."""
         for path in self._planned():
             path.unlink(missing_ok=True)
 
     # ── results, locks, counters ───────────────────────────────────────────────────────────
 
     def put_data(self, key: Any, value: bytes, is_result: bool = False) -> None:
-        """Stores a value."""
+        """Stores a value under its key."""
         self._results.set(text(key), packed(key, value))
 
     def peek_data(self, key: Any) -> Any:
@@ -185,7 +185,7 @@ class PenstockStorage(BaseStorage):
         return sum(1 for _ in self._results.values())
 
     def result_items(self) -> dict[str, bytes]:
-        """All values."""
+        """All keys, each with its value."""
         return dict(unpacked(raw) for raw in self._results.values())
 
     def flush_results(self) -> None:

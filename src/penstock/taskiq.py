@@ -64,7 +64,7 @@ class PenstockBroker(AsyncBroker):  # type: ignore[misc]  # taskiq's types are n
             self._queue = None
 
     async def kick(self, message: BrokerMessage) -> None:
-        """Puts a task."""
+        """Puts a task into the queue."""
         queue = await self._opened()
         delay = message.labels.get("delay")
         await queue.put(
@@ -102,7 +102,7 @@ class PenstockResults(AsyncResultBackend[Any]):  # type: ignore[misc]
         self._serializer = serializer or JSONSerializer()
 
     async def set_result(self, task_id: str, result: TaskiqResult[Any]) -> None:
-        """Stores a result."""
+        """Stores the result of a task."""
         self._results.set(task_id, self._serializer.dumpb(result.model_dump()))
 
     async def is_result_ready(self, task_id: str) -> bool:

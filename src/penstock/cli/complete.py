@@ -36,7 +36,7 @@ def groups(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def formats(incomplete: str) -> list[str]:
-    """Names of formats."""
+    """The formats whose names begin so."""
     from penstock.formats import registry
 
     return [name for name in registry.MODULES if name.startswith(incomplete)]

@@ -82,7 +82,7 @@ class ConversionReport:
     """What was passed over in the source (`tolerant`)."""
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """The report as plain values."""
         return asdict(self) | {"damage": [damage.as_dict() for damage in self.damage]}
 
 

@@ -51,7 +51,7 @@ class RetryingWriter:
         self._synced = self._shared.next_number
 
     def put(self, body: Any, **values: Any) -> int:
-        """Puts one message."""
+        """Puts one message, as `Queue.put` does."""
         return self._done(self._try(lambda: self.native.put(body, **values)))
 
     def put_list(self, items: Any, **values: Any) -> int | None:

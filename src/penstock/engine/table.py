@@ -94,7 +94,7 @@ class Scan:
         return optional_packages.load("pyarrow", "arrow", "to_pandas()").table(self).to_pandas()
 
     def to_polars(self) -> Any:
-        """A Polars frame."""
+        """What is read, as a Polars frame."""
         return optional_packages.load("polars", "", "to_polars()").DataFrame(self)
 
     @property

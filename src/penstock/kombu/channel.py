@@ -46,7 +46,7 @@ class QoS(virtual.QoS):  # type: ignore[misc]
     """Prefetch counts as kombu has them; acks and rejects go to the leases."""
 
     def ack(self, delivery_tag: int) -> None:
-        """Acks a message."""
+        """Acks the message with this tag."""
         self._finish(self._delivered.get(delivery_tag))
         super().ack(delivery_tag)
         self.channel.has_room()

@@ -67,7 +67,7 @@ class State(BrokerState):  # type: ignore[misc]  # kombu has no types
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Nobody else changes anything meanwhile; what has changed at the end is written."""
+        """Keeps all others from changing the state, and writes what has changed at the end."""
         with self._turn:
             if self._depth:
                 yield

@@ -331,7 +331,7 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
 
 
 def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
-    """A batch writer."""
+    """What Spark writes a batch with; refuses what a queue can't take."""
     if overwrite:
         raise UnsupportedError('a queue is only ever appended to: use .mode("append")')
     options = options_of(given, streaming=False)
@@ -341,7 +341,7 @@ def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> 
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> StreamWriter:
-    """A stream writer."""
+    """What Spark writes a stream with; refuses the same."""
     if overwrite:
         raise UnsupportedError('a queue is only ever appended to: use .outputMode("append")')
     options = options_of(given, streaming=True)

@@ -50,7 +50,7 @@ class Credentials:
     secret_key: str
 
     def __repr__(self) -> str:
-        """Without the secret."""
+        """The access key alone: a log must not have the secret."""
         return f"Credentials({self.access_key!r})"
 
     @classmethod

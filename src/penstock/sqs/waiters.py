@@ -46,7 +46,7 @@ class Waiter:
                 message.settle(False)
 
     def leave(self) -> None:
-        """Ends this wait."""
+        """Ends this wait; the others go on."""
         self.waiters.leave(self)
 
 

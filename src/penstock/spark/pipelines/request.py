@@ -67,7 +67,7 @@ class Request(_Defaults):
     """Queues: folders, files, globs, URLs."""
 
     def reading(self) -> dict[str, str]:
-        """The source's options."""
+        """The options with which Spark reads the sources."""
         return {"path": json.dumps(list(self.sources)), **self.source_options}
 
     def parsed(self) -> SourceOptions:

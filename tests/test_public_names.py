@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from types import ModuleType
@@ -52,6 +53,16 @@ def test_nothing_is_public_by_accident() -> None:
         if not name.startswith("_") and not isinstance(value, ModuleType) and name != "sys"
     }
     assert found - set(NAMES) == set(), "public, but not in __all__: rename, or add"
+
+
+def test_type_checkers_find_each_name_where_it_is_loaded_from() -> None:
+    shown = {
+        alias.name: node.module
+        for node in ast.walk(ast.parse(Path(penstock.__file__).read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("penstock.")
+        for alias in node.names
+    }
+    assert shown == {name: penstock._HOMES.get(name, "penstock.errors") for name in NAMES}
 
 
 def test_every_public_name_has_a_heading_in_the_reference() -> None:

@@ -101,36 +101,18 @@ __all__ = [
 
 _HOMES = {
     "AsyncQueue": "penstock.engine.aio",
-    "ClosedError": "penstock.errors",
-    "CodecError": "penstock.errors",
-    "CorruptError": "penstock.errors",
     "Durability": "penstock.options",
-    "Empty": "penstock.errors",
-    "FormatError": "penstock.errors",
-    "Full": "penstock.errors",
     "Group": "penstock.engine.group",
-    "GroupError": "penstock.errors",
-    "KeyNeededError": "penstock.errors",
     "ManualClock": "penstock.clock",
     "Message": "penstock._core",
-    "MissingExtraError": "penstock.errors",
-    "NoQueueError": "penstock.errors",
-    "OffsetError": "penstock.errors",
-    "OptionError": "penstock.errors",
-    "PenstockError": "penstock.errors",
-    "PoisonedError": "penstock.errors",
     "Queue": "penstock.engine.queue",
-    "ReceiptError": "penstock.errors",
-    "UnsupportedError": "penstock.errors",
     "Scan": "penstock.engine.table",
-    "ShutDown": "penstock.errors",
     "StandardQueue": "penstock.engine.stdlib",
-    "StorageError": "penstock.errors",
     "convert": "penstock.engine.convert",
     "export": "penstock.engine.exchange",
     "import_": "penstock.engine.exchange",
 }
-
+"""The modules of public names; all others are errors."""
 
 _OLD = {"DropIn": "StandardQueue", "RefusedError": "UnsupportedError"}
 """Names of before, which go with the next release."""
@@ -150,7 +132,7 @@ def __getattr__(name: str) -> object:
         text = f"penstock.{name} is penstock.{new} now; the old name goes with the next release"
         warnings.warn(text, DeprecationWarning, stacklevel=2)
         return __getattr__(new)
-    if name not in _HOMES:
+    if name not in __all__:
         why = f": {_NEVER[name]}" if name in _NEVER else ""
         raise AttributeError(f"module 'penstock' has no attribute {name!r}{why}")
     import gc
@@ -159,7 +141,7 @@ def __getattr__(name: str) -> object:
     is_collecting = gc.isenabled()
     gc.disable()
     try:
-        home = __import__(_HOMES[name], fromlist=[name])
+        home = __import__(_HOMES.get(name, "penstock.errors"), fromlist=[name])
         value = globals()[name] = getattr(home, name)
     finally:
         if is_collecting:

@@ -12,7 +12,6 @@ The names are those of the original program, not the ones of `Queue`.
 
 from penstock.engine.mfq import (
     CborSerializer,
-    CommitError,
     Consumer,
     Deserializer,
     JsonSerializer,
@@ -22,6 +21,7 @@ from penstock.engine.mfq import (
     Producer,
     Serializer,
 )
+from penstock.errors import CommitError
 
 __all__ = [
     "CborSerializer",

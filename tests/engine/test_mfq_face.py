@@ -14,7 +14,8 @@ import pytest
 
 from penstock import ClosedError, Empty, OffsetError, OptionError, Queue, UnsupportedError
 from penstock.disk import files
-from penstock.engine.mfq import (
+from penstock.errors import CodecError
+from penstock.mfq import (
     CborSerializer,
     CommitError,
     JsonSerializer,
@@ -22,7 +23,6 @@ from penstock.engine.mfq import (
     MappedFileQueueOptions,
     MsgspecSerializer,
 )
-from penstock.errors import CodecError
 from tests.formats.checks import alarm
 from tests.formats.mfq.twin import Twin
 from tests.waiting import LONG_S

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock import ClosedError, Queue
-from penstock.engine.mfq import MappedFileQueue
+from penstock.mfq import MappedFileQueue
 from tests import lockwords
 from tests.formats.checks import ALARM, alarm
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeVar, overload
 from penstock import _core
 from penstock.engine import codecs, positions, retrying_writer
 from penstock.engine.queue import Queue
-from penstock.errors import CodecError, CommitError, FormatError, OptionError
+from penstock.errors import CodecError, FormatError, OptionError
 from penstock.options import MIB, Durability, DurabilityName
 from penstock.pacing import WAIT_TIMES
 from penstock.records import dataclass
@@ -31,19 +31,6 @@ from penstock.records import dataclass
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 T_co = TypeVar("T_co", covariant=True)
-
-__all__ = [
-    "CborSerializer",
-    "CommitError",
-    "Consumer",
-    "Deserializer",
-    "JsonSerializer",
-    "MappedFileQueue",
-    "MappedFileQueueOptions",
-    "MsgspecSerializer",
-    "Producer",
-    "Serializer",
-]
 
 CONSUMER_FILE = Path("offset") / "consumer.offset"
 

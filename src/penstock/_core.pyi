@@ -480,13 +480,15 @@ class Writer:
         base: int,
         first: int,
         closing: bytes,
+        header: tuple[int, bytes] | None,
     ) -> bool:
         """Begins a new segment at `base`, if the tail is still `tail`, the next number `number` and
         the segment still `old_base`. False: another process has put or rolled meanwhile; prepare
         the segment again, or use the one that is there.
 
         `prepared` is renamed to `path`; `first` is the offset of its first message; `closing` is
-        stored where the old one ends, if there is room.
+        stored where the old one ends, if there is room; `header` is written to the old one's file
+        before that, and synced at `always`: where, and what.
         """
 
     def refusal(self, message: Message) -> str | None:

@@ -57,6 +57,7 @@ def die_in_a_roll(queue: Queue, step: str) -> None:
         assert store.need_writer().switch(
             old_base=end.segment_base, tail=end.tail, number=number, path=new.path,
             prepared=prepared, base=new.base, first=new.first, closing=new.closing,
+            header=new.header,
         )  # fmt: skip
     if step == "told":
         del old["segment_base"]

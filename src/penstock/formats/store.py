@@ -616,7 +616,7 @@ class Store:
                 break  # Others have filled the last segment, and trimmed it, since.
             done = shared.segment_base == base and writer.switch(
                 old_base=base, tail=tail, number=number, path=new.path, prepared=new_file,
-                base=new.base, first=new.first, closing=new.closing,
+                base=new.base, first=new.first, closing=new.closing, header=new.header,
             )  # fmt: skip
             if done:
                 self._begun.add(new.base)

@@ -151,6 +151,8 @@ class NewSegment:
     """Stored where the segment before it ends."""
     size: int | None = None
     """Its bytes, where the format wants them known."""
+    header: tuple[int, bytes] | None = None
+    """Written to the segment before it: where, and what."""
 
 
 @dataclass(slots=True)

@@ -20,8 +20,7 @@ def path_of(sidecar: Path, number: int) -> Path:
 
 def all_of(sidecar: Path) -> list[Path]:
     """Every copy there is, by name."""
-    folder = sidecar / FOLDER
-    return sorted(folder.glob("*.plain")) if folder.is_dir() else []
+    return sorted((sidecar / FOLDER).glob("*.plain"))
 
 
 def make_folder(sidecar: Path) -> Path:
@@ -34,11 +33,6 @@ def write(sidecar: Path, number: int, raw: bytes, *, synced: bool = True) -> Non
     """Makes a copy, or replaces it."""
     make_folder(sidecar)
     _core.replace_file(path_of(sidecar, number), raw, synced=synced)
-
-
-def cut(sidecar: Path, number: int, length: int) -> None:
-    """Cuts a copy to `length` bytes."""
-    _core.resize_file(path_of(sidecar, number), length)
 
 
 def drop(sidecar: Path, number: int) -> None:

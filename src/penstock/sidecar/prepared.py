@@ -69,11 +69,6 @@ def make_fitting(
             return size
 
 
-def write(path: Path, at: int, data: bytes, *, synced: bool = False) -> None:
-    """Writes into a prepared file."""
-    _core.write_file(path, at, data, synced=synced)
-
-
 def place(path: Path, target: Path, *, synced: bool = True) -> None:
     """Gives a prepared file its place in the queue, and syncs that name."""
     _core.rename_file(path, target)

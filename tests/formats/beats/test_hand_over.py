@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Queue
+from penstock import Queue, _core
 from penstock.engine import retention
 from penstock.formats.beats import closing, state
 from penstock.formats.beats.structs import KINDS
@@ -263,3 +263,37 @@ def test_a_closed_segment_that_is_cut_to_its_header_is_noticed(layout: str, tmp_
     with Queue(path) as queue:
         assert queue.put(event(5)) >> 40 == 1
         assert not queue.verify().is_ok
+
+
+# ── at durability `always` ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("is_handed_over", [True, False])
+@pytest.mark.parametrize("layout", CREATED)
+def test_a_full_segment_is_on_the_disk_with_its_count_before_the_next_one_has_its_name(
+    layout: str, is_handed_over: bool, tmp_path: Path
+) -> None:
+    """Else a put into a later segment could return while this one was still to be synced."""
+    path = tmp_path / "q"
+    options: dict[str, Any] = {"durability": "always", "segment_bytes": 16384}
+    with opened(path, layout, **options) as queue, opened(path, layout, **options) as other:
+        queue.put_many([event(0), event(1)])
+        queue.put(event(2))
+        number = queue.offsets().segment_base >> 40
+        file, following = path / f"{number}.seg", path / f"{number + 1}.seg"
+        _core.take_effects()
+        _core.record_effects(True)
+        try:
+            (other if is_handed_over else queue).put(event(3, text="x" * 16384))
+        finally:
+            _core.record_effects(False)
+        effects = _core.take_effects()
+        names = [Path(effect[2]) if effect[0] == "rename" else None for effect in effects]
+        later = effects[names.index(following) :]
+        if not KINDS[layout].is_stream:  # That is ended later; its plain copy is on the disk.
+            assert [effect for effect in later if effect[1] == file.stat().st_ino] == []
+        if KINDS[layout].is_counted:
+            assert int.from_bytes(file.read_bytes()[4:8], "little") == 3
+        assert numbers(queue.scan()) == [0, 1, 2, 3]
+        assert queue.verify().is_ok

@@ -13,6 +13,7 @@ from penstock.formats.beats.segments import Header
 from penstock.formats.beats.structs import MACS, POSITION_BITS, Kind
 from penstock.formats.past import Past
 from penstock.formats.values import Damage
+from penstock.options import Durability
 from penstock.sidecar import plain_copies, quarantine
 
 COUNT_AT = 4
@@ -35,8 +36,9 @@ def name_plain(beats: BeatsFiles, number: int) -> None:
     _core.sync_folder(beats.path)
 
 
-def close_segment(beats: BeatsFiles, base: int, tail: int, next_number: int) -> None:
-    """Closes a full segment: the file ends at `tail`, and its header says how many frames.
+def close_segment(beats: BeatsFiles, base: int, tail: int, next_number: int | None = None) -> None:
+    """Closes a full segment: the file ends at `tail`, and its header says how many frames. Without
+    `next_number` a roll has written that, and at `always` synced it.
 
     The process that began it may have died before; another one may be done with it, and delete it.
     """
@@ -52,15 +54,16 @@ def close_segment(beats: BeatsFiles, base: int, tail: int, next_number: int) -> 
         _core.unlink_file(segments.mac_path(path))
 
 
-def _close(beats: BeatsFiles, path: Path, base: int, tail: int, next_number: int) -> None:
+def _close(beats: BeatsFiles, path: Path, base: int, tail: int, next_number: int | None) -> None:
     header = beats.header(path)
     assert isinstance(header, Header)
-    kind, first = header.kind, beats.first_numbers.pop(base, None)
+    kind = header.kind
     if kind.is_stream:
-        _close_stream(beats, header, tail - base, None if first is None else next_number - first)
+        _close_stream(beats, header, tail - base, is_ours=base in beats.own)
         return
     length = kind.data_at + tail - base  # No call for this: every roll comes here.
-    if header.size > length:
+    is_longer, is_always = header.size > length, beats.options.durability is Durability.ALWAYS
+    if is_longer:
         _core.resize_file(path, length)
     if tail == base:
         return
@@ -68,33 +71,45 @@ def _close(beats: BeatsFiles, path: Path, base: int, tail: int, next_number: int
         segment = beats.open_segment(header.info(tail, header.size), writable=False)
         key = beats.key_for(path)
         _core.beats_close_macs(segment, segments.mac_path(path), key, header.iv, tail)
-    if kind.is_counted:
-        if first is None:
-            segment = beats.open_segment(header.info(tail, header.size), writable=False)
-            count = len(_core.beats_whole_frames(segment, header.base, tail))
-        else:
-            count = next_number - first
-        _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
-    else:
+    if next_number is not None and (count := frame_count(beats, tail, next_number)):
+        _core.write_file(path, *count)
+    if next_number is not None or is_longer or not is_always:
         # The next segment may reach the disk sooner, and nothing would tell that this one did not.
         _core.sync_file(path)
 
 
-def _close_stream(beats: BeatsFiles, header: Header, length: int, count: int | None) -> None:
-    """Ends the stream of a segment, made anew where it may not be whole."""
+def frame_count(beats: BeatsFiles, tail: int, next_number: int) -> tuple[int, bytes] | None:
+    """Where the header of the segment that ends at `tail` counts its frames, and what it says then.
+    None where there is no place for it; who appends to a stream writes it each time."""
+    header = beats.header_of(tail >> POSITION_BITS)
+    if header is None or tail <= header.base or header.kind.is_stream or not header.kind.is_counted:
+        return None
+    base, first = beats.first_number
+    count = next_number - first
+    if base != header.base:  # Another process began it, and may still append to it.
+        base, at, count = beats.counted
+        at, count = (at, count) if base == header.base and at <= tail else (header.base, 0)
+        segment = beats.open_segment(header.info(tail, header.size), writable=False)
+        count += len(_core.beats_whole_frames(segment, at, tail))
+        beats.counted = header.base, tail, count
+    return COUNT_AT, count.to_bytes(4, "little")
+
+
+def _close_stream(beats: BeatsFiles, header: Header, length: int, *, is_ours: bool) -> None:
+    """Ends the stream of a segment, made anew where it may not be whole: it was not ours."""
     path, kind = header.path, header.kind
     copy = plain_copies.path_of(beats.sidecar, header.number)
     if not copy.exists():
         return
     plain = files.read_bytes(copy)[kind.header_bytes : kind.header_bytes + length]
-    if count is None:
+    if not is_ours:
         write_stream(path, kind, plain)
     elif plain:
         at = _core.beats_open_end(path, kind.data_at)
         ending = _core.beats_stream_end(plain)
         _core.write_file(path, at, ending)
         _core.resize_file(path, _length(kind, at + len(ending), plain))
-        _core.write_file(path, COUNT_AT, count.to_bytes(4, "little"), synced=True)
+        _core.sync_file(path)
     # The stream is on the disk before its copy goes.
     plain_copies.drop(beats.sidecar, header.number)
 
@@ -158,7 +173,7 @@ def close_after_crash(beats: BeatsFiles, number: int) -> list[Damage]:
         dropped += _cut_torn(beats, header, copy, skipped)
         packed, plain = _whole_frames(beats, header), files.read_bytes(copy)[skipped:]
         if plain.startswith(packed):
-            _close_stream(beats, header, len(plain), None)
+            _close_stream(beats, header, len(plain), is_ours=False)
         elif not packed.startswith(plain):
             _put_behind(beats, header, plain)
         plain_copies.drop(beats.sidecar, header.number)
@@ -242,8 +257,5 @@ def _cut_torn(beats: BeatsFiles, header: Header, file: Path, data_at: int) -> li
     _, found, expected, length = seen.faults[-1]
     at = size - length
     quarantine.copy(beats.sidecar, file, at, length, now_ns=beats.clock.wall_now_ns())
-    if file == header.path:
-        _core.resize_file(file, at)
-    else:
-        plain_copies.cut(beats.sidecar, header.number, at)
+    _core.resize_file(file, at)
     return [Damage(file, at, length, found, expected)]

@@ -247,7 +247,7 @@ class BeatsFormat(BeatsFiles):
             closing.name_plain(self, number)
         base = self.kind.base(number)
         self.own[base] = self._limit(0)
-        self.first_numbers = {base: 0}
+        self.first_number = base, 0
         head = max(next(self.readable()).base, end.head)
         self.is_recovering = False
         self.store.forget_segments()  # The new one may have the id of an empty one that went.
@@ -290,10 +290,10 @@ class BeatsFormat(BeatsFiles):
 
     def began(self, new: NewSegment, old_base: int, tail: int, number: int, needed: int) -> None:
         self.own[new.base] = max(self.options.segment_bytes, needed + self.kind.data_at)
-        self.first_numbers[new.base] = number
+        self.first_number = new.base, number
         if self.kind.is_stream:
             closing.name_plain(self, new.base >> POSITION_BITS)
-        closing.close_segment(self, old_base, tail, number)
+        closing.close_segment(self, old_base, tail)
 
     def listed(self, new: NewSegment, needed: int) -> None:
         """The old segment has its final size: so much is left for this one."""
@@ -306,7 +306,8 @@ class BeatsFormat(BeatsFiles):
         following = (self.store.need_shared().segment_base >> POSITION_BITS) + 1
         fresh = begin_file(self.sidecar, self.kind, synced=False)
         base = self.kind.base(following)
-        return fresh, NewSegment(self.path / f"{following}.seg", base, base)
+        count = closing.frame_count(self, tail, number)
+        return fresh, NewSegment(self.path / f"{following}.seg", base, base, header=count)
 
     def _limit(self, needed: int) -> int:
         """How many bytes a new segment may get, its header included."""

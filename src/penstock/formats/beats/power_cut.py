@@ -125,8 +125,7 @@ def _cut_frames(beats: BeatsFiles, header: Header, end: int) -> None:
     if end == header.base and header.kind.is_counted:
         # The count reached the disk, its frames did not.
         _core.write_file(path, closing.COUNT_AT, bytes(4))
-    _core.sync_file(path)
-    closing.close_one(beats, header.number)
+    closing.close_one(beats, header.number)  # It syncs the file.
 
 
 def _cut_stream(beats: BeatsFiles, header: Header, end: int) -> None:

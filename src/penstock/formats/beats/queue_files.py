@@ -85,7 +85,9 @@ class BeatsFiles(Format):
         self.cut_end: CutEnd | None = None
         self.past: Past | None = None
         """What had happened when we recovered the queue."""
-        self.first_numbers: dict[int, int] = {}
+        self.first_number, self.counted = (-1, 0), (-1, 0, 0)
+        """The last segment that this process began, and the number of its first frame; another
+        one's segment, up to where its frames were counted, and how many these are. By base."""
 
     def header(self, path: Path) -> Header | Unreadable:
         """What a segment's first bytes say; they never change once a frame is there."""

@@ -75,7 +75,7 @@ class PenstockFormat(PenstockFiles):
         fresh = prepared.fresh(sidecar)
         size = segments.make_file(fresh, size, 0)
         head = Header(os.urandom(16), 0, 0, flags, os.urandom(16), now, size)
-        prepared.write(fresh, 0, head.pack(options.key), synced=True)
+        _core.write_file(fresh, 0, head.pack(options.key), synced=True)
         prepared.place(fresh, path / "log" / f"{0:020d}.seg")
         for folder in (path, path.parent):
             _core.sync_folder(folder)

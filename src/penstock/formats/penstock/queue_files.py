@@ -203,7 +203,7 @@ class PenstockFiles(Format):
             self.header.queue_id, tail, number, self.header.flags, salt,
             self.clock.wall_now_ns(), size, previous,
         )  # fmt: skip
-        prepared.write(fresh, 0, header.pack(self.options.key) + body)
+        _core.write_file(fresh, 0, header.pack(self.options.key) + body)
         return fresh, NewSegment(self.path_of(tail), tail, tail, structs.SEALED_WORD)
 
     def tend(self) -> None:

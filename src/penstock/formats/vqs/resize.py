@@ -16,7 +16,6 @@ from penstock.errors import OptionError
 from penstock.formats.values import End
 from penstock.formats.vqs import structs
 from penstock.formats.vqs.structs import Stage
-from penstock.sidecar import prepared
 
 COPY_BYTES = 1 << 20
 
@@ -47,6 +46,6 @@ def copy_ring(segment: _core.Segment, to: Path, start: int, ring: int, end: End)
     while head < end.tail:
         at = head % ring
         length = min(COPY_BYTES, end.tail - head, ring - at)
-        prepared.write(to, start + at, segment.read(segment.position(head), length))
+        _core.write_file(to, start + at, segment.read(segment.position(head), length))
         head += length
     _core.sync_file(to)

@@ -10,15 +10,22 @@ from __future__ import annotations
 import mmap
 import os
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from benches._peers import call_each
 from benches.harness import FRAME_OVERHEAD, best_cpu_ns, bring_memory
 
 BLOCK = 16 << 20
+PIECE = 128 << 10
+"""So much is made at a time, as by a quick writer of ours."""
+
+Block = npt.NDArray[np.uint8]
+Copy = Callable[[int, Block, Block], None]
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,9 @@ class Floors:
     """One bytes object of the body's size, made anew."""
     fresh: float
     """The copy of a frame into pages of a file that nobody has touched yet."""
+    pieces: float
+    """The same, where the pages are made a piece at a time, by a write of zeros: the store to each
+    one makes them at four times the cost."""
     warm: float
     """The same into pages that were written before."""
 
@@ -46,27 +56,44 @@ def floors(folder: Path, body: bytes, count: int) -> Floors:
             body[rest]
 
     made = best_cpu_ns(make, count)
-    fresh, warm = _copies(folder / "floor-pages", len(body) + FRAME_OVERHEAD)
-    return Floors(call, made, fresh, warm)
+    return Floors(call, made, *_copies(folder / "floor-pages", len(body) + FRAME_OVERHEAD))
 
 
-def _copies(path: Path, size: int) -> tuple[float, float]:
+def _copies(path: Path, size: int) -> tuple[float, float, float]:
     """Of `size` bytes, as a share of a large block: no calls are counted."""
-    block, messages = np.ones(BLOCK, np.uint8), BLOCK / size
-    best_fresh = best_warm = float("inf")
+    best = [float("inf")] * 3
     for _ in range(5):
-        bring_memory(BLOCK)
-        with path.open("w+b") as file:
-            os.posix_fallocate(file.fileno(), 0, BLOCK)
-            pages = mmap.mmap(file.fileno(), BLOCK)
+        fresh, warm = _round(path, _copy)
+        pieces, _ = _round(path, _copy_in_pieces)
+        best = [min(pair) for pair in zip(best, (fresh, pieces, warm), strict=True)]
+    fresh, pieces, warm = (ns * size / BLOCK for ns in best)
+    return fresh, pieces, warm
+
+
+def _round(path: Path, copy: Copy) -> tuple[float, float]:
+    """Nanoseconds of one block, into pages that nobody has touched and into the same ones again."""
+    bring_memory(BLOCK)
+    block = np.ones(BLOCK, np.uint8)
+    with path.open("w+b") as file:
+        os.posix_fallocate(file.fileno(), 0, BLOCK)
+        with mmap.mmap(file.fileno(), BLOCK) as pages:
             there = np.frombuffer(pages, np.uint8)
-            best_fresh = min(best_fresh, _copy_ns(there, block) / messages)
-            best_warm = min(best_warm, _copy_ns(there, block) / messages)
+            fresh, warm = (_ns(how, file.fileno(), there, block) for how in (copy, _copy))
             del there
-            pages.close()
     path.unlink()
-    return best_fresh, best_warm
+    return fresh, warm
 
 
-def _copy_ns(there: np.ndarray, block: np.ndarray) -> float:
-    return best_cpu_ns(lambda: np.copyto(there, block), 1, 1)
+def _ns(copy: Copy, file: int, there: Block, block: Block) -> float:
+    return best_cpu_ns(lambda: copy(file, there, block), 1, 1)
+
+
+def _copy(_: int, there: Block, block: Block) -> None:
+    np.copyto(there, block)
+
+
+def _copy_in_pieces(file: int, there: Block, block: Block) -> None:
+    zeros = bytes(PIECE)
+    for at in range(0, BLOCK, PIECE):
+        os.pwrite(file, zeros, at)
+        np.copyto(there[at : at + PIECE], block[at : at + PIECE])

@@ -8,13 +8,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 
 from penstock import Queue
-from penstock.cli import app, opening
+from penstock.cli import app, opening, read
+from penstock.engine import retention
+from penstock.formats import registry
 from tests.cli.conftest import Run, tree_hash
+from tests.opening import open_queue, path_for
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -29,6 +33,31 @@ def test_tail_of_a_group_takes_nothing(
     ran = run("tail", orders, "-n", 2, "--follow", "--timeout", 0)
     assert [line["id"] for line in ran.lines] == ["o-2", "o-4"]
     assert tree_hash(orders) == before
+
+
+@pytest.mark.parametrize("format", registry.MODULES)
+def test_tail_follows_a_queue_whose_consumers_free_what_it_has_not_seen(
+    run: Run, tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, size = path_for(tmp_path, format), {"max_bytes": 1 << 18} if format == "vqs" else {}
+    with open_queue(path, format=format, **size) as queue:
+        queue.put(b"before")
+        group, naps = queue.group(ack="auto", start="earliest"), iter(range(3))
+
+        def meanwhile(seconds: float) -> None:
+            for nap in naps:
+                queue.put_many([bytes(1500)] * 30)
+                last = group.get_many(40)[-1].offset or 0
+                if not retention.free_consumed(queue):
+                    queue.trim(last)
+                queue.put(b"after %d" % nap)
+                return
+
+        monkeypatch.setattr(read, "time", SimpleNamespace(sleep=meanwhile))
+        ran = run("tail", path, "--follow", "--timeout", 1)
+        said = [line["text"] for line in ran.lines if "e" in line["text"]]
+        assert said == ["before", "after 0", "after 1", "after 2"]
+        assert ran.err == ""
 
 
 def test_get_follows_and_ends_when_nothing_more_comes(run: Run, orders: Path) -> None:

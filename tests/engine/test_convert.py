@@ -8,7 +8,10 @@ import pytest
 
 from penstock import CorruptError, Message, OptionError, Queue, UnsupportedError
 from penstock.engine import convert as converting
+from penstock.engine import retention
 from penstock.engine.convert import ConvertError, Progress, convert
+from penstock.formats import registry
+from tests.opening import open_queue, path_for
 
 MESSAGES = [
     Message(b"one", tag="eu.orders", id="o-1", key="k", headers={"a": "1"}),
@@ -118,3 +121,29 @@ def test_damage_in_the_source_stops_or_is_reported(tmp_path: Path, source: Queue
         report = convert(source, target, tolerant=True)
         assert (report.verified, len(report.damage)) == (3, 1)
         assert report.as_dict()["damage"][0]["path"].endswith(".seg")
+
+
+@pytest.mark.parametrize("format", registry.MODULES)
+def test_a_queue_whose_consumers_free_messages_between_the_passes_is_copied(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(converting, "BATCH_MESSAGES", 10)
+    path, size = path_for(tmp_path, format), {"max_bytes": 1 << 18} if format == "vqs" else {}
+    with open_queue(path, format=format, **size) as queue:
+        for number in range(60):
+            queue.put(b"%2d" % number + bytes(1500))
+        group = queue.group(ack="auto", start="earliest")
+
+        def use_some(step: Progress) -> None:
+            if step.phase != "verify" and step.offset == step.end:
+                last = group.get_many(25)[-1].offset or 0
+                if not retention.free_consumed(queue):
+                    queue.trim(last)
+
+        with Queue(tmp_path / "copy") as copy:
+            report = convert(path, copy, on_progress=use_some)
+            numbers = [int(message.body[:2]) for message in copy.scan()]
+    assert numbers == list(range(60 - len(numbers), 60))
+    assert 35 <= len(numbers) < 60
+    assert report.verified + report.gone == report.messages == len(numbers)
+    assert min(report.gone, report.verified) > 0

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock import AsyncQueue, GroupError, ManualClock, Queue, _core
-from penstock.engine import group, retention
+from penstock.engine import group, retention, table
 from penstock.engine.open_groups import OpenGroups
 from penstock.formats import registry
 from penstock.formats.penstock import segments
@@ -21,7 +21,7 @@ from penstock.options import AckMode, GroupOptions
 from penstock.sidecar import groups
 from penstock.sidecar.control import CONTROL
 from penstock.sidecar.groups import TABLE
-from tests.opening import open_queue
+from tests.opening import open_queue, path_for
 from tests.waiting import LONG_S
 
 NOBODY = 1 << 12 | 77
@@ -104,6 +104,53 @@ def test_a_segment_that_is_trimmed_while_a_queue_is_opened_is_not_missed(
         monkeypatch.setattr(segments, "read_page", read_late)
         with open_queue(tmp_path / "q", read_only=True) as other:
             assert next(iter(other.scan())).offset == queue.offsets().head
+
+
+@pytest.mark.parametrize("format", registry.MODULES)
+def test_a_look_at_any_moment_of_a_trim_finds_nothing_missing(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, size = path_for(tmp_path, format), {"max_bytes": 1 << 18} if format == "vqs" else {}
+    with open_queue(path, format=format, **size) as queue:
+        for _ in range(40):
+            queue.put(bytes(1500))
+        messages = queue.group(ack="auto", start="earliest").get_many(30)
+
+        def looking(work: Callable[..., Any]) -> Callable[..., Any]:
+            def done(*arguments: Any) -> Any:
+                answer = work(*arguments)
+                with Queue(path, read_only=True) as reader:
+                    assert reader.verify().is_ok
+                return answer
+
+            return done
+
+        for owner, name in ((queue.store.format, "store_head"), (_core, "unlink_file")):
+            monkeypatch.setattr(owner, name, looking(getattr(owner, name)))
+        if not retention.free_consumed(queue):
+            queue.trim(messages[-1].offset or 0)
+        assert queue.offsets().head > (messages[0].offset or 0)
+
+
+@pytest.mark.parametrize("format", registry.MODULES)
+def test_what_others_delete_is_passed_over_by_who_has_found_its_place_before(
+    tmp_path: Path, format: str
+) -> None:
+    path, size = path_for(tmp_path, format), {"max_bytes": 1 << 18} if format == "vqs" else {}
+    with open_queue(path, format=format, **size) as queue:
+        for number in range(40):
+            queue.put(b"%2d" % number + bytes(1500))
+        first, last = queue.offsets().head, queue.offsets().tail
+        for message in queue.group(ack="auto", start="earliest").get_many(30):
+            before = message.offset or 0
+        if not retention.free_consumed(queue):
+            queue.trim(before)
+        found = [int(message.body[:2]) for message in table.remaining(queue.store, first, last)]
+        assert found == list(range(40 - len(found), 40))
+        assert 10 <= len(found) < 40
+        queue.put(b"40")
+        assert len(list(table.remaining(queue.store, first))) == len(found) + 1
+        assert list(table.remaining(queue.store, first, first + 1)) == []
 
 
 # ── what a group's options are ─────────────────────────────────────────────────────────────────

@@ -146,6 +146,9 @@ def convert(
     else:
         copied = f"{show.plural(report.messages, 'message')} copied"
         show.line(f"{copied}, {report.verified:,} compared")
+        if report.gone:
+            gone = show.plural(report.gone, "message")
+            show.line(f"{gone} were not compared: others deleted them in {at.path} meanwhile")
         show.line(_lost(report.lost, report.left_out))
         if report.renumbered:
             show.line(f"{show.plural(report.renumbered, 'message')} got another number")

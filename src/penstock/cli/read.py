@@ -17,7 +17,7 @@ from penstock.cli.opening import Json, OldCount, QueueAt, Tags, Utc, command
 from penstock.cli.take import print_message
 from penstock.engine import overview, positions
 from penstock.engine.queue import Queue
-from penstock.engine.table import Scan
+from penstock.engine.table import Scan, remaining
 from penstock.engine.verifying import around
 from penstock.errors import OptionError
 from penstock.options import GroupOptions
@@ -250,7 +250,7 @@ def _follow(
             time.sleep(nap)
             idle, nap = idle + nap, min(nap * 2, POLL_S[1])
             continue
-        fresh = queue.scan(start=at, end=end, tags=reader.tags, dialect=reader.dialect)
+        fresh = remaining(queue.store, at, end, tags=reader.tags, dialect=reader.dialect)
         for message in wanted(fresh):
             print_message(message, json=json)
         sys.stdout.flush()

@@ -13,6 +13,7 @@ from penstock.cli.opening import DryRun, Json, QueueAt, command
 from penstock.engine import deadletter, kept_options, overview, positions, retention
 from penstock.engine import facts as facts_of
 from penstock.engine.queue import Queue
+from penstock.engine.table import remaining
 from penstock.errors import GroupError, OptionError, UnsupportedError
 from penstock.options import OLD_GROUP, OLD_QUEUE, of_today
 
@@ -83,11 +84,11 @@ def move(
 def _say_move(queue: Queue, to: Path | None, limit: int | None, json: bool | None) -> None:
     try:
         at = overview.progress(queue.store, "redrive")
-        start = max(at.cursor, queue.offsets().head)
+        start = at.cursor
     except GroupError:
-        start = queue.offsets().head
+        start = 0
     goals: dict[str, int] = {}
-    for count, message in enumerate(queue.scan(start=start), 1):
+    for count, message in enumerate(remaining(queue.store, start), 1):
         goal = str(
             to
             or message.headers.get(

@@ -4,7 +4,8 @@
 
 Three passes over the source: *check* asks the target about every message and refuses before a
 byte is written; *copy* appends; *verify* reads both queues again and compares. Then the groups are
-made in the target, each where it stood.
+made in the target, each where it stood. Others may use the source meanwhile: what they delete
+before a pass comes to it, that pass does not see.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from penstock import _core
 from penstock.engine import paths, positions
 from penstock.engine.copied_groups import Carried, Groups
 from penstock.engine.queue import Queue
+from penstock.engine.table import remaining
 from penstock.errors import OptionError, PenstockError, UnsupportedError, plural
 from penstock.formats import registry
 from penstock.formats.values import Damage
@@ -66,6 +68,9 @@ class ConversionReport:
     """Bytes of their bodies."""
     verified: int = 0
     """Messages that were copied, read again and found equal."""
+    gone: int = 0
+    """Messages that were copied, and that were deleted from the source before they were compared,
+    or others of their batch were."""
     left_out: int = 0
     """Messages that the target can't hold at all (`drop=body`)."""
     lost: dict[str, int] = field(default_factory=dict)
@@ -269,11 +274,13 @@ class _Work:
         self.report = ConversionReport()
         self._lossy: dict[int, tuple[str, ...]] = {}
         self.put_batches: list[tuple[int, int]] = []
+        self._copied: list[tuple[int, int]] = []
+        """First and last offset in the source of each of them."""
 
     def batches(self, phase: Literal["check", "copy", "verify"]) -> Iterator[list[_core.Message]]:
         """The source in pieces; `on_progress` is told how far it is."""
-        scan = self.source.scan(
-            start=self.first, end=self.last, tags=self.tags, tolerant=self.tolerant
+        scan = remaining(
+            self.source.store, self.first, self.last, tags=self.tags, tolerant=self.tolerant
         )
         batch: list[_core.Message] = []
         messages = size = total = 0
@@ -318,42 +325,55 @@ class _Work:
         """Appends; every batch becomes visible together."""
         report, into, out_of = self.report, self.target.store.format, self.source.store.format
         for batch in self.batches("copy"):
-            going = []
+            going, offsets = [], list[int]()
             for message in batch:
                 kept = self.kept(message)
                 if kept is not None:
                     going.append(into.as_stored(kept, message, out_of))
+                    offsets.append(message.offset or 0)
                     self.groups.going(message.offset or 0)
             report.left_out += len(batch) - len(going)
             offset = self.target.put_many(going)
             if offset is None:
                 continue
             self.put_batches.append((offset, len(going)))
+            self._copied.append((offsets[0], offsets[-1]))
             report.first = offset if report.first is None else report.first
             report.messages += len(going)
             report.bytes += sum(map(len, going))
 
     def verify(self) -> None:
         """Reads both queues again: each message must be what it was."""
-        copies = self._copies()
+        originals = self._originals()
+        ahead = next(originals, None)
+        for (offset, count), (first, last) in zip(self.put_batches, self._copied, strict=True):
+            batch = []
+            while ahead is not None and (ahead[0].offset or 0) <= last:
+                batch.append(ahead)
+                ahead = next(originals, None)
+            if len(batch) < count and self.source.offsets().head > first:
+                self.report.gone += count
+            else:
+                self._verify_batch(batch, offset)
+
+    def _originals(self) -> Iterator[tuple[_core.Message, _core.Message]]:
+        """Each message that was copied, as it is and as the target should have it."""
         for batch in self.batches("verify"):
             for message in batch:
                 wanted = self.kept(message)
-                if wanted is None:
-                    continue
-                found = next(copies, None)
-                if found is None:
-                    raise ConvertError(
-                        f"{self.target.path}: the copy of offset {message.offset} is missing"
-                    )
-                self._compare(message, wanted, found)
-                self.report.verified += 1
+                if wanted is not None:
+                    yield message, wanted
 
-    def _copies(self) -> Iterator[_core.Message]:
-        for offset, count in self.put_batches:
-            scan = self.target.scan(start=offset)
-            for _, message in zip(range(count), scan, strict=False):
-                yield message
+    def _verify_batch(self, batch: list[tuple[_core.Message, _core.Message]], offset: int) -> None:
+        copies = iter(self.target.scan(start=offset))
+        for message, wanted in batch:
+            found = next(copies, None)
+            if found is None:
+                raise ConvertError(
+                    f"{self.target.path}: the copy of offset {message.offset} is missing"
+                )
+            self._compare(message, wanted, found)
+            self.report.verified += 1
 
     def _compare(
         self, original: _core.Message, wanted: _core.Message, found: _core.Message

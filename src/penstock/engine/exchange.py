@@ -35,7 +35,7 @@ from penstock.engine.convert import (
     place_of,
 )
 from penstock.engine.queue import Queue
-from penstock.engine.table import Scan
+from penstock.engine.table import Scan, remaining
 from penstock.errors import FormatError, NotAFolderError, OptionError, UnsupportedError, either
 from penstock.formats.values import Damage
 from penstock.options import QueueKeywords
@@ -159,7 +159,8 @@ def export(
         last = queue.offsets().tail
         if end is not None:
             last = positions.resolve(queue.store, end, name="end")
-        scan = queue.scan(start=start, end=last, tags=tags, tolerant=tolerant, columns=COLUMNS)
+        first = positions.resolve(queue.store, start, name="start")
+        scan = remaining(queue.store, first, last, tags=tags, tolerant=tolerant, columns=COLUMNS)
         stream = stack.enter_context(_writable(target))
         if wanted == "jsonl":
             done = _export_lines(scan, stream, last, on_progress)

@@ -118,6 +118,26 @@ def bounds(store: Store, start: Where, end: Where | None) -> tuple[int, int]:
     return first, now.tail if end is None else resolve(store, end, end=now, name="end")
 
 
+def remaining(
+    store: Store,
+    start: int,
+    end: int | None = None,
+    *,
+    tags: str = "",
+    dialect: str = "modern",
+    columns: Sequence[str] | None = None,
+    tolerant: bool = False,
+) -> Scan:
+    """Reads `[start, end)`, offsets that were found before; without an end, to the tail.
+
+    Others may delete what lies there at any moment. That is passed over: for `Queue.scan` it is an
+    error, since its caller has named the place.
+    """
+    now = store.end()
+    first, last = max(start, now.head), now.tail if end is None else end
+    return Scan(store, first, last, tags, dialect, columns, tolerant)
+
+
 def html_safe(text: str) -> str:
     """Text as a browser shows it: messages come from strangers."""
     from html import escape

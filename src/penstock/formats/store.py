@@ -676,8 +676,8 @@ class Store:
             if kept.path.exists() or not self.is_trimmed(kept):
                 break
             fresh = True  # Another process has trimmed further, and its number is unknown.
+        shared.set_head(kept.first, kept.first_number or 0)  # The format's own is never ahead.
         self.format.store_head(kept)
-        shared.set_head(kept.first, kept.first_number or 0)
         gone = [info for info in due if _core.unlink_file(info.path)]
         for info in due:
             self._opened.forget(info.base)

@@ -28,6 +28,7 @@ from penstock.clock import moment
 from penstock.engine import deadletter, facts
 from penstock.engine.group import Group
 from penstock.engine.queue import Queue
+from penstock.engine.table import remaining
 from penstock.errors import ReceiptError
 from penstock.formats import registry
 from penstock.records import dataclass, field
@@ -206,12 +207,12 @@ class SqsQueue:
     def _recent(self, seconds: int, start: int) -> Iterator[_core.Message]:
         """Messages of the last `seconds` from `start` on, also those that are done."""
         if not self.store.store.capabilities.timestamps:
-            yield from self.store.scan(start=max(start, self.store.offsets().head))
+            yield from remaining(self.store.store, start)
             return
         since = moment(self.clock.wall_now_ns() - seconds * 1_000_000_000)
         first = next(iter(self.store.scan(start=since)), None)
         if first is not None and first.offset is not None:
-            yield from self.store.scan(start=max(first.offset, start))
+            yield from remaining(self.store.store, max(first.offset, start))
 
     # ── sending ────────────────────────────────────────────────────────────────────────────
 

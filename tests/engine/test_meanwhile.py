@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock import AsyncQueue, GroupError, ManualClock, Queue, _core
+from penstock import AsyncQueue, GroupError, ManualClock, OffsetError, Queue, _core
 from penstock.engine import group, retention, table
 from penstock.engine.open_groups import OpenGroups
 from penstock.formats import registry
@@ -151,6 +151,15 @@ def test_what_others_delete_is_passed_over_by_who_has_found_its_place_before(
         queue.put(b"40")
         assert len(list(table.remaining(queue.store, first))) == len(found) + 1
         assert list(table.remaining(queue.store, first, first + 1)) == []
+
+
+@pytest.mark.parametrize("format", registry.MODULES)
+def test_there_is_no_message_at_the_end_of_a_queue(tmp_path: Path, format: str) -> None:
+    with open_queue(path_for(tmp_path, format), format=format) as queue:
+        first = queue.put(b"one")
+        assert queue.message_at(first).body == b"one"
+        with pytest.raises(OffsetError, match="no message is at offset"):
+            queue.message_at(queue.offsets().tail)
 
 
 # ── what a group's options are ─────────────────────────────────────────────────────────────────

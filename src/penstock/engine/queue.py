@@ -23,7 +23,7 @@ from penstock import clock as clocks
 from penstock.engine import exclusive, kept_options, open_queues, paths, retrying_writer
 from penstock.engine.maintenance import Maintenance
 from penstock.engine.open_groups import OpenGroups
-from penstock.errors import ClosedError, NoQueueError, OptionError, typed
+from penstock.errors import ClosedError, NoQueueError, OffsetError, OptionError, typed
 from penstock.formats import registry
 from penstock.formats.store import Store
 from penstock.formats.values import End, Verdict
@@ -377,7 +377,10 @@ class Queue:
         from penstock.engine.positions import resolve
 
         resolve(self.store, offset, id)
-        return next(iter(self.scan(start=offset)))
+        found = next(iter(self.scan(start=offset)), None)
+        if found is None or found.offset != offset:
+            raise OffsetError(f"{self.path}: no message is at offset {offset}")
+        return found
 
     def count_from(self, offset: int) -> int:
         """How many messages there are from `offset` to the tail."""

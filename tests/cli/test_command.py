@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from penstock import cli
+from penstock import Queue, cli
 from penstock.cli.app import app
 from tests.cli.conftest import Run
 
@@ -113,3 +113,30 @@ def test_the_demo_loses_nothing_to_kill_9(run: Run) -> None:
     assert (facts["missing"], facts["out_of_order"], facts["unhandled"]) == (0, 0, 0)
     assert [worker["fate"] for worker in facts["workers"]].count("kill -9") == 2
     assert facts["messages"] >= sum(worker["put"] for worker in facts["workers"])
+
+
+@pytest.mark.parametrize(
+    ("closed", "words", "code", "said"),
+    [
+        (1, ["put", "q", "twice"], 2, "standard output is closed"),
+        (1, ["info", "q", "--json"], 2, "standard output is closed"),
+        (2, ["verify", "q"], 0, ""),
+        (2, ["cat", "missing"], 2, ""),
+        (0, ["put", "q", "-"], 2, "standard input is closed"),
+        (0, ["put", "q", "--lines"], 2, "standard input is closed"),
+        (0, ["cat", "q"], 0, ""),
+    ],
+)
+def test_a_command_without_one_of_the_standard_streams_says_so_or_does_without(
+    tmp_path: Path, closed: int, words: list[str], code: int, said: str
+) -> None:
+    with Queue(tmp_path / "q") as queue:
+        queue.put(b"once")
+    line = f'exec "$0" -m penstock "$@" {closed}>&-'
+    command = ["sh", "-c", line, sys.executable, *words]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == code
+    assert said in ran.stderr
+    assert "defect" not in ran.stderr
+    with Queue(tmp_path / "q", read_only=True) as queue:
+        assert [message.body for message in queue.scan()] == [b"once"]

@@ -72,6 +72,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
     opening.typed_words[:] = sys.argv[1:] if arguments is None else arguments
     try:
+        opening.check_streams()
         opening.check_variables()
         command().main(list(opening.typed_words), prog_name="penstock")
     except SystemExit as end:

@@ -10,7 +10,7 @@ from typing import IO, Annotated
 import typer
 
 from penstock.cli import show
-from penstock.cli.opening import DryRun, Json, QueueAt, Tags, command
+from penstock.cli.opening import DryRun, Json, QueueAt, Tags, command, standard_input
 from penstock.cli.read import From, Until
 from penstock.engine import convert as converts
 from penstock.engine import exchange
@@ -90,7 +90,7 @@ def import_file(
     create: Annotated[bool, typer.Option(help="Create the queue if there is none.")] = True,
 ) -> None:
     """Put the messages of a file into a queue, in order; they get new offsets and numbers."""
-    source: str | IO[bytes] = sys.stdin.buffer if file == "-" else file
+    source: str | IO[bytes] = standard_input() if file == "-" else file
     wanted = exchange.usable_kind(file, kind or ("jsonl" if file == "-" else None))
     with show.progress(f"importing {file}") as advance:
         done = exchange.import_(

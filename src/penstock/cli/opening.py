@@ -13,14 +13,14 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from penstock.cli import complete, show
 from penstock.engine.queue import Queue
-from penstock.errors import OptionError
+from penstock.errors import OptionError, PenstockError
 from penstock.options import key_from
 
 EXIT_CODES = (
@@ -245,6 +245,27 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], Non
         app.command(name, help=escape(text), epilog=epilog)(run)
 
     return add
+
+
+def check_streams() -> None:
+    """Of the three standard streams a program may be started without some: nothing is done whose
+    outcome nobody could be told."""
+    if missing("stderr"):
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if missing("stdout"):
+        raise PenstockError("standard output is closed; send it to /dev/null to see nothing of it")
+
+
+def missing(stream: str) -> bool:
+    """Whether the program was started without this stream."""
+    return getattr(sys, stream) is None
+
+
+def standard_input() -> IO[bytes]:
+    """What is piped or typed."""
+    if missing("stdin"):
+        raise PenstockError("standard input is closed, and the messages were to come from there")
+    return sys.stdin.buffer
 
 
 BOOLEANS = ("0", "1", "false", "true", "no", "yes", "off", "on", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import IO, Annotated, Any
 import typer
 
 from penstock.cli import opening, show
-from penstock.cli.opening import Json, QueueAt, command
+from penstock.cli.opening import Json, QueueAt, command, standard_input
 from penstock.engine import convert as converts
 from penstock.engine.queue import Queue
 from penstock.errors import OptionError
@@ -119,7 +118,7 @@ def put(
 
 def _bodies(texts: list[str], files: list[Path]) -> Iterator[bytes]:
     for text in texts or ([] if files else ["-"]):
-        yield sys.stdin.buffer.read() if text == "-" else text.encode("utf-8", "surrogateescape")
+        yield standard_input().read() if text == "-" else text.encode("utf-8", "surrogateescape")
     for path in files:
         yield path.read_bytes()
 
@@ -140,7 +139,7 @@ def _refuse_with_lines(name: str, value: object) -> None:
 def _lines(texts: list[str], files: list[Path]) -> Iterator[bytes]:
     for text in texts or ([] if files else ["-"]):
         if text == "-":
-            yield from _lines_of(sys.stdin.buffer)
+            yield from _lines_of(standard_input())
         else:
             yield from text.encode("utf-8", "surrogateescape").splitlines()
     for path in files:

@@ -1165,9 +1165,9 @@ def file_system(path: Path) -> int:
     """The magic number of the file system that holds `path`."""
 
 def word_offsets() -> dict[str, dict[str, int]]:
-    """Where every word is that processes share, by the name of the layout that describes it.
-
-    `group table parts` has where the parts of a group's table begin, `values` what some words hold.
+    """By the name of Python's struct: where each of its fields begins. `group table parts` has where
+    the parts of a group's table begin, `own words` those of formats in the control block, `values`
+    what some words hold.
     """
 
 # For tests: only in a build with the feature `recorder`, which the wheels do not have.

@@ -8,16 +8,22 @@ import pytest
 
 from penstock import _core
 from penstock.disk.structs import Struct
+from penstock.formats.beats.structs import MACS
 from penstock.formats.penstock import structs
+from penstock.formats.vqs import format as vqs
+from penstock.formats.vqs.structs import EXTENT
 from penstock.sidecar import control, groups, side_files
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "formats"
 TABLES = {
     struct.name: struct
-    for struct in (*control.STRUCTS, *groups.STRUCTS, *side_files.STRUCTS, *structs.STRUCTS)
-}
+    for struct in (
+        *control.STRUCTS, *groups.STRUCTS, *side_files.STRUCTS, *structs.STRUCTS, EXTENT, MACS,
+    )
+}  # fmt: skip
+PAGES = [DOCS / f"{name}.md" for name in ("sidecar", "penstock", "vqs", "beats")]
 OFFSETS = _core.word_offsets()
-COMPARED = sorted(OFFSETS.keys() - {"group table parts", "values"})
+COMPARED = sorted(OFFSETS.keys() - {"group table parts", "own words", "values"})
 
 
 def offsets(struct: Struct) -> dict[str, int]:
@@ -37,7 +43,7 @@ def test_a_table_has_every_word_where_the_core_has_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_the_docs_have_every_word_where_the_core_has_it(name: str) -> None:
-    pages = "\n".join(page.read_text() for page in (DOCS / "sidecar.md", DOCS / "penstock.md"))
+    pages = "\n".join(page.read_text() for page in PAGES)
     table = pages.split(f"<!-- generated: begin {name} -->")[1].split("<!-- generated: end")[0]
     rows = [line.split("|") for line in table.splitlines() if "`" in line]
     words = {row[3].strip(" `"): int(row[1]) for row in rows if row[4].strip() != "reserved"}
@@ -63,3 +69,6 @@ def test_values_of_shared_words_mean_the_same_in_python() -> None:
     assert (values["sleepers"], values["slot_bits"]) == (1 << 31, 12)
     assert (values["no_entry"], values["in_lane"]) == (2**32 - 1, 2**32 - 2)
     assert values["owners"] == control.CONTROL.size
+    first = control.CONTROL.offset_of("user")
+    own = {"shown": first + 8 * vqs.SHOWN, "shown_slots": first + 8 * vqs.SHOWN_SLOTS}
+    assert OFFSETS["own words"] == own

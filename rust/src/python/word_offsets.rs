@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
 
+use crate::formats;
 use crate::group::{self, journal, table};
 use crate::segment::{extras, integrity, penstock_frame};
 use crate::shared::{control, lock, protocol};
@@ -15,7 +16,8 @@ fn offsets(all: &[(&str, usize)]) -> Offsets {
 }
 
 /// By the name of Python's struct: where each of its fields begins. `group table parts` has where
-/// the parts of a group's table begin, `values` what some words hold.
+/// the parts of a group's table begin, `own words` those of formats in the control block, `values`
+/// what some words hold.
 #[pyfunction(name = "word_offsets")]
 pub fn all_word_offsets() -> BTreeMap<&'static str, Offsets> {
     let values = [
@@ -29,7 +31,7 @@ pub fn all_word_offsets() -> BTreeMap<&'static str, Offsets> {
         ("in_lane", u64::from(table::IN_LANE)),
         ("most_entries", u64::from(table::MAX_ENTRIES)),
     ];
-    BTreeMap::from([
+    let mut all = BTreeMap::from([
         ("control block", offsets(control::at::ALL)),
         ("group table", offsets(table::at::ALL)),
         ("group table parts", offsets(table::part::ALL)),
@@ -40,6 +42,9 @@ pub fn all_word_offsets() -> BTreeMap<&'static str, Offsets> {
         ("integrity header", offsets(integrity::header::ALL)),
         ("integrity entry", offsets(integrity::field::ALL)),
         ("frame", offsets(penstock_frame::field::ALL)),
+        ("own words", offsets(&formats::OWN_WORDS)),
         ("values", values.map(|(name, value)| (name.to_owned(), value)).into()),
-    ])
+    ]);
+    all.extend(formats::FIELDS.map(|(name, fields)| (name, offsets(fields))));
+    all
 }

@@ -20,15 +20,24 @@ use zeroize::Zeroizing;
 
 use super::POSITION_BITS;
 use super::cipher::KEY_BYTES;
+use crate::bytes::word_offsets::word_offsets;
 use crate::bytes::words;
 use crate::files::region;
 use crate::segment::Segment;
 use crate::segment::walk::{Care, Walk};
 
 const MAGIC: &[u8; 8] = b"BEATSMAC";
+word_offsets! {
+    /// Fields of the header.
+    pub mod field {
+        MAGIC = 0,
+        VERSION = 8,
+        SEGMENT = 16,
+        FRAMES = 24,
+        CLOSING = 32,
+    }
+}
 const HEADER_BYTES: usize = 64;
-const FRAMES_AT: usize = 24;
-const CLOSING_AT: usize = 32;
 const TAG_BYTES: usize = 32;
 
 type Tag = [u8; TAG_BYTES];
@@ -73,11 +82,14 @@ impl Chain {
     }
 
     fn header(&self, is_closed: bool) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&1u64.to_le_bytes());
-        out.extend_from_slice(&self.segment.to_le_bytes());
-        out.extend_from_slice(&if is_closed { self.count } else { 0 }.to_le_bytes());
-        out.extend_from_slice(&if is_closed { self.closing() } else { [0; TAG_BYTES] });
+        let mut out = vec![0; HEADER_BYTES];
+        words::put(&mut out, field::MAGIC, MAGIC);
+        words::put_u32_le(&mut out, field::VERSION, 1);
+        words::put_u64_le(&mut out, field::SEGMENT, self.segment);
+        if is_closed {
+            words::put_u64_le(&mut out, field::FRAMES, self.count);
+            words::put(&mut out, field::CLOSING, &self.closing());
+        }
         out
     }
 }
@@ -133,7 +145,7 @@ pub fn close(path: &Path, mut chain: Chain, segment: &Segment, end: u64) -> std:
 /// What the tags say about the frames of `[first, end)`: `(offset, found)` for each fault.
 pub fn check(bytes: &[u8], mut chain: Chain, segment: &Segment, end: u64) -> Vec<(u64, String)> {
     let mut walk = Walk::new(segment, segment.first(), end, Care::Sizes);
-    if bytes.get(..8) != Some(MAGIC.as_slice()) || words::u64_le(bytes, 8) != Some(1) {
+    if bytes.get(..8) != Some(MAGIC.as_slice()) || words::u64_le(bytes, field::VERSION) != Some(1) {
         return vec![(walk.at, "no tags".into())];
     }
     while walk.at < end {
@@ -150,8 +162,8 @@ pub fn check(bytes: &[u8], mut chain: Chain, segment: &Segment, end: u64) -> Vec
             }
         }
     }
-    let count = words::u64_le(bytes, FRAMES_AT).unwrap_or(0);
-    let closing = bytes.get(CLOSING_AT..HEADER_BYTES).unwrap_or_default();
+    let count = words::u64_le(bytes, field::FRAMES).unwrap_or(0);
+    let closing = bytes.get(field::CLOSING..HEADER_BYTES).unwrap_or_default();
     if stored(bytes, chain.count).is_some() || (count != 0 && count != chain.count) {
         return vec![(walk.at, format!("{} frames, fewer than the closing tag says", chain.count))];
     }

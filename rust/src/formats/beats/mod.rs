@@ -15,7 +15,7 @@ mod encode;
 mod event;
 mod json;
 mod lz4;
-mod macs;
+pub mod macs;
 mod publish;
 pub mod python;
 mod state;

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use pyo3::prelude::*;
 
 use crate::bytes::checksum::crc32c;
+use crate::bytes::word_offsets::word_offsets;
 use crate::bytes::words;
 use crate::errors;
 use crate::files::region;
@@ -32,13 +33,29 @@ use crate::shared::control::{Control, Shared, at};
 use crate::shared::lock::{Held, patiently};
 use crate::sys::mapping::Mapping;
 
+word_offsets! {
+    /// Fields of the record of an extent; its file has two.
+    pub mod field {
+        MAGIC = 0,
+        SEQUENCE = 8,
+        HEAD = 16,
+        TAIL = 24,
+        HEAD_NUMBER = 32,
+        NEXT_NUMBER = 40,
+        CAPACITY_LEFT = 48,
+        COUNT = 52,
+        READ_OFFSET = 56,
+        WRITE_OFFSET = 60,
+        FILE_BYTES = 64,
+        EXACT = 72,
+        CRC = 76,
+    }
+}
 /// Capacity, count, read and write offset, in the header of every stage.
 const WORDS_AT: usize = 4;
 const EXTENT_FILE_BYTES: usize = 8192;
 const SLOT_BYTES: usize = 4096;
 const RECORD_BYTES: usize = 80;
-const EXACT_AT: usize = 72;
-const CRC_AT: usize = 76;
 const MAGIC: &[u8; 8] = b"VQSINTNT";
 /// So much of a ring is copied by one write.
 const COPY_BYTES: u64 = 1 << 20;
@@ -49,8 +66,9 @@ const MOVING: usize = at::USER;
 const MOVING_HEAD: usize = at::USER + 8;
 const MOVING_NUMBER: usize = at::USER + 16;
 /// The head that the header shows: which of two slots counts, and the slots, offset and number.
-const SHOWN: usize = at::USER + 24;
-const SHOWN_SLOTS: usize = at::USER + 32;
+pub const SHOWN: usize = at::USER + 24;
+/// The first of the two.
+pub const SHOWN_SLOTS: usize = at::USER + 32;
 /// 1: one group is all there is, and its acks are shown.
 const SHOWS: usize = at::USER + 64;
 /// So many messages at most are shown as done at a time, with the append lock held.
@@ -251,14 +269,18 @@ impl RingHeader {
     /// What a slot of the extent file says. None: it is not whole.
     fn noted(&self, slot: usize) -> Option<Noted> {
         let raw = self.extent_file.get(slot, RECORD_BYTES)?;
-        if words::u32_le(raw, CRC_AT) != raw.get(..CRC_AT).map(crc32c) {
+        if words::u32_le(raw, field::CRC) != raw.get(..field::CRC).map(crc32c) {
             return None;
         }
         let wide = |at| words::u64_le(raw, at);
-        let (head, tail) = (wide(16)?, wide(24)?);
-        let extent = Extent { head, tail, head_number: wide(32)?, next_number: wide(40)? };
-        let is_exact = words::u32_le(raw, EXACT_AT)? != 0;
-        Some(Noted { sequence: wide(8)?, slot, extent, is_exact })
+        let extent = Extent {
+            head: wide(field::HEAD)?,
+            tail: wide(field::TAIL)?,
+            head_number: wide(field::HEAD_NUMBER)?,
+            next_number: wide(field::NEXT_NUMBER)?,
+        };
+        let is_exact = words::u32_le(raw, field::EXACT)? != 0;
+        Some(Noted { sequence: wide(field::SEQUENCE)?, slot, extent, is_exact })
     }
 
     /// The newest whole slot.
@@ -280,13 +302,13 @@ impl RingHeader {
     fn note(&self, segment: &Segment, extent: &Extent) -> io::Result<()> {
         let mut raw = [0; RECORD_BYTES];
         let file_bytes = segment.ring().map_or(0, |ring| ring.len() + ring.start() as u64);
-        let wide = [extent.head, extent.tail, extent.head_number, extent.next_number];
-        words::put(&mut raw, 0, MAGIC);
-        for (at, value) in (16..).step_by(8).zip(wide) {
-            words::put_u64_le(&mut raw, at, value);
-        }
-        words::put(&mut raw, 48, &extent.words(segment).ok_or_else(missing)?);
-        words::put_u64_le(&mut raw, 64, file_bytes);
+        words::put(&mut raw, field::MAGIC, MAGIC);
+        words::put_u64_le(&mut raw, field::HEAD, extent.head);
+        words::put_u64_le(&mut raw, field::TAIL, extent.tail);
+        words::put_u64_le(&mut raw, field::HEAD_NUMBER, extent.head_number);
+        words::put_u64_le(&mut raw, field::NEXT_NUMBER, extent.next_number);
+        words::put(&mut raw, field::CAPACITY_LEFT, &extent.words(segment).ok_or_else(missing)?);
+        words::put_u64_le(&mut raw, field::FILE_BYTES, file_bytes);
         self.write_slot(self.newest().as_ref(), raw)
     }
 
@@ -296,10 +318,10 @@ impl RingHeader {
         let (sequence, slot) =
             newest.map_or((1, 0), |newest| (newest.sequence + 1, SLOT_BYTES - newest.slot));
         let is_exact = self.is_always || newest.is_some_and(|newest| newest.is_exact);
-        words::put_u64_le(&mut raw, 8, sequence);
-        words::put_u32_le(&mut raw, EXACT_AT, u32::from(is_exact));
-        let crc = crc32c(raw.get(..CRC_AT).unwrap_or_default());
-        words::put_u32_le(&mut raw, CRC_AT, crc);
+        words::put_u64_le(&mut raw, field::SEQUENCE, sequence);
+        words::put_u32_le(&mut raw, field::EXACT, u32::from(is_exact));
+        let crc = crc32c(raw.get(..field::CRC).unwrap_or_default());
+        words::put_u32_le(&mut raw, field::CRC, crc);
         self.extent_file.store(slot, &raw).ok_or_else(missing)?;
         region::sync(self.extent_file.file()?)
     }

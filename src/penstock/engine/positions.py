@@ -123,7 +123,7 @@ def check_id(store: Store, offset: int, id: str) -> int:
     """`offset`, if the message there still has this id."""
     found = _core.Scan(store, offset, store.end().tail, shared=store.shared).take(1)
     if not found or found[0].offset != offset:
-        raise OffsetError(f"{store.path}: no message is at offset {offset}; wanted {id!r}")
+        raise OffsetError(f"{store.path}: no message at offset {offset}; {id!r} was wanted")
     if found[0].id != id:
         raise OffsetError(
             f"{store.path}: the message at offset {offset} has the id {found[0].id!r}, not {id!r}; "

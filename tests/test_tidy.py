@@ -35,7 +35,7 @@ FRONT_DOORS = {"mfq", "beats", "_kombu_name"}  # Public modules that only name w
 
 PYTHON_LINES_MAX = 800
 RUST_LINES_MAX = 900
-BYTES_LINES_MAX = 10_575  # Of disk, sidecar and formats together: it only goes down.
+BYTES_LINES_MAX = 10_558  # Of disk, sidecar and formats together: it only goes down.
 
 # A letter in brackets keeps a pattern from finding itself.
 LEFTOVERS = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X]|unimplemente[d])\b|\btod[o]!")

@@ -78,7 +78,7 @@ def test_a_block_never_ends_behind_what_its_word_can_say(layout: str, tmp_path: 
         stream.seek(table.frame.offset_of("length"))
         stream.write((end - 204).to_bytes(4, "big"))
     found = index.read(path / "mq.idx", table)
-    found.write_end(found.blocks[0], end)
+    found.write_block(replace(found.blocks[0], end=end))
     shutil.rmtree(path / ".penstock")
     with Queue(path, layout=layout, create=False, segment_bytes=2**31 - room) as queue:
         assert queue.offsets().tail == end

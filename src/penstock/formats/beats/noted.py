@@ -56,16 +56,12 @@ def missing(beats: BeatsFiles, group: BeatsGroups, past: Past) -> list[Damage]:
     """Segments that should be there."""
     there = [number for number, _ in segments.listed(beats.path)]
     found = beats.noted()
-    ranges = [range(there[0], there[-1])] if there else []
+    between = range(there[0], there[-1]) if there else range(0)
     left = _left(beats, group, past, found)
-    if left is not None and there:
-        ranges.insert(0, range(left.start, min(left.stop, there[0])))
-        ranges.append(range(max(left.start, there[-1] + 1), left.stop))
-    elif left is not None:
-        ranges = [left]
+    outside = (number for number in left or () if number not in between)
     known_of = {*there, *_gaps_of(found)}
-    lost = islice((n for n in chain.from_iterable(ranges) if n not in known_of), LOST_MAX)
-    paths = ((number, segments.path_of(beats.path, number)) for number in lost)
+    lost = islice((n for n in chain(between, outside) if n not in known_of), LOST_MAX)
+    paths = ((number, segments.path_of(beats.path, number)) for number in sorted(lost))
     gone = [(number, path) for number, path in paths if not path.exists()]
     # Others trim and begin segments while we look: what is lost stays lost.
     oldest = segments.listed(beats.path)

@@ -156,8 +156,7 @@ def pack_labels(labels: dict[bytes, bytes], stage: Stage, room: int) -> bytes:
 def check_settings(values: dict[str, Any]) -> dict[str, int]:
     """Settings as they go into the header."""
     for name, value in values.items():
-        most = SETTINGS[name]
-        least = {"retention_period": 60, "max_message_size": 1}.get(name, 0)
+        _, least, most = SETTINGS[name]
         is_right = isinstance(value, int) and not isinstance(value, bool)
         if not is_right or not least <= value <= most:
             raise OptionError(name, value, f"{least} to {most}")

@@ -14,7 +14,7 @@ from penstock import _core
 from penstock.errors import OptionError
 from penstock.formats.vqs import header, structs
 from penstock.formats.vqs.header import Header
-from penstock.formats.vqs.structs import DEFAULTS, FILE_BYTES, META_BYTES, PAGE_BYTES, Stage
+from penstock.formats.vqs.structs import FILE_BYTES, META_BYTES, PAGE_BYTES, Stage
 from penstock.options import QueueOptions
 from penstock.records import replace
 from penstock.sidecar import notes, prepared
@@ -42,7 +42,7 @@ def file_bytes(stage: Stage, options: QueueOptions) -> int:
 def of_options(options: QueueOptions) -> dict[str, int]:
     """The settings of a new queue."""
     usual = QueueOptions()
-    given = dict(DEFAULTS)
+    given = {name: default for name, (default, *_) in structs.SETTINGS.items()}
     if options.max_message_bytes != usual.max_message_bytes:
         given["max_message_size"] = options.max_message_bytes
     if options.delay_s:

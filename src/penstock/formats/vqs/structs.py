@@ -93,20 +93,13 @@ WORDS = ("capacity_left", "count", "read_offset", "write_offset")
 """What changes with every message."""
 WORDS_AT = 4
 SETTINGS = {
-    "delay_seconds": 900,
-    "max_message_size": (1 << 32) - 1,
-    "retention_period": 1209600,
-    "wait_seconds": 20,
-    "visibility_timeout": 43200,
+    "delay_seconds": (0, 0, 900),
+    "max_message_size": (262144, 1, (1 << 32) - 1),
+    "retention_period": (345600, 60, 1209600),
+    "wait_seconds": (0, 0, 20),
+    "visibility_timeout": (30, 0, 43200),
 }
-"""What `set_meta` changes, and the most that each may be."""
-DEFAULTS = {
-    "delay_seconds": 0,
-    "max_message_size": 262144,
-    "retention_period": 345600,
-    "wait_seconds": 0,
-    "visibility_timeout": 30,
-}
+"""What `set_meta` changes: the usual value of each, the least and the most that it may be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ class ZbusFormat(ZbusFiles):
         if end.segment_base != last.base:
             last = _begin_block(self, found, last.number + 1, end.segment_base)
         if last.tail != end.tail:
-            found.write_end(last, end.tail - last.base)
+            found.write_block(replace(last, end=end.tail - last.base))
         count = end.next_number - self.table.first_number
         if found.message_count != count:
             found.write("message_count", count)

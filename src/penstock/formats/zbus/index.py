@@ -114,11 +114,6 @@ class IndexHead:
         )
         _core.write_file(self.path, slot_at(block.number), raw)
 
-    def write_end(self, block: Block, end: int) -> None:
-        """Stores where a block ends."""
-        at = slot_at(block.number) + self.layout.entry.offset_of("end")
-        _core.write_file(self.path, at, self.layout.entry.pack_field("end", end))
-
 
 @dataclass(frozen=True, slots=True)
 class Index(IndexHead):

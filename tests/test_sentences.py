@@ -9,8 +9,11 @@ from tests.test_tidy import RUST, SOURCE, files, lines_matching, nodes, wrong_in
 
 HIDDEN_SUBJECTS = re.compile(r"\b(?:whoever|nobody|someone|somebody|anybody)\b", re.I)
 HIDDEN_SUBJECTS_MAX = 10
-# A sentence that names no subject, or a docstring that is the rest of a sentence never said.
-RIDDLES = re.compile(r"\b[Ww]hoever\b|(?:\"\"\"|//[/!] )Of ")
+# A sentence that names no subject, a docstring that is the rest of a sentence never said, and one
+# that a translator wrote: bytes are not JSON, rather than no JSON.
+RIDDLES = re.compile(
+    r"\b[Ww]hoever\b|(?:\"\"\"|//[/!] )Of |\bis no (?:JSON|UTF-8|gzip|base64|text)\b"
+)
 SHORT_DOCSTRINGS_MAX = 30
 DOCSTRING_WORDS_MIN = 4
 
@@ -37,7 +40,8 @@ def test_no_sentence_is_a_riddle() -> None:
 
 
 def test_a_riddle_is_noticed() -> None:
-    for line in ('"""Of one queue."""', "/// Of this lender.", "# Whoever dies in it"):
+    riddles = ("/// Of this lender.", "# Whoever dies in it", 'f"the body is no JSON: {error}"')
+    for line in ('"""Of one queue."""', *riddles):
         assert lines_matching(line, RIDDLES)
     assert not lines_matching('"""The path of a URL. Of two names the last counts."""', RIDDLES)
 

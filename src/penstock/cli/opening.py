@@ -248,8 +248,8 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Work], Non
 
 
 def check_streams() -> None:
-    """Of the three standard streams a program may be started without some: nothing is done whose
-    outcome nobody could be told."""
+    """Refuses to begin where the outcome could not be told: a program may be started without some
+    of the three standard streams."""
     if missing("stderr"):
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if missing("stdout"):

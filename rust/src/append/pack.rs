@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 
 use crate::segment::Segment;
-use crate::segment::frame::{Draft, Drafts, Place};
+use crate::segment::frame::{Draft, Drafts, Encoded, Place};
 use crate::sys::memory;
 
 /// Plain bytes of one compressed frame, about.
@@ -44,7 +44,7 @@ pub fn pack<D: Drafts + ?Sized>(
 }
 
 /// Puts packed frames into place, the first size word still zero.
-pub fn copy_packed(bytes: &[u8], word: u32, out: &mut [u8]) -> Result<u32, String> {
+pub fn copy_packed(bytes: &[u8], word: u32, out: &mut [u8]) -> Encoded {
     let (frames, rest) = out.split_at_mut_checked(bytes.len()).ok_or("the batch does not fit")?;
     frames.copy_from_slice(bytes);
     rest.fill(0);
@@ -60,7 +60,7 @@ pub fn encode_all<D: Drafts + ?Sized>(
     sizes: &[usize],
     first: Place,
     out: &mut [u8],
-) -> Result<u32, String> {
+) -> Encoded {
     let mut place = first;
     let mut rest = out;
     let mut first_word = 0;

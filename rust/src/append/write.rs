@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::append::pack::Pieces;
 use crate::files::region;
 use crate::segment::Segment;
-use crate::segment::frame::Draft;
+use crate::segment::frame::{Draft, Encoded};
 use crate::segment::ring::Ring;
 use crate::sys::mapping::Mapping;
 use crate::sys::memory;
@@ -73,7 +73,7 @@ impl Way {
         scratch: &mut Vec<u8>,
         position: usize,
         len: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<u32, String>,
+        fill: impl FnOnce(&mut [u8]) -> Encoded,
     ) -> Outcome<u32> {
         let Some(map) = segment.map() else {
             return Err(read_only());

@@ -205,6 +205,9 @@ pub enum Step {
     Hole(u64),
 }
 
+/// The word that `Publish` stores when a frame is held back; or why the format can't hold it.
+pub type Encoded = Result<u32, String>;
+
 /// The framing of one segment.
 pub trait Frames: Send + Sync {
     /// Whether these are frames of our own format, whose plain ones are found without a call.
@@ -231,14 +234,8 @@ pub trait Frames: Send + Sync {
     fn measure(&self, draft: &Draft<'_>) -> Result<usize, String>;
 
     /// Writes the frame to `out`, which is as long as `measure` said. When `held` is set, the
-    /// bytes that publish the frame stay zero, and the answer is the word that `Publish` stores.
-    fn encode(
-        &self,
-        draft: &Draft<'_>,
-        place: Place,
-        held: bool,
-        out: &mut [u8],
-    ) -> Result<u32, String>;
+    /// bytes that publish the frame stay zero.
+    fn encode(&self, draft: &Draft<'_>, place: Place, held: bool, out: &mut [u8]) -> Encoded;
 
     /// What stands at `at` of `bytes`; `offset` is where the message is in the queue.
     /// With `verify`, checksums count.

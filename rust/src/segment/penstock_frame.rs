@@ -23,7 +23,7 @@ use crate::bytes::checksum::crc32c_seeded;
 use crate::bytes::cipher::{SegmentCipher, TAG_BYTES};
 use crate::bytes::word_offsets::word_offsets;
 use crate::bytes::words::{self, align8};
-use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
+use crate::segment::frame::{Draft, Encoded, Fault, FrameView, Frames, Place, Span, Step};
 use crate::sys::memory;
 
 word_offsets! {
@@ -435,13 +435,7 @@ impl Frames for PenstockFrames {
         Ok(align8(self.written_size(len)))
     }
 
-    fn encode(
-        &self,
-        draft: &Draft<'_>,
-        place: Place,
-        held: bool,
-        out: &mut [u8],
-    ) -> Result<u32, String> {
+    fn encode(&self, draft: &Draft<'_>, place: Place, held: bool, out: &mut [u8]) -> Encoded {
         self.encode_into(draft, place, held, out)
             .ok_or_else(|| "the message does not fit its frame".into())
     }

@@ -30,7 +30,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::bytes::checksum::crc32;
 use crate::bytes::{headers, words};
-use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
+use crate::segment::frame::{Draft, Encoded, Fault, FrameView, Frames, Place, Span, Step};
 use crate::sys::memory;
 use cipher::{KEY_BYTES, Keystream, Running};
 use encode::Encoding;
@@ -347,13 +347,7 @@ impl Frames for BeatsFrames {
         outcome
     }
 
-    fn encode(
-        &self,
-        _draft: &Draft<'_>,
-        place: Place,
-        _held: bool,
-        out: &mut [u8],
-    ) -> Result<u32, String> {
+    fn encode(&self, _draft: &Draft<'_>, place: Place, _held: bool, out: &mut [u8]) -> Encoded {
         let mut ready = self.ready();
         let index = ready.next;
         let start = index.checked_sub(1).and_then(|before| ready.ends.get(before)).copied();

@@ -1,6 +1,7 @@
 //! How appended frames become part of a Beats queue: they are whole when they are written, so
 //! there is nothing more to publish, except in segments that are one compressed stream.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -36,12 +37,12 @@ impl FileEnd {
         Self { key: key.map(Zeroizing::new), chained: Mutex::new(None) }
     }
 
-    fn note(&self, key: &[u8; KEY_BYTES], segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+    fn note(&self, key: &[u8; KEY_BYTES], segment: &Segment, batch: &Batch) -> io::Result<()> {
         let mut chained = self.chained.lock().unwrap_or_else(|e| e.into_inner());
         if chained.as_ref().is_none_or(|chained| chained.base != segment.base()) {
             // A segment is appended to by one opening only: this is its first frame.
             let mut iv = [0; KEY_BYTES];
-            iv.copy_from_slice(segment.bytes().get(4..20).ok_or(std::io::ErrorKind::InvalidData)?);
+            iv.copy_from_slice(segment.bytes().get(4..20).ok_or(io::ErrorKind::InvalidData)?);
             let chain = Chain::new(key, macs::id(segment.base()), iv);
             let mut path = segment.path().as_os_str().to_os_string();
             path.push(".mac");
@@ -55,7 +56,7 @@ impl FileEnd {
     }
 }
 
-fn cut(segment: &Segment, end: u64) -> std::io::Result<()> {
+fn cut(segment: &Segment, end: u64) -> io::Result<()> {
     let Some(map) = segment.map() else { return Ok(()) };
     let position = segment.position(end) as u64;
     match region::len(map.file()?)? > position {
@@ -65,7 +66,7 @@ fn cut(segment: &Segment, end: u64) -> std::io::Result<()> {
 }
 
 impl Publish for FileEnd {
-    fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+    fn publish(&self, segment: &Segment, batch: &Batch) -> io::Result<()> {
         self.key.as_ref().map_or(Ok(()), |key| self.note(key, segment, batch))
     }
 
@@ -73,12 +74,7 @@ impl Publish for FileEnd {
         true
     }
 
-    fn drop_above(
-        &self,
-        segment: &Segment,
-        batch: &Batch,
-        _reserved: u64,
-    ) -> std::io::Result<bool> {
+    fn drop_above(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> io::Result<bool> {
         cut(segment, batch.end).map(|()| false)
     }
 }
@@ -118,7 +114,7 @@ impl StreamEnd {
         Self { folder, copies, header_bytes, open: Mutex::new(None) }
     }
 
-    fn open(&self, base: u64) -> std::io::Result<Open> {
+    fn open(&self, base: u64) -> io::Result<Open> {
         let name = format!("{}.seg", base >> POSITION_BITS);
         let file = region::open(&self.folder.join(name), true)?;
         let end = region::len(&file)?;
@@ -137,7 +133,7 @@ fn count(plain: &[u8]) -> u32 {
 }
 
 impl Publish for StreamEnd {
-    fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+    fn publish(&self, segment: &Segment, batch: &Batch) -> io::Result<()> {
         let mut open = self.open.lock().unwrap_or_else(|e| e.into_inner());
         if open.as_ref().is_none_or(|open| open.base != segment.base()) {
             *open = Some(self.open(segment.base())?);
@@ -163,19 +159,14 @@ impl Publish for StreamEnd {
         true
     }
 
-    fn drop_above(
-        &self,
-        segment: &Segment,
-        batch: &Batch,
-        _reserved: u64,
-    ) -> std::io::Result<bool> {
+    fn drop_above(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> io::Result<bool> {
         cut(segment, batch.end).map(|()| false)
     }
 
     /// Makes the plain copy, empty: if it was made later, it could hide a segment that was filled
     /// and closed by then. One that is there already was left by a process that died before the
     /// segment had its name.
-    fn begin(&self, _: &Segment, _: &Batch, base: u64) -> std::io::Result<bool> {
+    fn begin(&self, _: &Segment, _: &Batch, base: u64) -> io::Result<bool> {
         let copy = self.copies.join(format!("{}.plain", base >> POSITION_BITS));
         region::set_len(&region::open_or_create(&copy)?, self.header_bytes).map(|()| false)
     }

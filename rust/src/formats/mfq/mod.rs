@@ -14,7 +14,7 @@ use crate::bytes::words;
 use crate::errors;
 use crate::files::region;
 use crate::formats::mirror::{Mirror, PyMirror};
-use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
+use crate::segment::frame::{Draft, Encoded, Fault, FrameView, Frames, Place, Span, Step};
 use crate::segment::publish::{Batch, Publish, PyPublish};
 use crate::segment::{PyFrames, Segment};
 use crate::sys::mapping::Mapping;
@@ -60,13 +60,7 @@ impl Frames for MfqFrames {
         Ok(len + OVERHEAD_BYTES)
     }
 
-    fn encode(
-        &self,
-        draft: &Draft<'_>,
-        _place: Place,
-        _held: bool,
-        out: &mut [u8],
-    ) -> Result<u32, String> {
+    fn encode(&self, draft: &Draft<'_>, _place: Place, _held: bool, out: &mut [u8]) -> Encoded {
         let length = words::small(draft.body.len());
         let marker_at = HEADER_BYTES + draft.body.len();
         words::put_u32_le(out, 0, 0);

@@ -25,7 +25,7 @@ use pyo3::prelude::*;
 use crate::bytes::{headers, words};
 use crate::formats::vqs::gob::{Attribute, Parts};
 use crate::segment::PyFrames;
-use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
+use crate::segment::frame::{Draft, Encoded, Fault, FrameView, Frames, Place, Span, Step};
 use crate::sys::memory;
 
 /// Bytes before the record.
@@ -227,13 +227,7 @@ impl Frames for VqsFrames {
         Ok(PREFIX_BYTES + len)
     }
 
-    fn encode(
-        &self,
-        draft: &Draft<'_>,
-        _place: Place,
-        _held: bool,
-        out: &mut [u8],
-    ) -> Result<u32, String> {
+    fn encode(&self, draft: &Draft<'_>, _place: Place, _held: bool, out: &mut [u8]) -> Encoded {
         // The header of the file says where the ring ends: nothing of the frame is held back.
         let word = words::small(out.len().saturating_sub(PREFIX_BYTES));
         words::put_u32_le(out, 0, word);

@@ -1,6 +1,7 @@
 //! The files of a zbus queue that are not data: its index, and a reader and a NAK file per group.
 //! Where each field is comes from Python (`penstock.formats.zbus.structs`); this stores and finds.
 
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -52,8 +53,8 @@ fn found(len: u64) -> String {
     format!("a file of {len} bytes")
 }
 
-fn wrong(text: String) -> std::io::Error {
-    std::io::Error::other(text)
+fn wrong(text: String) -> io::Error {
+    io::Error::other(text)
 }
 
 impl Index {
@@ -100,7 +101,7 @@ impl Index {
     }
 
     /// The last block, which must be the one that begins at `base`.
-    fn last(&self, base: u64) -> std::io::Result<u64> {
+    fn last(&self, base: u64) -> io::Result<u64> {
         let (start, count) = self.blocks();
         let last = start.saturating_add(count.saturating_sub(1));
         if count == 0 || self.base(last) != base {
@@ -115,7 +116,7 @@ impl Index {
 
     /// The end word is stored last but one and the count last: by then what they speak of is in
     /// place.
-    fn set_end(&self, block: u64, end: u64, batch: &Batch) -> std::io::Result<()> {
+    fn set_end(&self, block: u64, end: u64, batch: &Batch) -> io::Result<()> {
         let too_far = || wrong(format!("a block can't end at {end}: 2^31-1 is the most"));
         let end = i32::try_from(end).map_err(|_| too_far())?;
         let at = Self::entry_at(block);
@@ -156,12 +157,12 @@ impl Index {
 struct EndWord(Arc<Index>);
 
 impl Publish for EndWord {
-    fn publish(&self, segment: &Segment, batch: &Batch) -> std::io::Result<()> {
+    fn publish(&self, segment: &Segment, batch: &Batch) -> io::Result<()> {
         let block = self.0.last(segment.base())?;
         self.0.set_end(block, batch.end - segment.base(), batch)
     }
 
-    fn publish_behind(&self, segment: &Segment, batch: &Batch) -> std::io::Result<bool> {
+    fn publish_behind(&self, segment: &Segment, batch: &Batch) -> io::Result<bool> {
         let (index, end) = (&self.0, batch.end.saturating_sub(segment.base()));
         match index.last(segment.base()) {
             Ok(block) if index.end(block) < end => index.set_end(block, end, batch).map(|()| true),
@@ -173,16 +174,11 @@ impl Publish for EndWord {
         true
     }
 
-    fn sync(&self) -> std::io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         region::sync(self.0.map.file()?)
     }
 
-    fn drop_above(
-        &self,
-        segment: &Segment,
-        batch: &Batch,
-        _reserved: u64,
-    ) -> std::io::Result<bool> {
+    fn drop_above(&self, segment: &Segment, batch: &Batch, _reserved: u64) -> io::Result<bool> {
         let index = &self.0;
         let (start, count) = index.blocks();
         // The holder may have died after it had entered the next block, before it told the others.
@@ -196,7 +192,7 @@ impl Publish for EndWord {
         index.set_end(block, batch.end - segment.base(), batch).map(|()| true)
     }
 
-    fn begin(&self, old: &Segment, batch: &Batch, base: u64) -> std::io::Result<bool> {
+    fn begin(&self, old: &Segment, batch: &Batch, base: u64) -> io::Result<bool> {
         let index = &self.0;
         let block = index.last(old.base())?;
         // Ending it is no write: its time stays that of its last message.
@@ -261,7 +257,7 @@ impl ReaderFile {
 }
 
 impl Mirror for ReaderFile {
-    fn store(&self, cursor: u64, next: u64) -> std::io::Result<()> {
+    fn store(&self, cursor: u64, next: u64) -> io::Result<()> {
         let offset = if self.nak.is_some() { next } else { cursor };
         let (block, position) = self.index.locate(offset);
         let mut bookmark = [0u8; 12];
@@ -363,7 +359,7 @@ impl ZbusIndex {
         record_bytes: usize,
         blocks: Option<PathBuf>,
     ) -> PyResult<PyMirror> {
-        let open = |path: &PathBuf, least: usize| -> std::io::Result<Mapping> {
+        let open = |path: &PathBuf, least: usize| -> io::Result<Mapping> {
             let file = region::open(path, true)?;
             let len = region::len(&file)?;
             if len < least as u64 {

@@ -23,7 +23,7 @@ use crate::bytes::checksum::crc32;
 use crate::bytes::headers;
 use crate::bytes::words;
 use crate::segment::PyFrames;
-use crate::segment::frame::{Draft, Fault, FrameView, Frames, Place, Span, Step};
+use crate::segment::frame::{Draft, Encoded, Fault, FrameView, Frames, Place, Span, Step};
 use crate::sys::memory;
 
 /// Bytes before the body.
@@ -158,13 +158,7 @@ impl Frames for ZbusFrames {
         Ok(size)
     }
 
-    fn encode(
-        &self,
-        draft: &Draft<'_>,
-        place: Place,
-        _held: bool,
-        out: &mut [u8],
-    ) -> Result<u32, String> {
+    fn encode(&self, draft: &Draft<'_>, place: Place, _held: bool, out: &mut [u8]) -> Encoded {
         let done = self.encode_into(draft, place, out);
         done.map(|()| 0).ok_or_else(|| "the message does not fit its frame".into())
     }

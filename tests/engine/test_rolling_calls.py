@@ -14,7 +14,7 @@ from penstock import Queue
 PACKAGE = str(Path(penstock.__file__).parent)
 PLACES = f"{PACKAGE}/places.py"
 """It stands in for `pathlib`, whose calls are not ours either."""
-CALLS_MAX = {"penstock": 47, "zbus": 36, "beats": 58, "mfq": 38}
+CALLS_MAX = {"penstock": 46, "zbus": 36, "beats": 58, "mfq": 38}
 """Python calls of our own code; let them fall."""
 
 

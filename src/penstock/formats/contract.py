@@ -10,7 +10,7 @@ sees the queue, its groups or the store's insides.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from penstock import _core
 from penstock.errors import KeyNeededError, UnsupportedError
@@ -49,7 +49,6 @@ class Host(Protocol):
     publish: _core.Publish | None
     set_aside: tuple[SetAside, ...]
     dropped: tuple[Damage, ...]
-    on_verified: Callable[[int, int], None]
 
     @property
     def run(self) -> int: ...

@@ -10,7 +10,7 @@ from penstock.disk import files
 from penstock.formats.beats import segments
 from penstock.formats.beats.queue_files import BeatsFiles
 from penstock.formats.beats.segments import Header
-from penstock.formats.beats.structs import MACS, POSITION_BITS, Kind
+from penstock.formats.beats.structs import MACS, POSITION_BITS, POSITION_MASK, Kind
 from penstock.formats.past import Past
 from penstock.formats.values import Damage
 from penstock.options import Durability
@@ -81,12 +81,16 @@ def _close(beats: BeatsFiles, path: Path, base: int, tail: int, next_number: int
 def frame_count(beats: BeatsFiles, tail: int, next_number: int) -> tuple[int, bytes] | None:
     """Where the header of the segment that ends at `tail` counts its frames, and what it says then.
     None where there is no place for it; who appends to a stream writes it each time."""
-    header = beats.header_of(tail >> POSITION_BITS)
-    if header is None or tail <= header.base or header.kind.is_stream or not header.kind.is_counted:
+    number, (base, first) = tail >> POSITION_BITS, beats.first_number
+    is_ours = base >> POSITION_BITS == number  # Then it is of our kind, and no file is asked.
+    header = None if is_ours else beats.header_of(number)
+    if header is None and not is_ours:
         return None
-    base, first = beats.first_number
+    kind = beats.kind if header is None else header.kind
+    if tail & POSITION_MASK <= kind.header_bytes or kind.is_stream or not kind.is_counted:
+        return None
     count = next_number - first
-    if base != header.base:  # Another process began it, and may still append to it.
+    if header is not None:  # Another process began it, and may still append to it.
         base, at, count = beats.counted
         at, count = (at, count) if base == header.base and at <= tail else (header.base, 0)
         segment = beats.open_segment(header.info(tail, header.size), writable=False)

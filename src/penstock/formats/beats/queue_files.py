@@ -56,10 +56,10 @@ class CutEnd:
         return info if end is None else replace(info, end=end)
 
 
-def _has_iv(path: Path, header: Header) -> bool:
+def _has_iv(header: Header) -> bool:
     """Whether the file has the IV that is known. The file system gives the inode of a segment that
     was deleted to the next file, which may be the one that takes its place under its id."""
-    return files.read_start(path, header.kind.data_at).endswith(header.iv)
+    return files.read_start(header.path, header.kind.data_at).endswith(header.iv)
 
 
 class BeatsFiles(Format):
@@ -102,11 +102,11 @@ class BeatsFiles(Format):
         return header if isinstance(header, Header) else None
 
     def _header(self, number: int, inode: int) -> Header | Unreadable:
-        path = segments.path_of(self.path, number)
         known, found = self._headers.get(number, (None, None))
         is_same = known == inode and isinstance(found, Header) and found.fits
-        if is_same and isinstance(found, Header) and (not found.iv or _has_iv(path, found)):
+        if is_same and isinstance(found, Header) and (not found.iv or _has_iv(found)):
             return found
+        path = segments.path_of(self.path, number)
         found = segments.identify(path, self.options.key)
         if isinstance(found, Header) and found.kind.is_encrypted:
             self.key_for(path)

@@ -164,7 +164,6 @@ class MfqFormat(Format):
         return words if not words.is_clean or words.tail == seen else None
 
     def end_now(self) -> None:
-        """Takes over what another program has appended."""
         self.refresh()
 
     def refresh(self) -> None:

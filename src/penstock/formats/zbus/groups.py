@@ -26,7 +26,6 @@ class ZbusGroups(OwnGroups):
         self._with_naks: set[str] = set()
 
     def bookmarks(self) -> dict[str, int]:
-        """Groups with a reader file, each with the offset it reads next."""
         found = {name: self._bookmark(name) for name in readers.names(self._path)}
         return {name: offset for name, offset in found.items() if offset is not None}
 
@@ -138,7 +137,6 @@ class ZbusGroups(OwnGroups):
         return Damage(path, 0, 12, f"{where}, where no message begins", "where a message begins")
 
     def set_bookmark(self, group: str, offset: int) -> None:
-        """Writes the first two words of the group's reader file."""
         path = readers.rdx_path(self._path, group)
         readers.write_reader(path, *self._queue.native().locate(offset))
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import penstock
 from penstock import AsyncQueue, ClosedError
+from penstock.options import AckMode
 from tests.engine.test_aio import leased, run, turns
+from tests.waiting import LONG_S
 
 
 def test_whoever_gets_or_puts_first_opens_the_queue(tmp_path: Path) -> None:
@@ -127,5 +130,77 @@ def test_at_always_messages_are_settled_without_holding_the_loop_up(tmp_path: Pa
             await group.ack(await group.get(0))
             assert [message.body async for message in group.messages(0)] == [b"b"]
             assert group.inner.cursor == queue.queue.offsets().tail
+
+    run(case())
+
+
+# ── several event loops ────────────────────────────────────────────────────────────────────────
+
+
+def ended(work: Coroutine[Any, Any, None]) -> None:
+    """Runs `work` in a loop that is closed then, whatever waits in it."""
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(work)
+    loop.close()
+
+
+@pytest.mark.parametrize("durability", ["process", "always"])
+@pytest.mark.parametrize("ack", ["lease", "auto"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_get_in_a_second_loop_is_woken_though_others_wait_in_the_first(
+    tmp_path: Path, durability: Literal["process", "always"], ack: AckMode
+) -> None:
+    queue = AsyncQueue(tmp_path / "q", durability=durability)
+    waits: list[asyncio.Task[Any]] = []
+
+    async def first() -> None:
+        await queue.open()
+        waits.append(asyncio.create_task(queue.group("g", ack=ack).get()))
+        await turns()
+
+    async def second() -> None:
+        get = asyncio.create_task(queue.group("g").get(LONG_S))
+        await turns()
+        await queue.put(b"late")
+        assert (await get).body == b"late"
+        await queue.close()
+
+    ended(first())
+    ended(second())
+
+
+def test_a_queue_that_waits_in_one_loop_refuses_to_wait_in_another(tmp_path: Path) -> None:
+    queue, refused = AsyncQueue(tmp_path / "q"), list[str]()
+
+    async def other() -> None:
+        with pytest.raises(RuntimeError, match="for each loop") as caught:
+            await queue.get(1)
+        refused.append(str(caught.value))
+
+    async def case() -> None:
+        await queue.open()
+        get = asyncio.create_task(queue.get(LONG_S))
+        await turns()
+        await asyncio.to_thread(ended, other())
+        await queue.put(b"ours")
+        assert (await get).body == b"ours"
+        await queue.close()
+
+    run(case())
+    assert refused
+
+
+def test_puts_go_on_after_the_sync_that_they_share_was_cancelled(tmp_path: Path) -> None:
+    async def case() -> None:
+        async with AsyncQueue(tmp_path / "q", durability="always") as queue:
+            put = asyncio.create_task(queue.put(b"a"))
+            await asyncio.sleep(0)
+            for task in asyncio.all_tasks():
+                if "_sync_all" in repr(task):
+                    task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await put
+            assert await asyncio.wait_for(queue.put(b"b"), LONG_S) > 0
+            assert len(list(queue.queue.scan())) == 2
 
     run(case())

@@ -77,9 +77,12 @@ class AsyncQueue:
         self._opening = asyncio.Lock()
         self._is_closed = False
         self._watch: _core.Watch | None = None
+        self._home: tuple[asyncio.AbstractEventLoop, int] | None = None
+        """The event loop that is told of news, and the process that it runs in."""
         self._groups: dict[str, AsyncGroup] = {}
         self._putters: deque[asyncio.Future[None]] = deque()
         self._unsynced: list[asyncio.Future[None]] = []
+        self._syncing: list[asyncio.Future[None]] = []
         self._syncer: asyncio.Task[None] | None = None
 
     # ── life ───────────────────────────────────────────────────────────────────────────────
@@ -94,10 +97,8 @@ class AsyncQueue:
                 if self._is_closed:  # Another task closed it meanwhile.
                     await asyncio.to_thread(queue.close)
                     raise ClosedError()
-                self._watch = _core.Watch(queue.store.need_shared())
-                loop = asyncio.get_running_loop()
-                loop.add_reader(self._watch.fileno(), self._on_event)
                 self._queue = queue
+                self._attend()
         return self._queue
 
     async def close(self) -> None:
@@ -154,8 +155,37 @@ class AsyncQueue:
 
     def listen(self) -> None:
         """A task waits: the event loop gets the queue's signals now. Look again after it."""
+        self._attend()
         if self._watch is not None:
             self._watch.arm()
+
+    def _attend(self) -> None:
+        """From now on the running loop is told of news, if the one before it has ended or is that
+        of the process that this one was forked from."""
+        here = asyncio.get_running_loop(), os.getpid()
+        if self._home == here or self._queue is None:
+            return
+        if self._home is not None:
+            loop, process = self._home
+            if process == here[1] and not loop.is_closed():
+                raise RuntimeError(
+                    f"{self!r} waits in another event loop; open an AsyncQueue for each loop"
+                )
+            self._forget_loop(here[0])
+        self._home = here
+        self._queue.ensure_open()
+        self._watch = _core.Watch(self._queue.store.need_shared())
+        here[0].add_reader(self._watch.fileno(), self._on_event)
+
+    def _forget_loop(self, now: asyncio.AbstractEventLoop) -> None:
+        """Nobody takes an answer who waits elsewhere than in the loop that runs now."""
+        if self._watch is not None:
+            self._watch.close()
+        self._putters = deque(one for one in self._putters if one.get_loop() is now)
+        self._unsynced = [one for one in self._unsynced if one.get_loop() is now]
+        self._syncer = None
+        for group in self._groups.values():
+            group.stay_in(now)
 
     def rest(self) -> None:
         """No task waits: producers need not wake this process."""
@@ -228,35 +258,45 @@ class AsyncQueue:
 
     def _ask_for_room(self, queue: Queue) -> asyncio.Future[None]:
         _ = self.queue  # An error unless it is open.
+        self.listen()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._putters.append(waiter)
-        self.listen()
         queue.store.need_shared().want_room(when_full.wanted(queue))
         return waiter
 
     async def _synced(self, queue: Queue) -> None:
         """Returns after a sync that began after this call; all who wait by then share it."""
+        self._attend()
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._unsynced.append(waiter)
         if self._syncer is None:
             self._syncer = loop.create_task(self._sync_all(queue))
+            self._syncer.add_done_callback(self._sync_ended)
         await waiter
 
     async def _sync_all(self, queue: Queue) -> None:
         writer = queue.store.need_writer()
         while self._unsynced:
-            waiters, self._unsynced = self._unsynced, []
+            self._syncing, self._unsynced = self._unsynced, []
             try:
                 await asyncio.to_thread(writer.sync)
             except Exception as error:
-                for waiter in waiters:
+                for waiter in self._syncing:
                     if not waiter.done():
                         waiter.set_exception(error)
             else:
-                for waiter in waiters:
+                for waiter in self._syncing:
                     wake(waiter)
         self._syncer = None
+
+    def _sync_ended(self, task: asyncio.Task[None]) -> None:
+        """All tasks of a loop that ends are cancelled: those who wait for this one go with it."""
+        if task.cancelled() and self._syncer is task:
+            for waiter in (*self._syncing, *self._unsynced):
+                waiter.cancel()
+            self._unsynced.clear()
+            self._syncer = None
 
     # ── getting ────────────────────────────────────────────────────────────────────────────
 

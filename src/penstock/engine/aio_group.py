@@ -87,6 +87,7 @@ class AsyncGroup:
         return [self._returned.popleft() for _ in range(known)] + more
 
     async def _wait(self, waiter: Waiter, timeout: float | None) -> list[_core.Message]:
+        self.queue.listen()
         loop, clock = asyncio.get_running_loop(), self.inner.queue.store.clock
         timer = None
         if timeout is not None:
@@ -94,7 +95,6 @@ class AsyncGroup:
             if not clock.manual and not (self._is_slow and timeout <= 0):
                 timer = loop.call_later(timeout, self._expire, waiter)
         self._waiters.append(waiter)
-        self.queue.listen()
         self.pump()
         try:
             return await waiter.future
@@ -107,6 +107,11 @@ class AsyncGroup:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             self.queue.rest()
+
+    def stay_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Who waits in another loop takes no answer any more: it has ended."""
+        self._waiters = deque(one for one in self._waiters if one.future.get_loop() is loop)
+        self._timer = self._pumper = None
 
     def _expire(self, waiter: Waiter) -> None:
         if not waiter.future.done():

@@ -32,7 +32,7 @@ NARROW = 80
 
 
 PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
-    r"open it with key=": "name its key with --key-file or --key-env",
+    r"open the queue with key=": "name its key with --key-file or --key-env",
     r"create one with Queue\(path\) or": "`penstock put` creates one, or",
     r"with read_only=True you need no right to write": "commands that only look need less",
     r"open the queue with read_only=True": "only commands that change nothing work there",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -14,7 +16,7 @@ from unittest import mock
 import pytest
 
 from penstock import Queue
-from penstock.cli import app, opening, read
+from penstock.cli import app, opening, read, show
 from penstock.engine import retention
 from penstock.formats import registry
 from tests.cli.conftest import Run, tree_hash
@@ -157,6 +159,28 @@ def test_errors_speak_of_flags_and_files(run: Run, tmp_path: Path) -> None:
     assert said == f"penstock: {tmp_path / 'nosuch.jsonl'}: No such file or directory\n"
     Queue(tmp_path / "secret", key=bytes(32)).close()
     assert "--key-file" in run("cat", tmp_path / "secret", code=2).err
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """What is said in a file, with 16 for what is put in when it is said."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = (getattr(one, "value", 16) for one in node.values)
+            yield "".join(one if isinstance(one, str) else "16" for one in parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_what_stands_for_an_advice_to_programs_is_an_advice_that_is_given() -> None:
+    sources = (ROOT / "src/penstock").rglob("*.py")
+    said = "\n".join(
+        text
+        for path in sources
+        if path.name != "show.py"
+        for text in texts(ast.parse(path.read_text()))
+    )
+    said += "".join(path.read_text() for path in (ROOT / "rust/src").rglob("*.rs"))
+    assert [one for one in show.PHRASES if re.search(one, said) is None] == []
 
 
 def test_a_dry_run_of_convert_makes_nothing(run: Run, orders: Path, tmp_path: Path) -> None:

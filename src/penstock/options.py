@@ -105,6 +105,14 @@ def _check_types(options: QueueOptions | GroupOptions) -> None:
             raise OptionError(field.name, shown, expected)
 
 
+def _can_encode(text: str, errors: str = "strict") -> bool:
+    try:
+        text.encode("utf-8", errors)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class _Renamed:
     """Fields under older names can still be read, with a warning."""
 
@@ -327,11 +335,14 @@ class GroupOptions(_Renamed):
         _check("max_in_flight", out, 1 <= out <= MAX_IN_FLIGHT, f"1 to {MAX_IN_FLIGHT}")
         most = 2**32 - 1
         _check("max_receives", self.max_receives, 0 <= self.max_receives <= most, f"0 to {most}")
-        _check("tags", self.tags, len(self.tags) <= 4096, "at most 4096 characters")
+        is_text = len(self.tags) <= 4096 and _can_encode(self.tags)
+        _check("tags", self.tags, is_text, "at most 4096 characters, none a lone surrogate")
         dialects = ("modern", "flag", "flag-late")
         _check("dialect", self.dialect, self.dialect in dialects, either(dialects))
         if self.dead_letter is not None:
-            _check("dead_letter", self.dead_letter, bool(self.dead_letter), "a path")
+            place = self.dead_letter
+            is_path = bool(place) and "\0" not in place and _can_encode(place, "surrogateescape")
+            _check("dead_letter", place, is_path, "a path")
 
     def native(self) -> dict[str, Any]:
         """What the native group needs of them, under the names that it has there."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import Durability, FormatError, Full, OptionError, Queue, StandardQueue
+from penstock.disk import files
 from penstock.formats.registry import format_class
 from penstock.options import MIB
 from tests.opening import path_for
@@ -104,8 +105,9 @@ def test_a_key_and_a_codec_of_ones_own_are_never_written(tmp_path: Path) -> None
             return body.decode()
 
     Queue(tmp_path / "q", key=bytes(32), codec=Upper(), delay_s=1).close()
-    text = (tmp_path / "q" / ".penstock" / "options.json").read_text()
-    assert json.loads(text) == {"delay_s": 1}
+    file = tmp_path / "q" / ".penstock" / "options.json"
+    assert json.loads(file.read_text()).keys() == {"check", "delay_s"}
+    assert files.read_json(file) == {"delay_s": 1}
 
 
 def test_a_queue_made_plainly_keeps_nothing(tmp_path: Path) -> None:
@@ -126,11 +128,13 @@ def test_options_that_can_not_be_read_are_an_error_not_no_limit(tmp_path: Path) 
 def test_options_of_a_newer_penstock_are_passed_over(tmp_path: Path) -> None:
     Queue(tmp_path / "q", max_bytes=MIB).close()
     file = tmp_path / "q" / ".penstock" / "options.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"colour": "blue"}))
+    kept = files.read_json(file)
+    assert kept is not None
+    files.write_json(file, kept | {"colour": "blue"})
     with Queue(tmp_path / "q") as queue:
         assert queue.kept_options == {"max_bytes": MIB}
         queue.set_options(delay_s=1)
-    assert json.loads(file.read_text()) == {"max_bytes": MIB, "delay_s": 1, "colour": "blue"}
+    assert files.read_json(file) == {"max_bytes": MIB, "delay_s": 1, "colour": "blue"}
 
 
 def test_a_handle_that_travels_says_only_what_was_said(

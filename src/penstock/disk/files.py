@@ -8,6 +8,7 @@ import stat
 from penstock import _core
 from penstock.errors import StorageError
 from penstock.hints import Any, BinaryIO
+from penstock.logs import logger
 from penstock.places import Path
 
 SMALL_BYTES_MAX = 1 << 24
@@ -90,16 +91,24 @@ def drop_temporaries(*folders: Path) -> None:
                 _core.unlink_file(folder / name)
 
 
-def write_json(path: Path, value: Any, *, synced: bool = True) -> None:
-    """Replaces a small file by `value`, atomically."""
+def write_json(path: Path, value: dict[str, Any], *, synced: bool = True) -> None:
+    """Replaces a small file by `value`, atomically, with its check."""
     import json
 
-    text = json.dumps(value, indent=1, sort_keys=True)
+    value = json.loads(json.dumps(value))  # As it will be read: names of numbers are texts then.
+    text = json.dumps(value | {"check": check_of(value)}, indent=1, sort_keys=True)
     _core.replace_file(path, text.encode() + b"\n", synced=synced)
 
 
+def check_of(value: dict[str, Any]) -> int:
+    """What stands beside a value: another number if one bit is wrong."""
+    import json
+
+    return _core.crc32(json.dumps(value, sort_keys=True).encode())
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The value of a small file; none when it is missing or was torn."""
+    """The value of a small file; none when it is missing, was torn, or does not fit its check."""
     try:
         raw = read_start(path, SMALL_BYTES_MAX + 1)
     except (FileNotFoundError, NotADirectoryError):
@@ -112,7 +121,10 @@ def read_json(path: Path) -> dict[str, Any] | None:
         value = json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    if not isinstance(value, dict) or value.pop("check", None) in (None, check_of(value)):
+        return value if isinstance(value, dict) else None
+    logger("files").warning("%s: damaged, or edited with `check` left in; it is not used", path)
+    return None
 
 
 def descriptor(path: Path | str) -> int:

@@ -82,8 +82,7 @@ def load_options(folder: Path) -> GroupOptions | None:
         return None
     try:
         found = json.loads(raw)
-        check = found.pop("check", None)
-        if check not in (None, _check_of(found)):
+        if found.pop("check", None) not in (None, files.check_of(found)):
             raise ValueError("its check does not fit (after an edit by hand, remove `check`)")
         known = {field.name for field in fields(GroupOptions)}
         found = of_today(found, OLD_GROUP)
@@ -95,15 +94,7 @@ def load_options(folder: Path) -> GroupOptions | None:
 
 def store_options(folder: Path, options: GroupOptions) -> None:
     """Writes the group's file."""
-    given = options.as_dict()
-    group_files.write_options(folder, given | {"check": _check_of(given)})
-
-
-def _check_of(options: dict[str, Any]) -> int:
-    import json
-    import zlib
-
-    return zlib.crc32(json.dumps(options, sort_keys=True).encode())
+    group_files.write_options(folder, options.as_dict())
 
 
 class OpenQueue(Protocol):

@@ -193,5 +193,5 @@ def purge(queue: OpenQueue) -> int:
 def purged(store: Store) -> int:
     """The end of the last message that a purge took, where offsets have gaps: there the head also
     moves past the end of a segment that was read, and does not tell one from the other."""
-    found = notes.read(store.sidecar, notes.PURGED)
-    return 0 if found is None else int(found["end"])
+    end = (notes.read(store.sidecar, notes.PURGED) or {}).get("end")
+    return end if isinstance(end, int) else 0

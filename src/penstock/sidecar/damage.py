@@ -41,15 +41,20 @@ def load(sidecar: Path, identity: str) -> tuple[SetAside, ...]:
     found = notes.read(sidecar, notes.KNOWN_DAMAGE)
     if found is None or found.get("version") != 1 or found.get("identity") != identity:
         return ()
-    return tuple(filter(None, map(_parse, found.get("set_aside", []))))
+    entries = found.get("set_aside")
+    return tuple(filter(None, map(_parse, entries if isinstance(entries, list) else ())))
 
 
 def _parse(value: dict[str, Any]) -> SetAside | None:
     known = {field.name for field in fields(SetAside)}
     try:
-        return SetAside(**{name: value[name] for name in value.keys() & known})
+        found = SetAside(**{name: value[name] for name in value.keys() & known})
     except (TypeError, AttributeError):
         return None
+    places = (found.at, found.length, found.repaired_ns, found.first, found.last)
+    known_of = [one for one in places if one is not None]
+    is_sound = all(type(one) is int and 0 <= one < 1 << 63 for one in known_of)
+    return found if is_sound and isinstance(found.segment, str) else None
 
 
 def save(sidecar: Path, identity: str, entries: Iterable[SetAside]) -> None:

@@ -23,24 +23,12 @@ def all_of(sidecar: Path) -> list[Path]:
     return sorted((sidecar / FOLDER).glob("*.plain"))
 
 
-def make_folder(sidecar: Path) -> Path:
-    """Makes the folder of plain copies, if there is none yet, and returns it."""
+def folder_of(sidecar: Path) -> Path:
+    """The folder of plain copies, which is made where there is none yet."""
     files.make_folder(sidecar / FOLDER)
     return sidecar / FOLDER
-
-
-def write(sidecar: Path, number: int, raw: bytes, *, synced: bool = True) -> None:
-    """Makes a copy, or replaces it."""
-    make_folder(sidecar)
-    _core.replace_file(path_of(sidecar, number), raw, synced=synced)
 
 
 def drop(sidecar: Path, number: int) -> None:
     """Removes a copy; a missing one is fine."""
     _core.unlink_file(path_of(sidecar, number))
-
-
-def sync_names(sidecar: Path) -> None:
-    """Syncs the names of the copies, and the folder's own."""
-    for folder in (sidecar / FOLDER, sidecar):
-        _core.sync_folder(folder)

@@ -34,12 +34,7 @@ def fresh(sidecar: Path, kind: str = "new", suffix: str = ".seg") -> Path:
 
 
 def make(
-    sidecar: Path,
-    size: int,
-    *,
-    head: bytes | None = None,
-    suffix: str = ".seg",
-    synced: bool = False,
+    sidecar: Path, size: int, *, head: bytes = b"", suffix: str = ".seg", synced: bool = False
 ) -> Path:
     """A new file of `size` bytes that begins with `head`."""
     path = fresh(sidecar, suffix=suffix)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
+from penstock.errors import FormatError
 
 FOLDER = "sinks"
 
@@ -57,8 +58,11 @@ class SinkFiles:
     @property
     def last(self) -> int:
         """The number of the last batch in the queue; -1 before the first."""
-        found = files.read_json(self.ledger)
-        return -1 if found is None else int(found["batch"])
+        batch = (files.read_json(self.ledger) or {}).get("batch", -1)
+        if (batch == -1 and self.ledger.exists()) or not isinstance(batch, int):
+            advice = "delete it if no batch of its application may come again"
+            raise FormatError(self.ledger, "not the number of a batch", advice)
+        return batch
 
     def record(self, batch: int, first: int, end: int) -> None:
         """Notes that a batch is in the queue, and then drops the note that it was on its way."""

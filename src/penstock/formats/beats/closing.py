@@ -32,8 +32,8 @@ def name_plain(beats: BeatsFiles, number: int) -> None:
     """Syncs the names of a plain copy and of its segment: later syncs are of the copy alone."""
     with suppress(FileNotFoundError):  # Others may have filled and deleted it.
         _core.sync_file(segments.path_of(beats.path, number))
-    plain_copies.sync_names(beats.sidecar)
-    _core.sync_folder(beats.path)
+    for folder in (plain_copies.folder_of(beats.sidecar), beats.sidecar, beats.path):
+        _core.sync_folder(folder)
 
 
 def close_segment(beats: BeatsFiles, base: int, tail: int, next_number: int | None = None) -> None:

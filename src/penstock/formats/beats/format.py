@@ -240,7 +240,9 @@ class BeatsFormat(BeatsFiles):
         fresh = begin_file(self.sidecar, self.kind, synced=True)
         if self.kind.is_stream:
             # Its plain copy, without a frame; in a roll the core makes it.
-            plain_copies.write(self.sidecar, number, bytes(self.kind.header_bytes), synced=False)
+            copy = plain_copies.path_of(self.sidecar, number)
+            files.make_folder(copy.parent)
+            _core.replace_file(copy, bytes(self.kind.header_bytes), synced=False)
         # A segment without frames is replaced, not gone on with: its IV may have been used.
         prepared.place(fresh, self.path / f"{number}.seg")
         if self.kind.is_stream:
@@ -278,7 +280,7 @@ class BeatsFormat(BeatsFiles):
         mac_key = self.options.key if self.options.tamper_evident else None
         if not self.kind.is_stream:
             return _core.beats_publish(mac_key=mac_key)
-        copies = plain_copies.make_folder(self.sidecar)
+        copies = plain_copies.folder_of(self.sidecar)
         return _core.beats_publish((self.path, copies, self.kind.header_bytes), mac_key=mac_key)
 
     # ── appending ──────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ One wrong bit would else cost all events up to where it points.
 from __future__ import annotations
 
 from bisect import bisect_left
+from contextlib import suppress
 
 from penstock import _core
 from penstock.disk import files
@@ -87,12 +88,10 @@ class BeatsGroups(OwnGroups):
     def _is_one_bit_off(self) -> bool:
         """Whether the file is ours but for one bit. A Beat that goes on changes more than that."""
         raw, last, ours = self.raw(), self._beats.noted().get("state"), self._beats.progress()
+        before = b"" if ours is None else self.state_at(ours.cursor).pack()
         if self._beats.past is not None and self._beats.past.is_closed and isinstance(last, str):
-            before = bytes.fromhex(last)
-        elif ours is not None:
-            before = self.state_at(ours.cursor).pack()
-        else:
-            return False
+            with suppress(ValueError):
+                before = bytes.fromhex(last)
         differing = int.from_bytes(raw, "little") ^ int.from_bytes(before, "little")
         return len(raw) == len(before) and differing.bit_count() == 1
 

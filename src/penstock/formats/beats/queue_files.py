@@ -86,8 +86,7 @@ class BeatsFiles(Format):
         self.past: Past | None = None
         """What had happened when we recovered the queue."""
         self.first_number, self.counted = (-1, 0), (-1, 0, 0)
-        """The last segment that this process began, and the number of its first frame; another
-        one's segment, up to where its frames were counted, and how many these are. By base."""
+        """By base: the first number of our last segment; how far another's frames were counted."""
 
     def header(self, path: Path) -> Header | Unreadable:
         """What a segment's first bytes say; they never change once a frame is there."""
@@ -316,17 +315,12 @@ class BeatsFiles(Format):
         frames = _core.beats_frames(
             kind.encoding, packed=kind.is_packed, wide_flags=kind.header_bytes == 12, **known
         )
-        capacity = None if info.end is not None else self._capacity(info, kind)
+        limit = self.own.get(info.base, MAX_SEGMENT_BYTES)  # For a reader the format's own.
+        capacity = None if info.end is not None else max(limit, info.size)
         return _core.Segment(
             path, info.base, shift, frames, end=info.end, writable=writable, capacity=capacity,
             by_write=True, **self.side_files(),
         )  # fmt: skip
-
-    def _capacity(self, info: SegmentInfo, kind: Kind) -> int:
-        """How many bytes a segment may get: the holder's limit, or the format's for a reader."""
-        if info.base not in self.own:
-            return MAX_SEGMENT_BYTES
-        return max(self.own[info.base], info.size)
 
     def segment_of(self, offset: int) -> _core.Segment | None:
         """The segment whose id is in `offset`, also when that is its end."""

@@ -243,13 +243,9 @@ class MfqFormat(Format):
         whole, sided = replace(info, end=None), not past.is_foreign
         segment = self.open_segment(whole, writable=False, sided=sided)
         known_damage.mark(segment, self.store.set_aside)
-        covered = past.is_stopped and self._has_checksums(info)
+        is_checked = past.is_stopped and not notes.exists(self.sidecar, notes.UNCHECKED)
+        covered = is_checked and self.has_checksums(info.base)  # One without was never synced.
         return segment, _core.walk(segment, start, min(end, last), covered=covered)
-
-    def _has_checksums(self, info: SegmentInfo) -> bool:
-        """Whether a frame without one was never synced."""
-        is_checked = not notes.exists(self.sidecar, notes.UNCHECKED)
-        return is_checked and self.has_checksums(info.base)
 
     def _producer(self, past: Past) -> int:
         """The format's own end, but never less than what was synced together with it.

@@ -441,7 +441,7 @@ class VqsFormat(Format):
         end, stage = self.store.end(), self.stage
         resize.check(stage, end.tail - end.head, ring)
         segment = self.store.segment_at(self.store.need_shared().head)
-        head = None if stage.meta else header.read_bytes(self.path, stage)
+        head = b"" if stage.meta else header.read_bytes(self.path, stage)
         fresh = prepared.make(self.sidecar, stage.start + ring, head=head, suffix=".bin")
         assert self.vqs is not None
         try:

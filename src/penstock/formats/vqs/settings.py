@@ -79,7 +79,7 @@ def create_files(path: Path, sidecar: Path, stage: Stage, options: QueueOptions)
     ring = (stage.data_path(path), size, None if stage.meta else head)
     parts = [(stage.header_path(path), META_BYTES, head), ring] if stage.meta else [ring]
     for target, length, first in parts:
-        fresh = prepared.make(sidecar, length, head=first, suffix=".bin", synced=True)
+        fresh = prepared.make(sidecar, length, head=first or b"", suffix=".bin", synced=True)
         prepared.place(fresh, target, synced=False)
     for folder in {part[0].parent for part in parts} | {path.parent}:
         _core.sync_folder(folder)

@@ -148,7 +148,8 @@ class ZbusFiles(Format):
         for entry in files.entries(self.path / "reader"):
             if entry.is_file(follow_symlinks=False):
                 _core.sync_file(Path(entry.path))  # A clean control block must find what it left.
-        notes.write(self.sidecar, notes.ZBUS_PLACES, readers.bookmarks(self.path), synced=False)
+        places = {"readers": readers.bookmarks(self.path)}
+        notes.write(self.sidecar, notes.ZBUS_PLACES, places, synced=False)
 
     def store_head(self, kept: SegmentInfo) -> None:
         """Moves BlockStart on disk, with the count, by one write; files are deleted after that."""

@@ -67,8 +67,8 @@ def bookmarks(queue: Path) -> dict[str, str]:
 def moved(queue: Path, sidecar: Path) -> set[str]:
     """Groups whose reader file says something else than when the last process left: that is where
     a zbus program has moved them."""
-    known = notes.read(sidecar, notes.ZBUS_PLACES)
-    if known is None:
+    known = (notes.read(sidecar, notes.ZBUS_PLACES) or {}).get("readers")
+    if not isinstance(known, dict):
         return set()
     return {name for name, raw in bookmarks(queue).items() if known.get(name, raw) != raw}
 

@@ -22,12 +22,13 @@ ORDERS = {"code": structs.ENTRY, "doc000": structs.ENTRY_DOC000, "doc001": struc
 
 def recorded(folder: Path) -> ZbusLayout | None:
     """The queue's layout, and how it counts, as `.penstock/` remembers it."""
-    known = notes.read(folder / ".penstock", notes.ZBUS)
-    if known is None or known.get("layout") not in TABLE:
+    known = notes.read(folder / ".penstock", notes.ZBUS) or {}
+    layout, first_number = str(known.get("layout")), known.get("first_number", 0)
+    if layout not in TABLE or type(first_number) is not int or not 0 <= first_number < 1 << 31:
         return None
     return replace(
-        TABLE[known["layout"]], is_absolute=bool(known.get("absolute")),
-        first_number=int(known.get("first_number", 0)), dialect=str(known.get("dialect", "modern")),
+        TABLE[layout], is_absolute=bool(known.get("absolute")), first_number=first_number,
+        dialect=str(known.get("dialect", "modern")),
     )  # fmt: skip
 
 

@@ -382,6 +382,22 @@ def test_a_queue_of_ours_alone_may_have_been_copied_by_links(tmp_path: Path, for
     assert [met for _, met in planted_hard_links(tmp_path, path, 0o700) if met] == []
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_who_opens_a_queue_that_was_copied_by_links_is_warned(
+    tmp_path: Path, format: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = made(tmp_path / "base", format, 4)
+    subprocess.run(["cp", "-al", tmp_path / "base", tmp_path / "linked"], check=True)
+    for copied in (path, tmp_path / "linked" / path.name):
+        caplog.clear()
+        Queue(copied, create=False).close()
+        assert f"{copied}: its files have second names" in caplog.text
+    shutil.rmtree(tmp_path / "linked")
+    caplog.clear()
+    Queue(path, create=False).close()
+    assert "second names" not in caplog.text
+
+
 @needs_root
 def test_root_writes_to_no_second_name_in_a_folder_of_someone_else(tmp_path: Path) -> None:
     path = made(tmp_path, "penstock")

@@ -131,6 +131,9 @@ class Store:
         self.shared, self.was_first = shared, shared.is_first
         self._run = self._own_run() if self.was_first else shared.boot
         self._lock = self._lock_path.stat()
+        if self._lock.st_nlink > 1:  # A copy by links has all files, this one among them.
+            text = "%s: its files have second names: a copy made by `cp -l` changes with the queue"
+            logger("formats").warning(text, self.path)
         if self.was_first:
             self._open_first(shared)
         segment = self._open_last(shared.segment_base)

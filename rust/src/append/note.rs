@@ -1,5 +1,6 @@
 //! The note of a batch that is written before anyone can see the batch.
 
+use std::io;
 use std::path::PathBuf;
 
 use crate::bytes::words;
@@ -24,12 +25,7 @@ pub fn check(segment: &Segment, first: u64, end: u64) -> u32 {
 
 impl Note {
     /// Syncs the frames, then writes the note.
-    pub fn write(
-        &self,
-        control: &Control,
-        segment: &Segment,
-        batch: &Batch,
-    ) -> std::io::Result<()> {
+    pub fn write(&self, control: &Control, segment: &Segment, batch: &Batch) -> io::Result<()> {
         control.sync(|| segment.map().map_or(Ok(()), |map| region::sync(map.file()?)))?;
         let (first, end) = (batch.first, batch.end);
         let check = check(segment, first, end);

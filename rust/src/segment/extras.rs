@@ -12,6 +12,7 @@
 //! program wrote on) does not apply, because number and time are compared with the frame's.
 //! `end` and `next` are hints: recovery reads the frames. See `penstock.sidecar.side_files`.
 
+use std::io;
 use std::path::Path;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,12 +62,7 @@ pub struct Extras {
 
 impl Extras {
     /// Opens the file at `path`; a missing one is made when `make` says so, else there is none.
-    pub fn open(
-        path: &Path,
-        base: u64,
-        writable: bool,
-        make: bool,
-    ) -> std::io::Result<Option<Self>> {
+    pub fn open(path: &Path, base: u64, writable: bool, make: bool) -> io::Result<Option<Self>> {
         let Some(Opened { map, allocated, is_ours }) =
             side_file::open_side(path, (MAGIC, base), writable, make)?
         else {
@@ -176,7 +172,7 @@ impl Extras {
         &self,
         tail: u64,
         drafts: impl Iterator<Item = (&'a Draft<'a>, Place)>,
-    ) -> std::io::Result<bool> {
+    ) -> io::Result<bool> {
         if !self.is_below(tail) {
             self.rewind(tail);
         }
@@ -195,12 +191,12 @@ impl Extras {
                 timestamp_ns: draft.timestamp_ns,
                 ..Draft::default()
             };
-            let size = FRAMES.measure(&note).map_err(std::io::Error::other)?;
+            let size = FRAMES.measure(&note).map_err(io::Error::other)?;
             self.ensure((at + size) as u64)?;
             let map = self.map.to(at + size)?;
             let filled = map.write_with(at, size, |out| FRAMES.encode(&note, place, false, out));
             let full = || Err("the segment's file of extras is full".into());
-            filled.unwrap_or_else(full).map_err(std::io::Error::other)?;
+            filled.unwrap_or_else(full).map_err(io::Error::other)?;
             at += size;
             next = place.offset + 1;
         }
@@ -212,7 +208,7 @@ impl Extras {
         Ok(true)
     }
 
-    fn ensure(&self, needed: u64) -> std::io::Result<()> {
+    fn ensure(&self, needed: u64) -> io::Result<()> {
         if needed <= self.allocated.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -257,7 +253,7 @@ impl Extras {
     }
 
     /// Syncs the file.
-    pub fn sync(&self) -> std::io::Result<()> {
+    pub fn sync(&self) -> io::Result<()> {
         region::sync(self.map.file()?)
     }
 }

@@ -9,6 +9,7 @@
 //! valid. Entries at or above the tail belong to an append that never happened and are taken back
 //! by the next one. The same tables are declared in `penstock.sidecar.side_files`.
 
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -90,12 +91,7 @@ pub struct Integrity {
 
 impl Integrity {
     /// Opens the file at `path`; a missing one is made when `make` says so, else there is none.
-    pub fn open(
-        path: &Path,
-        base: u64,
-        writable: bool,
-        make: bool,
-    ) -> std::io::Result<Option<Self>> {
+    pub fn open(path: &Path, base: u64, writable: bool, make: bool) -> io::Result<Option<Self>> {
         let Some(Opened { map, allocated, is_ours }) =
             side_file::open_side(path, (MAGIC, base), writable, make)?
         else {
@@ -255,7 +251,7 @@ impl Integrity {
         &self,
         tail: u64,
         entries: impl ExactSizeIterator<Item = Checked>,
-    ) -> std::io::Result<()> {
+    ) -> io::Result<()> {
         let mut count = self.count();
         if count > 0 && self.entry(count - 1).is_some_and(|last| last.offset >= tail) {
             self.rewind(tail);
@@ -278,7 +274,7 @@ impl Integrity {
         Ok(())
     }
 
-    fn ensure(&self, needed: u64) -> std::io::Result<()> {
+    fn ensure(&self, needed: u64) -> io::Result<()> {
         if needed <= self.allocated.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -311,7 +307,7 @@ impl Integrity {
     }
 
     /// Syncs the file if entries came; with `lazily` only when many did.
-    pub fn sync(&self, lazily: bool) -> std::io::Result<()> {
+    pub fn sync(&self, lazily: bool) -> io::Result<()> {
         let count = self.count() as u64;
         let fresh = count.wrapping_sub(self.synced.load(Ordering::Relaxed));
         if fresh == 0 || (lazily && fresh < LAZY_ENTRIES) {

@@ -109,11 +109,12 @@ def segments(rows: list[dict[str, Any]]) -> list[str]:
     costs = ", ".join(f"{cell(row)} in {row['tasks']:,}" for row in tasks)
     return [
         f"At least {size} MB of bodies in few segments and in many (segments of a queue or of a "
-        "topic, files of a folder), the best of two:",
+        "topic, files of a folder), the best of two. A batch of penstock's sink lands whole in one "
+        "segment, whatever their size; the queues that are scanned were filled by lists:",
         "",
         *by_segments(found),
         "",
-        f"The same rows in many tasks: {costs}. "
+        f"Ten thousand rows in many tasks: {costs}. "
         f"A micro-batch of ten rows is planned in {plan['cpu_s'] * 1000:.1f} ms of our time.",
     ]
 

@@ -21,6 +21,7 @@ from benches._peers import call_each
 from benches.harness import FRAME_OVERHEAD, best_cpu_ns, bring_memory
 
 BLOCK = 16 << 20
+LISTED = 1000
 PIECE = 128 << 10
 """So much is made at a time, as by a quick writer of ours."""
 
@@ -35,7 +36,9 @@ class Floors:
     call: float
     """One call of a native method with one argument, and the loop around it."""
     made: float
-    """One bytes object of the body's size, made anew."""
+    """One bytes object of the body's size, made anew in the place of the one before."""
+    listed: float
+    """One of a thousand such objects in a list, each of other pages of a file."""
     fresh: float
     """The copy of a frame into pages of a file that nobody has touched yet."""
     pieces: float
@@ -56,7 +59,17 @@ def floors(folder: Path, body: bytes, count: int) -> Floors:
             body[rest]
 
     made = best_cpu_ns(make, count)
-    return Floors(call, made, *_copies(folder / "floor-pages", len(body) + FRAME_OVERHEAD))
+    listed = _listed(folder / "floor-list", len(body))
+    return Floors(call, made, listed, *_copies(folder / "floor-pages", len(body) + FRAME_OVERHEAD))
+
+
+def _listed(path: Path, size: int) -> float:
+    path.write_bytes(bytes(LISTED * (size + FRAME_OVERHEAD)))
+    places = [slice(at, at + size) for at in range(0, path.stat().st_size, size + FRAME_OVERHEAD)]
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as pages:
+        listed = best_cpu_ns(lambda: [pages[place] for place in places], LISTED, 100)
+    path.unlink()
+    return listed
 
 
 def _copies(path: Path, size: int) -> tuple[float, float, float]:

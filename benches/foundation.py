@@ -137,11 +137,11 @@ def by_the_thousand(folder: Path, batches: int) -> Iterator[Row]:
                   floor_value=floor.fresh, floor_goal=3)  # fmt: skip
         yield by_pieces(f"4 put_many 1000 x {size} B", put, floor.pieces)
         yield Row(case=f"5 get_many 1000 x {size} B", ours=read, peer="py-lmdb",
-                  peer_value=their_get, goal=get_goal, floor="object",
-                  floor_value=floor.made, floor_goal=3)  # fmt: skip
+                  peer_value=their_get, goal=get_goal, floor="list of objects",
+                  floor_value=floor.listed, floor_goal=3)  # fmt: skip
         yield Row(case=f"5 get_bodies 1000 x {size} B", ours=bare, peer="py-lmdb",
-                  peer_value=their_get, goal=get_goal, floor="object",
-                  floor_value=floor.made, floor_goal=3)  # fmt: skip
+                  peer_value=their_get, goal=get_goal, floor="list of objects",
+                  floor_value=floor.listed, floor_goal=3)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,24 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from penstock import Queue
+from penstock import Queue, _core
+from penstock.sidecar.control import CONTROL
 
 LONG_S = 60
 """Far more than any wait here takes, also on a busy machine."""
 
 
+def words_of(shared: _core.Shared) -> dict[str, Any]:
+    """The words that all openers of a queue share, as they are now."""
+    return CONTROL.unpack((shared.folder / "control").read_bytes())
+
+
 def until_it_waits(thread: threading.Thread, queue: Queue, word: str = "waiters") -> None:
     """Lets the thread go on until someone waits for a message, or (`room_wanted`) for room."""
     shared = queue.store.need_shared()
-    while not shared.words()[word]:
+    while not words_of(shared)[word]:
         assert thread.is_alive(), "it ended before it waited"
         thread.join(0.001)
 

@@ -327,9 +327,6 @@ class Shared:
     ) -> None:
         """Sets every word; the opener does it before anyone else may look."""
 
-    def words(self) -> dict[str, int]:
-        """Words by name, for `info` and tests."""
-
     @property
     def tail(self) -> int:
         """Offset of the next append."""

@@ -11,6 +11,7 @@ import pytest
 from penstock import Queue
 from tests.cli.conftest import Run
 from tests.reading import bodies_at
+from tests.waiting import words_of
 
 
 def test_put_takes_bodies_from_arguments_files_and_stdin(run: Run, tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_get_waits_as_long_as_the_queue_says(run: Run, tmp_path: Path) -> None:
         done = threading.Event()
 
         def put_once_it_waits() -> None:
-            while not (done.is_set() or queue.store.need_shared().words()["waiters"]):
+            while not (done.is_set() or words_of(queue.store.need_shared())["waiters"]):
                 pass
             queue.put(b"awaited")
 

@@ -18,6 +18,7 @@ import penstock
 from penstock.engine.aio_group import AsyncGroup
 from penstock.options import AckMode, DurabilityName
 from tests.failing import failing_syncs
+from tests.waiting import words_of
 
 Case = Callable[[Path], Coroutine[Any, Any, None]]
 
@@ -206,10 +207,10 @@ def test_producers_wake_nobody_once_nobody_waits(tmp_path: Path) -> None:
             waiting = asyncio.create_task(queue.get())
             await turns()
             shared = queue.queue.store.need_shared()
-            assert shared.words()["waiters"] == 1
+            assert words_of(shared)["waiters"] == 1
             await queue.put(b"a")
             await waiting
-            assert shared.words()["waiters"] == 0
+            assert words_of(shared)["waiters"] == 0
 
     run(case())
 

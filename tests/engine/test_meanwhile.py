@@ -22,7 +22,7 @@ from penstock.sidecar import groups
 from penstock.sidecar.control import CONTROL
 from penstock.sidecar.groups import TABLE
 from tests.opening import open_queue, path_for
-from tests.waiting import LONG_S
+from tests.waiting import LONG_S, words_of
 
 NOBODY = 1 << 12 | 77
 """The name of an opener that there is not."""
@@ -280,13 +280,13 @@ def test_who_still_waits_when_his_opening_ends_does_not_hide_the_next_one(tmp_pa
     queue.close()
     with open_queue(tmp_path / "q") as again:
         shared = again.store.need_shared()
-        assert shared.words()["waiters"] == 0
+        assert words_of(shared)["waiters"] == 0
         watch = _core.Watch(shared)
         watch.arm()
         late.close()
-        assert shared.words()["waiters"] == 1
+        assert words_of(shared)["waiters"] == 1
         watch.close()
-        assert shared.words()["waiters"] == 0
+        assert words_of(shared)["waiters"] == 0
 
 
 def test_a_forked_child_does_not_end_its_parent_s_wait(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_a_forked_child_does_not_end_its_parent_s_wait(tmp_path: Path) -> None:
             watch.close()
             os._exit(0)
         os.waitpid(pid, 0)
-        assert queue.store.need_shared().words()["waiters"] == 1
+        assert words_of(queue.store.need_shared())["waiters"] == 1
         watch.close()
 
 

@@ -25,7 +25,7 @@ from penstock.mfq import (
 )
 from tests.formats.checks import alarm
 from tests.formats.mfq.twin import Twin
-from tests.waiting import LONG_S
+from tests.waiting import LONG_S, words_of
 
 
 @dataclass
@@ -180,7 +180,7 @@ def test_a_producer_of_ours_ends_the_sleep_at_once(tmp_path: Path) -> None:
         seen: list[bytes] = []
         thread = threading.Thread(target=lambda: seen.append(bytes(queue.consumer.consume())))
         thread.start()
-        while not queue.queue.store.need_shared().words()["waiters"]:
+        while not words_of(queue.queue.store.need_shared())["waiters"]:
             assert thread.is_alive()
         queue.producer.produce(b"awake")
         thread.join(LONG_S)

@@ -24,7 +24,7 @@ from penstock.sidecar.control import CONTROL, peek
 from tests import lockwords
 from tests.formats.checks import alarm
 from tests.reading import bodies
-from tests.waiting import LONG_S
+from tests.waiting import LONG_S, words_of
 
 FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
 OFD_SETLK = 37
@@ -106,7 +106,7 @@ def test_an_opener_with_another_boot_id_recovers_nothing_under_the_others(
     lockwords.hold_append_lock(first)
     second = queue_of(tmp_path, format, clock=other_boot())
     assert not second.store.was_first
-    assert first.store.need_shared().words()["lock"]  # It is in the middle of an append.
+    assert words_of(first.store.need_shared())["lock"]  # It is in the middle of an append.
     lockwords.give_append_lock(first)
     second.put(b"3")
     first.put(b"4")
@@ -307,7 +307,7 @@ def test_a_fork_while_another_thread_puts_leaves_the_child_no_lock_to_wait_for(
         lockwords.hold_append_lock(holder)
         thread = threading.Thread(target=put, args=(b"waits",))
         thread.start()
-        while not queue.store.need_shared().words()["lock"] & SLEEPERS:
+        while not words_of(queue.store.need_shared())["lock"] & SLEEPERS:
             thread.join(0.001)
         with alarm(LONG_S):
             assert in_child(lambda: put(b"no")).startswith("ClosedError")
@@ -481,7 +481,7 @@ def _interrupt_everywhere(queue: Queue, work: Callable[[Queue], object], most: i
                     sys.setprofile(None)
             except Interrupt:
                 pass
-            assert not queue.store.need_shared().words()["lock"]
+            assert not words_of(queue.store.need_shared())["lock"]
             with opening_lock(queue.store.sidecar):
                 pass
     finally:

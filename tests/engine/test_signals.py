@@ -15,6 +15,7 @@ from penstock import ClosedError, Queue
 from penstock.mfq import MappedFileQueue
 from tests import lockwords
 from tests.formats.checks import ALARM, alarm
+from tests.waiting import words_of
 
 
 @contextmanager
@@ -70,7 +71,7 @@ def handled_in_a_wait(holder: Queue, handler: Callable[[], object]) -> Iterator[
     shared, over = holder.store.need_shared(), threading.Event()
 
     def interrupt() -> None:
-        while not over.is_set() and not shared.words()["lock"] & SLEEPERS:
+        while not over.is_set() and not words_of(shared)["lock"] & SLEEPERS:
             pass
         os.kill(os.getpid(), signal.SIGUSR1)
 

@@ -117,6 +117,44 @@ def test_at_always_a_put_and_a_get_that_is_its_own_ack_sync_once_each(tmp_path: 
             assert [effect[0] for effect in _core.take_effects()].count("sync") == 1
 
 
+@pytest.mark.usefixtures("recording")
+def test_gets_that_are_their_own_acks_share_syncs(tmp_path: Path) -> None:
+    with Queue(tmp_path / "queue", durability="always") as queue:
+        group, each = queue.group(ack="auto"), 40
+        queue.put_many([b"x"] * (8 * each))
+        _core.take_effects()
+
+        def consume() -> None:
+            for _ in range(each):
+                assert group.get(0).body == b"x"
+
+        consumers = [threading.Thread(target=consume) for _ in range(8)]
+        for consumer in consumers:
+            consumer.start()
+        for consumer in consumers:
+            consumer.join()
+        syncs = [effect[0] for effect in _core.take_effects()].count("sync")
+    assert 0 < syncs < 8 * each
+
+
+@pytest.mark.parametrize("ack", ["auto", "lease"])
+def test_after_a_failed_sync_no_ack_at_always_counts_as_synced(tmp_path: Path, ack: Any) -> None:
+    queue = Queue(tmp_path / "queue", durability="always")
+    queue.put_many([b"1", b"2"])
+    group = queue.group("readers", ack=ack)
+    first = group.get(0) if ack == "lease" else None
+    second = group.get(0) if ack == "lease" else None
+    _core.fail_syncs(errno.EIO)
+    try:
+        with pytest.raises(StorageError):
+            first.ack() if first else group.get(0)
+    finally:
+        _core.fail_syncs(0)
+    with pytest.raises(PoisonedError):
+        second.ack() if second else group.get(0)
+    queue.close()
+
+
 def test_a_segment_that_was_cut_short_is_not_made_longer_by_a_put(tmp_path: Path) -> None:
     with Queue(tmp_path / "queue", segment_bytes=8 << 20, durability="process") as queue:
         queue.put_many([bytes(1 << 18)] * 12)  # Into a segment in which pages are made by writes.

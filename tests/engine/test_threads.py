@@ -12,7 +12,7 @@ import pytest
 from penstock import ClosedError, Queue, StandardQueue
 from penstock.disk import files
 from penstock.engine.group import Group
-from tests.waiting import LONG_S, often_switching, until_it_waits
+from tests.waiting import LONG_S, often_switching, until_it_waits, words_of
 
 
 def at_once(count: int, work: Callable[[], object]) -> list[object]:
@@ -48,7 +48,7 @@ def test_threads_that_get_first_at_once_are_all_ended_by_closing(tmp_path: Path)
         ended: list[object] = []
         other = threading.Thread(target=lambda: ended.extend(at_once(3, queue.get)))  # noqa: B023
         other.start()
-        while queue.store.need_shared().words()["waiters"] < 3:
+        while words_of(queue.store.need_shared())["waiters"] < 3:
             assert other.is_alive()
         queue.close()
         other.join(LONG_S)

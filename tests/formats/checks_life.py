@@ -28,7 +28,7 @@ from tests.formats.checks import (
     take_and_wait,
 )
 from tests.reading import bodies_of
-from tests.waiting import LONG_S, often_switching
+from tests.waiting import LONG_S, often_switching, words_of
 
 
 class Life(Checks):
@@ -130,7 +130,7 @@ class Life(Checks):
         thread = threading.Thread(target=block)
         group = queue.group()
         thread.start()
-        while not queue.store.need_shared().words()["waiters"]:
+        while not words_of(queue.store.need_shared())["waiters"]:
             assert thread.is_alive()
         queue.close()
         thread.join(LONG_S)

@@ -14,6 +14,7 @@ import pytest
 
 from penstock import CorruptError, PenstockError, Queue
 from penstock.sidecar.control import CONTROL
+from tests.waiting import words_of
 
 FORMATS = ["penstock", "zbus", "mfq", "vqs", "beats"]
 WORDS = [
@@ -120,7 +121,7 @@ def test_a_tail_that_nobody_stored_is_refused_by_who_comes_later(tmp_path: Path)
         set_word(first, "tail", first.offsets().head)
         with Queue(path, durability="process") as second, pytest.raises(CorruptError):
             second.put(b"over the others")
-        set_word(first, "tail", first.store.need_shared().words()["reserved_end"])
+        set_word(first, "tail", words_of(first.store.need_shared())["reserved_end"])
         assert [message.body for message in first.scan()] == BODIES
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from penstock import ManualClock, Queue
 from tests.sqs.speaking import Json, Refused, until
+from tests.waiting import words_of
 
 Make = Callable[..., str]
 
@@ -41,7 +42,7 @@ def waiting(endpoint: Any, url: str, **given: Any) -> Iterator[list[Any]]:
 
 def is_waited_for(endpoint: Any, name: str) -> bool:
     with Queue(endpoint.options.root / name, create=False) as queue:
-        return bool(queue.store.need_shared().words()["waiters"])
+        return bool(words_of(queue.store.need_shared())["waiters"])
 
 
 def test_a_message_ends_the_wait(endpoint: Any, json_client: Json, make_json: Make) -> None:

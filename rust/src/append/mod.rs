@@ -9,7 +9,6 @@ pub mod arrow_in;
 pub mod atomic;
 mod limits;
 mod note;
-mod pace;
 mod pack;
 mod prefault;
 mod roll;
@@ -26,7 +25,6 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::append::limits::{batch_limit, mark_of, measure, refuse_large, rough_size};
 use crate::append::note::Note;
-use crate::append::pace::Pace;
 use crate::append::pack::{Pieces, copy_packed, encode_all, pack};
 use crate::append::prefault::Prefault;
 use crate::append::write::{Obstacle, Outcome, Way};
@@ -40,6 +38,7 @@ use crate::segment::{PySegment, Segment};
 use crate::shared::control::{Control, ROLLING, Shared, at};
 use crate::shared::lock::{Held, Hindrance, patiently};
 use crate::shared::mutex;
+use crate::shared::pace::Pace;
 use crate::shared::retry_limit::RetryLimit;
 use crate::sys::sigbus;
 

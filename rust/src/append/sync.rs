@@ -14,10 +14,10 @@ use crate::files::region;
 use crate::segment::publish::Batch;
 use crate::segment::{PySegment, Segment};
 use crate::shared::control::at;
-use crate::shared::lock::{Held, Hindrance, holder_of};
+use crate::shared::lock::Hindrance;
 use crate::shared::retry_limit::RetryLimit;
 use crate::sys::clock;
-use crate::sys::futex::{self, Woken};
+use crate::sys::futex;
 
 /// How many segments a sync holds open.
 const OPEN_AT_ONCE: usize = 8;
@@ -67,7 +67,6 @@ impl Writer {
         control.set_durable(tail);
         control.set_durable_at(begun_ns);
         self.pace.note(begun.elapsed(), next_number);
-        futex::wake(control.map().word32(at::DURABLE), i32::MAX);
         control.wake();
         Ok(true)
     }
@@ -145,14 +144,14 @@ impl Writer {
             };
             // Segments that nobody else holds are unmapped in there, too: that may take long.
             let synced =
-                segments.and_then(|some| py.detach(move || self.sync_for_all(&some, offset)));
+                segments.and_then(|some| py.detach(move || self.sync_or_wait(&some, offset)));
             match synced.as_ref().map_err(Hindrance::of) {
                 Ok(Synced::Done) => {}
                 Ok(Synced::Moved) => {
                     in_vain.again(py, || control.file_path(), control.segment_base())?;
                     py.check_signals()?;
                 }
-                Ok(Synced::Waited | Synced::Further) | Err(Some(Hindrance::Busy)) => {
+                Ok(Synced::Waited) | Err(Some(Hindrance::Busy)) => {
                     py.check_signals()?;
                 }
                 Err(Some(Hindrance::Over)) => return Err(control.closed(py)),
@@ -178,21 +177,8 @@ impl Writer {
         Err(errors::corrupt(py, &control.file_path(), at::DURABLE, &found, &expected))
     }
 
-    /// Syncs `segments`, or waits for someone else who does. Needs no interpreter lock: a neighbour
-    /// in a long call must not keep others from their sync, and who syncs next begins before those
-    /// whom the last sync let go have had their turns with that lock.
-    fn sync_for_all(&self, segments: &[Arc<Segment>], offset: u64) -> std::io::Result<Synced> {
-        loop {
-            match self.sync_or_wait(segments, offset)? {
-                Synced::Further if !self.control.is_poisoned() => {}
-                Synced::Further => return Ok(Synced::Waited),
-                other => return Ok(other),
-            }
-        }
-    }
-
-    /// The same for the segment that this process knows as the last one, without the interpreter
-    /// lock. None: older ones must be synced too, or there is a newer one, which Python finds.
+    /// A sync of the segment that this process knows as the last one, or a wait for that of others,
+    /// without the interpreter lock. None: older ones must be synced too, or there is a newer one, which Python finds.
     pub fn sync_last(&self, offset: u64) -> std::io::Result<Option<Synced>> {
         let control = &*self.control;
         let last = Arc::clone(&self.state.lock().unwrap_or_else(|e| e.into_inner()).segment);
@@ -216,40 +202,18 @@ impl Writer {
         self.work.load(Ordering::SeqCst)
     }
 
-    /// One sync, or one wait for that of another.
+    /// One sync, or a wait for those of others. Needs no interpreter lock: a neighbour in a long
+    /// call must not keep others from their sync, and who syncs next begins before those whom the
+    /// last sync let go have had their turns with that lock.
     fn sync_or_wait(&self, segments: &[Arc<Segment>], offset: u64) -> std::io::Result<Synced> {
-        let (control, word) = (&*self.control, self.control.sync_word());
-        let life = control.life();
-        let seen = control.map().word32(at::DURABLE).load(Ordering::Acquire);
-        if control.durable() >= offset {
-            return Ok(Synced::Done);
-        }
-        if life.try_take(word).is_none() {
-            // The thread that syncs wakes everyone when `durable` has moved. The nap is for the case
-            // that it died.
-            let nap = life.door().times().look_for_dead();
-            let woken = futex::wait(control.map().word32(at::DURABLE), seen, Some(nap));
-            if woken == Woken::Changed {
-                return Ok(Synced::Further);
-            }
-            let seen = word.load(Ordering::Relaxed);
-            if seen != 0 && !life.is_alive(holder_of(seen)) {
-                drop(life.take(word).map(|_| Held::new(life, word)));
-            }
+        let control = &*self.control;
+        // A sync that has failed is not tried again.
+        let is_needless = || control.durable() >= offset || control.is_poisoned();
+        let Some(_turn) = control.sync_turns().come(is_needless)? else {
             return Ok(Synced::Waited);
-        }
-        let _held = Held::new(life, word);
-        if life.is_over() {
-            return Err(std::io::Error::other(Hindrance::Over));
-        }
-        if control.durable() >= offset {
-            return Ok(Synced::Done);
-        }
-        if control.is_poisoned() {
-            return Ok(Synced::Waited); // The sync before ours has failed: none is tried again.
-        }
+        };
         if self.is_always {
-            self.pace.gather(control);
+            self.pace.gather(|| control.next_number());
         }
         let mut is_done = false;
         control.sync(|| {
@@ -266,10 +230,8 @@ pub enum Synced {
     Done,
     /// Someone has begun another segment.
     Moved,
-    /// Someone else syncs.
+    /// Others synced, or one of them still does: the caller looks how far they are.
     Waited,
-    /// Someone else has synced meanwhile, perhaps not as far.
-    Further,
 }
 
 #[pymethods]

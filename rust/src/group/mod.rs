@@ -36,6 +36,7 @@ use crate::read::reader::Reader;
 use crate::segment::publish::Publish;
 use crate::shared::control::{Control, Part};
 use crate::shared::lock::Got;
+use crate::shared::pace::Pace;
 use crate::sys::futex;
 use crate::sys::guarded::{Guard, Guarded};
 use journal::{Journal, Kind, Record, Replay};
@@ -80,6 +81,7 @@ pub struct Group {
     settings: Settings,
     is_lease: bool,
     is_always: bool,
+    pace: Pace,
     owner: u32,
     is_closed: AtomicBool,
     /// An error that the next call raises, and whether there is one.
@@ -109,11 +111,7 @@ impl Part for Group {
     }
 
     fn sync_progress(&self) -> std::io::Result<()> {
-        if !self.is_dirty() || self.is_closed.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let _held = self.control.life().hold(self.table.map().word32(at::SYNC_LOCK))?;
-        if self.is_dirty() { self.control.sync(|| self.sync_now()) } else { Ok(()) }
+        if self.is_closed.load(Ordering::Relaxed) { Ok(()) } else { self.sync_dirty() }
     }
 }
 
@@ -455,8 +453,7 @@ impl Group {
         self.control.progressed(offset);
         self.control.signal();
         if self.is_always {
-            let end = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
-            self.sync_journal(py, end)?;
+            self.sync_progress_now(py)?;
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ use crate::read::reader::Reader;
 use crate::segment::Segment;
 use crate::segment::publish::PyPublish;
 use crate::shared::control::Shared;
+use crate::shared::pace::Pace;
 use crate::sys::guarded::Guarded;
 use crate::sys::memory;
 
@@ -117,7 +118,7 @@ impl PyGroup {
         }
         group.control.progressed(group.cursor());
         group.ask_for_sync();
-        if group.is_always { group.sync_acked(py) } else { Ok(()) }
+        if group.is_always { group.sync_progress_now(py) } else { Ok(()) }
     }
 
     /// Claims at least one message, waiting up to `timeout`; nothing when none came.
@@ -262,6 +263,7 @@ impl PyGroup {
             settings,
             is_lease: options.lease,
             is_always: always,
+            pace: Pace::default(),
             owner,
             is_closed: AtomicBool::new(false),
             owed: Mutex::new(None),
@@ -596,7 +598,7 @@ impl PyGroup {
 
     /// Syncs the journal (and, for groups that ack by getting, the word).
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.sync_journal(py, (self.0.table.wide(at::JOURNAL_NAME), u64::MAX))
+        self.0.sync_progress_now(py)
     }
 
     /// Whether the journal has records that are not synced.

@@ -94,13 +94,12 @@ impl Group {
         };
         self.table.withdraw(entry);
         let outcome = self.finish(entry, offset).inspect_err(|_| self.table.distrust());
-        let end = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
         drop(held);
         outcome.map_err(|error| errors::os(error, &self.folder))?;
         self.control.progressed(self.cursor());
         self.control.signal();
         if self.is_always {
-            self.sync_journal(py, end)?;
+            self.sync_progress_now(py)?;
         }
         Ok(true)
     }
@@ -131,7 +130,6 @@ impl Leases for Group {
     fn ack(&self, py: Python<'_>, lease: Lease) -> PyResult<()> {
         let held = self.take(py)?;
         let outcome = self.ack_locked(lease);
-        let end = (self.table.wide(at::JOURNAL_NAME), self.table.wide(at::JOURNAL_END));
         drop(held);
         match outcome {
             Ok(is_awaited) => {
@@ -139,7 +137,7 @@ impl Leases for Group {
                 if is_awaited {
                     self.control.signal();
                 }
-                if self.is_always { self.sync_journal(py, end) } else { Ok(()) }
+                if self.is_always { self.sync_progress_now(py) } else { Ok(()) }
             }
             Err(refusal) => self.answer(py, Err(refusal)),
         }

@@ -1,7 +1,8 @@
 //! Making a group's progress durable: the maintenance threads are told once, and concurrent acks
 //! share a sync.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Instant;
 
 use pyo3::prelude::*;
 
@@ -10,9 +11,12 @@ use super::{Group, journal};
 use crate::errors;
 use crate::shared::lock::patiently;
 use crate::shared::protocol;
+use crate::shared::turns::SyncTurns;
 
 /// What a sync has to do.
 struct Begun {
+    /// How many syncs had begun before, and this one.
+    count: u32,
     /// The journal, and up to where it goes.
     name: u64,
     end: u64,
@@ -22,20 +26,59 @@ struct Begun {
 }
 
 impl Group {
-    /// At `always`, a get that is its own ack returns after its sync.
-    pub(super) fn sync_acked(&self, py: Python<'_>) -> PyResult<()> {
-        self.sync_journal(py, (self.table.wide(at::JOURNAL_NAME), u64::MAX))
+    /// Turns at a sync of this group.
+    fn sync_turns(&self) -> SyncTurns<'_> {
+        let [lock, ended] =
+            [at::SYNC_LOCK, at::SYNCS_ENDED].map(|word| self.table.map().word32(word));
+        SyncTurns { life: self.control.life(), lock, ended }
     }
 
-    /// Syncs the journal up to `(name, end)`; concurrent acks share one sync.
-    pub(super) fn sync_journal(&self, py: Python<'_>, (name, end): (u64, u64)) -> PyResult<()> {
-        let outcome = patiently(py, self.control.life(), || {
-            let _held = self.control.life().hold(self.table.map().word32(at::SYNC_LOCK))?;
-            let is_done = self.table.wide(at::JOURNAL_NAME) != name
-                || self.table.wide(at::JOURNAL_SYNCED) >= end;
-            if is_done { Ok(()) } else { self.control.sync(|| self.sync_now()) }
-        })?;
-        outcome.map_err(|error| errors::os(error, &self.folder))
+    /// Returns once all progress that was made by now is on the disk. The first thread that comes
+    /// syncs for all that wait by then.
+    pub(super) fn sync_progress_now(&self, py: Python<'_>) -> PyResult<()> {
+        // The progress is out before this look, and a sync is counted before it looks at that.
+        fence(Ordering::SeqCst);
+        let begun = self.table.map().word32(at::SYNCS_BEGUN).load(Ordering::SeqCst);
+        loop {
+            if self.control.is_poisoned() {
+                return Err(self.control.poisoned(py)); // A sync that failed is not tried again.
+            }
+            let synced = patiently(py, self.control.life(), || self.sync_or_wait(begun))?;
+            if synced.map_err(|error| errors::os(error, &self.folder))? {
+                return Ok(());
+            }
+            py.check_signals()?;
+        }
+    }
+
+    /// One sync, or a wait for those of others; whether one is over that began later than `begun`.
+    fn sync_or_wait(&self, begun: u32) -> std::io::Result<bool> {
+        let is_synced = || self.is_synced_since(begun);
+        let is_needless = || is_synced() || self.control.is_poisoned();
+        let Some(_turn) = self.sync_turns().come(is_needless)? else { return Ok(is_synced()) };
+        let count = || self.table.wide(if self.is_lease { at::ACKED } else { at::DELIVERED });
+        self.pace.gather(count);
+        let (started, progress) = (Instant::now(), count());
+        self.control.sync(|| self.sync_now())?;
+        self.pace.note(started.elapsed(), progress);
+        Ok(true)
+    }
+
+    /// Whether a sync is over that began after `begun` others had.
+    fn is_synced_since(&self, begun: u32) -> bool {
+        let count = |word| self.table.map().word32(word).load(Ordering::Acquire);
+        let (synced, latest) = (count(at::SYNCED), count(at::SYNCS_BEGUN)); // In this order.
+        let since = synced.wrapping_sub(begun);
+        0 < since && since <= latest.wrapping_sub(begun)
+    }
+
+    /// Makes progress durable in the background, if there is any.
+    pub(super) fn sync_dirty(&self) -> std::io::Result<()> {
+        if !self.is_dirty() {
+            return Ok(());
+        }
+        let _turn = self.sync_turns().hold()?;
+        if self.is_dirty() { self.control.sync(|| self.sync_now()) } else { Ok(()) }
     }
 
     /// Progress was made that must be synced soon. Only the first one since the last sync began
@@ -61,12 +104,13 @@ impl Group {
         self.locked(|| {
             let table = &self.table;
             table.map().word32(at::SYNC_ASKED).swap(0, Ordering::SeqCst);
+            let begun = table.map().word32(at::SYNCS_BEGUN).fetch_add(1, Ordering::SeqCst);
             // A full disk is no failed sync: then the word itself is synced, which says how far
             // reading has got.
             let is_journaled = self.is_table_whole() && self.journal_next().is_ok();
             let next = if is_journaled { at::JOURNALED_NEXT } else { at::NEXT };
             let (name, end) = (table.wide(at::JOURNAL_NAME), table.wide(at::JOURNAL_END));
-            Begun { name, end, next: table.wide(next), is_journaled }
+            Begun { count: begun.wrapping_add(1), name, end, next: table.wide(next), is_journaled }
         })
     }
 
@@ -80,7 +124,7 @@ impl Group {
 
     /// Syncs what there is. A checkpoint in between has synced it too.
     pub(super) fn sync_now(&self) -> std::io::Result<()> {
-        let Begun { name, end, next, is_journaled } = self.begin_sync()?;
+        let Begun { count, name, end, next, is_journaled } = self.begin_sync()?;
         let ours = Some(self.journal()).filter(|open| open.name() == name).map(|open| open.file());
         // Another process began a new one, and we have not taken the lock since.
         let open = || crate::files::region::open(&journal::path(&self.folder, name), true);
@@ -101,6 +145,8 @@ impl Group {
             if self.table.wide(at::JOURNAL_NAME) == name {
                 self.table.set_wide(at::JOURNAL_SYNCED, end);
             }
-        })
+        })?;
+        self.table.map().word32(at::SYNCED).store(count, Ordering::Release);
+        Ok(())
     }
 }

@@ -18,8 +18,9 @@ use crate::files::region;
 use crate::shared::lock::{self, Held, Hindrance, Life, OWNERS_AT};
 use crate::shared::opening_lock::{LockTimes, OpeningLock};
 use crate::shared::protocol::{self, Heard, TailWord, TailWords};
+use crate::shared::turns::SyncTurns;
+use crate::sys::files;
 use crate::sys::mapping::Mapping;
-use crate::sys::{files, futex};
 
 /// Size of the file.
 pub const CONTROL_BYTES: usize = 5 * 4096;
@@ -52,6 +53,7 @@ word_offsets! {
         DIRTY = 136,
         SYNC_ASKED = 140,
         ROOM_WANTED = 144,
+        SYNCS_ENDED = 152,
         DURABLE = 192,
         NAMED_BASE = 200,
         GENERATION = 208,
@@ -134,9 +136,10 @@ impl Control {
         self.map.word32(at::LOCK)
     }
 
-    /// The sync lock's word.
-    pub fn sync_word(&self) -> &AtomicU32 {
-        self.map.word32(at::SYNC_LOCK)
+    /// Turns at a sync of the queue.
+    pub fn sync_turns(&self) -> SyncTurns<'_> {
+        let [lock, ended] = [at::SYNC_LOCK, at::SYNCS_ENDED].map(|word| self.map.word32(word));
+        SyncTurns { life: &self.life, lock, ended }
     }
 
     /// This opener's life.
@@ -193,22 +196,12 @@ impl Control {
 
     /// The append lock, under the interpreter lock. Give it back before that is let go.
     pub fn hold(&self, py: Python<'_>) -> PyResult<Held<'_>> {
-        self.hold_word(py, self.lock_word())
-    }
-
-    /// The sync lock, under the interpreter lock.
-    pub fn hold_sync(&self, py: Python<'_>) -> PyResult<Held<'_>> {
-        self.hold_word(py, self.sync_word())
-    }
-
-    fn hold_word<'a>(&'a self, py: Python<'_>, word: &'a AtomicU32) -> PyResult<Held<'a>> {
-        loop {
-            if self.life.take_soon(py, word).is_some() {
-                let held = Held::new(&self.life, word);
-                return if self.life.is_over() { Err(self.closed(py)) } else { Ok(held) };
-            }
+        let word = self.lock_word();
+        while self.life.take_soon(py, word).is_none() {
             py.check_signals()?;
         }
+        let held = Held::new(&self.life, word);
+        if self.life.is_over() { Err(self.closed(py)) } else { Ok(held) }
     }
 
     /// The error for a use after the end.
@@ -237,7 +230,7 @@ impl Control {
 
     /// Whether a thread of this opener is in the middle of something.
     fn is_busy(&self) -> bool {
-        let mine = [self.lock_word(), self.sync_word()];
+        let mine = [self.lock_word(), self.sync_turns().lock];
         let has = |word: &&AtomicU32| self.life.has(word);
         mine.iter().any(has) || self.parts().iter().any(|part| part.words().iter().any(has))
     }
@@ -410,7 +403,7 @@ impl Control {
     /// From now on every put raises, in every process, also after a restart.
     pub fn poison(&self) {
         self.map.publish32(at::POISON, 1);
-        futex::wake(self.map.word32(at::DURABLE), i32::MAX); // No sync will come any more.
+        protocol::raise(&self.life, self.sync_turns().ended); // No sync will come any more.
     }
 
     /// Syncs what puts or acks were promised. A sync that fails has poisoned the queue by itself;
@@ -731,35 +724,6 @@ impl Shared {
             })
         });
         synced.map_err(|error| errors::os(error, &path))
-    }
-
-    /// Words by name, for `info` and tests.
-    fn words(&self) -> std::collections::BTreeMap<&'static str, u64> {
-        let map = &self.control.map;
-        let wide = [
-            ("boot", at::BOOT),
-            ("reserved_end", at::RESERVED_END),
-            ("tail", at::TAIL),
-            ("next_number", at::NEXT_NUMBER),
-            ("segment_base", at::SEGMENT_BASE),
-            ("head", at::HEAD),
-            ("head_number", at::HEAD_NUMBER),
-            ("durable", at::DURABLE),
-            ("named_base", at::NAMED_BASE),
-            ("generation", at::GENERATION),
-            ("room_wanted", at::ROOM_WANTED),
-        ];
-        let narrow = [
-            ("poison", at::POISON),
-            ("clean", at::CLEAN),
-            ("waiters", at::WAITERS),
-            ("lock", at::LOCK),
-        ];
-        let wide = wide.iter().map(|(name, at)| (*name, map.word64(*at).load(Ordering::Acquire)));
-        let narrow = narrow
-            .iter()
-            .map(|(name, at)| (*name, u64::from(map.word32(*at).load(Ordering::Acquire))));
-        wide.chain(narrow).collect()
     }
 
     /// Offset of the next append.

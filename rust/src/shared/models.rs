@@ -17,7 +17,7 @@ use shuttle::sync::atomic::{AtomicU32, AtomicU64};
 use shuttle::sync::{Arc, Condvar, Mutex};
 use shuttle::thread;
 
-use super::protocol::{self, Got, Heard, TailWord, TailWords, Word, World};
+use super::protocol::{self, Coming, Got, Heard, TailWord, TailWords, Word, World, come};
 use crate::sys::futex::Woken;
 
 /// Schedules of each kind that a model is tried with.
@@ -306,6 +306,45 @@ fn what_a_put_returned_for_is_synced_by_a_maintenance_thread_that_lives() {
         queue.dirty.0.store(u32::MAX / 2, Ordering::SeqCst); // Enough: they go home.
         protocol::raise(&queue.kernel, &queue.dirty);
         for one in maintenance {
+            one.join().expect("its own");
+        }
+    };
+    shuttle::check_random(model, ROUNDS);
+    shuttle::check_pct(model, ROUNDS, 3);
+}
+
+#[test]
+fn one_syncs_for_all_and_nobody_sleeps_through_the_end_of_a_turn() {
+    let model = || {
+        let kernel = Arc::new(Kernel::default());
+        let [lock, ended, done, synced] = [(); 4].map(|()| Arc::new(SharedWords::default()));
+        let run = |name: u32, left: Option<u32>| {
+            let (kernel, lock, ended) = (kernel.clone(), lock.clone(), ended.clone());
+            let (done, synced) = (done.clone(), synced.clone());
+            thread::spawn(move || {
+                let lived = until_death(left, || {
+                    for _ in 0..2 {
+                        let ours = done.add(1) + 1;
+                        let is_done = || synced.load(Ordering::Acquire) >= ours;
+                        loop {
+                            match come(&*kernel, &*lock, &*ended, name, PATIENCE, &is_done) {
+                                Coming::Needless => break,
+                                Coming::Ended | Coming::Waited => thread::yield_now(),
+                                Coming::Taken => {
+                                    synced.store(done.load(Ordering::Acquire), Ordering::Release);
+                                    protocol::end_turn(&*kernel, &*lock, &*ended, name);
+                                }
+                            }
+                        }
+                    }
+                });
+                if !lived {
+                    kernel.bury(name);
+                }
+            })
+        };
+        // A turn that nobody hears of the end of is a deadlock.
+        for one in [run(1, None), run(2, fate()), run(3, None)] {
             one.join().expect("its own");
         }
     };

@@ -154,6 +154,56 @@ fn give_to_sleeper<W: Word>(world: &impl World<W>, word: &W, name: u32) {
     }
 }
 
+/// What coming for a turn at a sync leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Coming {
+    /// It is the caller's, who has the lock word now.
+    Taken,
+    /// There is no need any more.
+    Needless,
+    /// Another's turn has ended meanwhile.
+    Ended,
+    /// Neither: the caller looks at signals and comes again.
+    Waited,
+}
+
+/// Takes a turn at a sync unless that `is_needless`, or sleeps until another's has ended or
+/// `patience` is over. A dead holder's turn is taken over: it left nothing half done.
+pub fn come<W: Word>(
+    world: &impl World<W>,
+    lock: &W,
+    ended: &W,
+    name: u32,
+    patience: Duration,
+    is_needless: &impl Fn() -> bool,
+) -> Coming {
+    // In this order: the end of a turn that still has the lock below raises the count after this
+    // look at it, and nobody sleeps through that.
+    let seen = ended.load(Ordering::SeqCst);
+    if is_needless() {
+        return Coming::Needless;
+    }
+    if try_take(lock, name).is_some() {
+        return Coming::Taken;
+    }
+    match world.wait(ended, seen, Some(patience)) {
+        Woken::Changed => Coming::Ended,
+        Woken::Interrupted => Coming::Waited,
+        Woken::TimedOut => {
+            let found = lock.load(Ordering::Relaxed);
+            let is_left = found != 0 && !world.is_alive(holder_of(found));
+            let is_taken = || lock.exchange(found, name | SLEEPERS, Ordering::SeqCst).is_ok();
+            if is_left && is_taken() { Coming::Taken } else { Coming::Waited }
+        }
+    }
+}
+
+/// Ends a turn: the lock word is free before those who wait for that are told.
+pub fn end_turn<W: Word>(world: &impl World<W>, lock: &W, ended: &W, name: u32) {
+    give(world, lock, name);
+    raise(world, ended);
+}
+
 /// Where a queue ends: eight bytes each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TailWord {

@@ -168,10 +168,6 @@ impl RingHeader {
         Ok(())
     }
 
-    fn sync_lock(&self) -> io::Result<Held<'_>> {
-        self.control.life().hold(self.control.sync_word())
-    }
-
     /// Under the append lock, after its holder died.
     fn put_right(&self, segment: &Segment, tail: u64, number: u64) -> io::Result<bool> {
         let map = segment.map().ok_or_else(missing)?;
@@ -348,7 +344,7 @@ impl RingHeader {
         is_synced: bool,
     ) -> io::Result<u64> {
         let control = &*self.control;
-        let _syncing = self.sync_lock()?;
+        let _syncing = self.control.sync_turns().hold()?;
         let (old, old_number) = (control.head(), self.word(at::HEAD_NUMBER));
         if head <= old || head > control.tail() || segment.is_stale() {
             return Ok(0);
@@ -533,7 +529,7 @@ impl PyRingHeader {
         };
         if always {
             let be_exact = || {
-                let _syncing = header.sync_lock()?;
+                let _syncing = header.control.sync_turns().hold()?;
                 header.control.sync(|| header.be_exact())
             };
             let is_exact = patiently(py, header.control.life(), be_exact)?;
@@ -602,7 +598,8 @@ impl PyRingHeader {
         let (header, segment) = (&self.0, &segment.0);
         let os = |error| errors::os(error, segment.path());
         let file = region::open(&fresh, true).map_err(os)?;
-        let _syncing = header.control.hold_sync(py)?;
+        let turns = header.control.sync_turns();
+        let _syncing = patiently(py, turns.life, || turns.hold())?.map_err(os)?;
         let soon = header.control.tail();
         let copy_more = || {
             copy(segment, &file, ring, copied, soon)?;

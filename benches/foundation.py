@@ -34,6 +34,11 @@ from benches.harness import (
 from penstock import _core
 from penstock.sidecar import prepared
 
+ROLLING_COUNT = 10_000
+"""Messages of 100 bytes in a round that fills segments of 64 KiB: 22 of them. To begin one costs as
+much as a thousand puts. Of four in a round, one more or a slow one would be half of what is found.
+"""
+
 
 def run(quick: bool) -> Iterator[Row]:
     with scratch() as folder:
@@ -326,6 +331,13 @@ def costs(queue: penstock.Queue, count: int = 5000) -> tuple[float, float]:
     return put, get_ns(queue.group(ack="auto"), count, 5)
 
 
+def costs_at_the_end(queue: penstock.Queue, count: int) -> tuple[float, float]:
+    """CPU ns of a put, and of a get of what was just put, behind whatever the queue has."""
+    late = queue.group(f"at-{queue.offsets().tail}", ack="auto", start="latest")
+    settle()
+    return put_ns(queue.put, bytes(100), count, rounds=5), get_ns(late, count, 5)
+
+
 def flat(
     case: str, at: str, base: tuple[float, float], now: tuple[float, float], most: float
 ) -> Iterator[Row]:
@@ -353,7 +365,7 @@ def growth(folder: Path, quick: bool) -> Iterator[Row]:
     # Opened again: the maintenance thread's work for what was filled, sealing it, is done by the
     # close.
     with penstock.Queue(folder / "segments", segment_bytes=64 << 10) as queue:
-        now = costs(queue, 2000)
+        now = costs_at_the_end(queue, ROLLING_COUNT)
     with penstock.Queue(folder / "few", segment_bytes=64 << 10) as queue:
-        few = costs(queue, 2000)
+        few = costs_at_the_end(queue, ROLLING_COUNT)
     yield from flat(f"20 {many} segments", "few segments of 64 KiB", few, now, 1.1)

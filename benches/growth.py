@@ -17,8 +17,8 @@ from pathlib import Path
 import penstock
 from benches._processes import CONTEXT
 from benches.delivery import lease_ns
-from benches.foundation import costs, filled, get_ns, put_ns
-from benches.harness import Row, bring_memory, scratch, settle
+from benches.foundation import ROLLING_COUNT, costs, costs_at_the_end, filled
+from benches.harness import Row, bring_memory, scratch
 
 BODY = bytes(100)
 SMALL_SEGMENT = 64 << 10
@@ -84,10 +84,7 @@ def megabytes(folder: Path, most: int) -> Iterator[Row]:
             while queue.offsets().tail < size * 1_000_000:
                 queue.put_many(large)
             queue.sync()
-            late = queue.group(f"at{size}", ack="auto", start="latest")
-            settle()
-            put = put_ns(queue.put, BODY, 2000, rounds=5)
-            found[size] = put, get_ns(late, 2000, 5)
+            found[size] = costs_at_the_end(queue, 2000)
     yield from both("megabytes", found, 1.2)
 
 
@@ -100,7 +97,7 @@ def segments(folder: Path, most: int) -> Iterator[Row]:
                 queue.put_many([BODY] * 100)
         # Opened again: what is left to do for those that were filled is done by the close.
         with penstock.Queue(path, segment_bytes=SMALL_SEGMENT) as queue:
-            found[size] = costs(queue, 2000)
+            found[size] = costs_at_the_end(queue, ROLLING_COUNT)
     yield from both("segments", found, 1.2)
 
 

@@ -79,8 +79,7 @@ def _is_auto(folder: Path) -> bool:
 
 
 def _is_beyond(format: Format, folder: Path, tail: int) -> bool:
-    boot = format.run
-    progress = groups.peek(folder, boot, is_auto=_is_auto(folder))
+    progress = groups.peek(folder, format.run, is_auto=_is_auto(folder))
     if progress is None:
         return False
     return progress.next > tail or max(progress.outstanding, default=0) >= tail > 0

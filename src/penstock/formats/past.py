@@ -74,8 +74,8 @@ class Past:
         could have ended it was killed; `tail` if none was. Its put has not returned: what it left
         there is no damage, and no message either."""
         words = self.words
-        if words is None or self.cause not in (Cause.KILLED, Cause.POISONED):
-            return tail
+        if words is None or self.is_foreign or self.cause not in (Cause.KILLED, Cause.POISONED):
+            return tail  # Or the bytes are another program's.
         is_append = words.is_tail_whole and words.reserved_end != control.ROLLING
         return max(tail, words.reserved_end) if is_append and words.tail == tail else tail
 
@@ -149,16 +149,32 @@ def _fault_of(words: control.Words, base_limit: int, path: Path) -> Damage | Non
 # ── where frames end ───────────────────────────────────────────────────────────────────────────
 
 
-def frames_end(segment: _core.Segment, start: int, said: int, limit: int) -> tuple[int, int | None]:
+NEAR_BYTES = (1 << 18, 1 << 22)
+"""So far before an end whole frames are looked for that lead there, before all are walked."""
+
+
+def lead(segment: _core.Segment, start: int, end: int, number: int | None = None) -> _core.Walked:
+    """The frames that lead to `end`: the last few, if each has a checksum and the next one has the
+    number that is said; else all from `start` on. So this takes no longer in a full segment."""
+    for length in NEAR_BYTES:
+        seen = _core.walk(segment, max(start, end - length), end, past_damage=True)
+        if seen.frames > 0 == seen.unchecked and (seen.end, seen.next_number) == (end, number):
+            return seen
+    return _core.walk(segment, start, end, past_damage=True)
+
+
+def frames_end(
+    segment: _core.Segment, start: int, said: int, limit: int, said_number: int | None = None
+) -> tuple[int, int | None]:
     """Where a segment's frames end after a kill, and the number after the last one, if any tells;
-    its words say: at `said`.
+    its words say: at `said`, with `said_number`.
 
     Damage below the tail is damage in the middle, never the end. A tail that no frame reaches is
     wrong, and so is one with whole frames behind it: the frames are the truth. A last frame that
     is rotten stays below the tail, where its reader reports it.
     """
     tail = min(max(said, start), limit)
-    seen = _core.walk(segment, start, tail, past_damage=True)
+    seen = lead(segment, start, tail, said_number)
     number, end = seen.next_number, seen.end
     is_boundary = end == tail
     # What was never published is not whole from its first byte on: so nothing is passed over.

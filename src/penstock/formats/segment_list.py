@@ -133,8 +133,7 @@ class SegmentList(Sequence[SegmentInfo]):
         """The full segment that `offset` lies in: where it begins and ends never changes."""
         index = self._ended(offset)
         found = self._full.infos[index] if index < self._stop else self._last
-        is_there = found is not None and found.base <= offset < (found.end or 0)
-        return found if is_there else None
+        return found if found is not None and found.base <= offset < (found.end or 0) else None
 
     def reaching(self, offset: int) -> SegmentInfo | None:
         """The first one that ends above `offset`, else the last one."""

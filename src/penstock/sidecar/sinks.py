@@ -66,8 +66,7 @@ class SinkFiles:
 
     def record(self, batch: int, first: int, end: int) -> None:
         """Notes that a batch is in the queue, and then drops the note that it was on its way."""
-        value = {"app": self.app, "batch": batch, "first": first, "end": end}
-        files.write_json(self.ledger, value)
+        files.write_json(self.ledger, {"app": self.app, "batch": batch, "first": first, "end": end})
         self.drop_note()
 
     def drop_note(self) -> None:

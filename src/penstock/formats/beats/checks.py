@@ -71,8 +71,7 @@ def torn_end(beats: BeatsFiles, info: SegmentInfo, segment: _core.Segment) -> li
     header = beats.header(info.path)
     if info.end is None or (isinstance(header, Header) and beats.count_of(header)):
         return []
-    seen = _core.walk(segment, info.first, info.end, past_damage=True)
-    return _faults(info, seen, 0)[1]
+    return _faults(info, _core.walk(segment, info.first, info.end, past_damage=True), 0)[1]
 
 
 def _faults(

@@ -11,7 +11,7 @@ from penstock.formats.beats import segments
 from penstock.formats.beats.queue_files import BeatsFiles
 from penstock.formats.beats.segments import Header
 from penstock.formats.beats.structs import MACS, POSITION_BITS, POSITION_MASK, Kind
-from penstock.formats.past import Past
+from penstock.formats.past import Past, lead
 from penstock.formats.values import Damage
 from penstock.options import Durability
 from penstock.sidecar import plain_copies, quarantine
@@ -255,7 +255,7 @@ def _cut_torn(beats: BeatsFiles, header: Header, file: Path, data_at: int) -> li
     size = file.stat().st_size
     end = header.base + size - data_at
     segment = beats.open_segment(header.info(end), writable=False)
-    seen = _core.walk(segment, header.base, end, past_damage=True)
+    seen = lead(segment, header.base, end)
     if not seen.stop:
         return []
     _, found, expected, length = seen.faults[-1]

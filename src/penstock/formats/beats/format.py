@@ -173,10 +173,10 @@ class BeatsFormat(BeatsFiles):
         words = past.words
         if words is None or past.is_stopped:
             return 0  # After a power cut acks may have gone that the head had followed.
-        number = words.head >> POSITION_BITS
+        number, head = words.head >> POSITION_BITS, words.head
         if not segments.path_of(self.path, number).exists():
-            return min(words.head, tail)  # It had no events: all that is there was acked.
-        return words.head if words.head in self.frame_offsets(number) else 0
+            return min(head, tail)  # It had no events: all that is there was acked.
+        return head if head in self.frame_offsets(number, asked=head) else 0
 
     def _find_end(self) -> End:
         first = next(self.infos(None), None)

@@ -82,8 +82,7 @@ class BeatsGroups(OwnGroups):
         if offset is not None and not self._is_one_bit_off():
             return None
         text = f"segment {found.segment}, position {found.position}, event {found.frame}"
-        size = self._path.stat().st_size
-        return Damage(self._path, 0, size, text, "where an event begins")
+        return Damage(self._path, 0, self._path.stat().st_size, text, "where an event begins")
 
     def _is_one_bit_off(self) -> bool:
         """Whether the file is ours but for one bit. A Beat that goes on changes more than that."""

@@ -22,7 +22,7 @@ from penstock.formats.beats import segments, state
 from penstock.formats.beats.segments import Header, Unreadable
 from penstock.formats.beats.structs import MACS, POSITION_BITS, POSITION_MASK, Kind
 from penstock.formats.contract import Format, Host
-from penstock.formats.past import Past
+from penstock.formats.past import Past, lead
 from penstock.formats.segment_list import LISTINGS_MAX
 from penstock.formats.values import Damage, SegmentInfo
 from penstock.options import DEFAULT_GROUP
@@ -290,8 +290,7 @@ class BeatsFiles(Format):
 
     def noticed(self, start: int = 0) -> list[Damage]:
         """What is odd about streams that were unpacked and are still there."""
-        first = start >> POSITION_BITS
-        odd = (found for number, found in [*self._odd.items()] if number >= first)
+        odd = (found for number, found in [*self._odd.items()] if number >= start >> POSITION_BITS)
         there = (damage for found in odd for damage in found if damage.path.exists())
         return known_damage.new_in(there, self.store.set_aside)
 
@@ -372,8 +371,7 @@ class BeatsFiles(Format):
         """Releases that write layout 0 know only version 0; one that has gone on from there has
         written version 1, and forgets where it is in a segment by the other."""
         found = state.read(self.state_path)
-        is_old = self.kind.version == 0 and (found is None or found.version == 0)
-        return 0 if is_old else 1
+        return 0 if self.kind.version == 0 and (found is None or found.version == 0) else 1
 
     def segment_numbers(self) -> list[int]:
         """The ids of segments up to the newest one that has events, in order: of a hundred files
@@ -405,13 +403,16 @@ class BeatsFiles(Format):
         header = self.header(segments.path_of(self.path, number))
         return header.base if isinstance(header, Header) else number << POSITION_BITS
 
-    def frame_offsets(self, number: int) -> list[int]:
-        """Where each whole frame of a segment begins, and where the last one ends."""
+    def frame_offsets(self, number: int, asked: int = -1) -> list[int]:
+        """Where each whole frame of a segment begins, and where the last one ends; or only `asked`,
+        where whole frames lead to that."""
         path = segments.path_of(self.path, number)
         info = self._info(number, path.stat().st_ino, None)
         if info is None:
             return [self.first_of(number)]
         segment = self.open_segment(info, writable=False)
+        if asked >= info.first and lead(segment, info.first, asked).end == asked:
+            return [asked]
         frames = _core.beats_whole_frames(segment, info.first, info.end or info.first)
         last = frames[-1][0] + frames[-1][1] if frames else info.first
         return [offset for offset, _, _ in frames] + [last]

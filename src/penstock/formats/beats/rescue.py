@@ -50,5 +50,4 @@ def write_segment(beats: BeatsFiles, kind: Kind, frames: list[bytes]) -> None:
         iv = secrets.token_bytes(IV_BYTES)
         data = _core.beats_crypt(beats.key_for(beats.path), iv, data)
         head += iv
-    number = max(segments.find(beats.path)) + 1
-    _core.replace_file(beats.path / f"{number}.seg", head + data)
+    _core.replace_file(beats.path / f"{max(segments.find(beats.path)) + 1}.seg", head + data)

@@ -201,8 +201,7 @@ def bare_layout(path: Path) -> str | None:
         return name if all(files.size_of(one) < least for one in found) else None
     state = path / "state.dat"
     sizes = (0, structs.STATE_0.size, structs.STATE_1.size)
-    is_state = state.is_file() and files.size_of(state) in sizes
-    return name if is_state else None
+    return name if state.is_file() and files.size_of(state) in sizes else None
 
 
 def sniff(path: Path) -> str | None:

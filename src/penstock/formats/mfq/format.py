@@ -220,9 +220,7 @@ class MfqFormat(Format):
             segment, seen = self._walk(last, end, durable, past)
             if seen.end < end:
                 break
-        limit, tail = min(end, last.base + last.size), seen.end
-        if past.is_killed and frames_end(segment, last.base, producer, limit)[0] == producer:
-            tail = producer
+        tail = seen.end
         if tail < producer:
             found, expected = f"{producer - tail} bytes that are no frames", "whole frames"
             if seen.faults:
@@ -245,7 +243,10 @@ class MfqFormat(Format):
         known_damage.mark(segment, self.store.set_aside)
         is_checked = past.is_stopped and not notes.exists(self.sidecar, notes.UNCHECKED)
         covered = is_checked and self.has_checksums(info.base)  # One without was never synced.
-        return segment, _core.walk(segment, start, min(end, last), covered=covered)
+        last = min(end, last)
+        if past.is_killed and frames_end(segment, info.base, end, last)[0] == end:
+            start = end
+        return segment, _core.walk(segment, start, last, covered=covered)
 
     def _producer(self, past: Past) -> int:
         """The format's own end, but never less than what was synced together with it.

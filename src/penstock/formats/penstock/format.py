@@ -163,7 +163,8 @@ def end_by_frames(
         last = next(info for info in infos if info.base == said.segment_base)
     segment, number = last_segment(format, replace(last, end=None))
     limit = segments.last_possible(last)
-    tail, after = frames_end(segment, last.base, said.tail if is_named else last.base, limit)
+    start, expected = (said.tail, said.next_number) if is_named else (last.base, None)
+    tail, after = frames_end(segment, last.base, start, limit, expected)
     if is_named and tail == said.tail:
         return said
     number = number if after is None else after

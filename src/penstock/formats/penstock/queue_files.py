@@ -145,8 +145,7 @@ class PenstockFiles(Format):
 
     def rescue_segment(self, info: SegmentInfo) -> _core.Segment | None:
         """Its name tells the base. Encrypted frames need more: the salt, which the header had."""
-        is_lost = self.is_encrypted or info.size <= HEADER_BYTES
-        return None if is_lost else self._open_plain(info)
+        return None if self.is_encrypted or info.size <= HEADER_BYTES else self._open_plain(info)
 
     def guess_header(self, info: SegmentInfo) -> Header:
         """What the header must have said, from the name and the first whole frame."""
@@ -185,8 +184,7 @@ class PenstockFiles(Format):
         else:
             last = next((info for info in reversed(self.list_segments()) if info.base < tail), None)
         before = last.size if last is not None else 0
-        most = segments.limit_of(self.options)
-        size = segments.next_size(before, max(needed, len(body)), most)
+        size = segments.next_size(before, max(needed, len(body)), segments.limit_of(self.options))
         if needed + HEADER_BYTES + 8 > 2**31 - 1:
             raise UnsupportedError(f"{needed} bytes do not fit into any segment")
         least = needed + 2 * HEADER_BYTES

@@ -31,8 +31,7 @@ def file_bytes(stage: Stage, options: QueueOptions) -> int:
     """How large a new ring's file is."""
     if not options.max_bytes:
         return FILE_BYTES
-    pages = -(-options.max_bytes // PAGE_BYTES)
-    size = stage.start + pages * PAGE_BYTES
+    size = stage.start + -(-options.max_bytes // PAGE_BYTES) * PAGE_BYTES
     if size > structs.MAX_FILE_BYTES:
         most = structs.MAX_FILE_BYTES - stage.start
         raise OptionError("max_bytes", options.max_bytes, f"at most {most} (format vqs)")

@@ -134,7 +134,7 @@ class ZbusFormat(ZbusFiles):
             at = self.table.index.offset_of("message_count")
             text = f"{count}, by the last frame"
             dropped.append(Damage(found.path, at, 8, f"message count {found.message_count}", text))
-        known_end = max(last.end, _unfinished_end(past, tail) - last.base)
+        known_end = max(last.end, past.unfinished_end(tail) - last.base)
         stray = _stray(path, known_end, size)
         if stray:
             dropped.append(Damage(path, known_end, stray, "stray bytes after the end", "nothing"))
@@ -174,7 +174,7 @@ class ZbusFormat(ZbusFiles):
             return end
         self._make_durable(blocks, end, poisoned=past.is_poisoned)
         segment = self.open_segment(last.info(None), writable=True)
-        segment.zero(end.tail, _unfinished_end(past, end.tail))  # Or the next kill shows it again.
+        segment.zero(end.tail, past.unfinished_end(end.tail))  # Or the next kill shows it again.
         segment.recover_sides(end.tail, end.durable)
         segment.sync()
         _core.sync_file(self.index_path)
@@ -222,7 +222,7 @@ def _walk(
     segment = format.open_segment(last.info(None), writable=False, sided=not past.is_foreign)
     limit = last.base + min(last.end, size)
     if past.is_killed:
-        end, number = frames_end(segment, last.base, last.tail, limit)
+        end, number = frames_end(segment, last.base, last.tail, limit, past.last_number)
         if end == last.tail:
             return end, number, None
     durable = past.durable
@@ -230,8 +230,7 @@ def _walk(
     # What was synced may be damaged, but it is not where the queue ends.
     before = _core.walk(segment, last.base, start, past_damage=True)
     covered = past.is_stopped and format.has_checksums(last.base)
-    is_new = past.words is None
-    seen = _core.walk(segment, start, limit, past_damage=is_new, covered=covered)
+    seen = _core.walk(segment, start, limit, past_damage=past.words is None, covered=covered)
     number = seen.next_number if seen.next_number is not None else before.next_number
     if seen.end == last.tail:
         return seen.end, number, None
@@ -248,11 +247,6 @@ def _is_shown(past: Past, last: Block) -> bool:
     if words is None or not past.is_killed or past.is_foreign:
         return False
     return words.segment_base == last.base and words.tail > last.tail
-
-
-def _unfinished_end(past: Past, tail: int) -> int:
-    """Up to where an append of ours was killed behind `tail`: bytes of another program's stay."""
-    return tail if past.is_foreign else past.unfinished_end(tail)
 
 
 def _whole_blocks(format: ZbusFiles, blocks: tuple[Block, ...], durable: int) -> tuple[Block, ...]:
@@ -287,8 +281,7 @@ def _number_before(format: ZbusFiles, blocks: tuple[Block, ...], fallback: int) 
 
 def _end_of(format: ZbusFiles, blocks: tuple[Block, ...], tail: int, number: int) -> End:
     numbers = (found for found in map(format.number_of, blocks) if found is not None)
-    head_number = next(numbers, number)
-    return End(tail, number, blocks[-1].base, blocks[0].base, head_number, tail)
+    return End(tail, number, blocks[-1].base, blocks[0].base, next(numbers, number), tail)
 
 
 def _stray(path: Path, end: int, size: int) -> int:

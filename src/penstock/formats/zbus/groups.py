@@ -108,8 +108,7 @@ class ZbusGroups(OwnGroups):
     def bookmark_of(self, group: str, progress: GroupProgress) -> int:
         """The lowest unacked offset; where the NAK file knows what is not acked, the next unread
         one."""
-        is_next = readers.nak_path(self._path, group).exists()
-        return progress.next if is_next else progress.cursor
+        return progress.next if readers.nak_path(self._path, group).exists() else progress.cursor
 
     def is_moved(self, group: str) -> bool:
         """Whether its reader file is not as we left it: then a zbus program has read on."""

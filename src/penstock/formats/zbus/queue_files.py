@@ -171,8 +171,7 @@ class ZbusFiles(Format):
 
     def meta(self) -> dict[str, Any]:
         """Mask, creator and extensions, and what else the index says."""
-        found = self.index()
-        values = dict(found.header)
+        values = dict(self.index().header)
         if "flag" in values:
             values["mask"] = values.pop("flag")
         for name, value in values.items():

@@ -141,3 +141,23 @@ def test_a_sub_interpreter_is_told_and_keeps_nothing_from_the_main_one(tmp_path:
     )
     subprocess.run([sys.executable, "-c", outside], check=True)
     assert "does not run in a sub-interpreter" in said.read_text()
+
+
+def test_the_maintenance_of_a_queue_without_groups_loads_retention_alone(tmp_path: Path) -> None:
+    """It does so while somebody puts at full speed, and a put that rolls waits for each module."""
+    given = "segment_bytes=1 << 16, retention_bytes=1 << 17"
+    code = f"""
+import sys, penstock
+queue = penstock.Queue({str(tmp_path / "q")!r}, {given})
+queue.put(b"x")
+before = set(sys.modules)
+for _ in range(300):
+    queue.put(bytes(1000))
+for _, duty in queue._maintenance._duties([]):
+    duty()
+assert queue.offsets().head > 0
+print(*sorted(set(sys.modules) - before))
+"""
+    run = [sys.executable, "-c", code]
+    found = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
+    assert found == ["penstock.engine.retention"]

@@ -131,7 +131,8 @@ class Maintenance:
         if self._syncs:
             yield "sync", self._writer.sync
             yield "sync the groups", queue.sync_groups
-            yield "sync for others", lambda: orphans.sync(queue, stuck)
+            if stuck:
+                yield "sync for others", lambda: orphans.sync(queue, stuck)
         yield "tend the files", queue.store.tend
         if time.monotonic() - self._swept_at > SWEEP_S:
             self._swept_at = time.monotonic()

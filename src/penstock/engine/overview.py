@@ -6,12 +6,11 @@ and on a read-only mount.
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.engine import facts
 from penstock.engine import group as groups
 from penstock.errors import no_group
 from penstock.formats.store import Store
+from penstock.hints import Any
 from penstock.options import GroupOptions
 from penstock.sidecar import groups as group_files
 

@@ -3,21 +3,29 @@
 Retention deletes whole segments. It waits for groups (`retain_unread`), each at most
 `retain_unread_max_s` without progress; a group that is overtaken moves to the head, counted and
 logged.
+
+The maintenance thread loads this when a queue has its second segment, while a producer puts at full
+speed. Loading a module takes the interpreter lock dozens of times, and a put that rolls meanwhile
+waits each time. So what only queues with groups or sinks need is loaded where it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.engine import exclusive, facts, intents, overview
-from penstock.engine.group import Group, OpenQueue, folder_of, has_progress
+from penstock.engine import exclusive
 from penstock.errors import ClosedError, PenstockError, PoisonedError
 from penstock.formats.store import Store
 from penstock.formats.values import Consumed, SegmentInfo
+from penstock.hints import TYPE_CHECKING
 from penstock.logs import logger
 from penstock.options import DEFAULT_GROUP
 from penstock.records import dataclass
 from penstock.sidecar import notes
+
+if TYPE_CHECKING:
+    from penstock.engine.group import Group, OpenQueue
+    from penstock.engine.intents import Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +47,14 @@ class Plan:
 
 def holding_cursors(queue: OpenQueue) -> dict[str, int]:
     """The cursor of every group that is waited for."""
-    found = {name: _cursor(queue, name, _holding_cursor) for name in queue.groups()}
+    found = {name: _cursor(queue, name, _holding_cursor) for name in _names(queue)}
     return {name: cursor for name, cursor in found.items() if cursor is not None}
+
+
+def _names(queue: OpenQueue) -> list[str]:
+    store = queue.store
+    is_any = (store.sidecar / "groups").is_dir() or store.format.groups.bookmarks()
+    return queue.groups() if is_any else []
 
 
 def _holding_cursor(queue: OpenQueue, name: str) -> int | None:
@@ -69,6 +83,8 @@ def _cursor(queue: OpenQueue, name: str, of: Callable[[OpenQueue, str], int | No
     except (ClosedError, PoisonedError):
         raise
     except (PenstockError, OSError) as error:
+        from penstock.engine.group import folder_of, has_progress
+
         if not has_progress(folder_of(queue.store, name)):
             return None  # Deleted meanwhile.
         head = queue.store.end().head
@@ -90,7 +106,7 @@ def free_consumed(queue: OpenQueue) -> bool:
     if not cursors and not is_ring:
         return False
     # After the cursors: what a group has read was noted before it was visible.
-    unresolved = intents.unresolved(store)
+    unresolved = _unresolved(store)
     lowest, needed_from = min(cursors, default=None), min(unresolved, default=None)
     return store.format.free_consumed(Consumed(lowest, needed_from, queue.sync_groups))
 
@@ -102,7 +118,7 @@ def _cursors(queue: OpenQueue) -> list[int]:
         group = _living(queue, name)
         return None if group is None else group.cursor
 
-    found = [_cursor(queue, name, cursor) for name in queue.groups()]
+    found = [_cursor(queue, name, cursor) for name in _names(queue)]
     return [cursor for cursor in found if cursor is not None]
 
 
@@ -125,16 +141,41 @@ def plan(queue: OpenQueue, before: int | None = None) -> Plan:
                 wanted, reason = info.end or 0, f"older than {options.retention_age_s} s"
     kept = "the newest segment always stays"
     if options.retain_unread:
-        is_live = store.is_live
-        cursors = holding_cursors(queue) if is_live else overview.holding_cursors(store)
+        cursors = holding_cursors(queue) if store.is_live else _cursors_on_disk(store)
         for name, cursor in cursors.items():
             if cursor < wanted:
                 wanted, kept = cursor, f"group {name!r} has read only up to offset {cursor}"
-    for note in intents.open_notes(store.sidecar):
+    for note in _open_notes(store):
         if note.first < wanted:
             wanted, kept = note.first, f"batch {note.batch} of {note.app!r} is on its way"
     gone = tuple(info for info in infos.below(wanted) if (info.end or 0) > head)
     return Plan(wanted, gone, reason if gone else "nothing is due", kept)
+
+
+def _cursors_on_disk(store: Store) -> dict[str, int]:
+    from penstock.engine import overview
+
+    return overview.holding_cursors(store)
+
+
+def _has_sinks(store: Store) -> bool:
+    return (store.sidecar / "sinks").is_dir()
+
+
+def _open_notes(store: Store) -> list[Note]:
+    if not _has_sinks(store):
+        return []
+    from penstock.engine import intents
+
+    return intents.open_notes(store.sidecar)
+
+
+def _unresolved(store: Store) -> list[int]:
+    if not _has_sinks(store):
+        return []
+    from penstock.engine import intents
+
+    return intents.unresolved(store)
 
 
 def _is_old(store: Store, timestamp_ns: int) -> bool:
@@ -155,7 +196,7 @@ def apply(queue: OpenQueue, planned: Plan) -> list[SegmentInfo]:
 def _overtake(queue: OpenQueue, head: int) -> None:
     """Also the groups that other processes alone have open: those may go on reading a segment that
     was deleted, and would hand out what is gone."""
-    for name in queue.groups():
+    for name in _names(queue):
         try:
             group = queue.look(name)
         except (ClosedError, PoisonedError):
@@ -172,6 +213,8 @@ def purge(queue: OpenQueue) -> int:
 
     Where there is no default group, nothing was read for it; none is made.
     """
+    from penstock.engine import facts
+
     store = queue.store
     store.ensure_in_place()
     default = queue.look(DEFAULT_GROUP)
@@ -180,12 +223,12 @@ def purge(queue: OpenQueue) -> int:
         store.roll(store.need_shared().segment_base, 0)
     # Up to here and no further: what others put meanwhile is not what was asked to go.
     before = store.end().tail
-    for name in queue.groups():
+    for name in _names(queue):
         queue.group(name, create=False).seek(before)
     if store.capabilities.gaps:
         ends = [info.end for info in store.segments() if info.end is not None]
         notes.write(store.sidecar, notes.PURGED, {"end": max(ends, default=0)})
-    store.trim(min([before, *intents.unresolved(store)]))
+    store.trim(min([before, *_unresolved(store)]))
     free_consumed(queue)
     return unread
 

@@ -96,8 +96,7 @@ def _create(
     usual = [one for one in found.created if not kept or (one in kept) == (options.key is not None)]
     layout = layout or usual[0]
     if layout not in found.created:
-        known = either(found.created)
-        raise OptionError("layout", layout, f"{known} (format {found.name})")
+        raise OptionError("layout", layout, f"{either(found.created)} (format {found.name})")
     _check_encryption(found, layout, options)
     is_file = layout in found.is_file
     if is_file and path.is_dir():
@@ -146,6 +145,5 @@ def open_store(
         found, sniffed = sniff(path, format)
         options = _checked(found, options)
         if layout and layout not in found.layouts:
-            known = either(found.layouts)
-            raise OptionError("layout", layout, f"{known} (format {found.name})")
+            raise OptionError("layout", layout, f"{either(found.layouts)} (format {found.name})")
         return Store(found, path, layout or sniffed, options, clock, live=live)

@@ -12,11 +12,11 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
 from penstock.errors import FormatError
+from penstock.places import Path
 
 FOLDER = "sinks"
 

@@ -23,9 +23,8 @@ TAG_BYTES = 32
 
 def open_macs(tags: bytes, count: int) -> bytes:
     """The tags of a closed segment as they were when it had `count` frames, and was open."""
-    kept = MACS.size + count * TAG_BYTES
     at = MACS.offset_of("frames")
-    return tags[:at] + bytes(MACS.size - at) + tags[MACS.size : kept]
+    return tags[:at] + bytes(MACS.size - at) + tags[MACS.size : MACS.size + count * TAG_BYTES]
 
 
 def name_plain(beats: BeatsFiles, number: int) -> None:

@@ -250,10 +250,9 @@ class BeatsFormat(BeatsFiles):
         base = self.kind.base(number)
         self.own[base] = self._limit(0)
         self.first_number = base, 0
-        head = max(next(self.readable()).base, end.head)
         self.is_recovering = False
         self.store.forget_segments()  # The new one may have the id of an empty one that went.
-        return End(base, 0, base, head, 0, base, end.dropped)
+        return End(base, 0, base, max(next(self.readable()).base, end.head), 0, base, end.dropped)
 
     def _newest_used(self) -> int:
         """The id of the newest segment that has, or had, anything in it; -1 if there is none."""

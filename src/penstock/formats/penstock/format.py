@@ -162,9 +162,8 @@ def end_by_frames(
     if last is None:
         last = next(info for info in infos if info.base == said.segment_base)
     segment, number = last_segment(format, replace(last, end=None))
-    limit = segments.last_possible(last)
     start, expected = (said.tail, said.next_number) if is_named else (last.base, None)
-    tail, after = frames_end(segment, last.base, start, limit, expected)
+    tail, after = frames_end(segment, last.base, start, segments.last_possible(last), expected)
     if is_named and tail == said.tail:
         return said
     number = number if after is None else after
@@ -190,8 +189,7 @@ def walk_up(
         if last is not None and is_unborn(info, durable):
             return last, [*aside(infos[at:], "a segment without header")]
         last = walk(format, info, durable, past_damage=past_damage)
-        is_cut = info.end is not None and last.end < info.end
-        if is_cut and not past_damage:
+        if info.end is not None and last.end < info.end and not past_damage:
             faults = [last.fault] if last.fault is not None else []
             return last, [*faults, *aside(infos[at + 1 :], "a segment behind a gap")]
     assert last is not None

@@ -30,6 +30,9 @@ class PenstockFiles(Format):
     header: Header
     """The oldest segment's, which has the queue's id and flags."""
 
+    _next: Header
+    _begun: Header | None = None
+    """The header of the segment that this process began last."""
     _sealed_below = 0
     """All segments before this one are sealed."""
 
@@ -122,7 +125,8 @@ class PenstockFiles(Format):
         return segments.with_facts(info, header.base_number, segments.read_summary(page) or {})
 
     def open_segment(self, info: SegmentInfo, *, writable: bool) -> _core.Segment:
-        header = self.header_of(info)
+        known = self._begun if writable else None
+        header = known if known and known.base == info.base else self.header_of(info)
         frames = _core.penstock_frames(
             header.queue_id, header.base,
             compress=self.options.compression == "lz4",
@@ -179,12 +183,14 @@ class PenstockFiles(Format):
             tail += len(structs.SEALED_WORD)
         body = body or b""
         last: SegmentInfo | None
+        # A put waits for its roll, and each call of the system lets other threads go first: so it
+        # asks the last segment, which is mapped, and for its size only where that is needed.
         if self.store.writer is not None and shared is not None and shared.segment_base < tail:
             last = self.store.live_segment(shared.segment_base)
+            start = self.store.open_listed(last).read(0, structs.HEADER.size)
         else:
             last = next((info for info in reversed(self.list_segments()) if info.base < tail), None)
-        before = last.size if last is not None else 0
-        size = segments.next_size(before, max(needed, len(body)), segments.limit_of(self.options))
+            start = b"" if last is None else files.read_start(last.path, structs.HEADER.size)
         if needed + HEADER_BYTES + 8 > 2**31 - 1:
             raise UnsupportedError(f"{needed} bytes do not fit into any segment")
         least = needed + 2 * HEADER_BYTES
@@ -192,17 +198,20 @@ class PenstockFiles(Format):
         if ready is not None:
             fresh, size = ready
         else:
+            most, before = segments.limit_of(self.options), 0 if last is None else last.size
             fresh = prepared.fresh(self.sidecar)
+            size = segments.next_size(before, max(needed, len(body)), most)
             size = segments.make_file(fresh, size, max(needed, len(body)))
-        salt = os.urandom(16)
-        start = b"" if last is None else files.read_start(last.path, structs.HEADER.size)
-        previous = _check(start, tail) if start else 0
         header = Header(
-            self.header.queue_id, tail, number, self.header.flags, salt,
-            self.clock.wall_now_ns(), size, previous,
+            self.header.queue_id, tail, number, self.header.flags, os.urandom(16),
+            self.clock.wall_now_ns(), size, _check(start, tail) if start else 0,
         )  # fmt: skip
+        self._next = header
         _core.write_file(fresh, 0, header.pack(self.options.key) + body)
         return fresh, NewSegment(self.path_of(tail), tail, tail, structs.SEALED_WORD)
+
+    def began(self, new: NewSegment, old_base: int, tail: int, number: int, needed: int) -> None:
+        self._begun = self._next
 
     def tend(self) -> None:
         shared = self.store.shared

@@ -271,8 +271,7 @@ class VqsFormat(Format):
                 return self._end_of_header(known)
             known = self._with_head_shown(known)
             tail, number = self._shown(known)
-            durable = min(known.durable, tail)
-            return End(tail, number, BASE, known.head, known.head_number, durable)
+            return End(tail, number, BASE, known.head, known.head_number, min(known.durable, tail))
         if last is None:
             return self._end_of_header(known)
         end = self._end_of_extent(last)
@@ -476,8 +475,7 @@ class VqsFormat(Format):
     def set_meta(self, **values: Any) -> None:
         """Changes settings and labels in the file, for every process."""
         shared = self.store.need_shared()
-        change = partial(settings.change, self.path, self.sidecar, self.stage, values)
-        shared.alone(change)
+        shared.alone(partial(settings.change, self.path, self.sidecar, self.stage, values))
         shared.bump_generation()
         self.refresh()
         shared.signal()

@@ -199,5 +199,4 @@ def read(path: Path, layout: ZbusLayout) -> Index:
 def pack_new(layout: ZbusLayout, now_ms: int) -> bytes:
     """The index of an empty queue: one empty block."""
     head = structs.pack_new(layout.index, now_ms, version=1, block_count=1)
-    entry = structs.pack_new(layout.entry, now_ms)
-    return (head + entry).ljust(structs.INDEX_BYTES, b"\0")
+    return (head + structs.pack_new(layout.entry, now_ms)).ljust(structs.INDEX_BYTES, b"\0")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from penstock._core import Clock as Clock
-from penstock.errors import CodecError
+from penstock.errors import CodecError, OptionError
 from penstock.hints import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -62,4 +62,7 @@ def native(clock: ManualClock | Clock | None) -> Clock:
     """The native clock behind what a user passed."""
     if clock is None:
         return SYSTEM
-    return clock.core if isinstance(clock, ManualClock) else clock
+    found = clock.core if isinstance(clock, ManualClock) else clock
+    if not isinstance(found, Clock):
+        raise OptionError("clock", clock, "a ManualClock, or None for the machine's clock")
+    return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from types import NoneType
@@ -15,6 +17,10 @@ from penstock.records import dataclass, fields, replace
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PAGE_BYTES = 4096
+COUNT_MAX = (1 << 63) - 1
+"""No offset, and so no size or count, is greater: all of them are signed words of 64 bits."""
+SECONDS_MAX = 4e9
+"""A hundred years and more. In nanoseconds it still fits into a word."""
 
 DurabilityName = Literal["process", "interval", "always"]
 WhenFull = Literal["block", "reject", "drop-oldest"]
@@ -40,7 +46,22 @@ def _check(name: str, value: Any, ok: bool, expected: str) -> None:
 def check_timeout(seconds: float | None, name: str = "timeout") -> None:
     """Refuses a timeout that nobody can wait for; none waits for ever."""
     if seconds is not None:
-        _check(name, seconds, 0 <= seconds <= 4e9, "a number of seconds from 0 to 4e9")
+        is_fine = 0 <= seconds <= SECONDS_MAX
+        _check(name, seconds, is_fine, "a number of seconds from 0 to 4e9")
+
+
+def check_count(count: int) -> int:
+    """A number of messages, none below zero, that is no more than Python can count."""
+    _check("count", count, operator.index(count) >= 0, "0 or more")
+    return min(operator.index(count), sys.maxsize)
+
+
+def check_filter(tags: str, dialect: str) -> None:
+    """Refuses a filter on tags that makes no sense, for a group and for a scan."""
+    is_text = len(tags) <= 4096 and _can_encode(tags)
+    _check("tags", tags, is_text, "at most 4096 characters, none a lone surrogate")
+    dialects = ("modern", "flag", "flag-late")
+    _check("dialect", dialect, dialect in dialects, either(dialects))
 
 
 OLD_QUEUE = {
@@ -84,6 +105,7 @@ def _check_names(options: type[QueueOptions | GroupOptions], values: Iterable[st
 
 
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "Durability": ((Durability,), either([level.value for level in Durability])),
     "int": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
     "float | None": ((int, float, NoneType), "a number, or None"),
@@ -200,19 +222,20 @@ class QueueOptions(_Renamed):
         _check_types(self)
         big, small = self.segment_bytes, 16 * KIB
         _check("segment_bytes", big, small <= big <= 2 * GIB - MIB, f"{small} to {2 * GIB - MIB}")
-        _check("max_bytes", self.max_bytes, self.max_bytes >= 0, "0 or more")
         most = self.max_message_bytes
         _check("max_message_bytes", most, 1 <= most <= GIB, f"1 to {GIB}")
-        _check("sync_interval_s", self.sync_interval_s, self.sync_interval_s > 0, "more than 0")
-        first, longest = self.retry_interval_s, self.max_retry_interval_s
-        _check("retry_interval_s", first, first >= 0, "0 or more")
-        _check("max_retry_interval_s", longest, longest >= first, "at least retry_interval_s")
+        for name in ("max_bytes", "max_unsynced", "retention_bytes"):
+            found = getattr(self, name)
+            _check(name, found, 0 <= found <= COUNT_MAX, f"0 to {COUNT_MAX}")
+        for name in ("delay_s", "retention_age_s", "retain_unread_max_s", "retry_interval_s"):
+            found = getattr(self, name)
+            _check(name, found, 0 <= found <= SECONDS_MAX, "0 to 4e9 seconds")
+        often, expected = self.sync_interval_s, "more than 0 and at most 4e9 seconds"
+        _check("sync_interval_s", often, 0 < often <= SECONDS_MAX, expected)
+        longest, expected = self.max_retry_interval_s, "retry_interval_s to 4e9 seconds"
+        is_fine = self.retry_interval_s <= longest <= SECONDS_MAX
+        _check("max_retry_interval_s", longest, is_fine, expected)
         check_timeout(self.put_timeout_s, "put_timeout_s")
-        _check("max_unsynced", self.max_unsynced, self.max_unsynced >= 0, "0 or more")
-        _check("delay_s", self.delay_s, 0 <= self.delay_s <= 4e9, "0 to 4e9 seconds")
-        _check("retention_bytes", self.retention_bytes, self.retention_bytes >= 0, "0 or more")
-        age = self.retention_age_s
-        _check("retention_age_s", age, 0 <= age <= 4e9, "0 to 4e9 seconds")
         _check("compression", self.compression, self.compression in ("none", "lz4"), "none or lz4")
         modes = ("block", "reject", "drop-oldest")
         if self.when_full not in modes:  # The names are put together only where they are needed.
@@ -280,6 +303,12 @@ class QueueKeywords(TypedDict, total=False):
     trust_others: bool | None
 
 
+class KeptKeywords(QueueKeywords, total=False):
+    """What `Queue.set_options` takes: a codec too, by its name."""
+
+    codec: CodecName | None
+
+
 MAX_IN_FLIGHT = 1 << 20
 
 
@@ -330,15 +359,12 @@ class GroupOptions(_Renamed):
         _check_types(self)
         _check("ack", self.ack, self.ack in ("lease", "auto"), "lease or auto")
         seconds = self.visibility_s
-        _check("visibility_s", seconds, 0 <= seconds <= 4e9, "0 to 4e9 seconds")
+        _check("visibility_s", seconds, 0 <= seconds <= SECONDS_MAX, "0 to 4e9 seconds")
         out = self.max_in_flight
         _check("max_in_flight", out, 1 <= out <= MAX_IN_FLIGHT, f"1 to {MAX_IN_FLIGHT}")
         most = 2**32 - 1
         _check("max_receives", self.max_receives, 0 <= self.max_receives <= most, f"0 to {most}")
-        is_text = len(self.tags) <= 4096 and _can_encode(self.tags)
-        _check("tags", self.tags, is_text, "at most 4096 characters, none a lone surrogate")
-        dialects = ("modern", "flag", "flag-late")
-        _check("dialect", self.dialect, self.dialect in dialects, either(dialects))
+        check_filter(self.tags, self.dialect)
         if self.dead_letter is not None:
             place = self.dead_letter
             is_path = bool(place) and "\0" not in place and _can_encode(place, "surrogateescape")

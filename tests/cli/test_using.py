@@ -188,6 +188,30 @@ def test_set_changes_options_of_a_group(run: Run, orders: Path) -> None:
     run("set", orders, "nothing", code=2)
 
 
+def test_set_restores_the_defaults_of_a_group(run: Run, orders: Path) -> None:
+    with Queue(orders) as queue:
+        before = queue.group("audit", max_receives=3, visibility_s=5, dead_letter="x", tags="us.#")
+        audit = before.dead_letter_path.with_name("orders.dead")
+    run(
+        "set", orders, "--group", "audit", "max_receives=", "visibility_s=", "dead_letter=", "tags="
+    )
+    with Queue(orders) as queue:
+        group = queue.group("audit")
+        found = group.options
+        assert (found.max_receives, found.visibility_s, found.tags) == (0, 30, "")
+        assert group.dead_letter_path == audit
+
+
+def test_set_keeps_nothing_that_would_lock_everyone_out(run: Run, orders: Path) -> None:
+    for senseless in ("max_bytes=99999999999999999999", "codec=nonsense", "durability=5"):
+        name, _, value = senseless.partition("=")
+        assert f"{name}={value}: expected" in run("set", orders, senseless, code=2).err
+    run("set", orders, "codec=json")
+    assert run("show", orders).one["codec"] == "json"
+    run("set", orders, "codec=")
+    assert run("show", orders).one["codec"] is None
+
+
 def test_get_waits_as_long_as_the_queue_says(run: Run, tmp_path: Path) -> None:
     with Queue(tmp_path / "ring.bin", format="vqs", max_bytes=1 << 16) as queue:
         run("get", queue.path, code=3)

@@ -156,3 +156,42 @@ def test_dead_letters_and_redrive_leave_bodies_as_they_are(tmp_path: Path) -> No
         with Queue(tmp_path / "q.dead") as dead:
             assert dead.redrive() == 1
         assert [message.value for message in queue.scan()] == [{"n": 1}, {"n": 1}]
+
+
+SENSELESS = [
+    ("codec", "nonsense"), ("codec", 5), ("codec", ["json"]), ("codec", dict),
+    ("durability", 5), ("durability", ["always"]), ("max_bytes", 1 << 64),
+    ("retain_unread_max_s", float("nan")), ("retain_unread_max_s", -5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("option", "value"), SENSELESS)
+def test_what_no_opening_could_use_is_not_kept(tmp_path: Path, option: str, value: Any) -> None:
+    with Queue(tmp_path / "q", max_bytes=MIB) as queue:
+        with pytest.raises(OptionError, match=f"^{option}="):
+            queue.set_options(**{option: value})
+        assert queue.kept_options == {"max_bytes": MIB}
+    Queue(tmp_path / "q").close()
+
+
+def test_a_codec_is_kept_until_it_is_set_to_none(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q", codec="json") as queue:
+        queue.set_options(codec="str")
+        assert queue.kept_options == {"codec": "str"}
+        queue.set_options(codec=None)
+        assert queue.kept_options == {}
+
+
+@pytest.mark.parametrize(("option", "value"), [("max_bytes", 1 << 64), ("codec", "nonsense")])
+def test_an_option_in_the_file_that_no_opening_can_use_is_an_error_whose_advice_helps(
+    tmp_path: Path, option: str, value: object
+) -> None:
+    Queue(tmp_path / "q", max_bytes=MIB).close()
+    file = tmp_path / "q" / ".penstock" / "options.json"
+    files.write_json(file, {option: value})
+    with pytest.raises(FormatError, match=rf"options\.json: .* {option}=.*; delete this file"):
+        Queue(tmp_path / "q")
+    file.unlink()
+    with Queue(tmp_path / "q") as queue:
+        queue.set_options(max_bytes=MIB)
+        assert queue.kept_options == {"max_bytes": MIB}

@@ -103,3 +103,34 @@ def test_what_is_refused_is_not_kept_either(tmp_path: Path, format: str, option:
         with pytest.raises(OptionError, match=option):
             queue.set_options(**{option: OTHERS[option]})
         assert queue.kept_options == {}
+
+
+SENSELESS: dict[str, tuple[Any, ...]] = {
+    "float": (float("nan"), float("inf"), -1.0, 10**400, "1", True),
+    "float | None": (float("nan"), float("inf"), -1.0, 10**400, "1", True),
+    "int": (-1, 1 << 63, 10**400, 0.5, "1", True),
+    "bool": (1, "yes"),
+    "Durability": (5, True, b"always", ("always",), float("nan"), "sometimes"),
+    "WhenFull": (5, "never", ["block"]),
+    "Compression": (5, "zip", ["none"]),
+    "bytes | None": (5, "secret", b"short"),
+}
+"""For each type of an option, values that no opening can use."""
+SENSELESS_PAIRS = [
+    (field.name, value) for field in fields(QueueOptions()) for value in SENSELESS[str(field.type)]
+]
+
+
+@pytest.mark.parametrize(("option", "value"), SENSELESS_PAIRS)
+def test_a_value_that_no_opening_can_use_is_refused_and_makes_nothing(
+    tmp_path: Path, option: str, value: Any
+) -> None:
+    with pytest.raises(OptionError, match=f"^{option}="):
+        Queue(tmp_path / "q", **{option: value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_clock_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"^clock=5: expected a ManualClock"):
+        Queue(tmp_path / "q", clock=5)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []

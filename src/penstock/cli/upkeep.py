@@ -15,7 +15,7 @@ from penstock.engine import facts as facts_of
 from penstock.engine.queue import Queue
 from penstock.engine.table import remaining
 from penstock.errors import GroupError, OptionError, UnsupportedError
-from penstock.options import OLD_GROUP, OLD_QUEUE, of_today
+from penstock.options import OLD_GROUP, OLD_QUEUE, GroupOptions, of_today
 
 
 def register(app: typer.Typer) -> None:
@@ -200,7 +200,10 @@ def set_values(
     pairs = of_today(pairs, old)
     with at.writing() as queue:
         if group is not None:
-            queue.group(group, create=False).configure(**pairs)
+            own = queue.store.format.groups.defaults(group)
+            usual = GroupOptions(**{"dead_letter": f"{queue.path.name}.dead"} | own).as_dict()
+            changes = {k: usual.get(k, v) if v == "" else v for k, v in pairs.items()}
+            queue.group(group, create=False).configure(**changes)
             return
         options = {k: None if v == "" else v for k, v in pairs.items() if k in kept_options.NAMES}
         queue.set_options(**options)

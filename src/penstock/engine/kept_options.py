@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.errors import FormatError, OptionError
+from penstock.errors import FormatError, OptionError, either
 from penstock.hints import TYPE_CHECKING, Any
 from penstock.logs import logger
 from penstock.options import OLD_QUEUE, Durability, QueueOptions, of_today
@@ -27,17 +27,35 @@ NAMES = (
 )  # fmt: skip
 """What can be kept. A key never is."""
 
+ADVICE = "delete this file, and the queue has no limits until `penstock set` says them again"
+
 
 def load(sidecar: Path) -> dict[str, Any]:
     """What the queue keeps; names that a newer penstock may have written are left out."""
     path, found = sidecar / notes.OPTIONS, notes.read(sidecar, notes.OPTIONS)
     if found is None:
         if path.exists():
-            advice = "write it anew with `penstock set`, or delete it: the queue has no limits then"
-            raise FormatError(path, "the queue's options can't be read", advice)
+            raise FormatError(path, "the queue's options can't be read", ADVICE)
         return {}
     found = of_today(found, OLD_QUEUE)
-    return {name: value for name, value in found.items() if name in NAMES}
+    kept = {name: value for name, value in found.items() if name in NAMES}
+    try:
+        _check(kept)
+    except OptionError as error:
+        raise FormatError(path, f"the queue's options can't be used: {error}", ADVICE) from error
+    return kept
+
+
+def _check(values: Mapping[str, Any]) -> QueueOptions:
+    """Refuses what no opening could use: a queue that keeps it can't be opened any more."""
+    codec = values.get("codec")
+    if codec is not None:
+        from penstock.engine.codecs import BY_NAME
+
+        # By its name alone: the library of a codec may be missing where it is only noted.
+        if not isinstance(codec, str) or codec not in BY_NAME:
+            raise OptionError("codec", codec, either(BY_NAME) + ": no other codec can be kept")
+    return QueueOptions.of(**{name: value for name, value in values.items() if name != "codec"})
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,8 +122,7 @@ def change(queue: OpenQueue, values: Mapping[str, Any]) -> None:
             raise OptionError.unknown(name, f"one of {', '.join(NAMES)}")
         if store.format.own_options.get(name) == "":
             raise OptionError(name, value, "another size of the file: `penstock resize`")
-    said = {name: value for name, value in values.items() if name != "codec"}
-    QueueOptions.of(**said).check_for(store.format.name, store.format.refused)
+    _check(values).check_for(store.format.name, store.format.refused)
     own = {
         store.format.own_options[name]: values[name]
         for name in values

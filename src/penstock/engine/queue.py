@@ -36,6 +36,7 @@ from penstock.options import (
     Durability,
     GroupKeywords,
     GroupOptions,
+    KeptKeywords,
     QueueKeywords,
     QueueOptions,
     check_timeout,
@@ -549,9 +550,7 @@ class Queue:
         self.ensure_open()
         return kept_options.load(self.store.sidecar)
 
-    def set_options(
-        self, *, codec: CodecName | None = None, **options: Unpack[QueueKeywords]
-    ) -> None:
+    def set_options(self, **options: Unpack[KeptKeywords]) -> None:
         """Changes the stored options, for later openings; `None` restores the default.
 
         These can be stored: `durability`, `segment_bytes`, `max_bytes`, `when_full`,
@@ -559,8 +558,7 @@ class Queue:
         """
         self.ensure_open()
         self._need_live()
-        values: dict[str, Any] = dict(options)
-        kept_options.change(self, values if codec is None else values | {"codec": codec})
+        kept_options.change(self, options)
 
     @property
     def is_poisoned(self) -> bool:

@@ -284,6 +284,8 @@ def about(path: Path) -> Iterator[None]:
     except PenstockError:
         raise
     except OSError as error:
+        if error.errno is None:
+            raise  # A signal handler of the program raised it: `TimeoutError("too late")`.
         raise StorageError.of(error, path) from error
 
 
@@ -312,6 +314,8 @@ def _typed(work: Callable[..., Any]) -> Callable[..., Any]:
         except PenstockError:
             raise
         except OSError as error:
+            if error.errno is None:
+                raise  # As above: the system gives a number with each of its errors.
             raise StorageError.of(error, _place(self)) from error
 
     def each(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:

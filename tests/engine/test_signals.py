@@ -106,3 +106,11 @@ def test_a_handler_may_close_the_queue_while_a_put_waits(tmp_path: Path) -> None
         pytest.raises(ClosedError),
     ):
         queue.put(b"too late")
+
+
+@pytest.mark.parametrize("error", [TimeoutError("too late"), OSError("mine")])
+def test_what_a_handler_raises_comes_out_as_it_is(tmp_path: Path, error: OSError) -> None:
+    with Queue(tmp_path / "q") as queue:
+        with pytest.raises(OSError, match=str(error)) as met, alarm(0.05, error):
+            queue.get()
+        assert met.value is error

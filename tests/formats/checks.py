@@ -46,14 +46,16 @@ ALARM = signal.SIGUSR2
 
 
 @contextlib.contextmanager
-def alarm(seconds: float) -> Iterator[None]:
-    """Ctrl-C after `seconds`, by a signal that no time limit of a test goes by.
+def alarm(
+    seconds: float, error: BaseException | type[BaseException] = KeyboardInterrupt
+) -> Iterator[None]:
+    """Ctrl-C or another error after `seconds`, by a signal that no time limit of a test goes by.
 
     Inside `pytest.raises`: on a busy machine it may come before the block has begun.
     """
 
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        raise error
 
     before = signal.signal(ALARM, interrupt)
     timer = threading.Timer(seconds, os.kill, (os.getpid(), ALARM))

@@ -250,7 +250,11 @@ impl<'py> Body<'py> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Self::Bytes(bytes.clone()));
         }
-        let text = "a body is bytes (or a bytes-like object); use codec= for other objects";
+        let text = if value.is_instance_of::<Message>() {
+            "put() takes a body, and put_many() takes messages: put_many([message])"
+        } else {
+            "a body is bytes (or a bytes-like object); use codec= for other objects"
+        };
         let buffer = PyBuffer::<u8>::get(value).map_err(|_| PyTypeError::new_err(text))?;
         Ok(Self::Copied(buffer.to_vec(value.py())?))
     }
@@ -264,6 +268,15 @@ impl<'py> Body<'py> {
     }
 }
 
+/// The UTF-8 of a text that belongs to a message; none is empty. A text with a lone surrogate has
+/// no UTF-8: Python makes such texts of file names in other encodings.
+pub fn utf8<'a>(name: &str, text: Option<&'a Bound<'_, PyString>>) -> PyResult<&'a [u8]> {
+    let Some(text) = text else { return Ok(&[]) };
+    let expected = "text that UTF-8 can hold, without a lone surrogate";
+    let refused = |_| errors::error(text.py(), "OptionError", (name, text, expected));
+    text.to_str().map(str::as_bytes).map_err(refused)
+}
+
 /// Headers in wire form.
 pub fn encode_headers(headers: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<u8>> {
     let mut out = Vec::new();
@@ -273,7 +286,8 @@ pub fn encode_headers(headers: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<u8>> 
                 format!("headers are text to text; found {}: {}", key.repr()?, value.repr()?);
             return Err(PyTypeError::new_err(text));
         };
-        let pushed = headers::push(&mut out, key.to_str()?.as_bytes(), value.to_str()?.as_bytes());
+        let (name, value) = (utf8("headers", Some(key))?, utf8("headers", Some(value))?);
+        let pushed = headers::push(&mut out, name, value);
         pushed.ok_or_else(|| {
             errors::refused(key.py(), "a header's name has more than 65535 bytes")
         })?;
@@ -307,15 +321,17 @@ impl Message {
     #[pyo3(signature = (body, *, tag=None, id=None, key=None, headers=None, timestamp_ns=None, due_ns=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
-        body: &[u8],
-        tag: Option<&str>,
-        id: Option<&str>,
-        key: Option<&str>,
+        body: &Bound<'_, PyAny>,
+        tag: Option<&Bound<'_, PyString>>,
+        id: Option<&Bound<'_, PyString>>,
+        key: Option<&Bound<'_, PyString>>,
         headers: Option<&Bound<'_, PyDict>>,
         timestamp_ns: Option<i64>,
         due_ns: Option<i64>,
     ) -> PyResult<Self> {
-        let headers = encode_headers(headers)?;
+        let texts = [utf8("tag", tag)?, utf8("id", id)?, utf8("key", key)?];
+        let (body, headers) = (Body::of(body)?, encode_headers(headers)?);
+        let body = body.bytes();
         let len = body.len() + headers.len();
         if !memory::has_room(len.saturating_mul(4)) {
             return Err(memory::none_left(len));
@@ -326,8 +342,7 @@ impl Message {
             owned.extend_from_slice(part);
             span
         };
-        let mut text = |part: Option<&str>| add(part.unwrap_or_default().as_bytes());
-        let (tag, id, key) = (text(tag), text(id), text(key));
+        let [tag, id, key] = texts.map(&mut add);
         let (headers, body) = (add(&headers), add(body));
         let view = FrameView {
             tag,
@@ -487,6 +502,13 @@ impl Message {
     /// At the end of a loop's body: acks what is still leased (`done`), or gives it back.
     fn settle(&self, py: Python<'_>, done: bool) -> PyResult<()> {
         self.leases.as_deref().map_or(Ok(()), |leases| self.end(py, leases, done))
+    }
+
+    /// Refused, with what to send instead: a lease stays with the process that has it.
+    fn __reduce__(&self) -> PyResult<()> {
+        let advice = "a message can't be pickled or copied: send its body, and its receipt, with \
+                      which group.ack(receipt) works in any process";
+        Err(PyTypeError::new_err(advice))
     }
 
     fn __repr__(&self) -> String {

@@ -531,7 +531,7 @@ class Message:
 
     def __new__(
         cls,
-        body: bytes,
+        body: Buffer,
         *,
         tag: str | None = None,
         id: str | None = None,

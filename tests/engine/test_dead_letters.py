@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from penstock import Empty, GroupError, KeyNeededError, Queue
 from penstock.engine import deadletter
+from penstock.formats.registry import MODULES
+from tests.opening import path_for
 
 KEYS = {"penstock": (None, bytes(range(32))), "beats": ("3", bytes(range(16)))}
 
@@ -95,3 +98,30 @@ def test_a_dead_letter_alone_opens_no_queue(tmp_path: Path) -> None:
         assert len(dead) == 1
     with Queue(victim, create=False) as queue:
         assert len(queue) == 0
+
+
+@pytest.mark.parametrize("format", MODULES)
+def test_dead_letters_of_a_queue_whose_name_is_not_utf8_find_their_way_back(
+    tmp_path: Path, format: str
+) -> None:
+    path = path_for(tmp_path / os.fsdecode(b"sp\xe9cial"), format)
+    path.parent.mkdir()
+    with Queue(path, format=format) as queue:
+        queue.put(b'{"n":1}')
+        group = queue.group("g", max_receives=1)
+        group.get(timeout=0).nack()
+        assert group.get_many(1) == []
+    with Queue(f"{path}.dead", create=False) as dead:
+        assert dead.peek()[0].headers["penstock.source"].endswith(f"sp%E9cial/{path.name}")
+        assert dead.redrive() == 1
+    with Queue(path) as queue:
+        assert queue.group("g").get(timeout=0).body == b'{"n":1}'
+
+
+def test_a_reason_that_is_not_utf8_buries_all_the_same(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q") as queue:
+        queue.put(b"one")
+        group = queue.group("g")
+        group.dead_letter(group.get(timeout=0), "no file " + os.fsdecode(b"\xff"))
+    with Queue(tmp_path / "q.dead", create=False) as dead:
+        assert dead.peek()[0].headers["penstock.reason"] == r"no file \udcff"

@@ -16,6 +16,7 @@ use crate::append::Writer;
 use crate::bytes::checksum::crc32c;
 use crate::bytes::headers;
 use crate::errors;
+use crate::message::utf8;
 use crate::segment::frame::{Draft, NO_TIME};
 use crate::sys::capsule;
 
@@ -276,8 +277,12 @@ impl Writer {
         let failed = |error: arrow_schema::ArrowError| {
             errors::refused(py, &format!("the table can't be taken: {error}"))
         };
+        let no_rows = |error: arrow_schema::ArrowError| {
+            let advice = "a column alone has no rows: put pyarrow.table({'body': column})";
+            errors::refused(py, &format!("the stream can't be taken: {error}; {advice}"))
+        };
         let mut first = None;
-        for batch in RecordBatchStreamReader::try_new(stream).map_err(failed)? {
+        for batch in RecordBatchStreamReader::try_new(stream).map_err(no_rows)? {
             let batch = batch.map_err(failed)?;
             let offset = if batch.schema().fields().is_empty() {
                 None
@@ -305,7 +310,7 @@ impl Writer {
         tag: Option<&Bound<'py, PyString>>,
         delay: Option<f64>,
     ) -> PyResult<Option<u64>> {
-        let tag = tag.map_or(Ok(&[][..]), |tag| tag.to_str().map(str::as_bytes))?;
+        let tag = utf8("tag", tag)?;
         if data.hasattr("__arrow_c_array__")? {
             return self.put_array(py, &make_array(array_of(data)?), tag, delay);
         }

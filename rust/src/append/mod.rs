@@ -30,7 +30,7 @@ use crate::append::prefault::Prefault;
 use crate::append::write::{Obstacle, Outcome, Way};
 use crate::clock::{Clock, seconds_to_ns};
 use crate::errors;
-use crate::message::{Body, Message, encode_headers};
+use crate::message::{Body, Message, encode_headers, utf8};
 use crate::segment::frame::{Draft, Drafts, NO_TIME, Place};
 use crate::segment::publish::PyPublish;
 use crate::segment::publish::{Batch, Publish};
@@ -649,16 +649,13 @@ impl Writer {
         delay: Option<f64>,
         timestamp_ns: Option<i64>,
     ) -> PyResult<u64> {
-        fn text<'a>(value: Option<&'a Bound<'_, PyString>>) -> PyResult<&'a [u8]> {
-            value.map_or(Ok(&[][..]), |value| Ok(value.to_str()?.as_bytes()))
-        }
         let body = Body::of(body)?;
         let headers = if headers.is_some() { encode_headers(headers)? } else { Vec::new() };
         let draft = Draft {
             body: body.bytes(),
-            tag: text(tag)?,
-            id: text(id)?,
-            key: text(key)?,
+            tag: utf8("tag", tag)?,
+            id: utf8("id", id)?,
+            key: utf8("key", key)?,
             headers: &headers,
             timestamp_ns: timestamp_ns.unwrap_or(NO_TIME),
             due_ns: 0,
@@ -678,7 +675,7 @@ impl Writer {
         tag: Option<&Bound<'py, PyString>>,
         delay: Option<f64>,
     ) -> PyResult<Option<u64>> {
-        let tag = tag.map_or(Ok(&[][..]), |tag| tag.to_str().map(str::as_bytes))?;
+        let tag = utf8("tag", tag)?;
         // The items are held one by one: a roll calls Python, which may change the list.
         let items: Vec<Bound<'py, PyAny>> = match items.cast::<PyList>() {
             Ok(list) => list.iter().collect(),

@@ -92,13 +92,19 @@ def letter(
 ) -> _core.Message:
     """The message as it is put to the dead letters: with its source, and the reason."""
     headers = message.headers | {
-        SOURCE: str(queue.resolve()),
+        SOURCE: paths.as_text(queue.resolve()),
         GROUP: group,
         OFFSET: str(message.offset),
-        REASON: reason or f"handed out {plural(message.receives, 'time')} without an ack",
+        REASON: _shown(reason) or f"handed out {plural(message.receives, 'time')} without an ack",
         RECEIVES: str(message.receives),
     }
     return copy_of(message, headers)
+
+
+def _shown(reason: str | None) -> str:
+    """What a program says of its error, which may be any text: a header holds none that is not
+    UTF-8, and a message that no header fits would come again for ever."""
+    return (reason or "").encode("utf-8", "backslashreplace").decode()
 
 
 def copy_of(

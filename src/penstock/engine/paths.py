@@ -51,6 +51,25 @@ def _refuse_url(text: str) -> None:
     )  # fmt: skip
 
 
+def as_text(path: Path) -> str:
+    """The path as text that a message can hold: a `file://` URL if the path is not UTF-8."""
+    try:
+        return str(path).encode().decode()
+    except UnicodeEncodeError:
+        from urllib.parse import quote
+
+        return "file://" + quote(os.fsencode(path))
+
+
+def from_text(text: str) -> Path:
+    """The path that `as_text` made a text of."""
+    if not text.startswith("file://"):
+        return Path(text)
+    from urllib.parse import unquote_to_bytes
+
+    return Path(os.fsdecode(unquote_to_bytes(text.removeprefix("file://"))))
+
+
 def is_same(one: Path, other: Path) -> bool:
     """Whether two paths name one queue, through links too; both may be missing."""
     try:

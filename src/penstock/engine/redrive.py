@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
@@ -66,14 +65,14 @@ def _source(
     if source is None or not (source in opened or _sends_to(source, message, dead)):
         return None
     if source not in opened:
-        opened[source] = reopen(source)
+        opened[source] = reopen(str(paths.from_text(source)))
     return opened[source]
 
 
 def _sends_to(source: str, message: _core.Message, dead: OpenQueue) -> bool:
     """Whether the queue that a dead letter names is one whose dead letters come here: beside this
     one, or with a group that says so. A message alone must not have us write to any queue."""
-    path, name = Path(source), message.headers.get(GROUP, "")
+    path, name = paths.from_text(source), message.headers.get(GROUP, "")
     if not path.is_absolute() or not files.is_name(name):
         return False
     if paths.is_same(path.parent, dead.path.parent):

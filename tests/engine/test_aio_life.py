@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow
 import pytest
 
 import penstock
-from penstock import AsyncQueue, ClosedError
+from penstock import AsyncQueue, ClosedError, UnsupportedError
 from penstock.options import AckMode
 from tests.engine.test_aio import leased, run, turns
 from tests.waiting import LONG_S
@@ -204,3 +206,43 @@ def test_puts_go_on_after_the_sync_that_they_share_was_cancelled(tmp_path: Path)
             assert len(list(queue.queue.scan())) == 2
 
     run(case())
+
+
+@pytest.mark.parametrize("durability", ["interval", "always"])
+@pytest.mark.parametrize("kind", [pyarrow.array, lambda bodies: pyarrow.table({"body": bodies})])
+def test_asyncio_puts_every_arrow_value_that_a_queue_puts(
+    tmp_path: Path, kind: Any, durability: Literal["interval", "always"]
+) -> None:
+    async def case() -> None:
+        async with AsyncQueue(tmp_path / "q", durability=durability) as queue:
+            await queue.put_many(kind([b"a", b"b"]))
+            assert [found.body for found in await queue.get_many(9)] == [b"a", b"b"]
+
+    run(case())
+
+
+def test_a_loop_that_is_left_after_its_queue_was_closed_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+
+    async def case() -> None:
+        async with AsyncQueue(tmp_path / "q") as queue:
+            await queue.put(b"a")
+            inside = aiter(queue.group().messages(0))
+            assert (await anext(inside)).body == b"a"
+
+    run(case())
+    assert said == []
+    with penstock.Queue(tmp_path / "q") as again:
+        assert again.get(timeout=0).body == b"a"
+
+
+def test_a_column_alone_is_refused_with_what_to_put_instead(tmp_path: Path) -> None:
+    column = pyarrow.chunked_array([[b"a"], [b"b"]])
+    with penstock.Queue(tmp_path / "q") as queue:
+        with pytest.raises(UnsupportedError, match=r"put pyarrow\.table\({'body': column}\)"):
+            queue.put_many(column)
+        queue.put_many(pyarrow.table({"body": column}))
+        assert len(queue) == 2

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import os
 import pickle
 import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow
 import pytest
 
 import penstock
 from penstock import (
+    AsyncQueue,
     ClosedError,
     CorruptError,
     Empty,
@@ -558,3 +562,89 @@ def test_an_export_that_can_not_be_written_names_the_file_that_was_asked_for(que
     with pytest.raises(OSError, match=r"/proc/made\.jsonl") as refusal:
         penstock.export(queue, "/proc/made.jsonl")
     assert ".tmp" not in str(refusal.value)
+
+
+# What is no text, no count, and no list
+
+
+def test_a_text_that_utf8_can_not_hold_is_one_of_our_errors_and_named(queue: Queue) -> None:
+    lone = os.fsdecode(b"\xff")  # As a file may be called.
+    for name in ("tag", "id", "key"):
+        with pytest.raises(OptionError, match=f"^{name}='.udcff': expected text"):
+            queue.put(b"x", **{name: lone})  # type: ignore[arg-type]
+        with pytest.raises(OptionError, match=f"^{name}='.udcff': expected text"):
+            Message(b"x", **{name: lone})  # type: ignore[arg-type]
+    for headers in ({"path": lone}, {lone: "path"}):
+        with pytest.raises(OptionError, match=r"^headers='.udcff': expected text"):
+            queue.put(b"x", headers=headers)
+    for items in ([b"x"], pyarrow.array([b"x"])):
+        with pytest.raises(OptionError, match=r"^tag='.udcff': expected text"):
+            queue.put_many(items, tag=lone)
+    with pytest.raises(OptionError, match=r"^tags='.udcff'"):
+        queue.scan(tags=lone)
+    assert len(queue) == 3
+
+
+def test_a_scan_with_a_dialect_that_there_is_not_is_one_of_our_errors(queue: Queue) -> None:
+    with pytest.raises(OptionError, match=r"^dialect='perl': expected modern, flag or flag-late"):
+        queue.scan(dialect="perl")  # type: ignore[arg-type]
+
+
+def test_a_count_is_a_whole_number_however_great(queue: Queue) -> None:
+    for call in (queue.peek, queue.head):
+        assert len(call(1 << 64)) == 3
+        with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+            call(0.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("one", [b"abc", "abc", bytearray(b"abc"), {"n": 1}])
+def test_many_are_not_the_letters_or_keys_of_one(tmp_path: Path, one: Any) -> None:
+    async def put_with_asyncio() -> None:
+        async with AsyncQueue(tmp_path / "q", codec="json") as queue:
+            await queue.put_many(one)
+
+    with Queue(tmp_path / "q", codec="json") as queue:
+        expected = f"not {type(one).__name__}; put.. takes one"
+        with pytest.raises(TypeError, match=expected):
+            queue.put_many(one)
+        with pytest.raises(TypeError, match=expected):
+            asyncio.run(put_with_asyncio())
+        assert len(queue) == 0
+
+
+def test_a_message_has_a_body_of_anything_that_has_bytes_and_goes_to_put_many(queue: Queue) -> None:
+    message = Message(memoryview(b"x"), tag="t")
+    with pytest.raises(TypeError, match=r"put_many.. takes messages"):
+        queue.put(message)
+    queue.put_many([message])
+    assert [(found.body, found.tag) for found in queue.peek(9)][-1] == (b"x", "t")
+
+
+def test_what_stays_in_its_process_says_what_to_send_instead(queue: Queue) -> None:
+    group = queue.group("billing")
+    message = group.get(timeout=0)
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"send its body, and its receipt, .*group\.ack"):
+            copied(message)
+        with pytest.raises(TypeError, match=r"send the queue, .*queue\.group\('billing'\)"):
+            copied(group)
+    there: Queue = pickle.loads(pickle.dumps(queue))
+    with there:
+        assert message.receipt is not None
+        there.group("billing").ack(message.receipt)
+    assert group.stats()["leased"] == 0
+
+
+@pytest.mark.parametrize("loop", [iter, lambda group: group.messages(0)])
+def test_a_loop_that_is_left_after_its_queue_was_closed_says_nothing(
+    queue: Queue, loop: Callable[[Any], Iterator[Message]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    inside = loop(queue.group("billing"))
+    assert next(inside).body == b"a"
+    queue.close()
+    del inside
+    assert said == []
+    with Queue(queue.path) as again:
+        assert [found.body for found in again.group("billing").get_many(9)] == [b"a", b"b", b"c"]

@@ -32,7 +32,7 @@ from penstock.engine.aio_group import AsyncGroup, Messages
 from penstock.engine.codecs import Codec
 from penstock.engine.group import Group
 from penstock.engine.positions import Where
-from penstock.engine.queue import Queue
+from penstock.engine.queue import Queue, is_arrow, refuse_one
 from penstock.errors import ClosedError, Full
 from penstock.logs import renamed
 from penstock.options import (
@@ -228,7 +228,9 @@ class AsyncQueue:
         queue = self._queue or await self.open()
         if queue.options.durability is Durability.ALWAYS:
             return await asyncio.to_thread(queue.put_many, items, tag=tag, delay=delay)
-        items = items if hasattr(items, "__arrow_c_stream__") else list(items)
+        if not is_arrow(items):
+            refuse_one(items)
+            items = list(items)  # An iterator can be asked once, and there may be several tries.
         return await self._with_room(queue, lambda: queue.put_many(items, tag=tag, delay=delay))
 
     async def _with_room(self, queue: Queue, attempt: Callable[[], T]) -> T:

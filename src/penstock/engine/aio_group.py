@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from penstock import _core
@@ -280,6 +281,8 @@ class Messages:
         return self._last
 
     def __del__(self) -> None:
-        """The loop was left in the middle: at once, and without the event loop's help."""
+        """The loop was left in the middle: at once, and without the event loop's help. A queue that
+        was closed meanwhile has given the message back already."""
         if self._last is not None:
-            self._last.settle(False)
+            with suppress(ClosedError):
+                self._last.settle(False)

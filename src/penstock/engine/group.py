@@ -20,7 +20,6 @@ from penstock.errors import (
     Empty,
     GroupError,
     OffsetError,
-    OptionError,
     PenstockError,
     no_group,
     typed,
@@ -33,6 +32,7 @@ from penstock.options import (
     Durability,
     GroupKeywords,
     GroupOptions,
+    check_count,
     of_today,
 )
 from penstock.places import Path
@@ -441,15 +441,16 @@ class Group:
         try:
             yield message
         except GeneratorExit:
-            # `break` or an exception in the loop's body: the message was not finished.
-            message.settle(False)
+            # `break` or an exception in the loop's body: the message was not finished. A queue
+            # that was closed meanwhile, at exit for instance, has given it back already.
+            with suppress(ClosedError):
+                message.settle(False)
             raise
         message.settle(True)
 
     def peek(self, count: int = 1) -> list[_core.Message]:
         """The next unread messages, without taking them."""
-        if count < 0:
-            raise OptionError("count", count, "0 or more")
+        count = check_count(count)
         tags, dialect, start = self.options.tags, self.options.dialect, self.core.next
         while True:
             try:
@@ -646,6 +647,11 @@ class Group:
         self._stand_up()
         if self.options.exclusive:
             self.core.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refused, with what to send instead: the open files are this process's own."""
+        advice = f"send the queue, or its path, and call queue.group({self.name!r}) there"
+        raise TypeError(f"a group can't be pickled or copied: {advice}")
 
     def __repr__(self) -> str:
         """The name, the cursor and the lag."""

@@ -39,6 +39,7 @@ from penstock.options import (
     KeptKeywords,
     QueueKeywords,
     QueueOptions,
+    check_count,
     check_timeout,
 )
 from penstock.places import Path
@@ -62,6 +63,19 @@ def _table() -> ModuleType:
     from penstock.engine import table
 
     return table
+
+
+def is_arrow(items: Any) -> bool:
+    """Whether it is an array or a table of any library that speaks Arrow's C interface."""
+    return hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__")
+
+
+def refuse_one(items: Any) -> None:
+    """An error for one value where many are asked for: its letters or its keys would be put, and a
+    codec may well take them."""
+    if isinstance(items, str | bytes | bytearray | memoryview | dict):
+        kind = type(items).__name__
+        raise TypeError(f"put_many() takes a list or an iterator, not {kind}; put() takes one")
 
 
 class Queue:
@@ -207,8 +221,9 @@ class Queue:
         order. Returns the offset of the first message, or `None` for an empty list.
         """
         self.ensure_open()
-        if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
+        if is_arrow(items):
             return retrying_writer.writer(self).put_arrow(items, tag=tag, delay=delay)
+        refuse_one(items)
         if self.codec is not None:
             encode = self.codec.encode
             items = [one if isinstance(one, _core.Message) else encode(one) for one in items]
@@ -350,11 +365,9 @@ class Queue:
 
     def head(self, count: int = 5) -> Head:
         """The oldest messages kept, without taking them; drawn as a table in a notebook."""
-        if count < 0:
-            raise OptionError("count", count, "0 or more")
         from penstock.engine.table import Head
 
-        return Head(islice(self.scan(), count))
+        return Head(islice(self.scan(), check_count(count)))
 
     def to_pandas(self, **scan: Any) -> Any:
         """A pandas frame of `scan(**scan)`; needs pyarrow and pandas."""

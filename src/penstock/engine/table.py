@@ -13,6 +13,7 @@ from penstock.errors import CodecError, OptionError, typed
 from penstock.formats import known_damage
 from penstock.formats.store import Store
 from penstock.formats.values import Damage
+from penstock.options import check_filter
 
 
 class Scan:
@@ -45,6 +46,8 @@ class Scan:
         """Reads `[start, end)`; with `tolerant`, damage is noted and passed over. `recent` belongs
         to one opening of the queue."""
         store.format.need_key()
+        if tags or dialect != "modern":
+            check_filter(tags, dialect)
         if isinstance(columns, str):
             raise OptionError("columns", columns, "a list of names, such as ['body']")
         self._store, self.start, self.end = store, start, end

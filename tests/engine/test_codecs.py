@@ -252,3 +252,63 @@ def test_a_message_has_nothing_of_one_that_was_let_go_before_it(tmp_path: Path) 
             del message
             group.seek("earliest")
         assert len(places) < 6  # Or the memory is not used again, and nothing was looked at.
+
+
+DEEP: Any = []
+for _ in range(codecs.DEPTH_MAX + 1):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize("value", [{5: 1}, {(1, 2): 3}, {1, 2}, DEEP])
+def test_what_no_consumer_may_decode_is_refused_before_it_is_put(
+    tmp_path: Path, value: Any
+) -> None:
+    with penstock.Queue(tmp_path / "q", codec="cbor") as queue:
+        with pytest.raises(penstock.CodecError, match="codec cbor: "):
+            queue.put(value)
+        with pytest.raises(penstock.CodecError, match="codec cbor: "):
+            queue.put_many([{"n": 1}, value])
+        assert len(queue) == 0
+
+
+class Itself(dict[str, Any]):
+    def __init__(self) -> None:
+        super().__init__()
+        self["self"] = self
+
+
+@pytest.mark.parametrize("extra", [{(1, 2): "pair"}, Itself()])
+def test_a_log_record_travels_with_extras_that_json_has_not(
+    tmp_path: Path, extra: dict[Any, Any]
+) -> None:
+    with penstock.StandardQueue(tmp_path / "q", codec="logrecord") as records:
+        record = logging.makeLogRecord({"msg": "paid", "order": extra, "customer": "anna"})
+        records.put(record)
+        found = records.get(timeout=0)
+        assert (found.getMessage(), found.customer) == ("paid", "anna")
+        assert found.order == repr(extra)
+
+
+@dataclass
+class Amount:
+    cents: int
+    of: Any = None
+
+    def __post_init__(self) -> None:
+        if self.cents < 0:
+            raise ValueError("less than nothing")
+
+
+def test_a_dataclass_that_refuses_its_values_or_is_no_tree_is_one_of_our_errors(
+    tmp_path: Path,
+) -> None:
+    endless = Amount(1)
+    endless.of = endless
+    with penstock.Queue(tmp_path / "q", codec=Amount) as queue:
+        for amount in (endless, Amount(1, of=contextlib.nullcontext)):
+            with pytest.raises(penstock.CodecError, match=r"codec (Amount|json): "):
+                queue.put(amount)
+        penstock.Queue(tmp_path / "q").put(b'{"cents": -1}')
+        message = queue.get(timeout=0)
+        with pytest.raises(penstock.CodecError, match="codec Amount: less than nothing"):
+            _ = message.value

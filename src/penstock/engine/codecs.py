@@ -109,10 +109,14 @@ class CborCodec:
         self._library = cbor2
 
     def encode(self, value: Any) -> bytes:
+        """The value as CBOR. It is read once here: a put of what no consumer may decode (other keys
+        than text and bytes, deep nesting) would succeed, and each get of it would fail."""
         try:
-            return self._library.dumps(value, encoders={re.Pattern: _refuse})
+            body: bytes = self._library.dumps(value, encoders={re.Pattern: _refuse})
         except (self._library.CBOREncodeError, ValueError, RecursionError) as error:
             raise CodecError(f"codec cbor: {error}") from error
+        self.decode(body)
+        return body
 
     def decode(self, body: bytes) -> Any:
         """The value. Keys are text or bytes, so that no sender can choose colliding hashes."""
@@ -142,7 +146,11 @@ class LogRecordCodec:
         kept["msg"], kept["args"] = value.getMessage(), None
         if kept.pop("exc_info", None) and not kept.get("exc_text"):
             kept["exc_text"] = logging.Formatter().formatException(value.exc_info)  # type: ignore[arg-type]
-        return FORGIVING(kept).encode()
+        try:
+            return FORGIVING(kept).encode()
+        except (TypeError, ValueError, RecursionError):
+            # A dict with keys that JSON has not, or a value that contains itself.
+            return FORGIVING({name: _or_repr(found) for name, found in kept.items()}).encode()
 
     def decode(self, body: bytes) -> logging.LogRecord | None:
         """A record with these attributes; one that would hide a method is left out."""
@@ -156,6 +164,14 @@ class LogRecordCodec:
         for name in found.keys() & methods_of(logging.LogRecord):
             del found[name]
         return logging.makeLogRecord(found)
+
+
+def _or_repr(value: Any) -> Any:
+    try:
+        FORGIVING(value)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+    return value
 
 
 @cache
@@ -180,13 +196,19 @@ class DataclassCodec:
         if not isinstance(value, self.kind):
             name = type(value).__name__
             raise CodecError(f"codec {self.kind.__name__}: {name} is no {self.kind.__name__}")
-        return self._json.encode(dataclasses.asdict(value))  # type: ignore[call-overload]
+        try:
+            plain = dataclasses.asdict(value)  # type: ignore[call-overload]
+        except (TypeError, RecursionError) as error:  # It copies, which not every value allows.
+            raise CodecError(f"codec {self.kind.__name__}: {error}") from error
+        return self._json.encode(plain)
 
     def decode(self, body: bytes) -> Any:
-        """The object; `CodecError` when fields are missing, or there are others."""
+        """The object; `CodecError` when fields are missing, or there are others, or when the class
+        refuses them."""
+        value = self._json.decode(body)
         try:
-            return self._built(self.kind, self._json.decode(body))
-        except TypeError as error:
+            return self._built(self.kind, value)
+        except (TypeError, ValueError, RecursionError) as error:
             raise CodecError(f"codec {self.kind.__name__}: {error}") from error
 
     def _built(self, hint: Any, value: Any) -> Any:

@@ -50,6 +50,9 @@ STORAGE_ADVICE = {
     errno.ENFILE: "too many files are open on this machine",
     errno.ENOMEM: "no memory is left to map it: close queues or raise the process's limit",
     errno.ELOOP: "a link is where a file of the queue should be: put the file itself there",
+    errno.EEXIST: "a file, or a link that leads nowhere, has its name: move that away",
+    errno.ENOTDIR: "a file is where a folder should be: check the path, or move the file away",
+    errno.ENAMETOOLONG: "a name has up to 255 bytes, a path up to 4,095: choose a shorter one",
     errno.ENOENT: "a file is missing: `penstock verify` says what that means for the queue",
 }
 

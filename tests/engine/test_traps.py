@@ -100,6 +100,32 @@ def test_the_home_folder_is_expanded_as_in_a_shell(
     assert not (tmp_path / "~").exists()
 
 
+def test_a_name_that_begins_with_a_tilde_is_said_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Queue("./~x") as queue:
+        assert queue.path == tmp_path / "~x"
+
+
+def test_a_path_in_a_folder_that_was_deleted_is_one_of_our_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(OptionError, match="path='q': expected an absolute path"):
+        Queue("q")
+
+
+@pytest.mark.parametrize("name", ["dangling", "dangling/q", "file/q", "n" * 256])
+def test_a_place_where_no_folder_can_be_made_says_what_to_do(tmp_path: Path, name: str) -> None:
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"move that away|move the file away|choose a shorter"):
+        Queue(tmp_path / name)
+
+
 @pytest.mark.parametrize(
     ("path", "advice"),
     [
@@ -108,6 +134,9 @@ def test_the_home_folder_is_expanded_as_in_a_shell(
         ("file:///var/q", "'/var/q'"),
         (":memory:", "/dev/shm"),
         ("", "folder"),
+        ("a\0b", "no NUL"),
+        ("a\ud800b", "no lone surrogate"),
+        ("~nobody-of-this-name/q", "home folder"),
     ],
 )
 def test_what_is_no_path_is_refused_and_makes_nothing(

@@ -28,10 +28,25 @@ def absolute(path: str | os.PathLike[str]) -> Path:
         advice = "a folder: a queue is files. One in memory alone is Queue('/dev/shm/NAME')"
         raise OptionError("path", text, advice)
     _refuse_url(text)
+    if "\0" in text or not _has_bytes(text):
+        raise OptionError("path", text, "a name that a file can have: no NUL, no lone surrogate")
     try:
-        return Path(text).expanduser().absolute()
+        # `./~x` is a file called `~x`, as in a shell; a `Path` no longer has the dot.
+        found = Path(text).expanduser() if text.startswith("~") else Path(text)
+        return found.absolute()
     except RuntimeError as error:
         raise OptionError("path", text, f"a home folder that is known ({error})") from error
+    except FileNotFoundError as error:
+        expected = "an absolute path, because this program's current folder was deleted"
+        raise OptionError("path", text, expected) from error
+
+
+def _has_bytes(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse_url(text: str) -> None:

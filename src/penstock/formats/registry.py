@@ -71,7 +71,7 @@ def _can_only_be_ours(path: Path) -> bool:
 def seen(path: Path) -> str:
     """What is there, in a few words."""
     if path.is_file():
-        begin = files.read_start(path, 8).hex(" ")
+        begin = files.read_start(path, 8).hex(" ") or "nothing"
         return f"a file of {path.stat().st_size} bytes that begins with {begin}"
     names = sorted(entry.name for entry in path.iterdir())
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from penstock import Queue
+from penstock.cli import put
 from tests.cli.conftest import Run
 from tests.reading import bodies_at
-from tests.waiting import words_of
+from tests.waiting import LONG_S, words_of
 
 
 def test_put_takes_bodies_from_arguments_files_and_stdin(run: Run, tmp_path: Path) -> None:
@@ -42,6 +45,31 @@ def test_put_of_lines_makes_each_a_message(run: Run, tmp_path: Path) -> None:
     ran = run("put", tmp_path / "q", "--lines", "-", "--tag", "t", stdin=b"a\nb\n\nc")
     assert ran.one["messages"] == 4
     assert bodies_at(tmp_path / "q") == [b"a", b"b", b"", b"c"]
+
+
+def test_put_of_lines_puts_each_as_it_comes(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    command = [sys.executable, "-m", "penstock", "put", str(path), "--lines"]
+    with Queue(path) as queue, subprocess.Popen(command, stdin=subprocess.PIPE) as running:
+        assert running.stdin is not None
+        for piece, whole in ((b"one\ntw", b"one"), (b"o\n", b"two"), (b"end", None)):
+            running.stdin.write(piece)
+            running.stdin.flush()
+            if whole is not None:
+                assert queue.get(timeout=LONG_S).body == whole
+        running.stdin.close()
+        assert running.wait(LONG_S) == 0
+        assert queue.get(timeout=LONG_S).body == b"end"
+
+
+def test_put_reads_no_more_than_a_body_may_have(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(put, "BODY_BYTES_MAX", 1001)
+    Queue(tmp_path / "q", max_message_bytes=1000).close()
+    for endless in (["--file", "/dev/zero"], ["--lines", "--file", "/dev/zero"]):
+        assert "1000" in run("put", tmp_path / "q", *endless, code=2).err
+    assert bodies_at(tmp_path / "q") == []
 
 
 def test_put_makes_no_queue_when_told_not_to(run: Run, tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.markup import escape
@@ -261,11 +262,11 @@ def missing(stream: str) -> bool:
     return getattr(sys, stream) is None
 
 
-def standard_input() -> IO[bytes]:
+def standard_input() -> BufferedReader:
     """What is piped or typed."""
     if missing("stdin"):
         raise PenstockError("standard input is closed, and the messages were to come from there")
-    return sys.stdin.buffer
+    return cast("BufferedReader", sys.stdin.buffer)
 
 
 BOOLEANS = ("0", "1", "false", "true", "no", "yes", "off", "on", "")

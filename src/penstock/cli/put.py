@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,9 +17,12 @@ from penstock.engine import convert as converts
 from penstock.engine.queue import Queue
 from penstock.errors import OptionError
 from penstock.formats import registry
+from penstock.options import GIB
 
 BATCH_LINES = 1000
 BATCH_BYTES = 1 << 20
+BODY_BYTES_MAX = GIB + 1
+"""One byte more than any queue takes: what has no end (a device) is refused, and not read on."""
 
 Bodies = Annotated[
     list[str] | None,
@@ -92,7 +96,7 @@ def put(
     headers = opening.pairs("--header", header) or None
     _check(file or [])
     common: dict[str, Any] = {"tag": tag, "delay": delay}
-    found = _bodies(bodies or [], file or [])
+    found: Iterator[list[bytes]] = _bodies(bodies or [], file or [])
     own: dict[str, Any] = {"id": id, "key": key, "headers": headers}
     if lines:
         for name, value in own.items():
@@ -106,21 +110,24 @@ def put(
     first = next(found, None)  # Before the queue is made: a file may be missing.
     if create and first is not None and registry.is_empty(at.path):
         with converts.asked(at.path, **at.opening, **how) as model:
-            model.put(first, **common)  # What is refused leaves no queue behind.
+            model.put(first[0], **common)  # What is refused leaves no queue behind.
     with at.writing(create=create, **how) as queue:
         every = found if first is None else chain([first], found)
         if lines:
             _put_lines(queue, every, tag, delay, json)
             return
-        for body in every:
+        for body in chain.from_iterable(every):
             _tell(queue.put(body, **common), json)
 
 
-def _bodies(texts: list[str], files: list[Path]) -> Iterator[bytes]:
+def _bodies(texts: list[str], files: list[Path]) -> Iterator[list[bytes]]:
     for text in texts or ([] if files else ["-"]):
-        yield standard_input().read() if text == "-" else text.encode("utf-8", "surrogateescape")
+        is_read = text == "-"
+        said = b"" if is_read else text.encode("utf-8", "surrogateescape")
+        yield [standard_input().read(BODY_BYTES_MAX) if is_read else said]
     for path in files:
-        yield path.read_bytes()
+        with path.open("rb") as stream:
+            yield [stream.read(BODY_BYTES_MAX)]
 
 
 def _check(files: list[Path]) -> None:
@@ -136,26 +143,43 @@ def _refuse_with_lines(name: str, value: object) -> None:
         raise OptionError("--lines", "", f"no {flag} beside it: that is for a single message")
 
 
-def _lines(texts: list[str], files: list[Path]) -> Iterator[bytes]:
+def _lines(texts: list[str], files: list[Path]) -> Iterator[list[bytes]]:
     for text in texts or ([] if files else ["-"]):
         if text == "-":
             yield from _lines_of(standard_input())
-        else:
-            yield from text.encode("utf-8", "surrogateescape").splitlines()
+        elif whole := text.encode("utf-8", "surrogateescape").splitlines():
+            yield whole
     for path in files:
         with path.open("rb") as stream:
             yield from _lines_of(stream)
 
 
-def _lines_of(stream: IO[bytes]) -> Iterator[bytes]:
-    return (line.removesuffix(b"\n") for line in stream)
+def _lines_of(stream: BufferedReader) -> Iterator[list[bytes]]:
+    """The lines that are there, again and again. Who pipes `tail -F` in writes one from time to
+    time: it is put as it comes, and does not wait for others."""
+    parts: list[bytes] = []
+    size = 0
+    while size < BODY_BYTES_MAX and (chunk := stream.read1(BATCH_BYTES)):
+        *whole, rest = chunk.split(b"\n")
+        if whole:
+            yield [b"".join([*parts, whole[0]]), *whole[1:]]
+            parts, size = [], 0
+        parts.append(rest)
+        size += len(rest)
+    if size:
+        yield [b"".join(parts)]
 
 
 def _put_lines(
-    queue: Queue, found: Iterator[bytes], tag: str | None, delay: float | None, json: bool | None
+    queue: Queue,
+    found: Iterator[list[bytes]],
+    tag: str | None,
+    delay: float | None,
+    json: bool | None,
 ) -> None:
     count, first = 0, None
-    for batch in _batches(found, queue.options.max_bytes // 16 or BATCH_BYTES):
+    most_bytes = queue.options.max_bytes // 16 or BATCH_BYTES
+    for batch in chain.from_iterable(_batches(lines, most_bytes) for lines in found):
         offset = queue.put_many(batch, tag=tag, delay=delay)
         first = offset if first is None else first
         count += len(batch)
@@ -165,7 +189,7 @@ def _put_lines(
         show.line(f"{show.plural(count, 'message')} from offset {first} on")
 
 
-def _batches(found: Iterator[bytes], most_bytes: int) -> Iterator[list[bytes]]:
+def _batches(found: list[bytes], most_bytes: int) -> Iterator[list[bytes]]:
     """In pieces that are put at once: none is too large for a queue with a limit."""
     batch: list[bytes] = []
     size = 0

@@ -209,6 +209,11 @@ def test_compression_is_refused_where_nothing_is_compressed(
     [
         (("put", "{q}", "x", "--delay", "-1"), "--delay"),
         (("put", "{q}", "x", "--delay", "nan"), "--delay"),
+        (("put", "{q}", "x", "--tag", "\udcff"), "penstock: --tag \\udcff: expected text"),
+        (("tail", "{q}", "--count", "-1"), "penstock: --count -1: expected 0 or more"),
+        (("inspect", "{q}/.penstock/control", "--count", "-1"), "--count -1: expected 0 or more"),
+        (("inspect", "/dev/zero"), "penstock: FILE /dev/zero: expected an ordinary file"),
+        (("top", "{q}", "--interval", "inf"), "penstock: --interval inf: expected"),
         (("put", "{q}", "x", "--durability", "often"), "penstock: --durability often: expected"),
         (("put", "{q}", "x", "--compression", "zip"), "penstock: --compression zip: expected"),
         (("put", "{new}", "x", "--layout", "9"), "penstock: --layout 9: expected 1"),

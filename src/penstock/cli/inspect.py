@@ -23,6 +23,7 @@ from penstock.cli.opening import Format, Json, OldCount, command
 from penstock.disk.structs import Buffer, Row, Struct
 from penstock.errors import FormatError, OptionError, PenstockError
 from penstock.formats import registry
+from penstock.options import check_count
 from penstock.sidecar import control, groups
 
 ByteMap = Callable[[Path, Buffer], Iterator[tuple[int, Struct]]]
@@ -59,11 +60,13 @@ def inspect(
     """Show a file of a queue field by field, with the bytes; changes nothing."""
     if file.is_dir():
         raise OptionError("file", file, "a file: name one of those in this folder or below")
+    if file.exists() and not file.is_file():
+        raise OptionError("file", file, "an ordinary file: a pipe or a device may never end")
     data = view(file)
     if name is not None:
         found = [(at or 0, struct_named(name))]
     else:
-        found = list(_find(file, data, format, at, count or limit))
+        found = list(_find(file, data, format, at, check_count(count or limit)))
     for place, struct in found:
         _print(place, struct, struct.describe(data, place), json)
     if at is not None and not show.wants_json(json):

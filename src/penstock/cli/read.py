@@ -20,7 +20,7 @@ from penstock.engine.queue import Queue
 from penstock.engine.table import Scan, remaining
 from penstock.engine.verifying import around
 from penstock.errors import OptionError
-from penstock.options import GroupOptions
+from penstock.options import GroupOptions, check_count
 
 POLL_S = (0.005, 0.1)
 
@@ -216,7 +216,7 @@ def tail(
 
     With --group only messages that the group has not acked yet. `penstock get` takes messages.
     """
-    wanted, last = matching(grep), limit if count is None else count
+    wanted, last = matching(grep), check_count(limit if count is None else count)
     with at.reading() as queue:
         # Nothing says how far back the last messages that pass a filter are.
         is_filtered = bool(tags or grep) or group is not None

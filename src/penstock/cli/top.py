@@ -14,6 +14,7 @@ from penstock.engine import facts as facts_of
 from penstock.engine import overview
 from penstock.engine.queue import Queue
 from penstock.errors import PenstockError
+from penstock.options import check_timeout
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -44,6 +45,7 @@ def top(
     json: Json = None,
 ) -> None:
     """Watch rates, lag and leases of queues; changes nothing. Ctrl-C ends it."""
+    check_timeout(interval, "interval")
     rates = _Rates(paths or [Path()])
     if once:
         rates.look()

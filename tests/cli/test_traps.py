@@ -368,10 +368,16 @@ def test_the_version_is_that_of_the_package(run: Run) -> None:
     assert run("--version").text == f"penstock {wanted}\n"
 
 
-def test_put_uses_what_the_queue_has_unless_said(run: Run, tmp_path: Path) -> None:
+def test_put_uses_what_the_queue_has_unless_said(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with Queue(tmp_path / "q", durability="always"):
         pass
     run("put", tmp_path / "q", "x")
+    assert caplog.messages == []
+    run("put", tmp_path / "q", "x", "--durability", "process")
+    (said,) = caplog.messages
+    assert "durability='process' applies to this opening alone; the queue keeps 'always'" in said
 
 
 def test_set_and_show_speak_of_the_options_that_a_queue_keeps(run: Run, tmp_path: Path) -> None:

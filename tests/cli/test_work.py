@@ -58,10 +58,35 @@ def slow(message):
         gate.read()
     handle(message)
 
+def begin(message):
+    handle(message)
+    yield
+
+async def begin_later(message):
+    handle(message)
+    yield
+
+def give_generator(message):
+    return begin(message)
+
+def leave(message):
+    raise SystemExit(0)
+
+def settle(message):
+    handle(message)
+    message.ack()
+
 class Tasks:
     @staticmethod
     def inside(message):
         handle(message)
+
+class Later:
+    async def __call__(self, message):
+        handle(message)
+
+an_object = Later()
+a_lambda = lambda message: later(message)
 
 NUMBER = 17
 """
@@ -88,13 +113,37 @@ def handled(place: Path) -> list[str]:
     return (place / "handled").read_text().split()
 
 
-@pytest.mark.parametrize("function", ["tasks:Tasks.inside", "tasks:later"])
+@pytest.mark.parametrize(
+    "function", ["tasks:Tasks.inside", "tasks:later", "tasks:an_object", "tasks:a_lambda"]
+)
 def test_every_message_is_handled_once_and_acked(run: Run, place: Path, function: str) -> None:
     fill(place / "q")
     facts = run("work", function, place / "q", "--until-empty").one
     assert facts == {"handled": 5, "failed": 0, "killed": 0}
     assert handled(place) == ["0", "1", "2", "3", "4"]
     run("get", place / "q", code=3)
+
+
+@pytest.mark.parametrize("name", ["begin", "begin_later"])
+def test_a_generator_is_refused_and_no_message_is_taken(run: Run, place: Path, name: str) -> None:
+    fill(place / "q", 1)
+    said = run("work", f"tasks:{name}", place / "q", "--until-empty", code=2).err
+    assert f"MODULE:FUNCTION tasks:{name}: expected a function that has done its work" in said
+    assert run("get", place / "q").one["receives"] == 1
+
+
+@pytest.mark.parametrize("name", ["give_generator", "leave"])
+def test_a_call_that_does_no_work_has_failed(run: Run, place: Path, name: str) -> None:
+    fill(place / "q", 1)
+    ran = run("work", f"tasks:{name}", place / "q", "--until-empty", "--retries", 2, "--backoff", 0)
+    assert ran.one == {"handled": 0, "failed": 2, "killed": 0}
+    assert [line["text"] for line in run("cat", place / "q.dead").lines] == ["0"]
+
+
+def test_a_function_may_ack_its_message_itself(run: Run, place: Path) -> None:
+    fill(place / "q", 2)
+    assert run("work", "tasks:settle", place / "q", "--until-empty").one["handled"] == 2
+    assert handled(place) == ["0", "1"]
 
 
 def test_several_processes_share_the_messages(run: Run, place: Path) -> None:

@@ -26,7 +26,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from ctypes import c_bool, c_uint64
 from dataclasses import dataclass
@@ -50,6 +50,8 @@ MAX_DEATHS = 5
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 COUNTERS = 2
 HANDLED, FAILED = range(COUNTERS)
+
+NO_GENERATOR = "a function that has done its work when it returns; a generator only begins then"
 
 Handle = Callable[[_core.Message], object]
 log: logging.Logger = logging.getLogger("penstock.work")
@@ -190,6 +192,8 @@ def load(name: str) -> Handle:
         raise OptionError("MODULE:FUNCTION", name, why) from error
     if not callable(found):
         raise OptionError("MODULE:FUNCTION", name, f"a function, not {type(found).__name__}")
+    if inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found):
+        raise OptionError("MODULE:FUNCTION", name, NO_GENERATOR)
     handle: Handle = found
     return handle
 
@@ -360,7 +364,7 @@ def _one(job: Job, call: Handle, message: _core.Message) -> int:
     """One call, and what becomes of its message; which counter it belongs to."""
     try:
         call(message)
-    except Exception:
+    except (Exception, SystemExit):  # `sys.exit()` in a task is no order to this worker.
         delay = min(job.backoff_s * 2 ** min(message.receives - 1, 40), job.max_backoff_s)
         log.warning("offset %s, try %s failed", message.offset, message.receives, exc_info=True)
         _settle(message, lambda: message.nack(delay))
@@ -374,14 +378,26 @@ def _settle(message: _core.Message, end: Callable[[], object]) -> None:
         end()
     except ReceiptError:
         log.warning(
-            "offset %s took longer than --visibility allows: another may have handled it too",
+            "offset %s: its lease had ended. The function settled it itself, or took longer than "
+            "--visibility allows, and another worker may have handled it too",
             message.offset,
         )
 
 
 def _caller(function: Handle) -> Handle:
-    """The function; a coroutine function is run to its end for each message."""
-    if not inspect.iscoroutinefunction(function):
-        return function
+    """The function, and after it what it returns, if that is still to be run: an object or a lambda
+    may give a coroutine, too, and only what it gives shows that."""
     runner = asyncio.Runner()
-    return lambda message: runner.run(function(message))
+
+    def call(message: _core.Message) -> None:
+        found = function(message)
+        if inspect.isawaitable(found):
+            runner.run(_awaited(found))
+        elif inspect.isgenerator(found) or inspect.isasyncgen(found):
+            raise TypeError(f"{type(found).__name__} was returned; expected {NO_GENERATOR}")
+
+    return call
+
+
+async def _awaited(found: Awaitable[object]) -> None:
+    await found

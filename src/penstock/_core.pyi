@@ -657,6 +657,11 @@ class Group:
         `ack="auto"`.
         """
 
+    def take_back(self, messages: list[Message]) -> list[Message]:
+        """Gives back messages that a get acked and whose caller never saw them: any consumer gets
+        them. Answers those whose bytes are gone.
+        """
+
     def ack(self, receipt: str) -> None:
         """Acks by receipt text."""
 

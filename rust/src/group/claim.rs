@@ -50,6 +50,9 @@ pub trait Basket {
     /// Takes those out that go to the dead letters.
     fn take_dead(&mut self) -> Vec<Message>;
 
+    /// Those that are to be handed out.
+    fn claimed(&self) -> Vec<&MessageParts>;
+
     /// A reference to `segment` for a message to come.
     #[inline(always)]
     fn share(&mut self, segment: &Arc<Segment>) -> Arc<Segment> {
@@ -142,6 +145,11 @@ impl Basket for One<'_> {
         self.is_full &= !is_dead;
         is_dead.then(|| self.place.take()).into_iter().collect()
     }
+
+    #[cold]
+    fn claimed(&self) -> Vec<&MessageParts> {
+        self.is_full.then_some(&*self.place).into_iter().collect()
+    }
 }
 
 /// At most `most` messages.
@@ -196,6 +204,11 @@ impl Basket for Several {
 
     fn take_dead(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.dead)
+    }
+
+    #[cold]
+    fn claimed(&self) -> Vec<&MessageParts> {
+        self.messages.iter().map(|message| &**message).collect()
     }
 }
 

@@ -14,6 +14,7 @@ mod models;
 mod opening;
 pub mod orphans;
 mod python;
+mod returning;
 pub mod settings;
 mod settling;
 mod syncing;

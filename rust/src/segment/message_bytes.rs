@@ -82,6 +82,11 @@ impl MessageBytes {
         (!is_owned && (lacks || segment.is_cut())).then(|| segment.path())
     }
 
+    /// Where its frame begins.
+    pub fn frame(&self) -> u64 {
+        self.frame
+    }
+
     /// Bytes of the body.
     #[inline]
     pub fn len(&self) -> usize {

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from penstock import _core
 from penstock.clock import ManualClock
 from penstock.engine import paths, when_full
-from penstock.engine.aio_group import AsyncGroup, Messages
+from penstock.engine.aio_group import AsyncGroup, Messages, to_its_end
 from penstock.engine.codecs import Codec
 from penstock.engine.group import Group
 from penstock.engine.positions import Where
@@ -74,7 +76,8 @@ class AsyncQueue:
             **options,
         )  # fmt: skip
         self._queue: Queue | None = None
-        self._opening = asyncio.Lock()
+        self._opening: Opening | None = None
+        self._turns = dict[int, threading.Lock]()
         self._is_closed = False
         self._watch: _core.Watch | None = None
         self._home: tuple[asyncio.AbstractEventLoop, int] | None = None
@@ -89,33 +92,90 @@ class AsyncQueue:
 
     async def open(self) -> Queue:
         """Opens it, in a thread: recovery may read much. Returns the queue behind it."""
-        async with self._opening:
-            if self._is_closed:
-                raise ClosedError()
-            if self._queue is None:
-                queue = await asyncio.to_thread(self._open_queue)
-                if self._is_closed:  # Another task closed it meanwhile.
-                    await asyncio.to_thread(queue.close)
-                    raise ClosedError()
-                self._queue = queue
-                self._attend()
-        return self._queue
+        while (queue := self._queue) is None:
+            with self._turn:
+                opening = self._join_opening()
+            try:
+                if opening is not None:
+                    await asyncio.wrap_future(opening.done)
+            finally:
+                self._leave_opening(opening)
+        with self._turn:
+            if self._home is None:
+                self._move_in()
+        return queue
+
+    @property
+    def _turn(self) -> threading.Lock:
+        """Held for a moment by a thread that opens the queue, or whose loop is to be told of news.
+        By process: a thread that had it in the parent of a fork is not in the child."""
+        return self._turns.setdefault(os.getpid(), threading.Lock())
+
+    def _join_opening(self) -> Opening | None:
+        """The one opening for all tasks that wait for it, in any event loop."""
+        if self._is_closed:
+            raise ClosedError()
+        if self._queue is not None:
+            return None
+        if self._opening is None or self._opening.process != os.getpid():
+            opening = Opening()
+            asyncio.get_running_loop().run_in_executor(None, self._open_for, opening)
+            self._opening = opening
+        self._opening.waiting += 1
+        return self._opening
+
+    def _leave_opening(self, opening: Opening | None) -> None:
+        if opening is not None:
+            with self._turn:
+                opening.waiting -= 1
+
+    def _open_for(self, opening: Opening) -> None:
+        try:
+            queue = self._open_queue()
+            with self._turn:
+                is_wanted = opening.waiting > 0 and not self._is_closed
+                self._queue, self._opening = queue if is_wanted else None, None
+            if not is_wanted:
+                queue.close()
+        except BaseException as error:
+            self._opening = None
+            opening.done.set_exception(error)
+        else:
+            opening.done.set_result(None)
 
     async def close(self) -> None:
         """Syncs and closes the queue; a task that waits gets `ClosedError`."""
         self._is_closed = True
         queue, self._queue = self._queue, None
-        if queue is None or self._watch is None:
+        if queue is None:
             return
+        here = asyncio.get_running_loop()
+        home, process = self._home or (here, os.getpid())
+        try:
+            if home is here:
+                self._end_waits(here)
+            elif process != os.getpid() or home.is_closed():
+                self._forget_loop(here)
+            else:
+                home.call_soon_threadsafe(self._end_waits, home)
+            if self._syncer is not None and home is here:
+                await asyncio.wait([self._syncer])  # Not ended when this task is cancelled.
+        finally:
+            await to_its_end(lambda: self._close(queue))
+
+    def _end_waits(self, loop: asyncio.AbstractEventLoop) -> None:
         for group in self._groups.values():
             group.fail(ClosedError())
         while self._putters:
             wake(self._putters.popleft())
-        if self._syncer is not None:
-            await self._syncer
-        asyncio.get_running_loop().remove_reader(self._watch.fileno())
-        self._watch.close()
-        await asyncio.to_thread(queue.close)
+        if self._watch is not None:
+            loop.remove_reader(self._watch.fileno())
+            self._watch.close()
+
+    def _close(self, queue: Queue) -> None:
+        for group in self._groups.values():
+            group.end()
+        queue.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -163,8 +223,14 @@ class AsyncQueue:
         """From now on the running loop is told of news, if the one before it has ended or is that
         of the process that this one was forked from."""
         here = asyncio.get_running_loop(), os.getpid()
-        if self._home == here or self._queue is None:
-            return
+        if self._home != here and self._queue is not None:
+            with self._turn:
+                self._move_in()
+
+    def _move_in(self) -> None:
+        here = asyncio.get_running_loop(), os.getpid()
+        if self._queue is None:
+            raise ClosedError()
         if self._home is not None:
             loop, process = self._home
             if process == here[1] and not loop.is_closed():
@@ -172,10 +238,10 @@ class AsyncQueue:
                     f"{self!r} waits in another event loop; open an AsyncQueue for each loop"
                 )
             self._forget_loop(here[0])
-        self._home = here
         self._queue.ensure_open()
         self._watch = _core.Watch(self._queue.store.need_shared())
         here[0].add_reader(self._watch.fileno(), self._on_event)
+        self._home = here  # Last: until then nobody may wait here.
 
     def _forget_loop(self, now: asyncio.AbstractEventLoop) -> None:
         """Nobody takes an answer who waits elsewhere than in the loop that runs now."""
@@ -368,6 +434,16 @@ class AsyncQueue:
 
     def __repr__(self) -> str:
         return f"<AsyncQueue {str(self.path)!r}: {'open' if self._queue else 'not open'}>"
+
+
+class Opening:
+    """An opening that is under way."""
+
+    def __init__(self) -> None:
+        """Begins now; nobody waits for it yet."""
+        self.done: Future[None] = Future()
+        self.done.set_running_or_notify_cancel()  # A task that is cancelled does not cancel it.
+        self.process, self.waiting = os.getpid(), 0
 
 
 def wake(waiter: asyncio.Future[None]) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from penstock import _core
@@ -13,6 +16,8 @@ from penstock.options import Durability, check_timeout
 from penstock.pacing import FOREIGN_NAP_S, MANUAL_NAP_S
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.engine.group import Group, OpenQueue
     from penstock.engine.positions import Where
 
@@ -41,6 +46,8 @@ class AsyncGroup:
         self.queue, self.inner = queue, inner
         self._waiters: deque[Waiter] = deque()
         self._returned: deque[_core.Message] = deque()
+        """What came back after it was deleted: only tasks of this process can still get it."""
+        self._hand, self._left = Hand(inner.core), list[Hand]()
         self._timer: asyncio.TimerHandle | None = None
         self._pumper: asyncio.Task[None] | None = None
         self._has_news = False
@@ -99,8 +106,9 @@ class AsyncGroup:
         self.pump()
         try:
             return await waiter.future
-        except asyncio.CancelledError:
-            self._give_back(waiter)
+        except BaseException as error:
+            # Cancelled, or dropped together with its event loop: then nobody else waits there.
+            self._give_back(waiter, is_last=not isinstance(error, asyncio.CancelledError))
             raise
         finally:
             if timer is not None:
@@ -113,23 +121,44 @@ class AsyncGroup:
         """Who waits in another loop takes no answer any more: it has ended."""
         self._waiters = deque(one for one in self._waiters if one.future.get_loop() is loop)
         self._timer = self._pumper = None
+        self._let_go()
+
+    def end(self) -> None:
+        """The queue is about to be closed: what no task has yet goes back. Not in the event loop,
+        for it may wait for the disk."""
+        for hand in (*self._left, self._hand):
+            hand.end()
 
     def _expire(self, waiter: Waiter) -> None:
         if not waiter.future.done():
             waiter.future.set_result([])
 
-    def _give_back(self, waiter: Waiter) -> None:
-        """The task was cancelled after its messages had come: another consumer gets them."""
-        if waiter.future.done() and not waiter.future.cancelled() and not waiter.future.exception():
-            self._return(waiter.future.result())
+    def _give_back(self, waiter: Waiter, *, is_last: bool) -> None:
+        """The task ended after its messages had come: another consumer gets them."""
+        future = waiter.future
+        if future.done() and not future.cancelled() and not future.exception():
+            self._return(future.result())
+            if not is_last:
+                self.pump()
 
     def _return(self, messages: list[_core.Message]) -> None:
-        for message in reversed(messages):
-            if message.receipt is None:
-                self._returned.appendleft(message)  # Already acked: no other process may see it.
-            else:
-                message.settle(False)
-        self.pump()
+        acked = [message for message in messages if message.receipt is None]
+        if self._is_slow and acked:
+            self._end_beside(Hand(self.inner.core, acked))
+        elif acked:
+            self._returned.extendleft(reversed(self.inner.core.take_back(acked)))
+        for message in messages:
+            message.settle(False)
+
+    def _let_go(self) -> None:
+        """Nobody comes for what a thread has taken, or is about to take."""
+        last, self._hand = self._hand, Hand(self.inner.core)
+        if self._is_slow:
+            self._end_beside(last)
+
+    def _end_beside(self, hand: Hand) -> None:
+        self._left = [*(one for one in self._left if not one.is_empty), hand]
+        in_thread(hand.end)
 
     # ── handing out ────────────────────────────────────────────────────────────────────────
 
@@ -159,10 +188,11 @@ class AsyncGroup:
         try:
             while self._waiters:
                 waiter, self._has_news = self._waiters[0], False
-                found = await asyncio.to_thread(self._take, waiter.count, waiter.visibility)
+                take = partial(self._take, waiter.count, waiter.visibility)
+                await asyncio.to_thread(self._hand.take, take)
                 if waiter.future.done():
-                    self._returned.extendleft(reversed(found))
-                elif found or self._is_late(waiter):
+                    self._let_go()
+                elif (found := self._hand.empty()) or self._is_late(waiter):
                     waiter.future.set_result(found)
                 elif self._has_news:
                     continue
@@ -172,6 +202,9 @@ class AsyncGroup:
                     self._waiters.popleft()
         except Exception as error:
             self.fail(error)
+        except asyncio.CancelledError:
+            self._let_go()
+            raise
         finally:
             self._pumper = None
         self._set_timer()
@@ -251,6 +284,66 @@ class Waiter:
         self.future: asyncio.Future[list[_core.Message]] = loop.create_future()
 
 
+class Hand:
+    """What a thread has taken, and acked by that, for a task that does not have it yet."""
+
+    def __init__(self, core: _core.Group, messages: list[_core.Message] | None = None) -> None:
+        """Holds messages of this group."""
+        self._core, self._lock = core, threading.Lock()
+        self._messages = messages or []
+        self._is_over = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has ended and holds nothing."""
+        return self._is_over and not self._lock.locked() and not self._messages
+
+    def take(self, take: Callable[[], list[_core.Message]]) -> None:
+        """Takes, unless it has ended."""
+        with self._lock:
+            if not self._is_over:
+                self._messages = take()
+
+    def empty(self) -> list[_core.Message]:
+        """What was taken: a task has it from now on."""
+        with self._lock:
+            messages, self._messages = self._messages, []
+        return messages
+
+    def end(self) -> None:
+        """Takes nothing any more. What was taken is as if it had not been: any consumer gets it."""
+        with self._lock:
+            self._is_over = True
+            if self._messages:
+                self._core.take_back(self._messages)
+                self._messages = []
+
+
+def in_thread(work: Callable[[], None]) -> None:
+    """Does it beside the event loop, whether or not the loop lives to see its end."""
+    try:
+        asyncio.get_running_loop().run_in_executor(None, work)
+    except RuntimeError:  # There is no loop, or none that begins anything any more.
+        work()
+
+
+async def to_its_end(work: Callable[[], None]) -> None:
+    """Does it in a thread that begins and goes on though the task that waits is cancelled."""
+    done: Future[None] = Future()
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    in_thread(run)
+    await asyncio.wrap_future(done)
+
+
 class Messages:
     """An `async for` over a group.
 
@@ -268,12 +361,13 @@ class Messages:
 
     async def __anext__(self) -> _core.Message:
         """Settles the last message, then waits for the next."""
-        last, self._last = self._last, None
-        if last is not None:
+        if self._last is not None:
+            # Not before: a thread that was to ack it may never begin, if this task is cancelled.
             if self._group._syncs_acks:
-                await asyncio.to_thread(last.settle, True)
+                await asyncio.to_thread(self._last.settle, True)
             else:
-                last.settle(True)
+                self._last.settle(True)
+            self._last = None
         try:
             self._last = await self._group.get(self._timeout)
         except (Empty, ClosedError):

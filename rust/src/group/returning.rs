@@ -1,0 +1,57 @@
+//! Giving back what a get was to ack: the caller of that get has never seen it.
+
+use pyo3::prelude::*;
+
+use super::Group;
+use super::journal::Kind;
+use super::table::{Entry, NONE, at};
+use crate::bytes::checksum::key_hash;
+use crate::errors;
+use crate::message::MessageParts;
+
+impl Group {
+    /// The next get of any consumer gets these messages, as if they had never been read. Answers
+    /// for each whether that is so: what was deleted or written over meanwhile can't come again.
+    #[cold]
+    pub(super) fn take_back(
+        &self,
+        py: Python<'_>,
+        messages: &[&MessageParts],
+    ) -> PyResult<Vec<bool>> {
+        let held = self.take(py)?;
+        let outcome: std::io::Result<Vec<bool>> =
+            messages.iter().map(|message| self.enter_again(message)).collect();
+        self.mend()?;
+        self.table.move_cursor();
+        let mirrored = self.mirror();
+        drop(held);
+        self.control.signal();
+        let located = |error| errors::os(error, &self.folder);
+        let are_back = outcome.map_err(located)?;
+        mirrored.map_err(located)?;
+        if self.is_always {
+            // What the get had synced says that they are done.
+            self.sync_progress_now(py)?;
+        }
+        Ok(are_back)
+    }
+
+    fn enter_again(&self, message: &MessageParts) -> std::io::Result<bool> {
+        let offset = message.lease.offset;
+        if self.is_gone() || message.lease.token != 0 || offset < self.control.head() {
+            return Ok(false);
+        }
+        let (content, view) = (&message.content, message.content.view());
+        let key = key_hash(content.bytes(view.key));
+        let entry = Entry { key, ..Entry::read(offset, content.frame(), NONE) };
+        self.write(Kind::Enter, &entry, self.clock().boot())?;
+        match self.table.newest().is_none_or(|newest| newest < offset) {
+            true => drop(self.table.enter(&entry)?),
+            // Entries stand in the order of their offsets: the table is made anew, from a journal
+            // that has them in any order.
+            false => self.table.distrust(),
+        }
+        self.table.count_among_others(at::DELIVERED, 1_u64.wrapping_neg());
+        Ok(true)
+    }
+}

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from penstock import NoQueueError, OptionError, Queue, UnsupportedError
+from penstock import FormatError, NoQueueError, OptionError, Queue, UnsupportedError
 from penstock.spark import pipelines
 from penstock.spark.cursors import sync
 from penstock.spark.pipelines import Request, convert, report, templates
@@ -205,6 +205,10 @@ def test_compaction_moves_full_segments_and_trims(spark: SparkSession, tmp_path:
     assert [bytes(row.body) for row in cold] + bodies(path) == before
     again = run(spark, tmp_path, "compact", path, to=str(tmp_path / "cold"))
     assert again["rows"] == 0
+    (state,) = (tmp_path / "cold" / "_penstock").glob("*.json")
+    state.write_text(state.read_text()[:-9])
+    with pytest.raises(FormatError, match="no place that was reached"):
+        run(spark, tmp_path, "compact", path, to=str(tmp_path / "cold"))
 
 
 @pytest.mark.spark

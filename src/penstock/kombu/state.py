@@ -19,6 +19,7 @@ from kombu.transport.virtual.exchange import STANDARD_EXCHANGE_TYPES
 
 from penstock import _core
 from penstock.disk import files
+from penstock.engine import kept_files
 from penstock.engine.threads import lock_file
 from penstock.errors import FormatError
 
@@ -104,10 +105,8 @@ class State(BrokerState):  # type: ignore[misc]  # kombu has no types
         }
 
     def _load(self) -> None:
-        found = files.read_json(self._path)
+        found = kept_files.read(self._path, "exchanges and bindings", ADVICE)
         if found is None:
-            if self._path.exists():
-                raise FormatError(self._path, "no exchanges and bindings", ADVICE)
             found = {"version": 1, "exchanges": {}, "bindings": [], "queues": {}}
         if found.get("version") != 1:
             version = f"version {found.get('version')!r}, expected 1"

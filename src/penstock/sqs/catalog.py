@@ -25,7 +25,8 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
-from penstock.errors import PenstockError
+from penstock.engine import kept_files
+from penstock.errors import FormatError, PenstockError
 from penstock.formats import registry
 from penstock.logs import logger
 from penstock.records import asdict, dataclass, fields
@@ -37,6 +38,7 @@ ACCOUNT = re.compile(r"\d{12}", re.ASCII)
 REGION = re.compile(r"[a-z]{2,4}(-[a-z]{1,12}){1,3}-\d{1,2}", re.ASCII)
 COOL_DOWN_S = 60
 QUEUES_MAX = 10_000
+SECRET_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,9 @@ class Catalog:
         self.cool_down_s: float = cool_down_s
         self._format = format
         self._known: dict[Namespace, dict[str, Record]] = {}
+        self._unreadable: set[tuple[Namespace, str]] = set()
+        """Queues whose records are damaged: they are not served, and nothing is made in their
+        place."""
         self._open: dict[str, SqsQueue] = {}
         for folder in (root, root / ".sqs"):
             files.make_folder(folder)
@@ -302,6 +307,9 @@ class Catalog:
     def _found_on_disk(self, namespace: Namespace, name: str) -> Record | None:
         """A queue that a program of this host made, without us."""
         path = self._path_of(namespace, name)
+        if (namespace, name) in self._unreadable:
+            text = f"What is kept about queue {name!r} is damaged; the log names the file."
+            raise errors.Refusal("InternalFailure", text)
         if namespace != self.home or not NAME.fullmatch(name) or not path.is_dir():
             return None
         if registry.is_empty(path) or path.is_symlink():
@@ -324,10 +332,17 @@ class Catalog:
         files.make_folder(self.root / ".sqs" / "trash")
         for namespace in self._namespaces():
             for path in self._folder_of(namespace).glob("*.json"):
-                if NAME.fullmatch(path.stem) and (record := _record(path)) is not None:
-                    self._known.setdefault(namespace, {})[path.stem] = record
-                    if record.deleted_s:
-                        self._throw_away(self._path_of(namespace, path.stem))
+                if not NAME.fullmatch(path.stem):
+                    continue
+                try:
+                    record = _record(path)
+                except PenstockError as error:
+                    logger("sqs").error("%s", error)
+                    self._unreadable.add((namespace, path.stem))
+                    continue
+                self._known.setdefault(namespace, {})[path.stem] = record
+                if record.deleted_s:
+                    self._throw_away(self._path_of(namespace, path.stem))
         for path in self.root.iterdir():
             if self.home not in self._known or path.name not in self._known[self.home]:
                 try:
@@ -345,8 +360,13 @@ class Catalog:
     def _load_secret(self) -> bytes:
         path = self.root / ".sqs" / "secret"
         if not path.exists():
-            _core.replace_file(path, os.urandom(32), synced=True)
-        return files.read_bytes(path)
+            _core.replace_file(path, os.urandom(SECRET_BYTES), synced=True)
+        found = files.read_bytes(path)
+        if len(found) != SECRET_BYTES:
+            text = f"{len(found)} bytes where the secret of all receipt handles has {SECRET_BYTES}"
+            advice = "restore it, or delete it: handles that clients have are refused then"
+            raise FormatError(path, text, advice)
+        return found
 
     def close(self) -> None:
         """Closes every queue, whatever one of them raises."""
@@ -357,11 +377,15 @@ class Catalog:
             self._open = {}
 
 
-def _record(path: Path) -> Record | None:
-    found = files.read_json(path) or {}
+def _record(path: Path) -> Record:
+    advice = "the queue is not served; restore the file, or delete it for the usual attributes"
+    found = kept_files.read(path, "record of a queue", advice) or {}
     known = {one.name for one in fields(Record)}
     try:
-        return Record(**{name: value for name, value in found.items() if name in known})
-    except TypeError:
-        logger("sqs").warning("%s: no record of a queue; it is not served", path)
-        return None
+        record = Record(**{name: value for name, value in found.items() if name in known})
+        texts = {**record.attributes, **record.tags}
+        if not all(isinstance(one, str) for one in texts.values()):
+            raise TypeError("attributes and tags are texts")
+    except TypeError as error:
+        raise FormatError(path, f"no record of a queue: {error}", advice) from error
+    return record

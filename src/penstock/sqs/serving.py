@@ -21,8 +21,8 @@ from typing import Any
 from penstock import _core
 from penstock import clock as clocks
 from penstock.disk import files
-from penstock.engine import optional_packages
-from penstock.errors import OptionError, PenstockError, StorageError
+from penstock.engine import kept_files, optional_packages
+from penstock.errors import FormatError, OptionError, PenstockError, StorageError
 from penstock.formats import registry
 from penstock.records import dataclass
 from penstock.sqs.auth import LOCAL, Credentials, Verifier
@@ -246,15 +246,16 @@ def _need_extra(options: ServerOptions) -> None:
 
 
 def _kept_credentials(path: Path) -> Credentials:
-    found = files.read_json(path)
+    advice = "restore it, or delete it for a new key pair; clients of the old one are refused then"
+    found = kept_files.read(path, "key pair", advice)
     if found is None:
         made = Credentials.generated()
         files.write_json(path, {"access_key": made.access_key, "secret_key": made.secret_key})
         return made
-    try:
-        return Credentials(str(found["access_key"]), str(found["secret_key"]))
-    except KeyError as error:
-        raise PenstockError(f"{path}: lacks {error}; delete the file for a new key pair") from None
+    access_key, secret_key = found.get("access_key"), found.get("secret_key")
+    if not (access_key and isinstance(access_key, str) and isinstance(secret_key, str)):
+        raise FormatError(path, "no key pair: it lacks access_key or secret_key", advice)
+    return Credentials(access_key, secret_key)
 
 
 @contextlib.contextmanager

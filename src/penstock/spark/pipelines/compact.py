@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _core
 from penstock.disk import files
+from penstock.engine import kept_files
 from penstock.engine.queue import Queue
 from penstock.errors import OptionError
 from penstock.spark import queues
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     "queue", "offset", "number", "timestamp", "timestamp_ns", "id", "key", "tag", "headers", "body"
 )  # fmt: skip
+ADVICE = "restore it, or delete it: then all full segments that the queue has are moved once more"
 
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
         if not isinstance(queue, LocalQueue):
             raise OptionError("source", where, "a queue on this machine: a shipped one stays")
         state = Path(target) / "_penstock" / f"{name.replace('/', '__')}.json"
-        known = files.read_json(state) or {}
+        known = kept_files.read(state, "place that was reached", ADVICE) or {}
         first = queue.head
         if known.get("identity") == queue.identity:
             first = max(first, int(known["next"]))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from penstock.disk import files
+from penstock.engine import kept_files
 from penstock.spark import shipped
 from penstock.spark.options import plain
 from penstock.spark.pipelines import bodies, lake
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 KEPT = ("queue", "offset", "timestamp", "id", "tag")
+ADVICE = "restore it, or delete it: then the columns are those of what is read next"
 
 
 def run(spark: SparkSession, request: Request, record: Run) -> dict[str, Any]:
@@ -73,7 +75,7 @@ def _note(request: Request) -> Path | None:
 
 def _known(request: Request) -> str:
     note = _note(request)
-    found = files.read_json(note) if note is not None else None
+    found = None if note is None else kept_files.read(note, "columns", ADVICE)
     return "" if found is None else str(found["schema"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,9 @@ class Consuming(Checks):
         if self.can(queue).headers:
             queue.put(b"x", headers={"trace": "7", "país": "日本"})
             assert queue.get(0).headers == {"trace": "7", "país": "日本"}
+            for odd in ({"none": ""}, {"": "7"}, {"": ""}):
+                if self.holds(queue, "" not in odd, partial(queue.put, b"x", headers=odd)):
+                    assert queue.get(0).headers == odd
         else:
             self.refuses(queue, lambda: queue.put(b"x", headers={"trace": "7"}))
 

@@ -130,7 +130,7 @@ fn headers_of(parts: &Parts<'_>) -> Option<Vec<u8>> {
     let mut name = Vec::new();
     for one in &parts.attributes {
         let is_text = std::str::from_utf8(&one.value).is_ok() && !one.kind.starts_with(BINARY);
-        let is_plain = is_text && !one.is_system && one.kind == STRING && !one.name.is_empty();
+        let is_plain = is_text && !one.is_system && one.kind == STRING;
         if is_plain && !one.name.starts_with(OURS) {
             headers::push(&mut out, one.name, &one.value)?;
             continue;

@@ -152,11 +152,11 @@ BECOMES_A_DAEMON = """
 """
 
 
-def run(program: str, tmp_path: Path, format: str, **options: object) -> str:
+def run(program: str, tmp_path: Path, format: str, *said: str, **options: object) -> str:
     path = path_for(tmp_path, format)
     script = textwrap.dedent(CLOSING) + textwrap.dedent(program)
     given = repr({"format": format} | options)
-    command = [sys.executable, "-c", script, str(tmp_path), str(path), given]
+    command = [sys.executable, "-c", script, str(tmp_path), str(path), given, *said]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -229,3 +229,79 @@ BOUNDED_IN_A_DAEMON = """
 
 def test_a_daemon_goes_on_with_a_bounded_standard_queue_of_before(tmp_path: Path) -> None:
     run(BOUNDED_IN_A_DAEMON, tmp_path, "penstock")
+
+
+OTHER = """
+    import sys, penstock
+
+    queue = penstock.Queue(sys.argv[1])
+    print("open", flush=True)
+    sys.stdin.readline()
+    queue.put(b"theirs")
+    held = []
+    while len(held) < 3:
+        held += queue.group("readers").get_many(9, 60)
+    for one in held:
+        one.ack()
+    print("got", flush=True)
+    sys.stdin.readline()
+    queue.put(b"later")
+    queue.close()
+"""
+
+LOOKS_DEAD = """
+    import subprocess
+
+    when, script = sys.argv[4:]
+
+    def other():
+        command = [sys.executable, "-c", script, path]
+        process = subprocess.Popen(command, stdin=-1, stdout=-1, text=True)
+        assert process.stdout.readline().strip() == "open"
+        return process
+
+    def let_go_on(process):
+        process.stdin.write(chr(10))
+        process.stdin.flush()
+
+    queue = penstock.Queue(path, **options)
+    group = queue.group("readers")
+    queue.put_many([b"before"] * 2)
+    held = group.get_many(2)
+    there = other() if when == "before" else None
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if os.readlink(f"/proc/self/fd/{number}").endswith(".penstock/lock"):
+                os.close(number)
+        except OSError:
+            pass
+    there = there or other()
+    let_go_on(there)
+    assert there.stdout.readline().strip() == "got"
+    said = [fails(queue.put, b"lost"), fails(queue.put_many, [b"lost"] * 9)]
+    said += [fails(group.get, 0), fails(held[0].ack), fails(queue.sync)]
+    assert all(said), said
+    print(said[0])
+    fails(queue.close)
+    let_go_on(there)
+    assert there.wait() == 0
+    del queue, group, held
+    gc.collect()
+    with penstock.Queue(path, **options) as queue:
+        assert queue.verify().is_ok
+        queue.put(b"after")
+        found = [one.body for one in queue.scan()]
+        assert found[-2:] == [b"later", b"after"] and b"lost" not in found, found
+    end()
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("format", "more"), KEPT_APART[:5])
+def test_a_process_that_others_took_for_dead_goes_on_with_nothing(
+    tmp_path: Path, format: str, more: dict[str, object], when: str
+) -> None:
+    said = run(
+        LOOKS_DEAD, tmp_path, format, when, textwrap.dedent(OTHER), durability="process", **more
+    )
+    assert "took this one for dead" in said

@@ -26,9 +26,8 @@ impl Group {
         let mirrored = self.mirror();
         drop(held);
         self.control.signal();
-        let located = |error| errors::os(error, &self.folder);
-        let are_back = outcome.map_err(located)?;
-        mirrored.map_err(located)?;
+        let outcome = outcome.and_then(|are_back| mirrored.map(|()| are_back));
+        let are_back = outcome.map_err(|error| errors::os(error, &self.folder))?;
         if self.is_always {
             // What the get had synced says that they are done.
             self.sync_progress_now(py)?;
@@ -45,7 +44,8 @@ impl Group {
         let key = key_hash(content.bytes(view.key));
         let entry = Entry { key, ..Entry::read(offset, content.frame(), NONE) };
         self.write(Kind::Enter, &entry, self.clock().boot())?;
-        match self.table.newest().is_none_or(|newest| newest < offset) {
+        let newest = self.table.outstanding().next_back().and_then(|last| self.table.entry(last));
+        match newest.is_none_or(|newest| newest.offset < offset) {
             true => drop(self.table.enter(&entry)?),
             // Entries stand in the order of their offsets: the table is made anew, from a journal
             // that has them in any order.

@@ -206,7 +206,7 @@ impl Control {
 
     /// The error for a use after the end.
     pub fn closed(&self, py: Python<'_>) -> PyErr {
-        errors::closed(py, self.life.is_forked())
+        self.life.closed(py)
     }
 
     /// `part` has lock words too: this opener ends when they are given back.
@@ -531,6 +531,9 @@ impl Shared {
             }
         }
         let opening = map.word32(at::OPENINGS).fetch_add(1, Ordering::AcqRel);
+        if is_alone {
+            lock::bury_all(&map);
+        }
         let map = Arc::new(map);
         let life = Life::new(door, Arc::clone(&map), opening).map_err(os)?;
         let (path, parts, waiting) = (folder.to_path_buf(), Mutex::default(), Mutex::new(0));

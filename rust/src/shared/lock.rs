@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use pyo3::{PyResult, Python};
+use pyo3::{PyErr, PyResult, Python};
 
 use crate::errors;
 use crate::shared::opening_lock::OpeningLock;
@@ -35,6 +35,13 @@ const SLOTS: u32 = 4096;
 pub const SLOT_BITS: u32 = 12;
 /// Where the control block keeps the name of each slot's opener.
 pub const OWNERS_AT: usize = 4096;
+
+/// Nobody is alive: an opener that only looks dead finds its name gone. Under the opening lock.
+pub fn bury_all(owners: &Mapping) {
+    for slot in 0..SLOTS as usize {
+        owners.word32(OWNERS_AT + slot * 4).store(0, Ordering::SeqCst);
+    }
+}
 
 /// Whether any opener of the queue is alive, as another opening of its lock file sees it.
 pub fn anyone_else(file: &File) -> io::Result<bool> {
@@ -79,7 +86,7 @@ pub fn patiently<T: Send>(
         let done = py.detach(&work);
         match done.as_ref().err().and_then(Hindrance::of) {
             None => return Ok(done),
-            Some(Hindrance::Over) => return Err(errors::closed(py, life.is_forked())),
+            Some(Hindrance::Over) => return Err(life.closed(py)),
             Some(Hindrance::Busy) => py.check_signals()?,
         }
     }
@@ -124,14 +131,44 @@ impl Life {
         anyone_else(self.owned.file()?).map(|others| !others)
     }
 
-    /// Whether the opener of this name is alive. An unreadable lock file counts as alive.
+    /// Whether the opener of this name is alive. An unreadable lock file counts as alive. One that
+    /// is not loses its name: it may only look dead, because its lock file was closed under it, and
+    /// then it must not go on while others have taken over what was its own.
     pub fn is_alive(&self, name: u32) -> bool {
         let slot = name & (SLOTS - 1);
         let byte = u64::from(slot) + FIRST_SLOT_BYTE;
-        let held = || lockfile::is_held_elsewhere(self.owned.file()?, byte);
-        name == self.name
-            || (self.owners.word32(OWNERS_AT + slot as usize * 4).load(Ordering::Acquire) == name
-                && held().unwrap_or(true))
+        let owner = self.owner_of(slot);
+        if name == self.name || owner.load(Ordering::Acquire) != name {
+            return name == self.name;
+        }
+        let is_held = lockfile::is_held_elsewhere;
+        let is_alive = self.owned.file().and_then(|file| is_held(file, byte)).unwrap_or(true);
+        if !is_alive {
+            // Unless another opener has just taken the slot.
+            let _ = owner.compare_exchange(name, 0, Ordering::SeqCst, Ordering::Relaxed);
+        }
+        is_alive
+    }
+
+    #[inline(always)]
+    fn owner_of(&self, slot: u32) -> &AtomicU32 {
+        self.owners.word32(OWNERS_AT + slot as usize * 4)
+    }
+
+    /// Whether others found this opener dead.
+    #[inline(always)]
+    fn is_buried(&self) -> bool {
+        self.owner_of(self.slot).load(Ordering::Relaxed) != self.name
+    }
+
+    /// The error for a use after its end.
+    pub fn closed(&self, py: Python<'_>) -> PyErr {
+        if self.owned.is_over() || !self.is_buried() {
+            return errors::closed(py, self.is_forked());
+        }
+        let why = "another part of this program closed the files under the queue, and another \
+                   process took this one for dead; open the queue again";
+        errors::error(py, "ClosedError", (why,))
     }
 
     /// Takes the word without waiting. Then comes a look at `is_over`: see `has`.
@@ -231,11 +268,11 @@ impl Life {
         }
     }
 
-    /// Whether it has ended here, or this process is a fork of its own: whatever is left of this
-    /// opener must not touch shared state.
+    /// Whether it has ended here, this process is a fork of its own, or others took it for dead:
+    /// whatever is left of this opener must not touch shared state.
     #[inline(always)]
     pub fn is_over(&self) -> bool {
-        self.owned.is_over()
+        self.owned.is_over() || self.is_buried()
     }
 
     /// Whether this process is a fork of the one that opened the queue.

@@ -540,16 +540,9 @@ impl Table {
     }
 
     /// Entries from the oldest on.
-    pub fn outstanding(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn outstanding(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
         let (first, len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
         (first..first + len).map(|index| self.order(index)).filter(|entry| *entry != NONE)
-    }
-
-    /// The offset of the entry that was entered last, gaps left out.
-    pub fn newest(&self) -> Option<u64> {
-        let (first, len) = (self.wide(at::ORDER_FIRST), self.wide(at::ORDER_LEN));
-        let entries = (first..first + len).rev().map(|index| self.order(index));
-        entries.filter(|entry| *entry != NONE).map(|entry| self.load64(entry, field::OFFSET)).next()
     }
 
     /// Where the message at `offset` is, if it is in the table: what a receipt guesses wrong when

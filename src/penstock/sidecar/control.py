@@ -58,7 +58,6 @@ CONTROL = Struct(
 
 STRUCTS = (CONTROL,)
 
-
 USER_WORDS = struct.Struct("<16Q")
 ROLLING = 2**64 - 1
 """`reserved_end` while a new segment is named."""

@@ -23,7 +23,7 @@ PAUSED = 0xA5A5
 GONE = 0xA5A5 << 16
 
 TABLE = Struct(
-    "group table", "<", 288,
+    "group table", "<", 280,
     Field("magic", "8s", "PENSTGR2"),
     Field("boot", "Q", "which run of the machine wrote the words below"),
     Field("lock", "I", "the group's lock, as the append lock in the control block"),
@@ -67,11 +67,9 @@ TABLE = Struct(
     Field("idle_check", "Q", "hash of these two and of what had happened; 0: nothing to read"),
     Field("next_check", "Q", "hash of `next`, left by the last one who closed it; 0 while open"),
     Field("openers", "I", "handles that are open, or were when their process died"),
-    Field("pad1b", "4x", ""),
     Field("syncs_begun", "I", "how many syncs of this group have begun"),
     Field("synced", "I", "the last of them that is over"),
     Field("syncs_ended", "I", "raised when a turn at the sync lock has ended; others sleep on it"),
-    Field("pad1c", "4x", ""),
 )  # fmt: skip
 
 ENTRY = Struct(

@@ -108,9 +108,9 @@ word_offsets! {
         IDLE_CHECK = 248,
         NEXT_CHECK = 256,
         OPENERS = 264,
-        SYNCS_BEGUN = 272,
-        SYNCED = 276,
-        SYNCS_ENDED = 280,
+        SYNCS_BEGUN = 268,
+        SYNCED = 272,
+        SYNCS_ENDED = 276,
     }
 }
 

@@ -320,8 +320,7 @@ class BeatsFormat(BeatsFiles):
     def _used(self, end: End) -> int:
         infos, head = self.store.segments(), end.head
         # What is done with may be there still, or be gone: these are asked.
-        done = sum(files.size_of(info.path) for info in infos.below(head))
-        return done + infos.bytes_above(head)
+        return sum(files.size_of(info.path) for info in infos.below(head)) + infos.bytes_above(head)
 
     def used_bytes(self, end: End) -> int:
         """What `max_bytes` limits: the files, and the header of another one."""
@@ -359,10 +358,8 @@ class BeatsFormat(BeatsFiles):
         finds no event numbers from 0 on, and then passes over what it writes itself."""
         shared = self.store.need_shared()
         if shared.tail == shared.segment_base and not self._is_making_room():
-            with_events = [
-                i for i in self.store.segments() if i.end is not None and i.end > i.first
-            ]
-            before = min(before, with_events[-1].first) if with_events else before
+            firsts = [info.first for info in self.store.segments() if (info.end or 0) > info.first]
+            return min([before, *firsts[-1:]])
         return before
 
     def as_stored(

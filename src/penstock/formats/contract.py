@@ -148,6 +148,8 @@ class Format(ABC):
     tends_often: ClassVar[bool] = False
     """Whether `tend` has something to do at every interval in which the queue was used; else it is
     called when a segment has begun, and about once in a second."""
+    closing: bytes = b""
+    """What stands where a full segment ends, at the next one's base, and behind it zeros."""
     hands_over: ClassVar[bool] = False
     """Whether one process alone appends to a segment, and others begin the next one."""
     instead: ClassVar[str] = "format penstock holds it: `penstock convert`"

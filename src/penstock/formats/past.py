@@ -176,11 +176,10 @@ def frames_end(
     tail = min(max(said, start), limit)
     seen = lead(segment, start, tail, said_number)
     number, end = seen.next_number, seen.end
-    is_boundary = end == tail
     # What was never published is not whole from its first byte on: so nothing is passed over.
     on = _core.walk(segment, end, limit)
     if on.frames:
         number, end = on.next_number, on.end
-    elif not is_boundary and any(segment.read(segment.position(end), tail - end)):
+    elif end != tail and any(segment.read(segment.position(end), tail - end)):
         end = tail
     return end, number

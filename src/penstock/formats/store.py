@@ -19,6 +19,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 from penstock import _core
@@ -38,7 +39,7 @@ from penstock.formats.contract import Format
 from penstock.formats.open_segments import OpenSegments
 from penstock.formats.past import Past
 from penstock.formats.segment_list import UNKNOWN, SegmentList
-from penstock.formats.values import Capabilities, Damage, End, SegmentInfo
+from penstock.formats.values import Capabilities, Damage, End, NewSegment, SegmentInfo
 from penstock.hints import final
 from penstock.logs import logger
 from penstock.options import Durability, QueueOptions
@@ -365,7 +366,8 @@ class Store:
         if self.shared is None:
             return self._listed(self._look())
         self.format.end_now()  # A program that is not ours may have gone on.
-        return known if known.as_of == self.shared.segment_base else self._list()
+        base = self.shared.segment_base
+        return known if known.as_of == base else self._followed(base) or self._list()
 
     def _listed(self, now: End | control.Words) -> SegmentList:
         """The list of a queue that this process only reads; made again unless it still holds, by
@@ -373,6 +375,21 @@ class Store:
         known, base = self._known, now.segment_base
         as_of = control.segment_base(self.sidecar) if isinstance(now, End) else base
         return known if (known.as_of, known.last_base) == (as_of, base) else self._list()
+
+    def _followed(self, base: int) -> SegmentList | None:
+        """The list with the one segment that another process has begun since; `None` if there may
+        be more of them. A listing takes longer the more segments there are."""
+        with self._turn, suppress(FileNotFoundError, CorruptError, FormatError):
+            known, last, word = self._known, self._known.last_base, self.format.closing
+            if known.as_of == base:
+                return known  # A thread of ours has begun it, and noted that by now.
+            if word and last is not None and last == known.as_of:
+                full = self.open_listed(self.live_segment(last))
+                if full.read(full.position(base), len(word)) == word:
+                    new = NewSegment(self.format.path_of(base), base, base)
+                    self._known = known.followed_by(new, base, self.need_shared().head)
+                    return self._known
+        return None
 
     def _list(self) -> SegmentList:
         shared, look = self.shared, partial(control.segment_base, self.sidecar)
@@ -478,11 +495,10 @@ class Store:
         except (CorruptError, FormatError) as error:
             at = getattr(error, "at", 0)
             expected = getattr(error, "expected", "a segment header")
-            fault = Damage(info.path, at, 0, getattr(error, "found", str(error)), expected)
             segment = self.format.rescue_segment(info)
             if segment is not None:
                 known_damage.mark(segment, self.set_aside)
-            return segment, fault
+            return segment, Damage(info.path, at, 0, getattr(error, "found", str(error)), expected)
 
     def forget_segments(self) -> None:
         """Closes all open segments; the next request lists them again."""

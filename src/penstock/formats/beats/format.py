@@ -88,9 +88,8 @@ class BeatsFormat(BeatsFiles):
         """One segment without frames; `state.dat` comes with the first ack."""
         if segments.find(path):
             return
-        fresh = begin_file(sidecar, KINDS[layout], synced=True)
         notes.write(sidecar, notes.BEATS, {"id": secrets.token_hex(16), "layout": layout})
-        prepared.place(fresh, path / "0.seg")
+        prepared.place(begin_file(sidecar, KINDS[layout], synced=True), path / "0.seg")
         _core.sync_folder(path.parent)
 
     def load(self) -> None:

@@ -406,8 +406,7 @@ class BeatsFiles(Format):
     def frame_offsets(self, number: int, asked: int = -1) -> list[int]:
         """Where each whole frame of a segment begins, and where the last one ends; or only `asked`,
         where whole frames lead to that."""
-        path = segments.path_of(self.path, number)
-        info = self._info(number, path.stat().st_ino, None)
+        info = self._info(number, segments.path_of(self.path, number).stat().st_ino, None)
         if info is None:
             return [self.first_of(number)]
         segment = self.open_segment(info, writable=False)

@@ -56,6 +56,7 @@ class MfqFormat(Format):
     )
     inner_folders: ClassVar[tuple[str, ...]] = (segments.LOG, segments.OFFSETS)
     makes_ahead: ClassVar[bool] = True
+    closing = structs.SEGMENT_END
     tends_often: ClassVar[bool] = True
 
     identity: str = ""
@@ -68,8 +69,7 @@ class MfqFormat(Format):
         """The two folders of the format, or our note that they are being made."""
         is_queue = (path / segments.LOG).is_dir() and (path / segments.OFFSETS).is_dir()
         known = None if is_queue else notes.read(path / ".penstock", notes.IDENTITY)
-        is_begun = known is not None and known.get("format") == cls.name
-        return "1" if is_queue or is_begun else None
+        return "1" if is_queue or (known and known.get("format") == cls.name) else None
 
     @classmethod
     def make(
@@ -294,8 +294,7 @@ class MfqFormat(Format):
         for entry in sorted(os.scandir(self.path / segments.LOG), key=lambda entry: entry.name):
             base = int(entry.name)
             # What begins below the durable offset was there, whole, when it was listed.
-            is_unborn = base >= end.durable and entry.stat().st_size == 0
-            if base > end.segment_base or is_unborn:
+            if base > end.segment_base or (base >= end.durable and entry.stat().st_size == 0):
                 quarantine.move(self.sidecar, Path(entry.path), self.clock.wall_now_ns())
                 side_files.drop(self.sidecar, self.side_kinds(), base)
             else:

@@ -88,8 +88,7 @@ def _list(queue: Path, sidecar: Path) -> list[SegmentInfo]:
         is_segment = len(entry.name) == 20 and entry.name.isascii() and entry.name.isdigit()
         if not is_segment or not entry.is_file(follow_symlinks=False):
             what = "is no file named by an offset of 20 digits"
-            advice = "move it away: everything in there is a segment"
-            raise FormatError(entry.path, what, advice)
+            raise FormatError(entry.path, what, "move it away: everything in there is a segment")
     found = _sized(sorted(entries, key=lambda entry: entry.name), sidecar)
     found = found[: _came_to_be(found, sidecar)]
     for base, path, size in found:

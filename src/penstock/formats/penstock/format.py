@@ -71,10 +71,9 @@ class PenstockFormat(PenstockFiles):
         flags = structs.ENCRYPTED if options.key else 0
         flags |= structs.COMPRESSED if options.compression == "lz4" else 0
         size = segments.next_size(0, 0, segments.limit_of(options))
-        now = clock.wall_now_ns()
         fresh = prepared.fresh(sidecar)
         size = segments.make_file(fresh, size, 0)
-        head = Header(os.urandom(16), 0, 0, flags, os.urandom(16), now, size)
+        head = Header(os.urandom(16), 0, 0, flags, os.urandom(16), clock.wall_now_ns(), size)
         _core.write_file(fresh, 0, head.pack(options.key), synced=True)
         prepared.place(fresh, path / "log" / f"{0:020d}.seg")
         for folder in (path, path.parent):
@@ -214,8 +213,6 @@ def walk(
     limit, start = segments.last_possible(info), info.base
     if info.base < durable <= limit and _core.is_boundary(segment, durable, limit):
         start = durable
-        before = _core.walk(segment, info.base, durable, past_damage=True)
-        number = before.next_number if before.next_number is not None else number
     seen = _core.walk(segment, start, limit, past_damage=past_damage)
     fault = None
     if seen.stop in ("bad", "cut"):
@@ -225,8 +222,10 @@ def walk(
         # The frames of one put are there together, or not at all.
         at, length = segment.position(seen.put_end), seen.end - seen.put_end
         fault = fault or Damage(info.path, at, length, "a part of one put", "all its frames")
-    number = number if seen.put_number is None else seen.put_number
-    return Walk(info, seen.put_end, number, fault, seen.frames > 0)
+    after = seen.put_number
+    if after is None and start > info.base:  # No frame above tells it.
+        after = _core.walk(segment, info.base, start, past_damage=True).next_number
+    return Walk(info, seen.put_end, number if after is None else after, fault, seen.frames > 0)
 
 
 def last_segment(format: PenstockFiles, info: SegmentInfo) -> tuple[_core.Segment, int]:

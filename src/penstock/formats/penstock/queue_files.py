@@ -29,6 +29,7 @@ class PenstockFiles(Format):
     """The id that every segment of the queue carries."""
     header: Header
     """The oldest segment's, which has the queue's id and flags."""
+    closing = structs.SEALED_WORD
 
     _next: Header
     _begun: Header | None = None

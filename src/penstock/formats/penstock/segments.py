@@ -135,11 +135,10 @@ def read_summary(page: bytes) -> dict[str, Any] | None:
 def pack_summary(seen: _core.Walked, *, is_secret: bool = False) -> bytes:
     """What a full segment says about itself; of an encrypted one no tag."""
     tags, more = b"", seen.more_tags or (is_secret and bool(seen.tags))
-    room = structs.HEADER_BYTES - structs.SUMMARY_AT - structs.SUMMARY.size
     count = 0
     for tag in () if is_secret else seen.tags:
         one = tag.encode() + b"\0"
-        if len(tags) + len(one) > room:
+        if len(tags) + len(one) > structs.HEADER_BYTES - structs.SUMMARY_AT - structs.SUMMARY.size:
             more = True
             break
         tags += one

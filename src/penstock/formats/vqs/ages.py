@@ -27,17 +27,15 @@ class Ages:
     def _load(self) -> list[tuple[int, int]]:
         found = notes.read(self._sidecar, notes.AGES) or {}
         try:
-            pairs = [(int(time), int(tail)) for time, tail in found.get("notes", [])]
+            return [(int(time), int(tail)) for time, tail in found.get("notes", [])][-MAX_NOTES:]
         except (TypeError, ValueError, OverflowError):
             return []  # Damaged. They are hints: notes are taken anew.
-        return pairs[-MAX_NOTES:]
 
     def note(self, now_ns: int, tail: int, period_s: float) -> None:
         """Notes the tail, unless that was done just now."""
-        gap_s = max(LEAST_S, period_s / 256)
         if self.notes and self.notes[-1][1] >= tail:
             return
-        if self.notes and 0 <= now_ns - self.notes[-1][0] < gap_s * 1e9:
+        if self.notes and 0 <= now_ns - self.notes[-1][0] < max(LEAST_S, period_s / 256) * 1e9:
             return
         self.notes = self._load()  # Another process may have noted something meanwhile.
         if not self.notes or (self.notes[-1][1] < tail and self.notes[-1][0] < now_ns):

@@ -362,9 +362,8 @@ class VqsFormat(Format):
         segment = self._ring(end.head, writable=True, watched=False)
         if not past.is_closed:
             segment.recover_sides(end.tail, end.durable)
-        shared = self.store.need_shared()
         for index in range(USER_WORDS):
-            shared.set_user_word(index, 0)
+            self.store.need_shared().set_user_word(index, 0)
         words = self._words(end)
         if words != self.header.words:
             raw = b"".join(words[name].to_bytes(4, "little") for name in structs.WORDS)

@@ -78,11 +78,9 @@ def parse(path: Path, stage: Stage, raw: bytes) -> Header:
     if values.get("marker", structs.MARKER) != structs.MARKER:
         at = stage.header.offset_of("marker")
         raise CorruptError(file, at, f"marker {values['marker']:#06x}", f"{structs.MARKER:#06x}")
-    area = raw[stage.header.size :]
     read = lengths_of if stage.has_lengths else strings_of
-    labels = tuple(read(file, area, stage.header.size))
     numbers = {name: value for name, value in values.items() if isinstance(value, int)}
-    return Header(numbers, labels)
+    return Header(numbers, tuple(read(file, raw[stage.header.size :], stage.header.size)))
 
 
 def strings_of(file: Path, area: bytes, at: int) -> list[tuple[bytes, bytes]]:
@@ -184,8 +182,7 @@ def sniff(path: Path) -> str | None:
         return None
     data, meta = path / "data.dat", path / "meta.dat"
     if not data.is_file():
-        is_half_made = meta.is_file() and (path / ".penstock" / "making").is_file()
-        return "stage4" if is_half_made else None
+        return "stage4" if meta.is_file() and (path / ".penstock" / "making").is_file() else None
     raw = files.read_start(meta if meta.is_file() else data, 64)
     if raw[:3] != structs.MAGIC:
         return None
@@ -205,9 +202,8 @@ def _stage_of_records(path: Path, raw: bytes) -> str:
     if values is None or not values["count"]:
         return "stage4"
     data = STAGES["stage4"].data_path(path)
-    size = data.stat().st_size
     with files.reading(data) as stream:
-        stream.seek((values["read_offset"] + 4) % max(size, 1))
+        stream.seek((values["read_offset"] + 4) % max(data.stat().st_size, 1))
         start = stream.read(2)
         if len(start) < 2:
             stream.seek(0)

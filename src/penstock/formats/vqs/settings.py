@@ -40,9 +40,8 @@ def file_bytes(stage: Stage, options: QueueOptions) -> int:
 
 def of_options(options: QueueOptions) -> dict[str, int]:
     """The settings of a new queue."""
-    usual = QueueOptions()
     given = {name: default for name, (default, *_) in structs.SETTINGS.items()}
-    if options.max_message_bytes != usual.max_message_bytes:
+    if options.max_message_bytes != QueueOptions().max_message_bytes:
         given["max_message_size"] = options.max_message_bytes
     if options.delay_s:
         given["delay_seconds"] = math.ceil(options.delay_s)
@@ -53,10 +52,9 @@ def of_options(options: QueueOptions) -> dict[str, int]:
 
 def effective(options: QueueOptions, found: Header, ring_bytes: int) -> QueueOptions:
     """The options of an open queue: the header's settings, and never more than the ring holds."""
-    limit = options.max_bytes or ring_bytes
     return replace(
         options,
-        max_bytes=min(limit, ring_bytes),
+        max_bytes=min(options.max_bytes or ring_bytes, ring_bytes),
         max_message_bytes=max(1, min(options.max_message_bytes, found.values["max_message_size"])),
         delay_s=float(found.values["delay_seconds"]),
         retention_age_s=min(float(found.values["retention_period"]), LONGEST_S),

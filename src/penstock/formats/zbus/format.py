@@ -168,8 +168,7 @@ class ZbusFormat(ZbusFiles):
         if found.message_count != count:
             found.write("message_count", count)
         if past.is_stopped:
-            end_mark = last.number, end.tail - last.base
-            readers.set_back(self.path, self.table, end_mark, end.tail)
+            readers.set_back(self.path, self.table, (last.number, end.tail - last.base), end.tail)
         if past.is_closed and end.durable == end.tail:
             return end
         self._make_durable(blocks, end, poisoned=past.is_poisoned)

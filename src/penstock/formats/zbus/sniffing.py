@@ -45,8 +45,7 @@ def sniff(folder: Path) -> str | None:
         )  # fmt: skip
     if size != INDEX_BYTES:
         return None
-    known = recorded(folder)
-    return (known or examine(folder, None)).name
+    return (recorded(folder) or examine(folder, None)).name
 
 
 def examine(folder: Path, wanted: str | None) -> ZbusLayout:
@@ -161,9 +160,8 @@ def _code_layout(folder: Path, path: Path, era: str, wanted: str | None) -> str:
         (check,) = struct.unpack_from(">Q", head, 8)
         if check == _core.crc32(head[16:200]):
             return "crc"
-        is_absolute = _offset_base(found)
         has_61 = any(size == 62024 for size in _nak_sizes(folder))
-        return "corr-abs" if is_absolute or has_61 else "corr"
+        return "corr-abs" if _offset_base(found) or has_61 else "corr"
     sizes = _nak_sizes(folder)
     if 62024 in sizes:
         return "corr-abs"

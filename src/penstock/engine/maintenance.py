@@ -37,20 +37,10 @@ PAUSE_S = 1.0
 """How often duties are done that are not due at every interval, while the queue is in use."""
 
 
-NEEDED = ("json", "logging", "penstock.engine.group", "penstock.engine.intents",
-          "penstock.engine.overview", "penstock.engine.retention")  # fmt: skip
-"""What the threads need beside what is loaded with this module."""
-
-
 class Maintenance:
     """One thread per open queue and process."""
 
     def __init__(self, queue: OpenQueue) -> None:
-        # The threads load no module. A signal handler that raises while the main thread imports
-        # leaves Python's import lock with that for ever, and a thread that imports then never ends,
-        # nor does a close that waits for it.
-        for name in NEEDED:
-            __import__(name)
         self._queue = queue
         self._writer = queue.store.need_writer()
         self._stop = threading.Event()

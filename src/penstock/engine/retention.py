@@ -3,6 +3,10 @@
 Retention deletes whole segments. It waits for groups (`retain_unread`), each at most
 `retain_unread_max_s` without progress; a group that is overtaken moves to the head, counted and
 logged.
+
+The maintenance thread loads this when a queue has its second segment, while a producer puts at full
+speed. Loading a module takes the interpreter lock dozens of times, and a put that rolls meanwhile
+waits each time. So what only queues with groups or sinks need is loaded where it is used.
 """
 
 from __future__ import annotations

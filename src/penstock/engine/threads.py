@@ -47,6 +47,19 @@ def lock_file(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
+LOOK_S, LOOKS_MAX = 0.1, 10
+"""A thread that waits for an import at so many looks in a row waits for ever."""
+
+
+def waits_for_an_import(thread: threading.Thread) -> bool:
+    """Whether it waits for a lock of Python's imports. A signal handler that raised in the middle
+    of an import may have left that with its thread for ever: then no other loads anything again."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None or frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        return False
+    return frame.f_code.co_name in ("_get_module_lock", "acquire")
+
+
 class _Originals:
     """The functions of `_thread` as gevent has kept them."""
 
@@ -81,10 +94,14 @@ class Background:
             self._is_done.release()
 
     def join(self) -> None:
-        """Waits for its end, unless it is this very thread that asks."""
+        """Waits for its end, unless it is this very thread that asks, or one that never ends."""
         if self._thread is not None:
-            if self._thread is not threading.current_thread():
-                self._thread.join()
+            looks = 0
+            while self._thread is not threading.current_thread() and looks < LOOKS_MAX:
+                self._thread.join(LOOK_S)
+                if not self._thread.is_alive():
+                    return
+                looks = looks + 1 if waits_for_an_import(self._thread) else 0
         elif self._ident != self._native.get_ident():
             with self._is_done:
                 pass

@@ -658,8 +658,8 @@ class Group:
         """
 
     def take_back(self, messages: list[Message]) -> list[Message]:
-        """Gives back messages that a get acked and whose caller never saw them: any consumer gets
-        them. Answers those whose bytes are gone.
+        """Gives back messages that a get claimed and its caller never saw: any consumer gets them,
+        and it does not count. Answers those whose bytes are gone.
         """
 
     def ack(self, receipt: str) -> None:

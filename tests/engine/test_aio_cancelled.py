@@ -235,6 +235,19 @@ def test_another_consumer_gets_what_came_for_a_task_whose_loop_ended(
     assert elsewhere(tmp_path / "q") == [b"a", b"b"]
 
 
+def test_a_cancelled_get_is_no_receive(tmp_path: Path) -> None:
+    async def case() -> None:
+        async with AsyncQueue(tmp_path / "q") as queue:
+            group = queue.group("g", max_receives=1)
+            task = await delivered(group, group.get())
+            task.cancel()
+            await asyncio.wait([task])
+            found = await group.get_many(9)
+            assert [(one.body, one.receives) for one in found] == [(b"a", 1), (b"b", 1)]
+
+    run(case())
+
+
 @contextmanager
 def slow_to_take(group: AsyncGroup) -> Iterator[Gate]:
     """A thread has taken messages for a task, and is not back yet."""

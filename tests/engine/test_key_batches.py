@@ -54,6 +54,25 @@ def test_acks_in_any_order_free_the_key_when_all_are_done(queue: Queue, group: G
     assert taken(group) == ["a4"]
 
 
+@pytest.mark.parametrize("boot", ["the same boot", "a new boot"])
+def test_what_came_back_is_not_held_back_by_the_lease_that_it_had(
+    tmp_path: Path, clock: ManualClock, boot: str
+) -> None:
+    with Queue(tmp_path / "q", clock=clock) as queue:
+        group = queue.group(key_batches=True, visibility_s=3600)
+        put(queue, "a1", "a2", "a3", "b1")
+        assert taken(group) == ["a1", "a2", "a3", "b1"]
+    if boot == "a new boot":
+        clock.restart()
+    with Queue(tmp_path / "q", clock=clock) as queue:
+        # Who opens the group alone makes its table from the journal.
+        first, *others = queue.group().get_many(10)
+        assert [one.body for one in (first, *others)] == [b"a1", b"a2", b"a3", b"b1"]
+        first.ack()
+        others[0].nack()
+        assert taken(queue.group()) == ["a2"]
+
+
 def test_what_comes_back_comes_in_order(queue: Queue, group: Group, clock: ManualClock) -> None:
     put(queue, "a1", "a2", "a3")
     assert taken(group, 2) == ["a1", "a2"]

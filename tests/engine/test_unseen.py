@@ -154,6 +154,40 @@ def test_what_was_acked_unseen_keeps_its_place_beside_keys_and_delays(
         assert group.core.counts()["delivered"] == 4
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_lease_that_nobody_saw_does_not_count(tmp_path: Path, format: str) -> None:
+    with opened(tmp_path, format) as queue, Queue(queue.path) as other:
+        group = queue.group("g", max_receives=1)
+        taken = group.get_many(3)
+        taken[0].ack()
+        assert group.core.take_back(taken) == []
+        assert group.core.take_back(taken) == []
+        again = other.group("g").get_many(2)
+        assert [(one.body, one.receives) for one in again] == [(b"1", 1), (b"2", 1)]
+        assert group.core.take_back(again[1:]) == []
+        again[0].nack()
+        assert group.core.counts()["delivered"] == 2
+    with Queue(queue.path) as later:
+        # The first was seen and is dead now.
+        found = [(one.body, one.receives) for one in later.group("g").get_many(9)]
+        assert found == [(b"2", 1), (b"3", 1), (b"4", 1)]
+
+
+def test_a_lease_that_nobody_saw_keeps_the_order_of_its_key(tmp_path: Path) -> None:
+    with Queue(tmp_path / "q") as queue:
+        group = queue.group("g", key_batches=True)
+        for body in (b"a1", b"a2", b"a3"):
+            queue.put(body, key="a")
+        queue.put(b"b1", key="b")
+        taken = group.get_many(2)
+        assert group.core.take_back(taken[::-1]) == []
+        assert bodies_of(group.get_many(2)) == [b"a1", b"a2"]
+        table = group.folder / "table"
+    table.unlink()
+    with Queue(tmp_path / "q") as queue:
+        assert bodies_of(queue.group("g").get_many(9)) == [b"a1", b"a2", b"a3", b"b1"]
+
+
 def test_what_was_deleted_meanwhile_is_answered(tmp_path: Path) -> None:
     with Queue(tmp_path / "q") as queue:
         group = queue.group("g", ack="auto")

@@ -526,7 +526,7 @@ impl Group {
             while !out.is_full() {
                 entry = self.table.next_of_key(entry);
                 let Some(found) = self.table.entry(entry) else { break };
-                if found.state != EntryState::Blocked || found.deadline > times.now {
+                if found.state != EntryState::Blocked || found.deadline > self.clock().boot() {
                     break; // Out already, or not due.
                 }
                 self.lease_again(reader, times, out, entry)?;

@@ -118,21 +118,12 @@ impl PyGroup {
         }
         group.control.progressed(group.cursor());
         group.ask_for_sync();
-        if group.is_always { self.sync_claimed(py, claimed) } else { Ok(()) }
-    }
-
-    /// Syncs what a get is to ack. If that fails, or a signal handler raises meanwhile, nobody has
-    /// seen the messages: another get has them.
-    #[cold]
-    fn sync_claimed<B: Basket>(&self, py: Python<'_>, claimed: &B) -> PyResult<()> {
-        let synced = self.0.sync_progress_now(py).and_then(|()| py.check_signals());
-        synced.inspect_err(|_| self.return_unseen(py, &claimed.claimed()))
-    }
-
-    /// Gives back what a call claimed that ends with an error. That error counts, not one of this.
-    #[cold]
-    fn return_unseen(&self, py: Python<'_>, messages: &[&MessageParts]) {
-        let _ = self.0.take_back(py, messages);
+        if !group.is_always {
+            return Ok(());
+        }
+        // Nobody sees what was claimed by a call that a failed sync or a signal handler ends.
+        let synced = group.sync_progress_now(py).and_then(|()| py.check_signals());
+        synced.inspect_err(|_| drop(group.take_back(py, &claimed.claimed())))
     }
 
     /// Claims at least one message, waiting up to `timeout`; nothing when none came.
@@ -369,14 +360,12 @@ impl PyGroup {
         let messages = self.claim_many(py, count, timeout, None)?;
         let bodies: PyResult<Vec<_>> = messages.iter().map(|message| message.body(py)).collect();
         let list = bodies.and_then(|bodies| PyList::new(py, bodies));
-        list.inspect_err(|_| {
-            let unseen: Vec<&MessageParts> = messages.iter().map(|message| &**message).collect();
-            self.return_unseen(py, &unseen);
-        })
+        let unseen = || messages.iter().map(|message| &**message).collect::<Vec<&MessageParts>>();
+        list.inspect_err(|_| drop(self.0.take_back(py, &unseen())))
     }
 
-    /// Gives back messages that a get acked and whose caller never saw them: any consumer gets
-    /// them. Answers those whose bytes are gone.
+    /// Gives back messages that a get claimed and its caller never saw: any consumer gets them, and
+    /// it does not count. Answers those whose bytes are gone.
     fn take_back<'py>(
         &self,
         py: Python<'py>,

@@ -10,7 +10,7 @@ use crate::errors;
 use crate::message::{Lease, Leases};
 
 /// The wrong receipt, or one whose lease has ended.
-enum Refusal {
+pub(super) enum Refusal {
     Stale,
     Io(std::io::Error),
 }
@@ -33,7 +33,7 @@ impl Group {
     }
 
     /// The same, and everything about it.
-    fn lease(&self, lease: Lease) -> Result<(u32, Entry), Refusal> {
+    pub(super) fn lease(&self, lease: Lease) -> Result<(u32, Entry), Refusal> {
         let entry = self.leased(lease)?;
         Ok((entry, self.table.entry(entry).ok_or(Refusal::Stale)?))
     }

@@ -14,7 +14,7 @@ use crate::segment::penstock_frame::PenstockFrames;
 #[derive(Default)]
 pub struct MessageBytes {
     segment: Option<Arc<Segment>>,
-    frame: u64,
+    pub frame: u64,
     size: u32,
     body: Span,
     full: Option<Box<FrameView>>,
@@ -80,11 +80,6 @@ impl MessageBytes {
         let may_be_cut = bytes.last() == Some(&0) && !is_owned;
         let lacks = may_be_cut && !segment.is_whole_up_to(self.frame, end);
         (!is_owned && (lacks || segment.is_cut())).then(|| segment.path())
-    }
-
-    /// Where its frame begins.
-    pub fn frame(&self) -> u64 {
-        self.frame
     }
 
     /// Bytes of the body.

@@ -138,7 +138,8 @@ class AsyncQueue:
             if not is_wanted:
                 queue.close()
         except BaseException as error:
-            self._opening = None
+            with self._turn:  # Not before it was noted, under the lock too.
+                self._opening = None
             opening.done.set_exception(error)
         else:
             opening.done.set_result(None)

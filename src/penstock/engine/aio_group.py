@@ -142,13 +142,10 @@ class AsyncGroup:
                 self.pump()
 
     def _return(self, messages: list[_core.Message]) -> None:
-        acked = [message for message in messages if message.receipt is None]
-        if self._is_slow and acked:
-            self._end_beside(Hand(self.inner.core, acked))
-        elif acked:
-            self._returned.extendleft(reversed(self.inner.core.take_back(acked)))
-        for message in messages:
-            message.settle(False)
+        if self._is_slow:
+            self._end_beside(Hand(self.inner.core, messages))
+        elif messages:
+            self._returned.extendleft(reversed(self.inner.core.take_back(messages)))
 
     def _let_go(self) -> None:
         """Nobody comes for what a thread has taken, or is about to take."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from penstock import _core
@@ -68,10 +69,14 @@ def receive_message(call: Call) -> Later:
         found = queue.receive(count or 1, visibility_s)
         if found or wait_s == 0:
             return answer(found)
-    return _awaited(call.endpoint.waiters.wait(queue, count or 1, visibility_s, wait_s), answer)
+    wait = partial(call.endpoint.waiters.wait, queue, count or 1, visibility_s, wait_s)
+    return _awaited(wait, answer)
 
 
-async def _awaited(waiter: Waiter, answer: Callable[[list[_core.Message]], Later]) -> Any:
+async def _awaited(
+    wait: Callable[[], Waiter], answer: Callable[[list[_core.Message]], Later]
+) -> Any:
+    waiter = wait()  # Here: a task that is cancelled before it begins must leave no waiter behind.
     try:
         found = await waiter.future
     except asyncio.CancelledError:

@@ -40,10 +40,9 @@ class Waiter:
         self.timer: asyncio.TimerHandle | None = None
 
     def give_back(self) -> None:
-        """What has come is for the next one."""
+        """What has come is for the next one, who gets it as if nobody had received it."""
         if self.future.done() and not self.future.cancelled() and not self.future.exception():
-            for message in self.future.result():
-                message.settle(False)
+            self.queue.group.core.take_back(self.future.result())
 
     def leave(self) -> None:
         """Ends this wait; the others go on."""

@@ -610,8 +610,10 @@ impl Table {
             }
             EntryState::Ready => self.push_ready(index),
             EntryState::Blocked => {
-                self.store64(index, field::DEADLINE, entry.deadline.cast_unsigned());
-                self.store64(index, field::TIMEOUT, entry.timeout.cast_unsigned());
+                // What is ready is due, whenever a lease that it had would have ended.
+                let (due, timeout) = if waits { (0, 0) } else { (entry.deadline, entry.timeout) };
+                self.store64(index, field::DEADLINE, due.cast_unsigned());
+                self.store64(index, field::TIMEOUT, timeout.cast_unsigned());
                 self.set_small(at::BLOCKED, self.small(at::BLOCKED) + 1);
             }
             EntryState::Free => {}
@@ -659,6 +661,11 @@ impl Table {
         }
         self.store32(entry, field::STATE, EntryState::Ready as u32);
         self.push_ready(entry);
+    }
+
+    /// How often it was handed out.
+    pub fn set_receives(&self, entry: u32, receives: u32) {
+        self.store32(entry, field::RECEIVES, receives);
     }
 
     /// Takes a message that is not out from those that wait: it is about to be done.

@@ -105,6 +105,13 @@ class Record:
     tasks: list[dict[str, Any]] = field(default_factory=list)
 
 
+def number_in(message: _core.Message, name: str) -> int | None:
+    """A number that the endpoint writes in a header. Programs of this host may have put anything
+    there; that is none."""
+    said = message.headers.get(name, "")
+    return int(said) if said.isascii() and said.isdecimal() and len(said) < 19 else None
+
+
 class SqsQueue:
     """An open queue, with what SQS knows of it beyond its messages."""
 
@@ -373,7 +380,7 @@ class SqsQueue:
 
     def receives_of(self, message: _core.Message) -> int:
         """How often it was received, here and in the queue that it died in."""
-        return message.receives + int(message.headers.get(RECEIVES, 0))
+        return message.receives + (number_in(message, RECEIVES) or 0)
 
     def note_received(self, message: _core.Message, now_ms: int) -> int:
         """It is being handed out; answers when it was for the first time, in ms."""
@@ -526,8 +533,8 @@ class SqsQueue:
 
     def sent_ms(self, message: _core.Message) -> int:
         """When the message was sent, in milliseconds since 1970."""
-        known = message.headers.get(SENT)
-        return int(known) if known else (message.timestamp_ns or 0) // 1_000_000
+        known = number_in(message, SENT)
+        return (message.timestamp_ns or 0) // 1_000_000 if known is None else known
 
     # ── all of it ──────────────────────────────────────────────────────────────────────────
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from penstock import _core
+from penstock.logs import logger
 from penstock.sqs import attributes, digests, errors
 from penstock.sqs.batches import batch, entries_of, results
 from penstock.sqs.calls import Call, as_integer, as_text
@@ -32,7 +33,8 @@ SYSTEM_NAMES = {
     "MessageGroupId", "AWSTraceHeader", "DeadLetterQueueSourceArn",
 }  # fmt: skip
 
-
+WRONG = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""How a value that is read turns out not to be what was written."""
 Later = dict[str, Any] | Coroutine[Any, Any, dict[str, Any]] | asyncio.Future[dict[str, Any]]
 
 
@@ -125,11 +127,23 @@ def _shown(
             name: value for name, value in about.items() if is_all or name in system
         }
     if names and ATTRIBUTES in headers:
-        chosen = digests.chosen(json.loads(headers[ATTRIBUTES]), names)
-        if chosen:
-            shown["MessageAttributes"] = chosen
-            shown["MD5OfMessageAttributes"] = digests.digest(chosen)
+        try:
+            chosen = digests.chosen(json.loads(headers[ATTRIBUTES]), names)
+            digest = digests.digest(chosen) if chosen else ""
+        except WRONG as error:
+            _leave_out(queue, message, ATTRIBUTES, error)
+        else:
+            if chosen:
+                shown["MessageAttributes"] = chosen
+                shown["MD5OfMessageAttributes"] = digest
     return shown
+
+
+def _leave_out(queue: SqsQueue, message: _core.Message, name: str, error: Exception) -> None:
+    """Programs of this host may have put anything there. That must not keep the messages back that
+    are received together with it."""
+    text = "%s: header %s of the message at %s is not as the endpoint writes it: %s; it is left out"
+    logger("sqs").warning(text, queue.name, name, message.offset, error)
 
 
 def _about(
@@ -149,8 +163,10 @@ def _about(
     if DEDUPLICATION in headers:
         about["MessageDeduplicationId"] = headers[DEDUPLICATION]
     if SYSTEM in headers:
-        trace = json.loads(headers[SYSTEM]).get(digests.TRACE)
-        about["AWSTraceHeader"] = trace["StringValue"]
+        try:
+            about["AWSTraceHeader"] = str(json.loads(headers[SYSTEM])[digests.TRACE]["StringValue"])
+        except WRONG as error:
+            _leave_out(queue, message, SYSTEM, error)
     elif TRACE in headers:
         about["AWSTraceHeader"] = headers[TRACE]
     if SOURCE in headers:

@@ -135,7 +135,12 @@ class Consumer(dramatiq.Consumer):  # type: ignore[misc]
         found = self._inbox.get_in(self._timeout_s, FOR_EVER_S)
         if found is None:
             return None
-        message = Lease(found)
+        try:
+            message = Lease(found)
+        except Exception as error:
+            # Another program than Dramatiq has put it: it would always fail, also elsewhere.
+            self._inbox.jobs().group.dead_letter(found, f"no message of Dramatiq's: {error!r}")
+            return None
         self._out.add(id(message))
         return message
 

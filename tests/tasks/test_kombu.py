@@ -336,7 +336,16 @@ def test_a_lease_that_ran_out_goes_on_and_its_late_ack_is_no_error(url: str) -> 
     assert got[0].payload == 1
 
 
-@pytest.mark.parametrize("headers", [{}, {"kombu": "["}, {"kombu": "[]"}, {"expires": "soon"}])
+DECIMAL = '{"__type__": "decimal", "__value__": "many"}'
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {}, {"kombu": "["}, {"kombu": "[]"}, {"expires": "soon"}, {"kombu": "[" * 100_000},
+        {"kombu": f'{{"headers": {DECIMAL}}}'},
+    ],
+)  # fmt: skip
 def test_what_is_no_message_of_kombu_s_goes_to_the_dead_letters(
     connection: Any, tmp_path: Path, headers: dict[str, str]
 ) -> None:

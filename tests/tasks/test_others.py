@@ -67,6 +67,29 @@ def test_dramatiq_hands_out_no_more_than_its_prefetch(tmp_path: Path) -> None:
     broker.close()
 
 
+@pytest.mark.parametrize("body", [b"no json", b"\xff", b"7", b"[]", b"{}", b"[" * 100_000])
+def test_what_is_no_message_of_dramatiq_s_goes_to_the_dead_letters(
+    tmp_path: Path, body: bytes
+) -> None:
+    dramatiq = pytest.importorskip("dramatiq")
+    from penstock.dramatiq import PenstockBroker
+
+    broker = PenstockBroker(tmp_path / "jobs", middleware=[])
+    broker.declare_queue("q")
+    consumer: Any = broker.consume("q", prefetch=2, timeout=1)
+    with penstock.Queue(tmp_path / "jobs" / "q") as queue:
+        queue.put(body)
+    broker.enqueue(dramatiq.Message("q", "a", (1,), {}, {}))
+    assert next(consumer) is None
+    assert next(consumer).args == (1,)
+    with penstock.Queue(tmp_path / "jobs" / "q.XQ", read_only=True) as dead:
+        (letter,) = dead.scan()
+        assert letter.body == body
+        assert "no message of Dramatiq's" in letter.headers["penstock.reason"]
+    consumer.close()
+    broker.close()
+
+
 def test_taskiq_runs_and_answers(tmp_path: Path) -> None:
     pytest.importorskip("taskiq")
     from taskiq.api import run_receiver_task

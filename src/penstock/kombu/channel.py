@@ -316,7 +316,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             while (found := inbox.get(self._lease_s)) is not None:
                 try:
                     payload = self._payload(found)
-                except (ValueError, TypeError, AttributeError) as error:
+                except Exception as error:
                     # Another program than kombu has put it: it would always fail, also elsewhere.
                     inbox.jobs().group.dead_letter(found, f"no message of kombu's: {error!r}")
                     continue

@@ -767,6 +767,9 @@ class Group:
     def sync(self) -> None:
         """Syncs the journal (and, for groups that ack by getting, the word)."""
 
+    def sync_progress(self) -> None:
+        """Syncs what was asked for, if that is not done."""
+
     @property
     def is_dirty(self) -> bool:
         """Whether the journal has records that are not synced."""

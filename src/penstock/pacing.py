@@ -72,6 +72,10 @@ class LockTimes:
     """A thread that closes a queue looks this often whether the last of the others has given back
     what it holds."""
 
+    longest_sleep_ns: int = 1_000_000_000
+    """A maintenance thread that sleeps looks this often whether it has been asked for something: no
+    wake finds it once the control block was cut short."""
+
 
 WAIT_TIMES = WaitTimes()
 LOCK_TIMES = LockTimes()

@@ -7,13 +7,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock import Queue, _core
+from penstock import Group, Queue, _core
+from penstock.disk import files
 from penstock.engine import maintenance
 from penstock.formats import registry
+from penstock.options import AckMode
+from penstock.sidecar import groups
 from tests.waiting import LONG_S
 
 
@@ -172,3 +177,74 @@ def test_a_close_ends_though_an_interrupted_import_left_its_lock(
 ) -> None:
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "q"), format]
     subprocess.run(command, check=True, timeout=LONG_S)
+
+
+FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
+OPTIONS: dict[str, dict[str, Any]] = {"vqs": {"max_bytes": 1 << 20}}
+WAYS: dict[str, Callable[[Queue, Group, Queue], object]] = {
+    "a sync": lambda queue, group, other: group.core.sync(),
+    "a new journal": lambda queue, group, other: group.core.checkpoint(),
+    "a sync of the queue": lambda queue, group, other: queue.sync(),
+    "a sync of another opener": lambda queue, group, other: other.sync(),
+    "another opener of the group": lambda queue, group, other: other.group("g").core.sync(),
+    "a place to go on": lambda queue, group, other: group.seek("latest"),
+    "deleting what is old": lambda queue, group, other: queue.trim("latest"),
+}
+"""What makes progress durable, or may."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("ack", ["lease", "auto"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_progress_is_synced_also_after_what_made_all_before_it_durable(
+    tmp_path: Path, format: str, ack: AckMode, way: str
+) -> None:
+    path, options = tmp_path / "queue.bin", {"format": format, **OPTIONS.get(format, {})}
+    with Queue(path, **options) as queue, Queue(path, create=False) as other:
+        upkeep, group = own_upkeep(queue), queue.group("g", ack=ack)
+        other_upkeep = other._maintenance
+        assert other_upkeep is not None
+        other_upkeep.stop()  # Only one thread is there to hear of it.
+        queue.put_many([b"1", b"2"])
+        take(group)
+        WAYS[way](queue, group, other)
+        assert upkeep.wait(0.001, 3600, 3600) == (True, [])
+        queue.put(b"3")
+        assert upkeep.wait(0.001, 3600, 3600) == (True, [])
+        assert not group.core.is_dirty
+        take(group)
+        assert group.core.is_dirty
+        assert upkeep.wait(0.001, 3600, 1.0) == (True, [])
+        assert not group.core.is_dirty
+
+
+def take(group: Group) -> None:
+    message = group.get(0)
+    if group.options.ack == "lease":
+        message.ack()
+
+
+def table_word(queue: Queue, name: str) -> int:
+    table = queue.store.sidecar / "groups" / "g" / "table"
+    return int(groups.TABLE.unpack(files.read_start(table, groups.TABLE.size))[name])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_request_that_comes_after_its_sync_keeps_no_later_one_quiet(
+    tmp_path: Path, format: str
+) -> None:
+    """Who acks by getting asks without a lock: a sync may be quicker than the request."""
+    with Queue(tmp_path / "queue.bin", format=format, **OPTIONS.get(format, {})) as queue:
+        upkeep, group = own_upkeep(queue), queue.group("g", ack="auto")
+        queue.put_many([b"1", b"2"])
+        take(group)
+        table = queue.store.sidecar / "groups" / "g" / "table"
+        asked = table_word(queue, "sync_asked")
+        group.core.sync()
+        with table.open("r+b") as file:  # As if that had said so only now.
+            file.seek(groups.TABLE.offset_of("sync_asked"))
+            file.write(groups.TABLE.pack_field("sync_asked", asked))
+        assert upkeep.wait(0.001, 3600, 3600) == (True, [])
+        take(group)
+        assert upkeep.wait(0.001, 3600, 1.0) == (True, [])
+        assert not group.core.is_dirty

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from penstock import Group, PenstockError, PoisonedError, Queue, StorageError
+from penstock import Empty, Group, PenstockError, PoisonedError, Queue, StorageError
 from penstock.options import AckMode
+from tests.opening import open_queue
+from tests.waiting import LONG_S
 
 
 def filled(path: Path) -> Queue:
@@ -182,3 +187,90 @@ def test_a_message_that_outlives_its_queue_and_its_group_s_files_ends_in_peace(
 ) -> None:
     done = subprocess.run([sys.executable, "-c", OUTLIVED, tmp_path / "q"], check=False)
     assert done.returncode == 0
+
+
+def each_step(queue: Queue, groups: list[Group]) -> Iterator[Callable[[], object]]:
+    """All that a program may do next."""
+    lease, auto = groups
+    yield lambda: queue.put(b"more", delay=1)
+    yield lambda: queue.put_many([b"and", b"more"])
+    yield lambda: [message.body for message in lease.get_many(3)]
+    yield lambda: lease.get(0).ack()
+    yield lambda: lease.get(0).nack()
+    yield lambda: auto.get(0).body
+    yield lambda: [message.body for message in queue.scan(tolerant=True)]
+    yield lambda: (lease.stats(), auto.stats(), queue.stats())
+    yield lambda: lease.core.checkpoint()
+    yield lambda: auto.seek("earliest")
+    yield lambda: queue.group("later").get(0)
+    yield queue.sync
+    yield queue.verify
+    yield lambda: queue.trim("latest")
+    yield lambda: queue.put(b"the last")
+
+
+OVER = "there is no such file"
+
+
+def use_after_a_cut(queue: Queue, groups: list[Group], path: Path, to: int) -> list[str]:
+    """What is wrong with how a process goes on."""
+    os.truncate(path, to)
+    wrong = []
+    for step in [*each_step(queue, groups), queue.close]:
+        try:
+            step()
+        except (PenstockError, Empty):
+            pass
+        except Exception as error:
+            wrong.append(f"{type(error).__name__}: {error}")
+    return wrong
+
+
+def in_a_child(work: Callable[[], list[str]]) -> list[str]:
+    """What `work` answers in a forked child that may die of it."""
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        signal.alarm(LONG_S)
+        try:
+            told = work()
+        except BaseException as error:
+            told = [f"{type(error).__name__}: {error}"]
+        os.write(writing, "\n".join(told).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        told = pipe.read().decode().splitlines()
+    status = os.waitpid(child, 0)[1]
+    return [*told, *([f"signal {os.WTERMSIG(status)}"] if os.WIFSIGNALED(status) else [])]
+
+
+@pytest.mark.parametrize("to", [0, 8, 4096])
+@pytest.mark.parametrize("format", ["penstock", "zbus", "beats", "vqs", "mfq"])
+def test_whichever_file_is_cut_short_every_call_ends_in_an_answer(
+    tmp_path: Path, format: str, to: int
+) -> None:
+    def trial(number: int, folder: Path) -> list[str]:
+        folder.mkdir()
+        queue = open_queue(folder / "q.bin", format=format)
+        groups = [queue.group("lease", max_receives=2), queue.group("auto", ack="auto")]
+        queue.put_many([b"%04d" % i * 20 for i in range(30)])
+        for message in groups[0].get_many(9):
+            message.nack(delay=0.001)
+        groups[1].get_many(20)
+        files = sorted(
+            one for one in folder.rglob("*") if one.is_file() and one.stat().st_size > to
+        )
+        if number == len(files):
+            return [OVER]
+        wrong = use_after_a_cut(queue, groups, files[number], to)
+        return [f"{files[number].relative_to(folder)}: {one}" for one in wrong]
+
+    wrong: list[str] = []
+    for number in range(100):
+        told = in_a_child(partial(trial, number, tmp_path / str(number)))
+        shutil.rmtree(tmp_path / str(number))
+        if told == [OVER]:
+            break
+        wrong += [f"{number} {one}" for one in told]
+    assert number > 3
+    assert wrong == []

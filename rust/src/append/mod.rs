@@ -39,6 +39,7 @@ use crate::shared::control::{Control, ROLLING, Shared, at};
 use crate::shared::lock::{Held, Hindrance, patiently};
 use crate::shared::mutex;
 use crate::shared::pace::Pace;
+use crate::shared::protocol::TailWords;
 use crate::shared::retry_limit::RetryLimit;
 use crate::sys::sigbus;
 

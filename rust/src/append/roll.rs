@@ -12,6 +12,7 @@ use crate::segment::Segment;
 use crate::segment::publish::Batch;
 use crate::shared::control::at;
 use crate::shared::lock::patiently;
+use crate::shared::protocol::TailWords;
 
 /// What a segment's header may say about its frames is so long.
 const HEADER_BYTES: usize = 4;

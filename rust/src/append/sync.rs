@@ -15,6 +15,7 @@ use crate::segment::publish::Batch;
 use crate::segment::{PySegment, Segment};
 use crate::shared::control::at;
 use crate::shared::lock::Hindrance;
+use crate::shared::protocol::TailWords;
 use crate::shared::retry_limit::RetryLimit;
 use crate::sys::clock;
 use crate::sys::futex;
@@ -261,6 +262,8 @@ impl Writer {
         let timeout = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         py.detach(|| {
             let begun = Instant::now();
+            let times = self.control.life().door().times();
+            let nap = Duration::from_nanos(times.longest_sleep_ns);
             loop {
                 // The word comes first: one who asks raises it after the count.
                 let word = self.control.dirty_word().load(Ordering::SeqCst);
@@ -268,7 +271,7 @@ impl Writer {
                 if self.work() != seen || left.is_zero() || self.is_over() {
                     return self.work();
                 }
-                futex::wait_until_due(self.control.dirty_word(), word, left);
+                futex::wait_until_due(self.control.dirty_word(), word, left.min(nap));
             }
         })
     }

@@ -38,6 +38,7 @@ use crate::segment::publish::Publish;
 use crate::shared::control::{Control, Part};
 use crate::shared::lock::Got;
 use crate::shared::pace::Pace;
+use crate::shared::protocol;
 use crate::sys::futex;
 use crate::sys::guarded::{Guard, Guarded};
 use journal::{Journal, Kind, Record, Replay};
@@ -112,6 +113,10 @@ impl Part for Group {
     }
 
     fn sync_progress(&self) -> std::io::Result<()> {
+        if !self.is_lease {
+            // Also where nothing is left: a sync may be quicker than who asks for it without the lock.
+            protocol::begin_sync(self.table.map().word32(at::SYNC_ASKED));
+        }
         if self.is_closed.load(Ordering::Relaxed) { Ok(()) } else { self.sync_dirty() }
     }
 }
@@ -420,6 +425,8 @@ impl Group {
         self.table.set_wide(at::JOURNAL_END, end);
         self.table.set_wide(at::JOURNALED_NEXT, next);
         self.table.set_wide(at::JOURNAL_SYNCED, end);
+        // Nothing is left to sync, so nobody else would take the request back.
+        protocol::begin_sync(self.table.map().word32(at::SYNC_ASKED));
         let last = self.use_journal(journal);
         *self.spare.lock().unwrap_or_else(|e| e.into_inner()) = Some(last);
         journal::retire(&self.folder, old)
@@ -463,7 +470,8 @@ impl Group {
     fn release_dead(&self, now: i64) -> std::io::Result<u32> {
         let mut verdicts = std::collections::BTreeMap::new();
         let released = self.release_leases(|owner| {
-            owner != NONE && !*verdicts.entry(owner).or_insert_with(|| self.control.is_alive(owner))
+            owner != NONE
+                && !*verdicts.entry(owner).or_insert_with(|| self.control.life().is_alive(owner))
         })?;
         self.table.set_wide(at::LOOKED_FOR_DEAD, now.cast_unsigned());
         Ok(released)

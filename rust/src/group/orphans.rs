@@ -12,6 +12,7 @@ use super::table::at;
 use crate::bytes::words::{u32_le, u64_le};
 use crate::files::region;
 use crate::shared::lock::holder_of;
+use crate::shared::protocol;
 
 /// So much of a table is read.
 const HEADER_BYTES: usize = 512;
@@ -95,7 +96,7 @@ fn mark_of(folder: &Path, boot: u64) -> std::io::Result<Option<(Mark, u32)>> {
     }
     let synced_next = wide(at::SYNCED_NEXT); // 0: the journal has everything.
     let is_ahead = synced_next != 0 && synced_next != wide(at::NEXT);
-    let is_asked = u32_le(&raw, at::SYNC_ASKED).unwrap_or_default() != 0;
+    let is_asked = protocol::is_asked(u32_le(&raw, at::SYNC_ASKED).unwrap_or_default());
     let is_behind = wide(at::JOURNAL_END) != wide(at::JOURNAL_SYNCED);
     let mark = (wide(at::JOURNAL_NAME), wide(at::JOURNAL_SYNCED), synced_next);
     let syncer = holder_of(u32_le(&raw, at::SYNC_LOCK).unwrap_or_default());

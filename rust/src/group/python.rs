@@ -21,8 +21,10 @@ use crate::message::{Lease, Leases, Message, MessageParts};
 use crate::read::reader::Reader;
 use crate::segment::Segment;
 use crate::segment::publish::PyPublish;
-use crate::shared::control::Shared;
+use crate::shared::control::{Part, Shared};
+use crate::shared::lock::patiently;
 use crate::shared::pace::Pace;
+use crate::shared::protocol;
 use crate::sys::guarded::Guarded;
 use crate::sys::memory;
 
@@ -247,8 +249,8 @@ impl PyGroup {
             Settings { noticed_version: table.small(at::VERSION).into(), ..Settings::default() };
         settings.adopt(&options)?;
         // The process that was told may be gone: the next progress is announced again.
-        table.set_small(at::SYNC_ASKED, 0);
-        let owner = if options.bound { shared.control.owner() } else { NONE };
+        protocol::begin_sync(table.map().word32(at::SYNC_ASKED));
+        let owner = if options.bound { shared.control.life().name() } else { NONE };
         let group = Group {
             control: Arc::clone(&shared.control),
             table,
@@ -619,6 +621,12 @@ impl PyGroup {
     /// Syncs the journal (and, for groups that ack by getting, the word).
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         self.0.sync_progress_now(py)
+    }
+
+    /// Syncs what was asked for, if that is not done.
+    fn sync_progress(&self, py: Python<'_>) -> PyResult<()> {
+        let outcome = patiently(py, self.0.control.life(), || self.0.sync_progress())?;
+        outcome.map_err(|error| errors::os(error, &self.0.folder))
     }
 
     /// Whether the journal has records that are not synced.

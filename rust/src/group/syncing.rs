@@ -103,7 +103,7 @@ impl Group {
     fn begin_sync(&self) -> std::io::Result<Begun> {
         self.locked(|| {
             let table = &self.table;
-            table.map().word32(at::SYNC_ASKED).swap(0, Ordering::SeqCst);
+            protocol::begin_sync(table.map().word32(at::SYNC_ASKED));
             let begun = table.map().word32(at::SYNCS_BEGUN).fetch_add(1, Ordering::SeqCst);
             // A full disk is no failed sync: then the word itself is synced, which says how far
             // reading has got.

@@ -34,7 +34,7 @@ struct Rhythm {
     /// How long it is between two turns of Python's part while the queue is in use.
     pause_ns: i64,
     /// The same while it is not.
-    idle: Duration,
+    idle_ns: i64,
 }
 
 struct UpkeepState {
@@ -104,7 +104,7 @@ impl Upkeep {
         let of = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         let (interval_ns, pause_ns) = (ns(of(interval)), ns(of(pause)));
-        let rhythm = Rhythm { interval_ns, pause_ns, idle: of(idle) };
+        let rhythm = Rhythm { interval_ns, pause_ns, idle_ns: ns(of(idle)) };
         let turn = py.detach(|| {
             let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
             self.run(&mut state, rhythm)
@@ -127,12 +127,19 @@ impl Upkeep {
 
 impl Upkeep {
     fn run(&self, state: &mut UpkeepState, rhythm: Rhythm) -> Turn {
-        let control = &*self.writer.get().control;
-        let dirty = control.dirty_word();
+        let writer = self.writer.get();
+        let (control, dirty) = (&*writer.control, writer.control.dirty_word());
         loop {
             if !state.is_awake {
-                if futex::wait(dirty, state.heard.seen, Some(rhythm.idle)) == futex::Woken::TimedOut
-                {
+                // No wake finds who sleeps on a control block that is cut short: so short naps.
+                let nap = control.life().door().times().longest_sleep_ns;
+                let nap = Duration::from_nanos(nap.min(rhythm.idle_ns.unsigned_abs()));
+                let woken = futex::wait(dirty, state.heard.seen, Some(nap));
+                let is_called = writer.work() != state.worked || control.life().is_over();
+                if woken == futex::Woken::TimedOut && !is_called {
+                    if state.turn_at.saturating_add(rhythm.idle_ns) > clock::boot_ns() {
+                        continue;
+                    }
                     return state.turn(control, Vec::new());
                 }
                 let now = clock::boot_ns();
@@ -140,7 +147,7 @@ impl Upkeep {
             }
             let word = dirty.load(Ordering::SeqCst);
             // Read after the word, which is raised after the count.
-            let work = self.writer.get().work();
+            let work = writer.work();
             if work != state.worked || control.life().is_over() {
                 state.worked = work;
                 return Turn::Work;

@@ -16,7 +16,7 @@ pub mod walk;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
@@ -524,7 +524,9 @@ impl Segment {
             Backing::Mapped(_) if self.position(offset) >= self.soft_bytes => 0,
             Backing::Mapped(map) => match &self.ring {
                 Some(ring) => {
-                    words::size(ring.len().saturating_sub(offset.saturating_sub(self.first())))
+                    let kept = offset.saturating_sub(self.first());
+                    fence(Ordering::Release); // Who reads what comes there sees that head, too.
+                    words::size(ring.len().saturating_sub(kept))
                 }
                 None => map.len().saturating_sub(self.position(offset)),
             },

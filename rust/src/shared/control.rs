@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 
@@ -147,17 +148,6 @@ impl Control {
         &self.life
     }
 
-    /// This opener's name in lease tables: its slot and how many had opened the queue before, so
-    /// that a later opener in the same slot is someone else.
-    pub fn owner(&self) -> u32 {
-        self.life.name()
-    }
-
-    /// Whether the opener with this name is still there.
-    pub fn is_alive(&self, owner: u32) -> bool {
-        self.life.is_alive(owner)
-    }
-
     /// The folder of the block.
     pub fn folder(&self) -> &Path {
         &self.path
@@ -243,8 +233,9 @@ impl Control {
         }
         self.life.end();
         self.forget_waiters();
+        let nap = Duration::from_nanos(self.life.door().times().closing_nap_ns);
         while self.is_busy() {
-            py.detach(|| std::thread::sleep(self.life.door().times().closing_nap()));
+            py.detach(|| std::thread::sleep(nap));
             py.check_signals()?;
         }
         Ok(self.life.give_slot()?)
@@ -253,30 +244,6 @@ impl Control {
     /// The mapping, for words that have no accessor.
     pub fn map(&self) -> &Mapping {
         &self.map
-    }
-
-    /// See `protocol::reserve`.
-    #[inline]
-    pub fn reserve(&self, end: u64, number: u64) {
-        protocol::reserve(self, end, number);
-    }
-
-    /// See `protocol::reserve_nothing`.
-    #[inline]
-    pub fn reserve_nothing(&self, tail: u64, number: u64) {
-        protocol::reserve_nothing(self, tail, number);
-    }
-
-    /// See `protocol::is_unfinished`.
-    #[inline]
-    pub fn is_unfinished(&self) -> bool {
-        protocol::is_unfinished(self)
-    }
-
-    /// See `protocol::advance`.
-    #[inline]
-    pub fn advance(&self, tail: u64, number: u64) {
-        protocol::advance(self, tail, number);
     }
 
     /// Does `publish`, which stores that the queue ends at `end` in a file of the format's own, and
@@ -307,16 +274,6 @@ impl Control {
             || reserved == ROLLING
     }
 
-    /// See `protocol::unfinished`.
-    pub fn unfinished(&self) -> (u64, u64) {
-        protocol::unfinished(self)
-    }
-
-    /// See `protocol::end_and_number`.
-    pub fn end_and_number(&self) -> (u64, u64) {
-        protocol::end_and_number(self)
-    }
-
     /// Something was appended that must be synced soon. Only the first one since the last sync
     /// began tells the maintenance threads. Under the append lock, like `begin_sync`: an append is
     /// either in what that sync covers, or asks anew.
@@ -327,7 +284,7 @@ impl Control {
 
     /// Whether someone has asked since the last sync began.
     pub fn is_sync_asked(&self) -> bool {
-        self.map.word32(at::SYNC_ASKED).load(Ordering::Relaxed) != 0
+        protocol::is_asked(self.map.word32(at::SYNC_ASKED).load(Ordering::Relaxed))
     }
 
     /// What is appended from now on is not in the sync that begins. Under the append lock.
@@ -649,7 +606,7 @@ impl Shared {
     /// This opener's name in lease tables.
     #[getter]
     fn owner(&self) -> u32 {
-        self.control.owner()
+        self.control.life().name()
     }
 
     /// Whether nobody else has the queue open: the opener must recover it.

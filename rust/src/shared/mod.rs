@@ -11,5 +11,7 @@ pub mod pace;
 pub mod protocol;
 pub mod retry_limit;
 mod steady_clock;
+#[cfg(test)]
+mod threads;
 pub mod turns;
 pub mod waiters;

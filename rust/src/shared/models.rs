@@ -3,8 +3,10 @@
 //! Each model runs the functions of `protocol`, with words whose every access is a point where
 //! another thread may go on, and where the thread itself may die: whatever it holds stays as it is,
 //! as when a process is killed. Nobody's sleep ends by time, except beside a dead holder; so a wake
-//! that gets lost is a deadlock, which the scheduler reports. What it does not model is memory that
-//! other processors see in another order.
+//! that gets lost is a deadlock, which the scheduler reports. Memory that other processors see in
+//! another order is in `weak`.
+
+mod weak;
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -62,15 +64,18 @@ pub fn until_death(left: Option<u32>, work: impl FnOnce()) -> bool {
 #[derive(Default)]
 pub struct SharedWords(AtomicU32);
 
+impl SharedWords {
+    /// Stores it.
+    pub fn store(&self, value: u32, order: Ordering) {
+        live_on();
+        self.0.store(value, order);
+    }
+}
+
 impl Word for SharedWords {
     fn load(&self, order: Ordering) -> u32 {
         live_on();
         self.0.load(order)
-    }
-
-    fn store(&self, value: u32, order: Ordering) {
-        live_on();
-        self.0.store(value, order);
     }
 
     fn exchange(&self, current: u32, new: u32, order: Ordering) -> Result<u32, u32> {
@@ -82,6 +87,8 @@ impl Word for SharedWords {
         live_on();
         self.0.fetch_add(by, Ordering::SeqCst)
     }
+
+    fn after_exchange() {} // All threads see all stores in one order here.
 }
 
 /// The kernel: who sleeps on which word, and who is dead.
@@ -465,16 +472,16 @@ impl SmallSegment {
 
 /// As `Writer::append_locked` does: clears what a dead holder left, reserves, writes, advances.
 fn append(end: &SmallTail, bytes: &SmallSegment, size: u64) -> u64 {
-    let (tail, number) = protocol::end_and_number(end);
-    if protocol::is_unfinished(end) {
-        let reserved = protocol::unfinished(end).0;
-        protocol::advance(end, tail, number);
+    let (tail, number) = end.end_and_number();
+    if end.is_unfinished() {
+        let reserved = end.unfinished().0;
+        end.advance(tail, number);
         bytes.clear(tail, reserved);
-        protocol::reserve_nothing(end, tail, number);
+        end.reserve_nothing(tail, number);
     }
-    protocol::reserve(end, tail + size, number + 1);
+    end.reserve(tail + size, number + 1);
     bytes.write(tail, number, size);
-    protocol::advance(end, tail + size, number + 1);
+    end.advance(tail + size, number + 1);
     tail
 }
 
@@ -516,7 +523,7 @@ fn below_the_tail_is_every_message_that_was_put_whoever_died_on_the_way() {
             threads.into_iter().flat_map(|one| one.join().expect("its own")).collect();
         reader.join().expect("its own");
         take(&kernel, &lock, 4);
-        let (tail, number) = protocol::end_and_number(&*end);
+        let (tail, number) = end.end_and_number();
         assert_eq!(bytes.count(tail), number);
         assert!(number >= returned.len() as u64);
         let places: HashSet<u64> = returned.iter().copied().collect();

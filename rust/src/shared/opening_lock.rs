@@ -27,18 +27,14 @@ pub struct LockTimes {
     pub looks_before_signals: u32,
     first_opening_nap_ns: u64,
     longest_opening_nap_ns: u64,
-    closing_nap_ns: u64,
+    pub closing_nap_ns: u64,
+    pub longest_sleep_ns: u64,
 }
 
 impl LockTimes {
     /// After so long a sleeper looks whether the one that it waits for lives.
     pub fn look_for_dead(&self) -> Duration {
         Duration::from_nanos(self.look_for_dead_ns)
-    }
-
-    /// After so long an opener that ends looks again whether its other threads are done.
-    pub fn closing_nap(&self) -> Duration {
-        Duration::from_nanos(self.closing_nap_ns)
     }
 }
 

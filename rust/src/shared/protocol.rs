@@ -17,23 +17,18 @@ pub const SLEEPERS: u32 = 1 << 31;
 pub trait Word {
     /// Reads it.
     fn load(&self, order: Ordering) -> u32;
-    /// Stores it.
-    fn store(&self, value: u32, order: Ordering);
     /// Stores `new` if it is `current`; answers what it was.
     fn exchange(&self, current: u32, new: u32, order: Ordering) -> Result<u32, u32>;
     /// Adds to it; answers what it was.
     fn add(&self, by: u32) -> u32;
+    /// What is stored before an exchange is out before what is loaded after this.
+    fn after_exchange();
 }
 
 impl Word for AtomicU32 {
     #[inline(always)]
     fn load(&self, order: Ordering) -> u32 {
         self.load(order)
-    }
-
-    #[inline(always)]
-    fn store(&self, value: u32, order: Ordering) {
-        self.store(value, order);
     }
 
     #[inline(always)]
@@ -44,6 +39,16 @@ impl Word for AtomicU32 {
     #[inline(always)]
     fn add(&self, by: u32) -> u32 {
         self.fetch_add(by, Ordering::SeqCst)
+    }
+
+    /// On x86-64 the exchange has already drained the stores; elsewhere it takes a fence.
+    #[inline(always)]
+    fn after_exchange() {
+        if cfg!(target_arch = "x86_64") {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
     }
 }
 
@@ -225,52 +230,52 @@ pub trait TailWords {
     fn load(&self, word: TailWord) -> u64;
     /// Stores one.
     fn store(&self, word: TailWord, value: u64);
-}
 
-/// Announces what the coming append will occupy, so that a successor knows what to clear.
-#[inline(always)]
-pub fn reserve(words: &impl TailWords, end: u64, number: u64) {
-    // In this order: a process that dies in between leaves an end above the tail, and the old
-    // number.
-    words.store(TailWord::ReservedEnd, end);
-    words.store(TailWord::ReservedNumber, number);
-}
+    /// Announces what the coming append will occupy, so that a successor knows what to clear.
+    #[inline(always)]
+    fn reserve(&self, end: u64, number: u64) {
+        // In this order: a process that dies in between leaves an end above the tail, and the old
+        // number.
+        self.store(TailWord::ReservedEnd, end);
+        self.store(TailWord::ReservedNumber, number);
+    }
 
-/// Nothing is going on: the queue ends at `tail`, with so many messages.
-#[inline(always)]
-pub fn reserve_nothing(words: &impl TailWords, tail: u64, number: u64) {
-    // In this order: the number counts as soon as the end is the tail, and was something else.
-    words.store(TailWord::ReservedNumber, number);
-    words.store(TailWord::ReservedEnd, tail);
-}
+    /// Nothing is going on: the queue ends at `tail`, with so many messages.
+    #[inline(always)]
+    fn reserve_nothing(&self, tail: u64, number: u64) {
+        // In this order: the number counts as soon as the end is the tail, and was something else.
+        self.store(TailWord::ReservedNumber, number);
+        self.store(TailWord::ReservedEnd, tail);
+    }
 
-/// Moves the tail: readers see everything below it.
-#[inline(always)]
-pub fn advance(words: &impl TailWords, tail: u64, number: u64) {
-    words.store(TailWord::Tail, tail);
-    words.store(TailWord::TailCheck, !tail);
-    words.store(TailWord::NextNumber, number);
-}
+    /// Moves the tail: readers see everything below it.
+    #[inline(always)]
+    fn advance(&self, tail: u64, number: u64) {
+        self.store(TailWord::Tail, tail);
+        self.store(TailWord::TailCheck, !tail);
+        self.store(TailWord::NextNumber, number);
+    }
 
-/// After a holder's death: what it had reserved.
-#[inline(always)]
-pub fn unfinished(words: &impl TailWords) -> (u64, u64) {
-    (words.load(TailWord::ReservedEnd), words.load(TailWord::ReservedNumber))
-}
+    /// After a holder's death: what it had reserved.
+    #[inline(always)]
+    fn unfinished(&self) -> (u64, u64) {
+        (self.load(TailWord::ReservedEnd), self.load(TailWord::ReservedNumber))
+    }
 
-/// Whether a holder died (or failed) between `reserve` and the end of `advance`. The words tell,
-/// not the lock: the thread that inherits it may have to give it back before it can clear it.
-#[inline(always)]
-pub fn is_unfinished(words: &impl TailWords) -> bool {
-    unfinished(words) != (words.load(TailWord::Tail), words.load(TailWord::NextNumber))
-}
+    /// Whether a holder died (or failed) between `reserve` and the end of `advance`. The words tell,
+    /// not the lock: the thread that inherits it may have to give it back before it can clear it.
+    #[inline(always)]
+    fn is_unfinished(&self) -> bool {
+        self.unfinished() != (self.load(TailWord::Tail), self.load(TailWord::NextNumber))
+    }
 
-/// Tail and next number, also when an appender died between the two. Without the append lock the
-/// number may be of a later tail.
-#[inline(always)]
-pub fn end_and_number(words: &impl TailWords) -> (u64, u64) {
-    let (tail, (reserved, number)) = (words.load(TailWord::Tail), unfinished(words));
-    (tail, if tail == reserved { number } else { words.load(TailWord::NextNumber) })
+    /// Tail and next number, also when an appender died between the two. Without the append lock
+    /// the number may be of a later tail.
+    #[inline(always)]
+    fn end_and_number(&self) -> (u64, u64) {
+        let (tail, (reserved, number)) = (self.load(TailWord::Tail), self.unfinished());
+        (tail, if tail == reserved { number } else { self.load(TailWord::NextNumber) })
+    }
 }
 
 /// Tells the maintenance threads that something must be synced within the interval. Those who were
@@ -299,7 +304,7 @@ impl Heard {
         durable: u64,
     ) -> bool {
         let now = dirty.load(Ordering::SeqCst);
-        let is_asked = now != self.seen || asked.load(Ordering::SeqCst) != 0;
+        let is_asked = now != self.seen || is_asked(asked.load(Ordering::SeqCst));
         if is_asked {
             // In this order: the tail was moved before the request was made.
             (self.seen, self.target) = (now, tail());
@@ -308,22 +313,32 @@ impl Heard {
     }
 }
 
+/// Whether someone has asked since the last sync began: the word is odd until the next one begins.
+pub fn is_asked(asked: u32) -> bool {
+    asked & 1 != 0
+}
+
 /// Something is there that must be synced soon: only the first one since the last sync began tells
-/// the maintenance threads. Under the lock under which a sync begins: what was done is either in
-/// what that sync covers, or asks anew.
+/// the maintenance threads. Under the lock under which a sync begins, or after `after_exchange`:
+/// what was done is either in what that sync covers, or asks anew.
 #[inline(always)]
-pub fn ask(asked: &impl Word, announce: impl FnOnce()) {
-    if asked.load(Ordering::Relaxed) == 0 {
-        // In this order: if a process dies in between, its request was heard, or the next one asks
-        // again.
+pub fn ask<W: Word>(asked: &W, announce: impl FnOnce()) {
+    let before = asked.load(Ordering::Relaxed);
+    if !is_asked(before) {
         announce();
-        asked.store(1, Ordering::Relaxed);
+        // In this order: if a process dies in between, its request was heard, or the next one asks
+        // again. If a sync has begun in between, the word stays even: nobody would make it so.
+        let _ = asked.exchange(before, before | 1, Ordering::Relaxed);
     }
 }
 
-/// What is done from now on is not in the sync that begins. Under the same lock.
-pub fn begin_sync(asked: &impl Word) {
-    asked.store(0, Ordering::Relaxed);
+/// A sync begins. Look afterwards at what it covers; what comes then is not in it, and asks anew.
+pub fn begin_sync<W: Word>(asked: &W) {
+    let mut now = asked.load(Ordering::Relaxed);
+    while let Err(other) = asked.exchange(now, (now | 1).wrapping_add(1), Ordering::SeqCst) {
+        now = other;
+    }
+    W::after_exchange();
 }
 
 /// Raises a word that others sleep on, and wakes them all.
@@ -337,10 +352,16 @@ pub fn raise<W: Word>(world: &impl World<W>, word: &W) {
 /// miss each other.
 #[inline(always)]
 pub fn wake_waiters<W: Word>(waiters: &W, signal: impl FnOnce()) {
-    after_exchange();
+    W::after_exchange();
     if waiters.load(Ordering::Relaxed) != 0 {
         signal();
     }
+}
+
+/// Counts one more who waits. What it looks at from now on is as it is at least since then.
+pub fn join<W: Word>(waiters: &W) {
+    waiters.add(1);
+    W::after_exchange();
 }
 
 /// Sleeps until someone raises `event`, unless someone has since it was `seen`, or `is_ready`
@@ -353,17 +374,6 @@ pub fn wait_event<W: Word>(
     is_ready: impl Fn() -> bool,
 ) -> Woken {
     if is_ready() { Woken::Changed } else { world.wait(event, seen, timeout) }
-}
-
-/// What is stored before an exchange is out before what is loaded after this. On x86-64 the
-/// exchange has already drained the stores; elsewhere it takes a fence.
-#[inline(always)]
-pub fn after_exchange() {
-    if cfg!(target_arch = "x86_64") {
-        compiler_fence(Ordering::SeqCst);
-    } else {
-        fence(Ordering::SeqCst);
-    }
 }
 
 #[cfg(test)]
@@ -395,19 +405,19 @@ mod tests {
 
     fn after(stores: u32, work: impl Fn(&MortalWords)) -> (u64, u64) {
         let words = MortalWords { left: Cell::new(u32::MAX), ..MortalWords::default() };
-        advance(&words, 100, 7);
-        reserve_nothing(&words, 100, 7);
+        words.advance(100, 7);
+        words.reserve_nothing(100, 7);
         words.left.set(stores);
         work(&words);
-        end_and_number(&words)
+        words.end_and_number()
     }
 
     #[test]
     fn whenever_an_appender_dies_its_messages_count_or_do_not() {
         for stores in 0..8 {
             let found = after(stores, |words| {
-                reserve(words, 150, 9);
-                advance(words, 150, 9);
+                words.reserve(150, 9);
+                words.advance(150, 9);
             });
             assert!(found == (100, 7) || found == (150, 9), "{stores}: {found:?}");
         }
@@ -417,14 +427,14 @@ mod tests {
     fn whenever_who_rolls_or_clears_dies_no_message_is_counted_or_forgotten() {
         for (stores, reserved) in (0..8).flat_map(|n| [(n, (u64::MAX, 64)), (n, (180, 12))]) {
             let found = after(stores, |words| {
-                reserve(words, reserved.0, reserved.1);
-                reserve_nothing(words, 100, 7);
+                words.reserve(reserved.0, reserved.1);
+                words.reserve_nothing(100, 7);
             });
             assert_eq!(found, (100, 7), "{stores}");
             let (tail, number) = after(stores, |words| {
-                reserve(words, u64::MAX, 64);
-                advance(words, 128, 7);
-                reserve_nothing(words, 128, 7);
+                words.reserve(u64::MAX, 64);
+                words.advance(128, 7);
+                words.reserve_nothing(128, 7);
             });
             assert!(matches!(tail, 100 | 128) && number == 7, "{stores}: {tail} {number}");
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 
 use crate::shared::control::{Control, Shared, at};
-use crate::shared::protocol;
+use crate::shared::protocol::{self, Word};
 use crate::sys::futex;
 
 impl Control {
@@ -61,7 +61,7 @@ impl Control {
             return false;
         }
         *waiting += 1;
-        self.map().word32(at::WAITERS).fetch_add(1, Ordering::SeqCst);
+        protocol::join(self.map().word32(at::WAITERS));
         true
     }
 
@@ -89,7 +89,7 @@ impl Control {
     /// after the exchange that moved it, or that gave the lock back.
     #[inline]
     pub fn progressed(&self, cursor: u64) {
-        protocol::after_exchange();
+        AtomicU32::after_exchange();
         let word = self.word(at::ROOM_WANTED);
         let mut wanted = word.load(Ordering::Relaxed);
         while wanted != 0 && cursor >= wanted {
@@ -117,6 +117,7 @@ impl Shared {
         // Several may wait, each for its own offset: the lowest wakes all, and they ask again.
         let lowest = |now: u64| (now == 0 || now > offset).then_some(offset.max(1));
         let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lowest);
+        AtomicU32::after_exchange(); // The look at the cursors comes after that.
         seen
     }
 

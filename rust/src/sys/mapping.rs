@@ -240,11 +240,22 @@ impl Mapping {
     /// What `is_resident` looks at, at most.
     pub const MOST_LOOKED_AT: usize = 512 << 10;
 
+    /// `at`, if a word is there. Else what led here was read where the file was cut short: the
+    /// caller raises soon, and until then has a word that was cut off.
+    #[inline(always)]
+    fn inside(&self, at: usize, size: usize) -> usize {
+        if at % size == 0 && at.saturating_add(size) <= self.len {
+            return at;
+        }
+        assert!(self.is_cut() && self.len >= PAGES_BYTES, "word outside the mapping");
+        (self.len - size) / size * size
+    }
+
     /// The 8-byte word at `at`, to be used atomically.
     #[inline(always)]
     pub fn word64(&self, at: usize) -> &AtomicU64 {
-        assert!(at % 8 == 0 && at + 8 <= self.len, "word outside the mapping");
-        // SAFETY: aligned and inside (asserted), the mapping lives as long as `self`, and every
+        let at = self.inside(at, 8);
+        // SAFETY: aligned and inside (by `inside`), the mapping lives as long as `self`, and every
         // process touches this word only through atomic loads and stores.
         unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU64>() }
     }
@@ -273,7 +284,7 @@ impl Mapping {
     /// The 4-byte word at `at`, to be used atomically.
     #[inline(always)]
     pub fn word32(&self, at: usize) -> &AtomicU32 {
-        assert!(at % 4 == 0 && at + 4 <= self.len, "word outside the mapping");
+        let at = self.inside(at, 4);
         // SAFETY: as in `word64`.
         unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU32>() }
     }

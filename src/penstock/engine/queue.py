@@ -426,8 +426,7 @@ class Queue:
         for group, is_consumed in self._open_groups.all_groups():
             if is_consumed:
                 group.refresh()
-            if group.core.is_dirty:
-                group.core.sync()
+            group.core.sync_progress()
 
     def trim(self, before: positions.Where | None = None, *, dry_run: bool = False) -> int:
         """Deletes whole segments before `before`, or as retention says; returns how many."""

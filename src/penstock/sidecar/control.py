@@ -38,7 +38,7 @@ CONTROL = Struct(
     Field("waiters", "I", "how many sleep on `event`"),
     Field("event", "I", "raised to wake them"),
     Field("dirty", "I", "raised when the maintenance threads have something to do"),
-    Field("sync_asked", "I", "1: something was appended since the last sync began, and was said"),
+    Field("sync_asked", "I", "odd: something was appended since the last sync began, and was said"),
     Field("room_wanted", "Q", "a put waits for a cursor to get this far; 0: none does"),
     Field("syncs_ended", "I", "raised when a turn at the sync lock has ended; others sleep on it"),
     Field("pad2b", "36x", ""),

@@ -40,7 +40,7 @@ TABLE = Struct(
     Field("skew", "q", "wall time minus boot time, ns"),
     Field("synced_next", "Q", "`next` when it was last synced"),
     Field("broken", "I", "1: something failed half-way; made anew from the journal before use"),
-    Field("sync_asked", "I", "1: progress was made since the last sync began, and was said"),
+    Field("sync_asked", "I", "odd: progress was made since the last sync began, and was said"),
     Field("looked_for_dead", "q", "boot time of the last look for dead consumers"),
     Field("journaled_next", "Q", "`next` as the journal has it"),
     Field("capacity", "I", "entries that the file has room for"),

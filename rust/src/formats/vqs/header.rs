@@ -31,6 +31,7 @@ use crate::segment::walk::{Care, Walk};
 use crate::segment::{PySegment, Segment};
 use crate::shared::control::{Control, Shared, at};
 use crate::shared::lock::{Held, patiently};
+use crate::shared::protocol::TailWords;
 use crate::sys::mapping::Mapping;
 
 word_offsets! {

@@ -1,4 +1,4 @@
-"""The append lock, as another opener would hold it: its name in the control block."""
+"""Locks as another opener would hold them: its name in their words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from penstock import Queue
 from penstock.sidecar.control import CONTROL
+from penstock.sidecar.groups import TABLE
 
 
 def hold_append_lock(queue: Queue) -> None:
@@ -18,6 +19,29 @@ def give_append_lock(queue: Queue) -> None:
     _set(queue, 0)
 
 
+LOCKS = ["append", "sync", "group", "sync of the group"]
+"""Every lock word of a queue that has a group `g`."""
+
+
+def place_of(queue: Queue, lock: str) -> tuple[Path, int]:
+    """The file of a lock word, and its byte there."""
+    if lock in ("append", "sync"):
+        name = "lock" if lock == "append" else "sync_lock"
+        return queue.store.sidecar / "control", CONTROL.offset_of(name)
+    name = "lock" if lock == "group" else "sync_lock"
+    return queue.store.sidecar / "groups" / "g" / "table", TABLE.offset_of(name)
+
+
+def hold(queue: Queue, lock: str) -> None:
+    """From now on this opening seems to be in the middle of what it does under that lock."""
+    _store(*place_of(queue, lock), queue.store.need_shared().owner)
+
+
+def give(queue: Queue, lock: str) -> None:
+    """It is done. Whoever sleeps looks again in a moment."""
+    _store(*place_of(queue, lock), 0)
+
+
 def set_control(path: Path, **words: int) -> None:
     """Stores words of the control block of the queue at `path`, which no process has open."""
     with (path / ".penstock/control").open("r+b") as block:
@@ -27,6 +51,10 @@ def set_control(path: Path, **words: int) -> None:
 
 
 def _set(queue: Queue, name: int) -> None:
-    with (queue.store.sidecar / "control").open("r+b", buffering=0) as block:
-        block.seek(CONTROL.offset_of("lock"))
+    _store(*place_of(queue, "append"), name)
+
+
+def _store(path: Path, at: int, name: int) -> None:
+    with path.open("r+b", buffering=0) as block:
+        block.seek(at)
         block.write(name.to_bytes(4, "little"))

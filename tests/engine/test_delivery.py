@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from penstock.disk import files
 from penstock.engine import deadletter, group
 from penstock.options import AckMode
 from penstock.sidecar import groups
+from tests.waiting import LONG_S
 
 
 def word_of(table: Path, name: str) -> int:
@@ -34,15 +36,48 @@ def rot(folder: Path, pattern: bytes) -> None:
         stream.write(b"\xff")
 
 
-@pytest.mark.parametrize("format", ["penstock", "zbus", "beats", "vqs", "mfq"])
-def test_a_damaged_message_that_comes_again_is_reported_before_it_is_given_up(
-    tmp_path: Path, format: str
+FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
+
+
+def queue_of(path: Path, format: str, **options: Any) -> penstock.Queue:
+    """A queue of its own."""
+    return penstock.Queue(path / "q.bin", format=format, **options)
+
+
+def let_go_of_all(clock: penstock.ManualClock, messages: list[penstock.Message]) -> None:
+    for message in messages:
+        message.nack()
+
+
+def let_go_of_all_for_a_while(
+    clock: penstock.ManualClock, messages: list[penstock.Message]
 ) -> None:
-    with penstock.Queue(tmp_path / "q", format=format) as queue:
-        group = queue.group("g")
+    for message in messages:
+        message.nack(delay=5)
+    clock.advance(6)
+
+
+def wait_until_the_leases_end(
+    clock: penstock.ManualClock, messages: list[penstock.Message]
+) -> None:
+    clock.advance(31)
+
+
+AGAIN = [let_go_of_all, let_go_of_all_for_a_while, wait_until_the_leases_end]
+
+
+@pytest.mark.parametrize("again", AGAIN)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_damaged_message_that_comes_again_is_reported_before_it_is_given_up(
+    tmp_path: Path,
+    format: str,
+    again: Callable[[penstock.ManualClock, list[penstock.Message]], None],
+) -> None:
+    clock = penstock.ManualClock()
+    with queue_of(tmp_path, format, clock=clock) as queue:
+        group = queue.group("g", visibility_s=30)
         queue.put_many([b"message-%d" % i + b"x" * 100 for i in range(3)])
-        for message in group.get_many(3):
-            message.nack()
+        again(clock, group.get_many(3))
         rot(tmp_path, b"message-1xxx")
         assert [message.body[:9] for message in group.get_many(3)] == [b"message-0"]
         assert group.stats()["skipped"] == 0
@@ -50,6 +85,45 @@ def test_a_damaged_message_that_comes_again_is_reported_before_it_is_given_up(
             group.get_many(3)
         assert group.stats()["skipped"] == 1
         assert [message.body[:9] for message in group.get_many(3)] == [b"message-2"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_damaged_message_is_reported_also_to_who_opens_the_queue_after_its_lease(
+    tmp_path: Path, format: str
+) -> None:
+    with queue_of(tmp_path, format) as queue:
+        group = queue.group("g")
+        queue.put_many([b"message-%d" % i + b"x" * 100 for i in range(3)])
+        assert len(group.get_many(3)) == 3
+    rot(tmp_path, b"message-1xxx")
+    with queue_of(tmp_path, format, create=False) as queue:
+        group, got, reported = queue.group("g"), list[bytes](), 0
+        for _ in range(4):
+            try:
+                got += [message.body[:9] for message in group.get_many(3)]
+            except penstock.CorruptError:
+                reported += 1
+        assert got == [b"message-0", b"message-2"]
+        assert (reported, group.stats()["skipped"]) == (1, 1)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_damaged_message_at_its_last_receive_is_reported(tmp_path: Path, format: str) -> None:
+    """It can not become a dead letter: nobody knows what it said."""
+    with queue_of(tmp_path, format) as queue:
+        group = queue.group("g", max_receives=1)
+        queue.put_many([b"message-%d" % i + b"x" * 100 for i in range(3)])
+        for message in group.get_many(3):
+            message.nack()
+        rot(tmp_path, b"message-1xxx")
+        reported = 0
+        for _ in range(4):
+            try:
+                assert group.get_many(3) == []
+            except penstock.CorruptError:
+                reported += 1
+        stats = group.stats()
+        assert (reported, stats["dead"], stats["skipped"]) == (1, 2, 1)
 
 
 @pytest.mark.parametrize("ack", ["lease", "auto"])
@@ -88,22 +162,27 @@ def test_damage_behind_a_segment_s_end_is_not_passed_over_by_a_get_that_acks(
         assert len(first) + len(rest) == 29
 
 
-def lease_and_die(path: Path) -> None:
-    penstock.Queue(path).group("g").get(1)
+def lease_and_die(path: Path, count: int) -> None:
+    penstock.Queue(path, create=False).group("g").get_many(count)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_dead_consumer_s_messages_come_back_while_there_is_a_backlog(tmp_path: Path) -> None:
-    with penstock.Queue(tmp_path / "q", durability="process") as queue:
-        consumer = queue.group("g", visibility_s=3600)
-        queue.put(b"first")
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_dead_consumer_s_messages_come_back_while_there_is_a_backlog(
+    tmp_path: Path, format: str, window: int | None
+) -> None:
+    """Also where no more may be in flight than it had, so that nothing else can be got."""
+    with queue_of(tmp_path, format, durability="process") as queue:
+        consumer = queue.group("g", visibility_s=3600, max_in_flight=window or 100_000)
+        queue.put_many([b"first"] * (window or 1))
         process = multiprocessing.get_context("spawn").Process(
-            target=lease_and_die, args=(tmp_path / "q",)
+            target=lease_and_die, args=(queue.path, window or 1)
         )
         process.start()
         process.join()
         queue.put_many([b"work"] * 10)
-        while (message := consumer.get(0)).body != b"first":  # Until the dead are looked for.
+        while (message := consumer.get(LONG_S)).body != b"first":  # Until the dead are looked for.
             message.ack()  # Or no more may be in flight before that.
             queue.put(b"work")  # So that there is a backlog all the while.
 
@@ -124,15 +203,48 @@ def test_dead_consumers_are_looked_for_a_few_times_a_second(tmp_path: Path) -> N
         assert len(looks) == 2
 
 
-def test_a_delayed_message_behind_many_rejected_ones_is_not_early(tmp_path: Path) -> None:
-    with penstock.Queue(tmp_path / "q", durability="process") as queue:
+@pytest.mark.parametrize("ack", ["lease", "auto"])
+@pytest.mark.parametrize("format", ["penstock", "zbus"])
+def test_a_delayed_message_behind_many_rejected_ones_is_not_early(
+    tmp_path: Path, format: str, ack: AckMode
+) -> None:
+    """The formats whose messages have tags."""
+    with queue_of(tmp_path, format, durability="process") as queue:
         for _ in range(4):
             queue.put_many([b"x" * 8] * 50_000, tag="other")
         put_at = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         queue.put(b"late", tag="mine", delay=0.5)
-        consumer = queue.group("g", tags="mine")
+        consumer = queue.group("g", tags="mine", ack=ack)
         assert consumer.get(30).body == b"late"
         assert time.clock_gettime_ns(time.CLOCK_BOOTTIME) - put_at >= 500_000_000
+
+
+@pytest.mark.parametrize("ack", ["lease", "auto"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_delay_counts_from_the_put_wherever_the_message_waits(
+    tmp_path: Path, format: str, ack: AckMode
+) -> None:
+    """Behind what is leased, behind another delay, behind more than one look, after a new start."""
+    clock = penstock.ManualClock()
+    with queue_of(tmp_path, format, clock=clock) as queue:
+        queue.put(b"a")
+        queue.put(b"b", delay=20)
+        queue.put(b"c", delay=10)
+        queue.put(b"d")
+        group = queue.group("g", ack=ack, visibility_s=3600)
+        assert [message.body for message in group.get_many(4)] == [b"a", b"d"]
+        clock.advance(9.9)
+        assert group.get_many(4) == []
+    with queue_of(tmp_path, format, clock=clock, create=False) as queue:
+        group = queue.group("g")
+        kept = [b"a", b"d"] if ack == "lease" else []
+        assert [message.body for message in group.get_many(4)] == kept
+        clock.advance(0.1)
+        assert [message.body for message in group.get_many(4)] == [b"c"]
+        clock.advance(9.9)
+        assert group.get_many(4) == []
+        clock.advance(0.1)
+        assert [message.body for message in group.get_many(4)] == [b"b"]
 
 
 def test_a_failed_burial_does_not_take_the_other_messages_with_it(

@@ -18,7 +18,7 @@ from typing import Literal
 
 import pytest
 
-from penstock import ClosedError, Empty, Queue, StorageError
+from penstock import ClosedError, Empty, Group, Queue, StorageError
 from penstock.clock import ManualClock
 from penstock.sidecar.control import CONTROL, peek
 from tests import lockwords
@@ -261,19 +261,25 @@ def test_an_error_in_one_step_of_a_close_keeps_no_other_from_being_done(tmp_path
     assert words.is_clean
 
 
-def test_the_slot_stays_until_the_last_thread_is_done(tmp_path: Path) -> None:
-    """Or others would inherit the lock that the thread has, and append with it at once."""
-    with queue_of(tmp_path) as other:
-        queue = queue_of(tmp_path)
-        lockwords.hold_append_lock(queue)  # As a thread in the middle of an append has it.
+@pytest.mark.parametrize("lock", lockwords.LOCKS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_slot_stays_until_the_last_thread_is_done(
+    tmp_path: Path, format: str, lock: str
+) -> None:
+    """Or others would inherit the lock that the thread has, and work under it at once."""
+    with queue_of(tmp_path, format) as other:
+        queue = queue_of(tmp_path, format)
+        group = queue.group("g")
+        lockwords.hold(queue, lock)  # As a thread in the middle of an append has it.
         closing = threading.Thread(target=queue.store.drop)
         closing.start()
         closing.join(0.1)
         assert closing.is_alive()
         assert not other.store.need_shared().is_alone()
-        lockwords.give_append_lock(queue)
+        lockwords.give(queue, lock)
         closing.join(LONG_S)
         assert other.store.need_shared().is_alone()
+        assert group.name == "g"  # It was open all the while.
 
 
 # ── forks ──────────────────────────────────────────────────────────────────────────────────────
@@ -369,17 +375,60 @@ def _is_free(folder: Path) -> bool:
 # ── the append lock and the interpreter lock ───────────────────────────────────────────────────
 
 
-def test_who_waits_for_the_interpreter_does_not_hold_the_append_lock(tmp_path: Path) -> None:
+def put(queue: Queue, group: Group) -> object:
+    return queue.put(b"waits")
+
+
+def put_several(queue: Queue, group: Group) -> object:
+    return queue.put_many([b"waits", b"too"])
+
+
+def get(queue: Queue, group: Group) -> object:
+    return group.get(0)
+
+
+def look_on(queue: Queue, group: Group) -> object:
+    return group.stats()
+
+
+def ack_what_was_got(queue: Queue, group: Group) -> object:
+    return group.ack_at(0)
+
+
+def go_on_elsewhere(queue: Queue, group: Group) -> object:
+    return group.seek("latest")
+
+
+def sync_the_group(queue: Queue, group: Group) -> object:
+    group.core.sync()
+    return None
+
+
+WAITS = [
+    ("append", put), ("append", put_several), ("group", get), ("group", look_on),
+    ("group", ack_what_was_got), ("group", go_on_elsewhere), ("sync of the group", sync_the_group),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lock", "work"), WAITS, ids=[work.__name__ for _, work in WAITS])
+@pytest.mark.parametrize("format", FORMATS)
+def test_who_waits_for_the_interpreter_does_not_hold_a_lock(
+    tmp_path: Path, format: str, lock: str, work: Callable[[Queue, Group], object]
+) -> None:
     """Or a neighbour in a long call would stall every other process."""
-    with queue_of(tmp_path) as queue, queue_of(tmp_path) as holder:
-        lockwords.hold_append_lock(holder)
-        thread = threading.Thread(target=queue.put, args=(b"waits",))
+    with queue_of(tmp_path, format) as queue, queue_of(tmp_path, format) as holder:
+        queue.put_many([b"1", b"2"])
+        group = queue.group("g")
+        group.get(0)
+        lockwords.hold(holder, lock)
+        thread = threading.Thread(target=work, args=(queue, group))
         thread.start()
-        with (queue.store.sidecar / "control").open("r+b") as file:
+        path, at = lockwords.place_of(queue, lock)
+        with path.open("r+b") as file:
             block = mmap.mmap(file.fileno(), 4096)
-        at = CONTROL.offset_of("lock")
         word, python = ctypes.c_uint32.from_buffer(block, at), ctypes.PyDLL(None)
         while not word.value & SLEEPERS:
+            assert thread.is_alive(), "it took no lock"
             thread.join(0.001)
         before = sys.getswitchinterval()
         sys.setswitchinterval(1000.0)
@@ -389,9 +438,11 @@ def test_who_waits_for_the_interpreter_does_not_hold_the_append_lock(tmp_path: P
             held = [word.value for _ in range(100_000)]
         finally:
             sys.setswitchinterval(before)
-        assert not any(held)
+        # A sync needs no interpreter: it takes the lock and gives it back meanwhile.
+        is_kept = all(held) if work is sync_the_group else any(held)
         thread.join(LONG_S)
-        assert bodies(queue) == [b"waits"]
+        assert not thread.is_alive()
+        assert not is_kept, "it holds the lock and waits for the interpreter"
         del word
         block.close()
 

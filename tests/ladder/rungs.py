@@ -274,22 +274,52 @@ SANITIZED = "detect_leaks=0:allocator_may_return_null=1"
 """The interpreter keeps what it has until the end; a test asks for more memory than there is."""
 
 
+THREADS = "allocator_may_return_null=1"
+
+
+def compiler_with_source() -> str:
+    """One that has the source of its library, and what finds races: the library is built for that,
+    too, or none of the orders that it makes were seen, and what it orders were reported. Empty:
+    there is none."""
+    for compiler in filter(None, (os.environ.get("PENSTOCK_SOURCE_RUSTC"), "rustc")):
+        told = subprocess.run([compiler, "--print", "sysroot"], capture_output=True, text=True)
+        library = Path(told.stdout.strip()) / "lib" / "rustlib"
+        has_source = (library / "src/rust/library/Cargo.lock").exists()
+        if has_source and any(library.glob(f"{HOST}/lib/librustc-*_rt.tsan.a")):
+            return compiler
+    return ""
+
+
 def rust_checks(size: str, _: Earlier) -> Figure:
-    """The crate's own tests and models; at size `release` also under AddressSanitizer, valgrind
-    and miri, where the machine has them."""
+    """The crate's own tests and models; at size `release` also with every assertion of the language
+    and its library, and under AddressSanitizer, ThreadSanitizer, valgrind and miri, where the
+    machine has them."""
     figure = Figure("checks")
     need_programs("cargo")
     usual = ("test", "--quiet", "--lib", "--profile", "quick")
     cargo(figure, *usual)
     cargo(figure, *usual, "--features", "models", "models")
     if size == "ci":
-        figure.not_run.append("sanitizer, valgrind and miri at size ci: they take minutes")
+        figure.not_run.append("sanitizers, valgrind and miri at size ci: they take minutes")
         return figure
+    cargo(
+        figure, *usual, CARGO_PROFILE_QUICK_DEBUG_ASSERTIONS="true",
+        CARGO_PROFILE_QUICK_OVERFLOW_CHECKS="true", PENSTOCK_FUZZ_MS="1000",
+        CARGO_TARGET_DIR=str(ROOT / "rust" / "target" / "assertions"),
+    )  # fmt: skip
     # Sanitizers are flags that a stable compiler takes only from those who ask for them.
     cargo(
         figure, *usual, "--target", HOST, RUSTFLAGS="-Zsanitizer=address", RUSTC_BOOTSTRAP="1",
         ASAN_OPTIONS=SANITIZED, CARGO_TARGET_DIR=str(ROOT / "rust" / "target" / "asan"),
     )  # fmt: skip
+    if compiler := compiler_with_source():
+        cargo(
+            figure, *usual, "--target", HOST, "-Zbuild-std", RUSTFLAGS="-Zsanitizer=thread",
+            RUSTC=compiler, RUSTC_BOOTSTRAP="1", TSAN_OPTIONS=THREADS,
+            CARGO_TARGET_DIR=str(ROOT / "rust" / "target" / "tsan"),
+        )  # fmt: skip
+    else:
+        figure.not_run.append("ThreadSanitizer: rustup component add rust-src")
     if shutil.which("valgrind"):
         runner = "valgrind -q --error-exitcode=9 --leak-check=no"
         for word in PURE:

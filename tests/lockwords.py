@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock import Queue
+from penstock.disk import files
 from penstock.sidecar.control import CONTROL
 from penstock.sidecar.groups import TABLE
 
@@ -40,6 +41,12 @@ def hold(queue: Queue, lock: str) -> None:
 def give(queue: Queue, lock: str) -> None:
     """It is done. Whoever sleeps looks again in a moment."""
     _store(*place_of(queue, lock), 0)
+
+
+def is_held(queue: Queue, lock: str) -> bool:
+    """Whether any opening has it. Where there is no group `g`, nobody has its locks."""
+    path, at = place_of(queue, lock)
+    return path.exists() and any(files.read_start(path, at + 4)[at:])
 
 
 def set_control(path: Path, **words: int) -> None:

@@ -25,7 +25,7 @@ from penstock.disk import files
 from penstock.engine import optional_packages
 from penstock.engine.folder import MIB, SharedFolder, safe_name
 from penstock.engine.group import Group
-from penstock.engine.threads import lock_file
+from penstock.engine.threads import lock_file, unlock_file
 from penstock.engine.value_folder import ValueFolder
 from penstock.engine.wait_many import Inbox, QueuePoll
 from penstock.errors import PenstockError
@@ -171,7 +171,7 @@ class Chord:
 
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:
-            os.close(self._lock)
+            unlock_file(self._lock)
 
     def reset(self, size: int) -> None:
         """It begins: nothing of an earlier run counts."""

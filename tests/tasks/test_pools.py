@@ -8,13 +8,20 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 import penstock
+from penstock.celery import Chord
 from penstock.engine import threads
+from penstock.engine.value_folder import ValueFolder
+from penstock.kombu.state import State
+from penstock.sidecar.sinks import SinkFiles
 
 ROOT = Path(__file__).parents[2]
 
@@ -169,3 +176,78 @@ def test_a_consumer_of_dramatiq_lets_other_green_threads_run(tmp_path: Path) -> 
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-W", "ignore", "-c", GREEN_DRAMATIQ, str(tmp_path)]
     subprocess.run(command, env=environment, check=True, timeout=50)
+
+
+@contextmanager
+def a_child_that_lives() -> Iterator[Callable[[], None]]:
+    """Gives a function that forks a child: it has all descriptors, and lives until the end."""
+    reader, writer = os.pipe()
+    children: list[int] = []
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            os.close(writer)
+            os.read(reader, 1)
+            os._exit(0)
+        children.append(child)
+
+    yield fork
+    os.close(writer)
+    os.close(reader)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0]
+
+
+def is_locked(path: Path) -> bool:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def at_the_door(folder: Path, fork: Callable[[], None]) -> Path:
+    with penstock.StandardQueue(folder, maxsize=5) as tasks, tasks._at_the_door():
+        fork()
+    return folder / ".penstock" / "groups" / "default"
+
+
+def adding(folder: Path, fork: Callable[[], None]) -> Path:
+    values = ValueFolder(folder)
+    with mock.patch.object(values, "has", return_value=False) as has:
+        has.side_effect = lambda key: fork()
+        assert values.add("key", b"value")
+    return values._file_of("key").parent
+
+
+def counting_a_chord(folder: Path, fork: Callable[[], None]) -> Path:
+    with Chord(folder):
+        fork()
+    return folder
+
+
+def committing(folder: Path, fork: Callable[[], None]) -> Path:
+    sink = SinkFiles(folder, "app")
+    with sink.held() as has_it:
+        assert has_it
+        fork()
+    return sink._lock
+
+
+def declaring(folder: Path, fork: Callable[[], None]) -> Path:
+    folder.mkdir()
+    state = State(folder)
+    with state.changing():
+        fork()
+    return state._lock_path
+
+
+@pytest.mark.parametrize("work", [at_the_door, adding, counting_a_chord, committing, declaring])
+def test_a_worker_that_is_forked_meanwhile_does_not_keep_a_lock(
+    tmp_path: Path, work: Callable[[Path, Callable[[], None]], Path]
+) -> None:
+    with a_child_that_lives() as fork:
+        assert not is_locked(work(tmp_path / "q", fork))

@@ -17,7 +17,6 @@ it was written. Use one queue per priority and ask them in turn.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import weakref
@@ -28,7 +27,7 @@ from typing import Any, Self, Unpack
 
 from penstock import _core
 from penstock.clock import ManualClock
-from penstock.engine import facts
+from penstock.engine import facts, threads
 from penstock.engine.codecs import Codec
 from penstock.engine.group import Group
 from penstock.engine.queue import Queue
@@ -119,10 +118,10 @@ class StandardQueue:
     def _at_the_door(self) -> Iterator[None]:
         door = os.open(self._group().folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(door, fcntl.LOCK_EX)
+            threads.lock_file(door)
             yield
         finally:
-            os.close(door)
+            threads.unlock_file(door)
 
     def put_nowait(self, item: Any) -> None:
         """`put(item, block=False)`."""

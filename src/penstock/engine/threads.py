@@ -47,6 +47,21 @@ def lock_file(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
+def unlock_file(descriptor: int) -> None:
+    """Gives a lock back, and closes its descriptor.
+
+    To close it is not enough: a child that another thread has forked meanwhile has the descriptor,
+    too, and would have the lock for as long as it lives.
+    """
+    import fcntl
+    import os
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
 LOOK_S, LOOKS_MAX = 0.1, 10
 """A thread that waits for an import at so many looks in a row waits for ever."""
 

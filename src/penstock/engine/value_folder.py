@@ -6,7 +6,6 @@ A value takes its place at once, so a reader sees all of one or nothing. What is
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 import zlib
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from penstock import _core
 from penstock.disk import files
+from penstock.engine import threads
 from penstock.engine.folder import safe_name
 
 SHARDS = 256
@@ -86,13 +86,13 @@ class ValueFolder:
         files.make_folder(path.parent)
         turn = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(turn, fcntl.LOCK_EX)  # Of several who ask at once, one stores.
+            threads.lock_file(turn)  # Of several who ask at once, one stores.
             if self.has(key):
                 return False
             _core.replace_file(path, value, synced=self._is_synced)
             return True
         finally:
-            os.close(turn)
+            threads.unlock_file(turn)
 
     def incr(self, key: str, by: int = 1) -> int:
         """Counts, with everyone else: returns the new number."""
@@ -100,12 +100,12 @@ class ValueFolder:
         files.make_folder(path.parent)
         file = _core.open_or_create(path)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            threads.lock_file(file)
             number = int(os.pread(file, 32, 0) or b"0") + by
             os.pwrite(file, b"%-24d" % number, 0)
             return number
         finally:
-            os.close(file)
+            threads.unlock_file(file)
 
     def delete(self, key: str) -> bool:
         """Forgets it; false when there was nothing."""

@@ -421,7 +421,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         """Gives back what was not acked."""
         super().close()
         for seat in self._seats.values():
-            os.close(seat)
+            os.close(seat)  # And no more: a forked worker of a pool does so, too.
         self._seats.clear()
 
 

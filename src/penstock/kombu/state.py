@@ -20,7 +20,7 @@ from kombu.transport.virtual.exchange import STANDARD_EXCHANGE_TYPES
 from penstock import _core
 from penstock.disk import files
 from penstock.engine import kept_files
-from penstock.engine.threads import lock_file
+from penstock.engine.threads import lock_file, unlock_file
 from penstock.errors import FormatError
 
 FILE, LOCK = "exchanges.json", "exchanges.lock"
@@ -88,7 +88,7 @@ class State(BrokerState):  # type: ignore[misc]  # kombu has no types
                     files.write_json(self._path, after)
                 self._seen = None
             finally:
-                os.close(file)
+                unlock_file(file)
 
     # ── the file ───────────────────────────────────────────────────────────────────────────
 

@@ -18,6 +18,7 @@ from kombu.transport import virtual
 from penstock import __version__
 from penstock import _kombu_name as _kombu_name
 from penstock.engine.folder import Folder
+from penstock.engine.threads import unlock_file
 from penstock.engine.wait_many import Inbox, QueuePoll
 from penstock.errors import (
     ClosedError,
@@ -129,7 +130,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         except BlockingIOError:
             return True
         finally:
-            os.close(seat)
+            unlock_file(seat)
         return False
 
     def _sweep(self) -> None:

@@ -82,15 +82,14 @@ class SinkFiles:
     def held(self, *, wait: bool = True) -> Iterator[bool]:
         """The application's lock; with `wait=False` the answer may be that another has it."""
         files.make_folder(self._lock.parent)
-        handle = _core.open_or_create(self._lock)
+        handle, has_it = _core.open_or_create(self._lock), False
         try:
-            try:
+            with suppress(BlockingIOError):
                 fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+                has_it = True
+            yield has_it
         finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)  # A child that was forked meanwhile has a copy.
             os.close(handle)
 
 

@@ -35,6 +35,7 @@ from functools import wraps
 from penstock.hints import TYPE_CHECKING, Any
 from penstock.places import Path
 
+SHOWN_CHARS = 200
 NO_ROOM = "nothing was lost; free space there, trim the queue, or give it max_bytes or retention"
 STORAGE_ADVICE = {
     errno.ENOSPC: NO_ROOM,
@@ -86,6 +87,11 @@ def _restored(kind: type[PenstockError], args: tuple[object, ...], facts: dict[s
     return error
 
 
+def _begin_of(shown: str) -> str:
+    """As much of a value as a line of a log can bear: a whole file may have been passed."""
+    return shown if len(shown) <= SHOWN_CHARS else f"{shown[:SHOWN_CHARS]}…"
+
+
 class OptionError(PenstockError, ValueError):
     """An option has a value that it can't have."""
 
@@ -94,7 +100,7 @@ class OptionError(PenstockError, ValueError):
     expected: str
 
     def __init__(self, name: str, value: object, expected: str) -> None:
-        super().__init__(f"{name}={value!r}: expected {expected}")
+        super().__init__(f"{name}={_begin_of(repr(value))}: expected {expected}")
         self.name, self.value, self.expected = name, value, expected
 
     @staticmethod

@@ -677,3 +677,9 @@ def test_a_loop_that_is_left_after_its_queue_was_closed_says_nothing(
     assert said == []
     with Queue(queue.path) as again:
         assert [found.body for found in again.group("billing").get_many(9)] == [b"a", b"b", b"c"]
+
+
+def test_a_long_value_is_shown_in_part(queue: Queue) -> None:
+    with pytest.raises(OptionError, match=r"^tags='x{199}…: expected") as met:
+        queue.scan(tags="x" * 1_000_000)
+    assert met.value.value == "x" * 1_000_000

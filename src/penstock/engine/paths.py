@@ -68,12 +68,14 @@ def _refuse_url(text: str) -> None:
 
 def as_text(path: Path) -> str:
     """The path as text that a message can hold: a `file://` URL if the path is not UTF-8."""
+    text = str(path)
     try:
-        return str(path).encode().decode()
+        text.encode()
     except UnicodeEncodeError:
         from urllib.parse import quote
 
         return "file://" + quote(os.fsencode(path))
+    return text
 
 
 def from_text(text: str) -> Path:

@@ -58,8 +58,8 @@ def check_count(count: int) -> int:
 
 def check_filter(tags: str, dialect: str) -> None:
     """Refuses a filter on tags that makes no sense, for a group and for a scan."""
-    is_text = len(tags) <= 4096 and _can_encode(tags)
-    _check("tags", tags, is_text, "at most 4096 characters, none a lone surrogate")
+    is_text = isinstance(tags, str) and len(tags) <= 4096 and _can_encode(tags)
+    _check("tags", tags, is_text, "text of at most 4096 characters, none a lone surrogate")
     dialects = ("modern", "flag", "flag-late")
     _check("dialect", dialect, dialect in dialects, either(dialects))
 

@@ -46,7 +46,7 @@ class Scan:
         """Reads `[start, end)`; with `tolerant`, damage is noted and passed over. `recent` belongs
         to one opening of the queue."""
         store.format.need_key()
-        if tags or dialect != "modern":
+        if tags != "" or dialect != "modern":
             check_filter(tags, dialect)
         if isinstance(columns, str):
             raise OptionError("columns", columns, "a list of names, such as ['body']")

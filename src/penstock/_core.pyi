@@ -689,8 +689,9 @@ class Group:
         goes on there. What is out below it stays out, what was acked there stays acked.
         """
 
-    def overtake(self, offset: int) -> bool:
-        """Moves the group forward to `offset` if it is behind: what lay before is gone."""
+    def overtake(self, offset: int, unread: int = 0) -> bool:
+        """Moves the group forward to `offset` if it is behind: what lay before is gone, `unread` of
+        it before the group had read it."""
 
     @property
     def cursor(self) -> int:

@@ -183,11 +183,35 @@ def test_what_came_back_to_a_group_goes_with_the_oldest(
         out, back, later = group.get_many(3)
         back.nack()
         later.nack(delay=60)
+        count = 5
         while queue.offsets().head <= (later.offset or 0):
             queue.put(BODY)
+            count += 1
         head = queue.offsets().head
         assert group.cursor == head
-        assert group.stats()["skipped"] == 2
+        assert group.stats()["skipped"] == count - len(queue) - 1  # All that went, but what is out.
         assert group.get(0).offset == head
         with pytest.raises(penstock.ReceiptError):
             out.ack()
+
+
+@pytest.mark.parametrize("tags", ["", "eu.#"])
+@pytest.mark.parametrize("format", ["penstock", "zbus", "mfq"])
+def test_what_is_dropped_unread_is_counted_and_told(
+    tmp_path: Path, format: str, tags: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tag = {} if format == "mfq" else {"tag": "eu.de"}
+    options = {"max_bytes": 100_000, "when_full": "drop-oldest", "segment_bytes": 16 << 10}
+    with penstock.Queue(tmp_path / "q", format=format, **options) as queue:  # type: ignore[arg-type]
+        group = queue.group("g", tags="" if format == "mfq" else tags)
+        queue.put_many([bytes(1000)] * 20, **tag)  # type: ignore[arg-type]
+        read = len(group.get_many(5))
+        for _ in range(20):
+            queue.put_many([bytes(1000)] * 10, **tag)  # type: ignore[arg-type]
+        facts = group.stats()
+        assert facts["skipped"] == 220 - read - group.lag > 100
+    told = [record.args for record in caplog.records if "was overtaken" in record.msg]
+    assert all(args[1:3] == ("g", "drop-oldest") for args in told)  # type: ignore[index]
+    texts = [str(args[3]) for args in told]  # type: ignore[index]
+    unread = [int(text.split()[0]) for text in texts if text.endswith("that it had not read")]
+    assert sum(unread) == facts["skipped"]

@@ -412,8 +412,10 @@ impl PyGroup {
         self.0.seek(py, offset)
     }
 
-    /// Moves the group forward to `offset` if it is behind: what lay before is gone.
-    fn overtake(&self, py: Python<'_>, offset: u64) -> PyResult<bool> {
+    /// Moves the group forward to `offset` if it is behind: what lay before is gone, `unread` of it
+    /// before the group had read it.
+    #[pyo3(signature = (offset, unread = 0))]
+    fn overtake(&self, py: Python<'_>, offset: u64, unread: u64) -> PyResult<bool> {
         let held = self.0.take(py)?;
         let is_behind = self.0.cursor() < offset;
         if is_behind {
@@ -433,7 +435,9 @@ impl PyGroup {
                 self.0.table.count(at::SKIPPED, u64::from(!is_out));
             }
             let word = self.0.table.map().word64(at::NEXT);
-            word.fetch_max(offset, Ordering::AcqRel);
+            if word.fetch_max(offset, Ordering::AcqRel) < offset {
+                self.0.table.count(at::SKIPPED, unread);
+            }
             self.0.table.move_cursor();
             self.0.mirror()?;
         }

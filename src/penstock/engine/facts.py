@@ -42,6 +42,13 @@ def messages_from(store: Store, offset: int, *, tags: str = "", dialect: str = "
     return sum(_in_segment(store, *part) for part in store.ranges(offset, end.tail))
 
 
+def messages_between(store: Store, first: int, last: int, options: GroupOptions) -> int:
+    """Messages in `[first, last)` that a group wants. Damage is passed over."""
+    if options.tags:
+        return _matching(store, first, last, options.tags, options.dialect)
+    return sum(_in_segment(store, *part) for part in store.ranges(first, last))
+
+
 def _matching(store: Store, first: int, last: int, tags: str, dialect: str) -> int:
     scan = _core.Scan(
         store, first, last, shared=store.shared, tags=tags, dialect=dialect, tolerant=True

@@ -12,9 +12,10 @@ waits each time. So what only queues with groups or sinks need is loaded where i
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from penstock.engine import exclusive
-from penstock.errors import ClosedError, PenstockError, PoisonedError
+from penstock.errors import ClosedError, PenstockError, PoisonedError, plural
 from penstock.formats.store import Store
 from penstock.formats.values import Consumed, SegmentInfo
 from penstock.hints import TYPE_CHECKING
@@ -187,15 +188,34 @@ def _is_old(store: Store, timestamp_ns: int) -> bool:
 
 def apply(queue: OpenQueue, planned: Plan) -> list[SegmentInfo]:
     """Deletes what was planned; groups behind the new head move to it."""
+    # Counted before the files go. What a consumer takes meanwhile is counted too.
+    unread = _unread(queue, planned) if planned.segments else {}
     gone = queue.store.trim(planned.before)
     if gone:
-        _overtake(queue, queue.store.end().head)
+        _overtake(queue, planned.reason, unread)
     return gone
 
 
-def _overtake(queue: OpenQueue, head: int) -> None:
+def _unread(queue: OpenQueue, planned: Plan) -> dict[str, int]:
+    """How many of the messages that are to go each group has not read; a group that can't be asked,
+    or whose messages can't be counted, is left out."""
+    from penstock.engine import facts
+
+    head, last = queue.store.end().head, max(info.end or 0 for info in planned.segments)
+    found: dict[str, int] = {}
+    for name in _names(queue):
+        with suppress(PenstockError, OSError):
+            group = queue.look(name)
+            if group is not None and group.core.next < last:
+                first = max(group.core.next, head)
+                found[name] = facts.messages_between(queue.store, first, last, group.options)
+    return found
+
+
+def _overtake(queue: OpenQueue, reason: str, unread: dict[str, int]) -> None:
     """Also the groups that other processes alone have open: those may go on reading a segment that
     was deleted, and would hand out what is gone."""
+    head = queue.store.end().head
     for name in _names(queue):
         try:
             group = queue.look(name)
@@ -203,9 +223,12 @@ def _overtake(queue: OpenQueue, head: int) -> None:
             raise
         except (PenstockError, OSError):
             continue  # `holding_cursors` says so; its next opener checks its cursor.
-        if group is not None and group.core.overtake(head):
-            text = "%s: group %r was overtaken by retention"
-            logger("retention").warning(text, queue.path, name)
+        if group is not None and group.core.overtake(head, unread.get(name, 0)):
+            # One that had read them all may still have had some of them out.
+            known = f"{plural(unread.get(name, 0), 'message')} that it had not read"
+            what = known if unread.get(name) else "messages that it had not acked"
+            text = "%s: group %r was overtaken (%s); deleted: %s"
+            logger("retention").warning(text, queue.path, name, reason, what)
 
 
 def purge(queue: OpenQueue) -> int:

@@ -199,11 +199,13 @@ def apply(queue: OpenQueue, planned: Plan) -> list[SegmentInfo]:
 def _unread(queue: OpenQueue, planned: Plan) -> dict[str, int]:
     """How many of the messages that are to go each group has not read; a group that can't be asked,
     or whose messages can't be counted, is left out."""
+    found: dict[str, int] = {}
+    if not (names := _names(queue)):
+        return found
     from penstock.engine import facts
 
     head, last = queue.store.end().head, max(info.end or 0 for info in planned.segments)
-    found: dict[str, int] = {}
-    for name in _names(queue):
+    for name in names:
         with suppress(PenstockError, OSError):
             group = queue.look(name)
             if group is not None and group.core.next < last:

@@ -118,9 +118,9 @@ impl Mapped {
     fn follow(&self, all: u64) {
         let mut number = 0;
         while number < all {
-            let seen = self.word(at::EVENT).load(Ordering::SeqCst);
             let end = self.tail() / FRAME_BYTES as u64;
             if end == number {
+                let seen = self.word(at::EVENT).load(Ordering::SeqCst);
                 protocol::join(self.word(at::WAITERS));
                 let ready = || self.tail() / FRAME_BYTES as u64 != number;
                 protocol::wait_event(&Threads, self.word(at::EVENT), seen, None, ready);

@@ -6,11 +6,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from penstock import Queue, _core
 from penstock.sidecar.control import CONTROL
 
+FUTEX, WAIT_SHARED = "202", 0
+"""The call and the operation by which a word of a file is waited for, on x86-64."""
 LONG_S = 60
 """Far more than any wait here takes, also on a busy machine."""
 
@@ -26,6 +29,13 @@ def until_it_waits(thread: threading.Thread, queue: Queue, word: str = "waiters"
     while not words_of(shared)[word]:
         assert thread.is_alive(), "it ended before it waited"
         thread.join(0.001)
+
+
+def sleeps_on_a_shared_word(thread: threading.Thread) -> bool:
+    """Whether it sleeps in the kernel on a word that processes share, and not on one of Python's
+    own locks."""
+    call = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()
+    return call[0] == FUTEX and int(call[2], 16) == WAIT_SHARED
 
 
 @contextmanager

@@ -21,11 +21,12 @@ import pytest
 from penstock import ClosedError, Empty, Group, Queue, StorageError
 from penstock.clock import ManualClock
 from penstock.sidecar.control import CONTROL, peek
+from penstock.sidecar.groups import TABLE
 from tests import lockwords
 from tests.formats.checks import alarm
 from tests.opening import small_segments
 from tests.reading import bodies
-from tests.waiting import LONG_S, words_of
+from tests.waiting import LONG_S, sleeps_on_a_shared_word, words_of
 
 FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
 OFD_SETLK = 37
@@ -428,23 +429,28 @@ def test_who_waits_for_the_interpreter_does_not_hold_a_lock(
         with path.open("r+b") as file:
             block = mmap.mmap(file.fileno(), 4096)
         word, python = ctypes.c_uint32.from_buffer(block, at), ctypes.PyDLL(None)
-        while not word.value & SLEEPERS:
+        # Who waits for a turn at a sync sleeps on the count of those that have ended.
+        ended = ctypes.c_uint32.from_buffer(block, TABLE.offset_of("syncs_ended"))
+        is_turn = work is sync_the_group
+        while not (sleeps_on_a_shared_word(thread) if is_turn else word.value & SLEEPERS):
             assert thread.is_alive(), "it took no lock"
             thread.join(0.001)
         before = sys.getswitchinterval()
         sys.setswitchinterval(1000.0)
         try:
             word.value = 0
-            python.syscall(202, ctypes.byref(word), 1, 1)  # A futex, woken without letting go.
+            ended.value += is_turn
+            for slept_on in (word, ended):  # A futex, woken without letting go.
+                python.syscall(202, ctypes.byref(slept_on), 1, 1)
             held = [word.value for _ in range(100_000)]
         finally:
             sys.setswitchinterval(before)
         # A sync needs no interpreter: it takes the lock and gives it back meanwhile.
-        is_kept = all(held) if work is sync_the_group else any(held)
+        is_kept = all(held) if is_turn else any(held)
         thread.join(LONG_S)
         assert not thread.is_alive()
         assert not is_kept, "it holds the lock and waits for the interpreter"
-        del word
+        del word, ended, slept_on
         block.close()
 
 
@@ -554,8 +560,12 @@ def _interrupt_everywhere(queue: Queue, work: Callable[[], object], most: int = 
         for moment in range(most):
             left = moment
 
-            def look(*_: object) -> None:
+            def look(_: object, event: str, __: object) -> None:
                 nonlocal left
+                # Where Python looks at signals: not right before a call, where `with` has left its
+                # block and is about to give a lock back.
+                if event not in ("call", "c_return"):
+                    return
                 left -= 1
                 if left == 0:
                     os.kill(os.getpid(), signal.SIGUSR1)

@@ -17,6 +17,7 @@ from penstock import PenstockError, Queue, _core
 from penstock.engine.group import Group
 from tests.failing import failing_syncs
 from tests.reading import bodies_of
+from tests.waiting import sleeps_on_a_shared_word
 
 BODIES = [b"%d" % number for number in range(5)]
 FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
@@ -28,7 +29,6 @@ CALLS: dict[str, Callable[[Group], object]] = {
 }
 SYNC_LOCK = 24
 """Where the table of a group has the lock of its syncs."""
-SLEEPERS = 1 << 31
 
 
 @contextmanager
@@ -55,12 +55,7 @@ def test_a_get_whose_sync_fails_has_taken_nothing(tmp_path: Path, format: str, c
 @contextmanager
 def raising_in_a_sync(table: Path, holder: Queue) -> Iterator[None]:
     """Another opening syncs the group; once someone waits for that, a signal handler raises."""
-    over = threading.Event()
-
-    def word() -> int:
-        with table.open("rb", buffering=0) as file:
-            file.seek(SYNC_LOCK)
-            return int.from_bytes(file.read(4), "little")
+    over, main = threading.Event(), threading.main_thread()
 
     def store(name: int) -> None:
         with table.open("r+b", buffering=0) as file:
@@ -68,7 +63,7 @@ def raising_in_a_sync(table: Path, holder: Queue) -> Iterator[None]:
             file.write(name.to_bytes(4, "little"))
 
     def interrupt() -> None:
-        while not over.is_set() and not word() & SLEEPERS:
+        while not over.is_set() and not sleeps_on_a_shared_word(main):
             pass
         os.kill(os.getpid(), signal.SIGUSR1)
 

@@ -44,6 +44,8 @@ FOUND = [
     ("beats", "1", "killed", 48), ("vqs", "doc", "closed", 6), ("vqs", "doc", "closed", 75),
     ("vqs", "doc", "killed", 17), ("vqs", "doc", "killed", 21), ("vqs", "doc", "killed", 64),
     ("mfq", "", "closed", 5), ("mfq", "", "closed", 64), ("mfq", "", "killed", 78),
+    ("penstock", "", "closed", 1_000_289), ("zbus", "doc000", "closed", 1_000_486),
+    ("zbus", "doc000", "closed", 1_000_530),
 ]  # fmt: skip
 """Trials that went wrong once: the corpus. Each number makes its change anew."""
 

@@ -15,6 +15,9 @@ use crate::errors;
 use crate::shared::control::Shared;
 use crate::sys::sigbus;
 
+/// No first journal has a lower number: all have as many digits.
+const FIRST_NUMBER: u64 = 1_000_000_000;
+
 /// How many handles this process has on each table, by its number on the device.
 static OPEN: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
 
@@ -65,7 +68,11 @@ pub fn first_journal(
     let entered = entered.iter().map(|entry| Record { kind: Kind::Enter, entry, next: start });
     let records: Vec<_> =
         std::iter::once(first).chain(entered).map(|record| (record, wall_ns)).collect();
-    Ok(Journal::begin(folder, 1, &records, None)?.0)
+    // Each group's journals have numbers of their own, with which the checks of their records
+    // begin: a journal of another group that gets the name of one of these is not believed.
+    let chance = getrandom::u32().map_err(std::io::Error::other)?;
+    let number = FIRST_NUMBER + u64::from(chance);
+    Ok(Journal::begin(folder, number, &records, None)?.0)
 }
 
 impl Group {

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,10 @@ def folder() -> Iterator[Path]:
 
 def used(folder: Path) -> dict[str, int]:
     """What this process and the folder take now."""
-    sizes = {p: p.stat().st_blocks * 512 for p in folder.rglob("*") if p.is_file()}
+    sizes = {}
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # A prepared segment has got its name meanwhile.
+            sizes[path] = path.stat().st_blocks * 512 if path.is_file() else 0
     journals = sum(size for path, size in sizes.items() if path.name.startswith("journal-"))
     return {
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),

@@ -270,6 +270,7 @@ impl<'py> Body<'py> {
 
 /// The UTF-8 of a text that belongs to a message; none is empty. A text with a lone surrogate has
 /// no UTF-8: Python makes such texts of file names in other encodings.
+#[inline]
 pub fn utf8<'a>(name: &str, text: Option<&'a Bound<'_, PyString>>) -> PyResult<&'a [u8]> {
     let Some(text) = text else { return Ok(&[]) };
     let expected = "text that UTF-8 can hold, without a lone surrogate";

@@ -91,6 +91,7 @@ pub struct Control {
 }
 
 impl Control {
+    #[inline(always)]
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         self.map.word64(at)
     }

@@ -244,9 +244,12 @@ impl Mapping {
     /// caller raises soon, and until then has a word that was cut off.
     #[inline(always)]
     fn inside(&self, at: usize, size: usize) -> usize {
-        if at % size == 0 && at.saturating_add(size) <= self.len {
-            return at;
-        }
+        let is_inside = at % size == 0 && at.saturating_add(size) <= self.len;
+        if is_inside { at } else { self.cut_off(size) }
+    }
+
+    #[cold]
+    fn cut_off(&self, size: usize) -> usize {
         assert!(self.is_cut() && self.len >= PAGES_BYTES, "word outside the mapping");
         (self.len - size) / size * size
     }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,27 @@ def sleeps_on_a_shared_word(thread: threading.Thread) -> bool:
     own locks."""
     call = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()
     return call[0] == FUTEX and int(call[2], 16) == WAIT_SHARED
+
+
+@contextmanager
+def signal_once(is_time: Callable[[], bool], handle: Callable[[], object]) -> Iterator[None]:
+    """A signal comes when it is time for it, and is handled in the main thread."""
+    over = threading.Event()
+
+    def interrupt() -> None:
+        while not over.is_set() and not is_time():
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: handle())
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
 
 
 @contextmanager

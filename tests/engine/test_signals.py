@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from penstock import ClosedError, Queue
 from penstock.mfq import MappedFileQueue
 from tests import lockwords
 from tests.formats.checks import ALARM, alarm
-from tests.waiting import words_of
+from tests.waiting import signal_once, words_of
 
 
 @contextmanager
@@ -68,27 +67,15 @@ SLEEPERS = 1 << 31
 def handled_in_a_wait(holder: Queue, handler: Callable[[], object]) -> Iterator[None]:
     """Another opening has the append lock; once someone waits for it, a signal frees it and is
     handled there."""
-    shared, over = holder.store.need_shared(), threading.Event()
+    shared = holder.store.need_shared()
 
-    def interrupt() -> None:
-        while not over.is_set() and not words_of(shared)["lock"] & SLEEPERS:
-            pass
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    def handle(*_: object) -> None:
+    def handle() -> None:
         lockwords.give_append_lock(holder)
         handler()
 
-    before = signal.signal(signal.SIGUSR1, handle)
     lockwords.hold_append_lock(holder)
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    try:
+    with signal_once(lambda: bool(words_of(shared)["lock"] & SLEEPERS), handle):
         yield
-    finally:
-        over.set()
-        thread.join()
-        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_handler_may_put_while_a_put_waits(tmp_path: Path) -> None:

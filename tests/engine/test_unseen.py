@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from penstock import PenstockError, Queue, _core
 from penstock.engine.group import Group
 from tests.failing import failing_syncs
 from tests.reading import bodies_of
-from tests.waiting import sleeps_on_a_shared_word
+from tests.waiting import signal_once, sleeps_on_a_shared_word
 
 BODIES = [b"%d" % number for number in range(5)]
 FORMATS = ["penstock", "zbus", "beats", "vqs", "mfq"]
@@ -55,32 +53,20 @@ def test_a_get_whose_sync_fails_has_taken_nothing(tmp_path: Path, format: str, c
 @contextmanager
 def raising_in_a_sync(table: Path, holder: Queue) -> Iterator[None]:
     """Another opening syncs the group; once someone waits for that, a signal handler raises."""
-    over, main = threading.Event(), threading.main_thread()
 
     def store(name: int) -> None:
         with table.open("r+b", buffering=0) as file:
             file.seek(SYNC_LOCK)
             file.write(name.to_bytes(4, "little"))
 
-    def interrupt() -> None:
-        while not over.is_set() and not sleeps_on_a_shared_word(main):
-            pass
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    def handle(*_: object) -> None:
+    def handle() -> None:
         store(0)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGUSR1, handle)
+    main = threading.main_thread()
     store(holder.store.need_shared().owner)
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    try:
+    with signal_once(lambda: sleeps_on_a_shared_word(main), handle):
         yield
-    finally:
-        over.set()
-        thread.join()
-        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -179,7 +179,8 @@ impl Writer {
     }
 
     /// A sync of the segment that this process knows as the last one, or a wait for that of others,
-    /// without the interpreter lock. None: older ones must be synced too, or there is a newer one, which Python finds.
+    /// without the interpreter lock. None: older ones must be synced too, or there is a newer one,
+    /// which Python finds.
     pub fn sync_last(&self, offset: u64) -> std::io::Result<Option<Synced>> {
         let control = &*self.control;
         let last = Arc::clone(&self.state.lock().unwrap_or_else(|e| e.into_inner()).segment);

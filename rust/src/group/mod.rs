@@ -114,7 +114,8 @@ impl Part for Group {
 
     fn sync_progress(&self) -> std::io::Result<()> {
         if !self.is_lease {
-            // Also where nothing is left: a sync may be quicker than who asks for it without the lock.
+            // Also where nothing is left: a sync may be quicker than who asks for it without the
+            // lock.
             protocol::begin_sync(self.table.map().word32(at::SYNC_ASKED));
         }
         if self.is_closed.load(Ordering::Relaxed) { Ok(()) } else { self.sync_dirty() }

@@ -221,14 +221,7 @@ struct WeakTail([AtomicU64; 5]);
 
 impl WeakTail {
     fn word(&self, word: TailWord) -> &AtomicU64 {
-        let [tail, check, number, reserved_end, reserved_number] = &self.0;
-        match word {
-            TailWord::Tail => tail,
-            TailWord::TailCheck => check,
-            TailWord::NextNumber => number,
-            TailWord::ReservedEnd => reserved_end,
-            TailWord::ReservedNumber => reserved_number,
-        }
+        self.0.get(word as usize).expect("one for each")
     }
 }
 
